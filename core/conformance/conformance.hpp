@@ -1,0 +1,61 @@
+// Proves implementations numerically: cases generated from the declarations, run through the plugin's own tables,
+// compared with the fp64 golden reference. The smoke test at load is a small subset of the same engine.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace rlk::core {
+
+// What is verified, and what dispatch asks for: a call is allowed when every one of its features (and the empty
+// feature, the plain call) is verified for its dtype and the variant that the implementation would use.
+struct UnitResult {
+  std::string op;
+  std::string implementation;
+  std::string dtype;    // of the first dtype variable: "bf16"
+  std::string feature;  // "" is the plain call; otherwise one word of features_of(): "softcap", "causal=bottom_right"
+  std::string variant;
+  enum class Verdict { verified, failed, declined } verdict = Verdict::declined;
+  uint32_t numerics = 0;     // RLK_NUMERICS_* that were verified
+  double max_error_ulp = 0;  // worst |difference| / allowed bound times one ulp of the output dtype
+  int cases = 0;
+  std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
+  std::string reason;       // the first failing case: what was seen, where, what was expected
+};
+
+struct Target {
+  const rlk_plugin* plugin = nullptr;
+  rlk_plugin_device* device = nullptr;  // of the plugin under test
+  // Whose memory and streams: the same, or for an operators-only plugin those of the backend's own plugin.
+  const rlk_plugin* owner = nullptr;
+  rlk_plugin_device* owner_device = nullptr;
+  rlk_plugin_instance* owner_instance = nullptr;  // for extensions (graph capture); may be nullptr
+};
+
+struct ConformanceOptions {
+  bool smoke = true;          // the small subset; false: all shapes, pairs of features, switches, replay from a graph
+  std::string op;             // only this operator; empty: all
+  std::string dtype;          // only this dtype of the first variable; empty: all
+  bool graph_replay = false;  // also run every capturable case captured and replayed
+  double budget_s = 0;        // 0: none. When it passes, what was not run stays unverified ("BUDGET")
+  uint64_t seed = 1;
+  // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. May be empty.
+  std::function<void(const std::string&)> progress;
+};
+
+// Runs everything that the target's implementations claim. Never throws; a failing plugin is a failed unit.
+// [one caller at a time per device]
+std::vector<UnitResult> run_conformance(const Target& target, const ConformanceOptions& options);
+
+// How many cases and units exist per operator, for reports and tests.
+struct CaseCount {
+  std::string op;
+  int smoke = 0, full = 0;
+};
+std::vector<CaseCount> count_cases();
+
+}  // namespace rlk::core

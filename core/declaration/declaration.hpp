@@ -1,0 +1,170 @@
+// What is declared about an operator, as tables that the generator fills from plugin_api/ops/*.toml.
+// Validation, shape inference, case generation, `rlk-plugins ops` and the Python signatures all read these tables.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace rlk::core {
+
+enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+inline constexpr int kMaxSymbols = 16;
+inline constexpr int kMaxArguments = 32;  // inputs, and outputs, of one operator
+inline constexpr int kMaxDtypeVariables = 4;
+
+// The values that the expressions of a declaration are evaluated over.
+struct Values {
+  const int64_t* symbols = nullptr;  // in the order of OpDecl::symbols
+  const void* params = nullptr;      // rlk_<op>_params, complete
+  uint64_t present = 0;              // bit i: input i is given; bit 32 + i: output i is wanted
+
+  int64_t symbol(int i) const { return symbols[i]; }
+  int64_t i64(uint32_t offset) const {
+    return *reinterpret_cast<const int64_t*>(static_cast<const char*>(params) + offset);
+  }
+  double f64(uint32_t offset) const {
+    return *reinterpret_cast<const double*>(static_cast<const char*>(params) + offset);
+  }
+  bool has(int bit) const { return (present >> bit & 1) != 0; }
+};
+
+// An integer or truth value over Values, with the text it was declared by.
+struct Expr {
+  const char* text = nullptr;
+  int64_t (*eval)(const Values&) = nullptr;
+};
+
+// A dtype, a dtype variable, or the accumulation dtype of a variable (f64 for f64, else f32).
+struct DtypeExpr {
+  enum class Kind : uint8_t { fixed, variable, accumulate } kind = Kind::fixed;
+  Dtype dtype = Dtype::f32;
+  int variable = -1;
+};
+
+struct DtypeVariable {
+  const char* name;
+  std::span<const DtypeExpr> choices;  // a choice may name earlier variables
+};
+
+// One dimension: symbol + offset, or the constant offset when symbol is -1.
+struct Dim {
+  int symbol = -1;
+  int64_t offset = 0;
+};
+
+struct ShapeDecl {
+  enum class Kind : uint8_t { none, dims, any, broadcast } kind = Kind::none;  // none: not part of this form
+  std::span<const Dim> dims;                                                   // dims
+  const char* text = "";                                                       // as declared: "[R, V]", "*A"
+};
+
+struct SymbolDecl {
+  const char* name;
+  const char* doc;
+  bool dynamic;  // plans may serve any value; it then leaves the plan key
+  int64_t min;
+  int form;                     // the only form that has it, or -1
+  std::span<const Expr> sizes;  // for case generation, over earlier symbols; the first is the ordinary one
+};
+
+enum class Domain : uint8_t { real, id, mask, row_index, cu_seqlens, forward };
+
+struct DomainDecl {
+  Domain kind = Domain::real;
+  double scale = 1.0;           // real: standard deviation
+  bool minus_inf = false;       // real: cases put -inf somewhere
+  bool nan_rows = false;        // real: cases have a row of NaN
+  Expr low{}, high{};           // id: [low, high); row_index: [0, high); cu_seqlens: high is the total
+  int ignore_param = -1;        // id: the parameter whose value marks an ignored element
+  bool increasing = false;      // row_index: strictly
+  const char* forward_op = "";  // forward: the output of another operator on the same inputs
+  const char* forward_output = "";
+};
+
+struct ArgDecl {
+  const char* name;
+  const char* doc;
+  DtypeExpr dtype;
+  bool optional;
+  bool host;                          // the host must be able to read the values
+  int form;                           // the only form that has it, or -1
+  std::span<const ShapeDecl> shapes;  // one per form
+  DomainDecl domain;                  // inputs
+  std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
+};
+
+enum class ParamType : uint8_t { f64, i64, enumeration };
+
+struct ParamDecl {
+  const char* name;
+  const char* doc;
+  ParamType type;
+  uint32_t offset;  // in rlk_<op>_params
+  double default_f64;
+  int64_t default_i64;  // also the ordinal of an enumeration's default
+  bool has_min, min_exclusive, finite;
+  double min;
+  std::span<const char* const> values;  // of an enumeration, by ordinal
+  std::span<const double> tries;        // values other than the default that cases use
+};
+
+// A named joint setting that cases use: parameters by expression, and optional arguments that go together.
+struct FeatureSetting {
+  int param;
+  Expr value;
+};
+struct FeatureDecl {
+  const char* name;
+  std::span<const FeatureSetting> settings;
+  uint64_t present;  // as in Values
+};
+
+// A predicate over symbols, parameters and presence; and one way to break it, for the table of bad inputs.
+struct SymbolSetting {
+  int symbol;
+  Expr value;
+};
+struct RuleDecl {
+  const char* name;
+  Expr holds;
+  const char* hint;
+  std::span<const SymbolSetting> violate_symbols;
+  std::span<const FeatureSetting> violate_params;
+  uint64_t violate_present;
+};
+
+struct ShapeCase {
+  std::span<const std::span<const int64_t>> shapes;  // one per shape of kind any, in the order of the inputs
+};
+
+struct OpDecl {
+  const char* name;
+  uint32_t revision;
+  const char* family;
+  const char* summary;
+  const char* formula;
+  const char* notes;
+  std::span<const char* const> sources;
+  const char* backward;  // "" when not differentiable
+  uint32_t params_size;  // sizeof(rlk_<op>_params)
+  const void* defaults;  // an rlk_<op>_params with every default
+  int form_param;        // the enumeration that selects the form, or -1: one form
+  std::span<const char* const> forms;
+  std::span<const DtypeVariable> dtypes;
+  std::span<const SymbolDecl> symbols;
+  std::span<const ArgDecl> inputs;
+  std::span<const ArgDecl> outputs;
+  std::span<const ParamDecl> params;
+  std::span<const FeatureDecl> features;
+  std::span<const RuleDecl> rules;
+  std::span<const ShapeCase> shape_cases;
+};
+
+// All operators, by name. Static storage, no initialisation. [thread-safe]
+std::span<const OpDecl> declarations();
+
+// nullptr when there is none. [thread-safe]
+const OpDecl* find_declaration(std::string_view name);
+
+}  // namespace rlk::core

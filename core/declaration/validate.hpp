@@ -1,0 +1,61 @@
+// Does a call obey its operator's declaration, and what follows from it: form, symbols, dtypes, presence, aliasing.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <array>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/declaration/declaration.hpp"
+
+namespace rlk::core {
+
+// A validated call. Plain data: it is made on the hot path, without allocation.
+struct BoundCall {
+  const OpDecl* decl = nullptr;
+  const void* params = nullptr;  // complete: rlk_<op>_params of this host (a copy is made when the caller's is shorter)
+  int form = 0;
+  uint64_t present = 0;                               // as in Values
+  std::array<int64_t, kMaxSymbols> symbols{};         // -1 where the form has none
+  std::array<Dtype, kMaxDtypeVariables> dtypes{};     // of each dtype variable
+  std::array<int32_t, kMaxArguments> output_alias{};  // input index or -1
+  Values values() const { return {symbols.data(), params, present}; }
+};
+
+// Checks everything that the declaration says and that is visible without reading tensor data: count and presence of
+// arguments, dtypes, ranks, shapes and symbols, parameter ranges, finiteness and enumerations, rules, memory (data of
+// non-empty tensors not null, aligned to the element), overlap (an output may be exactly an input of its may_alias
+// list; any other overlap with an input or an output is refused; an output whose own elements overlap is refused). The
+// text names the operator and the argument, what was seen, what was expected and what to do. params may be NULL (all
+// defaults) or a shorter, older struct: `storage` then receives the completed one. A longer one is accepted when the
+// bytes beyond are unknown to this host only if they are zero. check_memory false: shapes only (query, explain).
+// Returns RLK_OK, RLK_INVALID_ARGUMENT or RLK_UNSUPPORTED (dtype or rank that no declaration choice covers is
+// INVALID_ARGUMENT). [thread-safe, no allocation on success]
+rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                    std::span<const rlk_tensor* const> outputs, bool check_memory, std::span<std::byte> storage,
+                    BoundCall& out, rlk_error* error);
+
+// Dtype and shape of every output, from the inputs alone. wanted: bit i for optional output i. choice: preferred dtype
+// for output variables that the inputs do not fix (for example O of logp): index of the choice, 0 is the first.
+struct InferredTensor {
+  Dtype dtype;
+  std::vector<int64_t> shape;
+};
+rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                         uint64_t wanted, std::vector<InferredTensor>& out, rlk_error* error);
+
+// The non-default features of a call, in the words that verification units use, sorted: "causal=bottom_right",
+// "softcap", "bias" (an optional argument that is present), "I=i32" (a dtype variable but the first at another choice
+// than its first), "layout=packed", "strided" (a tensor that is not contiguous), "alias:out=a". Empty for a plain call.
+std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
+                                     std::span<const rlk_tensor* const> outputs);
+
+const char* name_of(Dtype dtype);
+int64_t size_of(Dtype dtype);                // bytes
+rlk_dtype abi_of(Dtype dtype);               // DLPack code, bits, lanes
+bool dtype_from(rlk_dtype abi, Dtype& out);  // false: not a dtype of any declaration
+bool dtype_from(std::string_view name, Dtype& out);
+
+}  // namespace rlk::core

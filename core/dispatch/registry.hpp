@@ -1,0 +1,82 @@
+// Which plugins, devices and verified implementations this process has: an immutable snapshot, swapped atomically.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/conformance/conformance.hpp"
+#include "core/declaration/declaration.hpp"
+
+namespace rlk::core {
+
+// A plugin that was loaded in this process, as the loader hands it over. Everything lives as long as the process.
+struct PluginBinding {
+  std::string id;
+  std::string backend;
+  const rlk_plugin* api = nullptr;
+  rlk_plugin_instance* instance = nullptr;
+  std::vector<rlk_plugin_device*> devices;  // by ordinal; of an operators-only plugin: attached, by the owner's ordinal
+  std::vector<UnitResult> units;            // what the probe found
+  bool built_in = false;                    // serves class tolerance before it is verified
+};
+
+// A plugin that is not available, so that asking for it by name returns its stored reason.
+struct RejectedPlugin {
+  std::string id;
+  std::string backend;
+  std::string reason_code;
+  std::string reason;
+};
+
+struct DeviceEntry {
+  std::string backend;
+  uint32_t ordinal = 0;
+  const PluginBinding* owner = nullptr;
+  rlk_plugin_device* device = nullptr;
+  rlk_device_properties properties{};
+};
+
+// One (operator, implementation) on one device.
+struct Candidate {
+  const OpDecl* decl = nullptr;
+  const rlk_implementation* implementation = nullptr;
+  const PluginBinding* plugin = nullptr;
+  const DeviceEntry* on = nullptr;      // memory and streams
+  rlk_plugin_device* device = nullptr;  // what the implementation's slots take
+  std::vector<const UnitResult*> units;
+};
+
+struct Snapshot {
+  uint64_t generation = 0;
+  std::vector<std::unique_ptr<PluginBinding>> plugins;
+  std::vector<std::unique_ptr<DeviceEntry>> devices;  // the CPU is always first
+  std::vector<RejectedPlugin> rejected;
+  std::vector<Candidate> candidates;
+  // nullptr when there is none.
+  const DeviceEntry* find_device(std::string_view backend, uint32_t ordinal) const;
+};
+
+// Snapshots are never freed while the process lives: readers hold plain pointers and never lock.
+class Registry {
+public:
+  Registry();
+  ~Registry();
+  Registry(const Registry&) = delete;
+  Registry& operator=(const Registry&) = delete;
+
+  const Snapshot* current() const;  // [thread-safe, wait-free]
+  // Builds and swaps in the next generation. [one at a time]
+  void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
+  // Removes one unit (implementation, dtype, feature "" = all) after a run-time failure; the next generation lacks it.
+  void quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
+                  const std::string& dtype, const std::string& reason_code, const std::string& reason);
+
+private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rlk::core

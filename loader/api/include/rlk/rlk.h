@@ -1,0 +1,134 @@
+/* rlk, the public C API: start a runtime, make streams and memory, call operators, ask why.
+
+   Every function returns a status and accepts a NULL error. Handles are opaque, made and destroyed by this API.
+   Thread rule: functions are thread-safe unless they name a stream; a stream is used by one thread at a time.
+   Operators, their parameters and argument indices are in <rlk/ops/NAME.h>. */
+#ifndef RLK_H
+#define RLK_H
+
+#include <rlk/abi/op.h>
+#include <rlk/abi/status.h>
+#include <rlk/abi/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RLK_API __attribute__((visibility("default")))
+#else
+#define RLK_API
+#endif
+
+#define RLK_ERROR_INIT {sizeof(rlk_error), 0, 0, {0}, {0}}
+
+typedef struct rlk_runtime rlk_runtime;
+typedef struct rlk_stream rlk_stream;
+typedef struct rlk_event rlk_event;
+typedef struct rlk_graph rlk_graph;
+
+RLK_API const char* rlk_version(void); /* "0.1.0" */
+
+/* ---- runtime --------------------------------------------------------------------------------------------------- */
+/* How plugins are looked for is in the environment (RLK_PLUGIN_PATH, RLK_BACKEND, RLK_REQUIRE, ...); see README.md. */
+typedef struct rlk_runtime_options {
+  uint32_t struct_size;
+  uint32_t wait_for_probes; /* 1: return when every plugin is judged; 0: serve from the CPU at once, probe behind */
+  const char* plugin_path;  /* NULL: RLK_PLUGIN_PATH */
+  const char* config_path;  /* NULL: RLK_CONFIG */
+} rlk_runtime_options;
+#define RLK_RUNTIME_OPTIONS_INIT {sizeof(rlk_runtime_options), 1, 0, 0}
+
+/* options may be NULL. The CPU is always there; a plugin that fails is a record (rlk_describe), not an error, unless
+   RLK_REQUIRE names its backend. Runtimes of one process share plugins. */
+RLK_API rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error);
+RLK_API rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error); /* after its streams and memory */
+
+RLK_API rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error);
+RLK_API rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
+                                       rlk_device_properties* out, rlk_error* error);
+
+/* ---- streams, events, memory ------------------------------------------------------------------------------------ */
+RLK_API rlk_status rlk_stream_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, int32_t priority,
+                                     rlk_stream** out, rlk_error* error);
+/* Borrows a stream of the vendor's runtime (a cudaStream_t, say). */
+RLK_API rlk_status rlk_stream_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native,
+                                   rlk_stream** out, rlk_error* error);
+RLK_API rlk_status rlk_stream_destroy(rlk_stream* stream, rlk_error* error);
+/* RLK_OK, RLK_NOT_READY, RLK_DATA_ERROR (the text names operator, row and value; told once), or a failure. */
+RLK_API rlk_status rlk_stream_query(rlk_stream* stream, rlk_error* error);
+RLK_API rlk_status rlk_stream_synchronize(rlk_stream* stream, uint64_t timeout_ns, rlk_error* error);
+RLK_API rlk_status rlk_stream_wait_event(rlk_stream* stream, rlk_event* event, rlk_error* error);
+
+RLK_API rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, uint32_t flags,
+                                    rlk_event** out, rlk_error* error);
+RLK_API rlk_status rlk_event_destroy(rlk_event* event, rlk_error* error);
+RLK_API rlk_status rlk_event_record(rlk_event* event, rlk_stream* stream, rlk_error* error);
+RLK_API rlk_status rlk_event_query(rlk_event* event, rlk_error* error);
+RLK_API rlk_status rlk_event_elapsed_ms(rlk_event* start, rlk_event* end, double* out, rlk_error* error);
+
+/* Memory of the stream's device from the caching allocator, in the stream's order: a block freed on a stream may be
+   reused by later work of the same stream at once. kind is RLK_MEMORY_*. */
+RLK_API rlk_status rlk_allocate(rlk_stream* stream, int32_t kind, uint64_t bytes, void** out, rlk_error* error);
+RLK_API rlk_status rlk_deallocate(rlk_stream* stream, void* memory, rlk_error* error);
+/* Another stream uses the block too: it is reused only after that stream has passed this point. */
+RLK_API rlk_status rlk_record_stream(rlk_stream* user, void* memory, rlk_error* error);
+/* kind is RLK_COPY_*; asynchronous for pinned host memory, synchronous otherwise. */
+RLK_API rlk_status rlk_copy(rlk_stream* stream, void* destination, const void* source, uint64_t bytes, int32_t kind,
+                            rlk_error* error);
+
+typedef struct rlk_memory_statistics {
+  uint32_t struct_size;
+  uint32_t reserved;
+  uint64_t in_use_bytes, cached_bytes, peak_bytes, allocations, cache_hits, out_of_memory_retries;
+} rlk_memory_statistics;
+RLK_API rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
+                                             rlk_memory_statistics* out, rlk_error* error);
+
+/* ---- operators -------------------------------------------------------------------------------------------------- */
+typedef struct rlk_op rlk_op; /* lives as long as the process */
+/* By name ("logp"); the text of RLK_NOT_FOUND lists near names. */
+RLK_API rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error);
+
+typedef struct rlk_call_options {
+  uint32_t struct_size;
+  uint32_t numerics;              /* demanded classes, RLK_NUMERICS_*; 0 is tolerance */
+  const char* pin;                /* NULL, "backend", "backend:implementation", or "plugin/implementation" */
+  const void* const* host_inputs; /* NULL, or [n_inputs]: host copies of host-readable inputs that live on a device;
+                                     without them rlk copies those itself, which waits for the stream */
+} rlk_call_options;
+#define RLK_CALL_OPTIONS_INIT {sizeof(rlk_call_options), 0, 0, 0}
+
+/* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
+   (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
+   until the stream has passed. options may be NULL. On a CPU stream the work is done when this returns.
+   Errors: INVALID_ARGUMENT (names argument, seen, expected), UNSUPPORTED (no candidate; the text gives each one's
+   reason), OUT_OF_MEMORY, CAPTURE_FORBIDS, and the backend's own. Data errors: see rlk_stream_query. */
+RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
+                            uint32_t n_inputs, const rlk_tensor* const* outputs, uint32_t n_outputs,
+                            const rlk_call_options* options, rlk_error* error);
+
+/* ---- graphs ----------------------------------------------------------------------------------------------------- */
+RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
+RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
+RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);
+RLK_API rlk_status rlk_graph_destroy(rlk_graph* graph, rlk_error* error);
+
+/* ---- questions -------------------------------------------------------------------------------------------------- */
+/* Each writes a JSON document (schemas: README.md) into a string that rlk_string_free ends. */
+RLK_API rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error);
+RLK_API rlk_status rlk_ops_json(char** out, rlk_error* error);
+/* What rlk_call would do with these arguments (data may be NULL) on the stream's device, and why. */
+RLK_API rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const void* params,
+                                    const rlk_tensor* const* inputs, uint32_t n_inputs,
+                                    const rlk_tensor* const* outputs, uint32_t n_outputs,
+                                    const rlk_call_options* options, char** out, rlk_error* error);
+/* Calls, plan-cache hits and misses, staged calls, fallbacks by reason: {"schema": 1, "ops": [...]}. */
+RLK_API rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error);
+RLK_API void rlk_string_free(char* text);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

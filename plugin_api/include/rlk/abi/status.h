@@ -1,0 +1,70 @@
+/* What every call answers: a status, and the text behind it in memory that the caller owns. */
+#ifndef RLK_ABI_STATUS_H
+#define RLK_ABI_STATUS_H
+
+#include <stdint.h>
+
+typedef int32_t rlk_status;
+
+#define RLK_OK 0
+#define RLK_NOT_READY 1            /* query of an unfinished stream or event; not an error */
+#define RLK_INVALID_ARGUMENT (-1)  /* the caller broke the declaration of an operator or of a function */
+#define RLK_UNSUPPORTED (-2)       /* legal, but not offered here; the text says what is */
+#define RLK_OUT_OF_MEMORY (-3)     /* of the device or of the host; the text says which and how much */
+#define RLK_DATA_ERROR (-4)        /* values in a tensor break their domain; see rlk_data_error. Not sticky */
+#define RLK_TIMEOUT (-5)           /* a deadline passed; the work goes on */
+#define RLK_DEVICE_LOST (-6)       /* every further call on the device fails the same way */
+#define RLK_BACKEND_ERROR (-7)     /* the vendor runtime failed; native_code is its code */
+#define RLK_ABI_MISMATCH (-8)      /* host and plugin do not fit; neither may call the other again */
+#define RLK_NOT_FOUND (-9)         /* a name that nobody registered */
+#define RLK_ABSENT (-10)           /* no such hardware, driver or runtime on this machine */
+#define RLK_PLUGIN_EXCEPTION (-11) /* a C++ exception reached the plugin's boundary and was stopped there */
+#define RLK_CAPTURE_FORBIDS (-12)  /* would break the graph capture in progress; nothing was enqueued */
+#define RLK_INTERNAL (-13)         /* a defect of rlk or of the plugin: report it with the text */
+
+/* Caller-owned; every function that takes one accepts NULL. The callee fills it only when it returns a negative
+   status, and writes no byte beyond struct_size. Strings are UTF-8 and end in a 0 byte. */
+typedef struct rlk_error {
+  uint32_t struct_size; /* in: sizeof(rlk_error) of the caller */
+  rlk_status status;
+  int64_t native_code; /* the vendor's own code, 0 when there is none */
+  char domain[32];     /* whose code that is: "cuda", "acl", "aclnn", "rlk" */
+  char text[464];      /* what was seen, what was expected, what to do */
+} rlk_error;
+
+/* What is wrong with the values of a tensor (RLK_DATA_ERROR). */
+#define RLK_DATA_ID_OUT_OF_RANGE 1  /* an active id; value = the id */
+#define RLK_DATA_NO_FINITE_LOGIT 2  /* a row whose every logit is -inf; value = 0 */
+#define RLK_DATA_ROW_OUT_OF_RANGE 3 /* a row index out of range or out of order; value = the index */
+#define RLK_DATA_BAD_SEQLENS 4      /* cu_seqlens; row = first bad position, value = its content */
+
+/* The first data error since the stream was last asked. */
+typedef struct rlk_data_error {
+  uint32_t struct_size;
+  int32_t kind; /* RLK_DATA_*; 0 is none */
+  uint32_t tag; /* rlk_run.tag of the call: the host's number for it */
+  uint32_t reserved;
+  int64_t row;
+  int64_t value;
+} rlk_data_error;
+
+/* The same as a kernel writes it, at the device address that rlk_run.data_error_record gives. A kernel that meets a
+   data error changes state from 0 to 1 with one atomic compare-and-swap and, if it won, writes the other fields. */
+typedef struct rlk_data_error_record {
+  int32_t state;
+  int32_t kind;
+  uint32_t tag;
+  uint32_t reserved;
+  int64_t row;
+  int64_t value;
+} rlk_data_error_record;
+
+/* Header of every element of an extension chain. An element of an unknown type is skipped unless its type has the
+   highest bit set: then the callee answers RLK_UNSUPPORTED. */
+typedef struct rlk_ext {
+  uint32_t struct_size;
+  uint32_t type;
+  const struct rlk_ext* next;
+} rlk_ext;
+
+#endif

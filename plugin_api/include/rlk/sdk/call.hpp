@@ -1,0 +1,137 @@
+// Reading what the host passes: tensors, the description of a call, one execution.
+#pragma once
+
+#include <rlk/abi.h>
+#include <rlk/sdk/error.hpp>
+#include <rlk/sdk/ops.hpp>
+
+#include <cstdint>
+#include <cstring>
+
+namespace rlk::sdk {
+
+enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8, other };
+
+inline Dtype dtype_of(const rlk_tensor& tensor) noexcept {
+  if (tensor.dtype.lanes != 1) return Dtype::other;
+  switch (tensor.dtype.code) {
+    case RLK_DTYPE_FLOAT:
+      return tensor.dtype.bits == 32   ? Dtype::f32
+             : tensor.dtype.bits == 16 ? Dtype::f16
+             : tensor.dtype.bits == 64 ? Dtype::f64
+                                       : Dtype::other;
+    case RLK_DTYPE_BFLOAT:
+      return tensor.dtype.bits == 16 ? Dtype::bf16 : Dtype::other;
+    case RLK_DTYPE_INT:
+      return tensor.dtype.bits == 32 ? Dtype::i32 : tensor.dtype.bits == 64 ? Dtype::i64 : Dtype::other;
+    case RLK_DTYPE_UINT:
+      return tensor.dtype.bits == 8 ? Dtype::u8 : Dtype::other;
+    default:
+      return Dtype::other;
+  }
+}
+
+inline const char* name_of(Dtype dtype) noexcept {
+  static constexpr const char* kNames[] = {"f32", "bf16", "f16", "f64", "i32", "i64", "u8", "other"};
+  return kNames[static_cast<int>(dtype)];
+}
+
+inline int64_t element_count(const rlk_tensor& tensor) noexcept {
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
+  return count;
+}
+
+// Row-major without gaps; dimensions of size 1 (and empty tensors) have any stride.
+inline bool is_contiguous(const rlk_tensor& tensor) noexcept {
+  if (element_count(tensor) == 0) return true;
+  int64_t expected = 1;
+  for (int32_t i = tensor.ndim - 1; i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) return false;
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+// The first element; nullptr for an absent argument and for an empty tensor without memory.
+template <class T = void>
+T* data_of(const rlk_tensor* tensor) noexcept {
+  if (tensor == nullptr || tensor->data == nullptr) return nullptr;
+  return reinterpret_cast<T*>(static_cast<char*>(tensor->data) + tensor->byte_offset);
+}
+
+// A call description of operator Op (rlk::sdk::ops::*).
+template <class Op>
+class Call {
+public:
+  explicit Call(const rlk_call_desc& desc) noexcept : desc_(&desc) {
+    // The host may know more or fewer parameters than this plugin: take the common ones, defaults for the others. (The
+    // host has declined for us any parameter that we do not know and that is not at its default.)
+    uint32_t size = 0;
+    std::memcpy(&size, desc.params, sizeof(size));
+    std::memcpy(static_cast<void*>(&params_), desc.params, size < sizeof(params_) ? size : sizeof(params_));
+    params_.struct_size = sizeof(params_);
+  }
+  const typename Op::Params& params() const noexcept { return params_; }
+  const rlk_tensor* input(uint32_t i) const noexcept { return i < desc_->n_inputs ? desc_->inputs[i] : nullptr; }
+  const rlk_tensor* output(uint32_t i) const noexcept { return i < desc_->n_outputs ? desc_->outputs[i] : nullptr; }
+  int64_t symbol(uint32_t i) const noexcept { return i < desc_->n_symbols ? desc_->symbols[i] : -1; }
+  // The input whose memory output i is, or -1.
+  int32_t alias(uint32_t i) const noexcept { return i < desc_->n_outputs ? desc_->output_alias[i] : -1; }
+  uint32_t numerics() const noexcept { return desc_->numerics; }
+  const rlk_call_desc& desc() const noexcept { return *desc_; }
+
+private:
+  const rlk_call_desc* desc_;
+  typename Op::Params params_ = typename Op::Params();
+};
+
+// The execution of a planned call.
+class Run {
+public:
+  explicit Run(const rlk_run& run) noexcept : run_(&run) {}
+  const rlk_tensor* input(uint32_t i) const noexcept { return i < run_->n_inputs ? run_->inputs[i] : nullptr; }
+  const rlk_tensor* output(uint32_t i) const noexcept { return i < run_->n_outputs ? run_->outputs[i] : nullptr; }
+  // Values on the host of an input that the plan asked for, contiguous; nullptr otherwise.
+  const void* host_input(uint32_t i) const noexcept { return i < run_->n_inputs ? run_->host_inputs[i] : nullptr; }
+  int64_t symbol(uint32_t i) const noexcept { return i < run_->n_symbols ? run_->symbols[i] : -1; }
+  void* workspace() const noexcept { return run_->workspace; }
+  uint64_t workspace_bytes() const noexcept { return run_->workspace_bytes; }
+  uint32_t tag() const noexcept { return run_->tag; }
+  rlk_data_error_record* data_error_record() const noexcept {
+    return static_cast<rlk_data_error_record*>(run_->data_error_record);
+  }
+
+private:
+  const rlk_run* run_;
+};
+
+// The answer to "can you run this call?".
+struct Support {
+  int32_t level = RLK_SUPPORT_NO;
+  uint32_t numerics = RLK_NUMERICS_TOLERANCE;
+  uint32_t flags = 0;
+  uint64_t workspace_bound = 0;
+  uint64_t host_inputs = 0;
+  double cost_us = 0;
+  std::string variant;
+  std::string reason_code;
+  std::string reason;
+
+  static Support yes(std::string variant, uint32_t numerics, int32_t level = RLK_SUPPORT_OK) {
+    Support answer;
+    answer.level = level;
+    answer.numerics = numerics | RLK_NUMERICS_TOLERANCE;
+    answer.variant = std::move(variant);
+    return answer;
+  }
+  static Support no(std::string code, std::string reason, uint32_t flags = 0) {
+    Support answer;
+    answer.flags = flags;
+    answer.reason_code = std::move(code);
+    answer.reason = std::move(reason);
+    return answer;
+  }
+};
+
+}  // namespace rlk::sdk

@@ -1,0 +1,140 @@
+// An implementation of an operator as a C++ class:
+//
+//   struct FusedLogp {
+//     using Op = rlk::sdk::ops::Logp;
+//     static constexpr const char* kName = "fused";
+//     static Support query(MyDevice&, const Call<Op>&);                    // pure, microseconds
+//     static std::unique_ptr<Plan> plan(MyDevice&, const Call<Op>&);       // may be slow
+//     static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 4096}};   // optional
+//   };
+//
+// Query is asked again before plan, so plan need not repeat its checks.
+#pragma once
+
+#include <rlk/sdk/call.hpp>
+#include <rlk/sdk/device.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace rlk::sdk {
+
+class Plan {
+public:
+  virtual ~Plan() = default;
+  // Exact workspace bytes for this execution; called before enqueue when kPrepare is set or the bound is unknown.
+  virtual uint64_t prepare(const Run&) { return workspace_bound; }
+  virtual void enqueue(Stream&, const Run&) = 0;
+
+  // To be set by the constructor.
+  uint32_t flags = RLK_PLAN_SHAREABLE;
+  uint64_t dynamic_symbols = 0;                 // bit per symbol, RLK_<OP>_SYM_*
+  std::vector<int64_t> symbol_min, symbol_max;  // empty: no bounds
+  uint64_t workspace_bound = 0;
+  uint64_t host_inputs = 0;  // bit per input, RLK_<OP>_IN_*
+  uint32_t numerics = RLK_NUMERICS_TOLERANCE;
+  std::string variant;
+};
+
+namespace detail {
+
+inline Plan* plan_of(rlk_plugin_plan* plan) noexcept {
+  return reinterpret_cast<Plan*>(plan);
+}
+
+template <class T, class = void>
+struct Switches {
+  static constexpr uint32_t kCount = 0;
+  static constexpr const rlk_switch* const* kTable = nullptr;
+};
+
+template <class T>
+struct Switches<T, std::void_t<decltype(T::kSwitches)>> {
+  static constexpr uint32_t kCount = sizeof(T::kSwitches) / sizeof(rlk_switch);
+  template <class Sequence>
+  struct Table;
+  template <size_t... I>
+  struct Table<std::index_sequence<I...>> {
+    static constexpr const rlk_switch* kRows[] = {&T::kSwitches[I]...};
+  };
+  static constexpr const rlk_switch* const* kTable = Table<std::make_index_sequence<kCount>>::kRows;
+};
+
+template <class T, class D>
+struct ImplementationThunks {
+  using Op = typename T::Op;
+  static rlk_status query(const rlk_implementation*, rlk_plugin_device* device, const rlk_call_desc* desc,
+                          rlk_support* out, rlk_error* error) noexcept {
+    return guard(error, [&] {
+      const Support answer = T::query(static_cast<D&>(*device_of(device)), Call<Op>(*desc));
+      rlk_support mine = rlk_support();
+      mine.struct_size = out->struct_size;
+      mine.level = answer.level;
+      mine.numerics = answer.numerics;
+      mine.flags = answer.flags;
+      mine.workspace_bound = answer.workspace_bound;
+      mine.host_inputs = answer.host_inputs;
+      mine.cost_us = answer.cost_us;
+      copy_text(mine.variant, answer.variant.c_str());
+      copy_text(mine.reason_code, answer.reason_code.c_str());
+      copy_text(mine.reason, answer.reason.c_str());
+      std::memcpy(out, &mine, out->struct_size < sizeof(mine) ? out->struct_size : sizeof(mine));
+      return RLK_OK;
+    });
+  }
+  static rlk_status plan_create(const rlk_implementation*, rlk_plugin_device* device, const rlk_call_desc* desc,
+                                rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) noexcept {
+    return guard(error, [&] {
+      D& own = static_cast<D&>(*device_of(device));
+      const Call<Op> call(*desc);
+      const Support support = T::query(own, call);
+      if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
+      std::unique_ptr<Plan> plan = T::plan(own, call);
+      rlk_plan_info mine = rlk_plan_info();
+      mine.struct_size = info->struct_size;
+      mine.flags = plan->flags;
+      mine.dynamic_symbols = plan->dynamic_symbols;
+      mine.symbol_min = plan->symbol_min.empty() ? nullptr : plan->symbol_min.data();
+      mine.symbol_max = plan->symbol_max.empty() ? nullptr : plan->symbol_max.data();
+      mine.workspace_bound = plan->workspace_bound;
+      mine.host_inputs = plan->host_inputs;
+      mine.numerics = plan->numerics | RLK_NUMERICS_TOLERANCE;
+      copy_text(mine.variant, plan->variant.c_str());
+      std::memcpy(info, &mine, info->struct_size < sizeof(mine) ? info->struct_size : sizeof(mine));
+      *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
+      return RLK_OK;
+    });
+  }
+  static rlk_status plan_prepare(rlk_plugin_plan* plan, const rlk_run* run, uint64_t* bytes,
+                                 rlk_error* error) noexcept {
+    return guard(error, [&] { return *bytes = plan_of(plan)->prepare(Run(*run)), RLK_OK; });
+  }
+  static rlk_status plan_enqueue(rlk_plugin_plan* plan, rlk_plugin_stream* stream, const rlk_run* run,
+                                 rlk_error* error) noexcept {
+    return guard(error, [&] { return plan_of(plan)->enqueue(*stream_of(stream), Run(*run)), RLK_OK; });
+  }
+  static rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
+    return guard(error, [&] { return delete plan_of(plan), RLK_OK; });
+  }
+  static constexpr rlk_implementation kRow = {
+      sizeof(rlk_implementation),
+      Op::kRevision,
+      Op::kName,
+      T::kName,
+      sizeof(typename Op::Params),
+      Op::kInputs,
+      Op::kOutputs,
+      Switches<T>::kCount,
+      Switches<T>::kTable,
+      nullptr,
+      &query,
+      &plan_create,
+      &plan_prepare,
+      &plan_enqueue,
+      &plan_destroy,
+  };
+};
+
+}  // namespace detail
+}  // namespace rlk::sdk
