@@ -1,0 +1,167 @@
+// What is the right answer? The four operators in fp64, written for obviousness: serial, no SIMD, no shared mathematics
+// with any kernel. Every other implementation is measured against these functions, fed the same (rounded) inputs.
+//
+// Calling rules: shapes, dtypes and parameters have been validated against the operator's declaration; only the values
+// in tensors may be wrong, and those are reported as a DataError. Functions are pure and thread-safe; they throw
+// nothing but std::bad_alloc.
+//
+// How an implementation is judged. Each output element comes with a condition `cond`, and
+//     |got - value| <= 1 ulp of the output dtype at value + kConditionFactor * eps * cond
+// with eps = 2^-23 for implementations that accumulate in fp32 and 2^-52 for those that accumulate in fp64. NaN asks
+// for NaN and an infinity for the same infinity; cond is 0 there. Each cond is the first-order effect on the element of
+// one-eps relative errors in every intermediate that a sensible fp32 implementation rounds: the formula stands where it
+// is computed. kTiny inside every cond lets an implementation flush subnormal results to zero.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace rlk::golden {
+
+constexpr double kConditionFactor = 8.0;
+constexpr double kTiny = 0x1p-103;  // kTiny * eps(fp32) = 2^-126, the smallest normal fp32
+
+enum class Dtype : int32_t { f32, bf16, f16, f64, i32, i64, u8 };
+
+// A borrowed strided tensor. An absent optional argument has ndim -1; an empty tensor has ndim >= 0 and may have null
+// data.
+struct View {
+  const void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  int ndim = -1;
+  const int64_t* shape = nullptr;
+  const int64_t* strides = nullptr;  // in elements; may be 0 or negative
+
+  bool present() const { return ndim >= 0; }
+
+  // The element at an index of ndim numbers, exactly.
+  template <typename... Index>
+  double load(Index... index) const {
+    return load_at(offset(index...));
+  }
+  // The same for integer tensors, where a double would lose bits.
+  template <typename... Index>
+  int64_t load_int(Index... index) const {
+    return load_int_at(offset(index...));
+  }
+
+  double load_at(int64_t element_offset) const;
+  int64_t load_int_at(int64_t element_offset) const;
+
+private:
+  template <typename... Index>
+  int64_t offset(Index... index) const {
+    int64_t sum = 0;
+    int axis = 0;
+    ((sum += static_cast<int64_t>(index) * strides[axis++]), ...);
+    return sum;
+  }
+};
+
+// Writes value to one element of a floating dtype, rounded once to nearest even; integers are converted.
+void store(void* element, Dtype dtype, double value);
+
+// The first (lowest row) data error; the kinds are those of rlk_data_error.
+enum DataErrorKind : int32_t {
+  kNoDataError = 0,
+  kIdOutOfRange = 1,   // value = the id
+  kNoFiniteLogit = 2,  // value = 0
+  kRowOutOfRange = 3,  // value = the row index
+  kBadSeqlens = 4,     // row = the first bad position, value = its content
+};
+struct DataError {
+  int32_t kind = kNoDataError;
+  int64_t row = 0;
+  int64_t value = 0;
+};
+
+// Row-major values and conditions; both empty when the output was not asked for.
+struct Output {
+  std::vector<double> value;
+  std::vector<double> cond;
+};
+
+struct LogpCall {
+  View logits;       // [R, V]
+  View ids;          // [N] i64 or i32
+  View bias;         // [V], optional
+  View mask;         // [N] u8, optional
+  View row_indices;  // [N] i64, optional
+  double temperature = 1.0;
+  double softcap = 0.0;
+  int64_t ignore_index = -100;
+  int64_t vocab_start = 0;
+  int64_t global_vocab = 0;
+  bool want_lse = false;
+  bool want_entropy = false;
+};
+struct LogpResult {
+  Output logp;     // [N]
+  Output lse;      // [N]
+  Output entropy;  // [N]
+  DataError error;
+};
+LogpResult logp(const LogpCall& call);
+
+struct LogpBackwardCall {
+  View logits;        // [R, V]
+  View ids;           // [N]
+  View lse;           // [N]
+  View grad_logp;     // [N]
+  View grad_lse;      // [N], optional
+  View grad_entropy;  // [N], optional, together with entropy
+  View entropy;       // [N], optional
+  View bias;          // [V], optional
+  View mask;          // [N], optional
+  View row_indices;   // [N], optional
+  double temperature = 1.0;
+  double softcap = 0.0;
+  int64_t ignore_index = -100;
+  int64_t vocab_start = 0;
+  int64_t global_vocab = 0;
+  bool want_grad_bias = false;
+};
+// A data error makes grad_bias NaN as a whole, because the sum over rows has an undefined term. row_indices are
+// compared between consecutive active rows; a row index that is out of order makes the logits row that it names NaN.
+struct LogpBackwardResult {
+  Output grad_logits;  // [R, V]
+  Output grad_bias;    // [V]
+  DataError error;
+};
+LogpBackwardResult logp_backward(const LogpBackwardCall& call);
+
+enum class Layout : int32_t { dense = 0, packed = 1 };
+enum class Causal : int32_t { none = 0, bottom_right = 1 };
+struct AttentionCall {
+  View q;             // dense [B, Sq, Hq, D], packed [Tq, Hq, D]
+  View k;             // dense [B, Sk, Hkv, D], packed [Tk, Hkv, D]
+  View v;             // as k
+  View cu_seqlens_q;  // packed: [B + 1] i32 or i64
+  View cu_seqlens_k;  // packed: [B + 1]
+  Layout layout = Layout::dense;
+  Causal causal = Causal::none;
+  int64_t window_left = -1;
+  int64_t window_right = -1;
+  double scale = 0.0;
+  bool want_lse = false;
+};
+// cu_seqlens_q is checked before cu_seqlens_k; a bad one makes out and lse NaN as a whole.
+struct AttentionResult {
+  Output out;  // as q
+  Output lse;  // as q without D
+  DataError error;
+};
+AttentionResult attention(const AttentionCall& call);
+
+struct AddCall {
+  View a;
+  View b;
+  double alpha = 1.0;
+};
+struct AddResult {
+  std::vector<int64_t> shape;  // of the broadcast
+  Output out;
+};
+AddResult add(const AddCall& call);
+
+}  // namespace rlk::golden

@@ -1,0 +1,110 @@
+// The log-probability of one chosen token per row: the declaration's formula, two passes, fp64.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/golden/golden.hpp"
+#include "core/golden/logp_rows.hpp"
+
+namespace rlk::golden {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct RowResult {
+  double lse = 0, lse_cond = 0;
+  double entropy = 0, entropy_cond = 0;
+};
+
+// lse and entropy of finite or -inf scores with at least one finite score. A NaN or +inf score makes the row NaN.
+RowResult reduce(const std::vector<double>& z) {
+  const double max = *std::max_element(z.begin(), z.end());
+  double sum = 0;
+  for (double score : z) sum += std::exp(score - max);
+  RowResult row;
+  row.lse = max + std::log(sum);
+  if (!std::isfinite(row.lse)) return {kNan, 0, kNan, 0};
+
+  double mean = 0, mean_abs = 0;  // of z under p
+  for (double score : z) {
+    const double p = std::exp(score - row.lse);
+    if (score == -kInfinity) continue;
+    mean += p * score;
+    mean_abs += p * std::fabs(score);
+  }
+  row.entropy = row.lse - mean;
+
+  // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
+  // sum and its logarithm are off by a relative, hence in lse absolute, eps.
+  row.lse_cond = kTiny + 1 + std::fabs(max) + std::fabs(row.lse) + mean_abs;
+  // d entropy / d z[v] = -p[v] (log p[v] + entropy), and the argument of exp is off by eps (1 + |z[v]| + |max|); the
+  // two terms that are subtracted are off like lse.
+  double spread = 0;
+  for (double score : z) {
+    if (score == -kInfinity) continue;
+    const double log_p = score - row.lse;
+    spread += std::exp(log_p) * std::fabs(log_p + row.entropy) * (1 + std::fabs(score) + std::fabs(max));
+  }
+  row.entropy_cond = row.lse_cond + spread;
+  return row;
+}
+
+}  // namespace
+
+LogpResult logp(const LogpCall& call) {
+  const int64_t n_rows = call.ids.shape[0];
+  const int64_t vocab = call.logits.shape[1];
+  const int64_t global_vocab = call.global_vocab > 0 ? call.global_vocab : vocab;
+  const bool whole_vocabulary = global_vocab == vocab;
+
+  LogpResult result;
+  const auto put = [](Output& output, bool wanted, double value, double cond) {
+    if (!wanted) return;
+    output.value.push_back(value);
+    output.cond.push_back(std::isfinite(value) ? cond : 0.0);
+  };
+  const auto put_row = [&](double logp, double logp_cond, const RowResult& row) {
+    put(result.logp, true, logp, logp_cond);
+    put(result.lse, call.want_lse, row.lse, row.lse_cond);
+    put(result.entropy, call.want_entropy, row.entropy, row.entropy_cond);
+  };
+
+  std::vector<double> z(static_cast<size_t>(vocab));
+  for (int64_t n = 0; n < n_rows; ++n) {
+    if (is_ignored(call, n)) {
+      put_row(0, 0, {});
+      continue;
+    }
+    if (const DataError error = row_error(call, n); error.kind != kNoDataError) {
+      keep_first(result.error, error);
+      put_row(kNan, 0, {kNan, 0, kNan, 0});
+      continue;
+    }
+    const int64_t r = call.row_indices.present() ? call.row_indices.load_int(n) : n;
+    for (int64_t v = 0; v < vocab; ++v) z[static_cast<size_t>(v)] = score(call, r, v);
+
+    const bool all_masked = std::all_of(z.begin(), z.end(), [](double score) { return score == -kInfinity; });
+    if (all_masked && whole_vocabulary) {
+      keep_first(result.error, {kNoFiniteLogit, n, 0});
+      put_row(kNan, 0, {kNan, 0, kNan, 0});
+      continue;
+    }
+    if (all_masked) {
+      put_row(-kInfinity, 0, {-kInfinity, 0, 0, 0});
+      continue;
+    }
+    const RowResult row = reduce(z);
+    const int64_t target = call.ids.load_int(n) - call.vocab_start;
+    if (target < 0 || target >= vocab) {  // another shard owns it
+      put_row(-kInfinity, 0, row);
+      continue;
+    }
+    // The score of the target is off by eps |z|, lse by its own condition.
+    const double target_score = z[static_cast<size_t>(target)];
+    put_row(target_score - row.lse, std::fabs(target_score) + row.lse_cond, row);
+  }
+  return result;
+}
+
+}  // namespace rlk::golden
