@@ -3,8 +3,10 @@
 
 #include <rlk/abi.h>
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/conformance/conformance.hpp"
@@ -31,12 +33,26 @@ struct RejectedPlugin {
   std::string reason;
 };
 
+// A device and its address for the life of the process: generations share the entries.
 struct DeviceEntry {
   std::string backend;
   uint32_t ordinal = 0;
   const PluginBinding* owner = nullptr;
   rlk_plugin_device* device = nullptr;
   rlk_device_properties properties{};
+
+  bool has(uint32_t flag) const { return (properties.flags & flag) != 0; }
+  std::string name() const { return backend + ":" + std::to_string(ordinal); }
+};
+
+// Switched off after a run-time failure. It stays off through later generations.
+struct Quarantined {
+  std::string plugin;
+  std::string op;
+  std::string implementation;
+  std::string dtype;  // of the first dtype variable; "" is all
+  std::string reason_code;
+  std::string reason;
 };
 
 // One (operator, implementation) on one device.
@@ -47,19 +63,25 @@ struct Candidate {
   const DeviceEntry* on = nullptr;      // memory and streams
   rlk_plugin_device* device = nullptr;  // what the implementation's slots take
   std::vector<const UnitResult*> units;
+  std::vector<const Quarantined*> quarantined;
 };
 
 struct Snapshot {
   uint64_t generation = 0;
-  std::vector<std::unique_ptr<PluginBinding>> plugins;
-  std::vector<std::unique_ptr<DeviceEntry>> devices;  // the CPU is always first
+  std::vector<std::shared_ptr<const PluginBinding>> plugins;
+  std::vector<const DeviceEntry*> devices;  // the CPU is always first
   std::vector<RejectedPlugin> rejected;
+  std::vector<std::shared_ptr<const Quarantined>> quarantined;
   std::vector<Candidate> candidates;
-  // nullptr when there is none.
+
+  // nullptr when there is none. [all: thread-safe]
   const DeviceEntry* find_device(std::string_view backend, uint32_t ordinal) const;
+  // A registered plugin of that id or backend.
+  bool knows(std::string_view id_or_backend) const;
+  const RejectedPlugin* find_rejected(std::string_view id_or_backend) const;
 };
 
-// Snapshots are never freed while the process lives: readers hold plain pointers and never lock.
+// Snapshots are never freed while the registry lives: readers hold plain pointers and never lock.
 class Registry {
 public:
   Registry();
@@ -68,11 +90,15 @@ public:
   Registry& operator=(const Registry&) = delete;
 
   const Snapshot* current() const;  // [thread-safe, wait-free]
-  // Builds and swaps in the next generation. [one at a time]
+  // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
+  // [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
-  // Removes one unit (implementation, dtype, feature "" = all) after a run-time failure; the next generation lacks it.
+  // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
+  // again is no new generation. [thread-safe]
   void quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
+  // Is told of every new quarantine, outside any lock, so that evidence can be kept. [before the first call]
+  void on_quarantine(std::function<void(const Quarantined&)> listener);
 
 private:
   struct State;

@@ -41,6 +41,21 @@ bool visible(const AttentionCall& call, const Sequence& sequence, int64_t i, int
   return true;
 }
 
+// A sum that keeps what each addition rounds away (Neumaier): equal terms round the same way, so that even in fp64 a
+// plain sum over many keys would be off by more than a good fp64 implementation is.
+class Sum {
+public:
+  void add(double term) {
+    const double total = total_ + term;
+    rest_ += std::fabs(total_) >= std::fabs(term) ? (total_ - total) + term : (term - total) + total_;
+    total_ = total;
+  }
+  double value() const { return std::isfinite(total_) ? total_ + rest_ : total_; }
+
+private:
+  double total_ = 0, rest_ = 0;
+};
+
 struct Shape {
   int64_t q_heads, kv_heads, head_size;
 };
@@ -49,7 +64,7 @@ struct Score {
   int64_t j;
   double s;          // scale * q . k
   double magnitude;  // scale * |q| . |k|: s is off by eps times this
-  double p;          // exp(s - lse)
+  double p;          // its share of the softmax
 };
 
 // Appends out (head_size numbers) and lse of one query.
@@ -73,13 +88,14 @@ void attend(const AttentionCall& call, const Shape& shape, const Sequence& seque
 
   double max = -kInfinity;
   for (const Score& score : scores) max = std::isnan(score.s) ? score.s : std::max(max, score.s);
-  double sum = 0;
-  for (const Score& score : scores) sum += std::exp(score.s - max);
+  Sum weights;
+  for (const Score& score : scores) weights.add(std::exp(score.s - max));
+  const double sum = weights.value();
   const double lse = scores.empty() ? -kInfinity : max + std::log(sum);
 
   double mean_magnitude = 0;  // of the scores' magnitudes under p
   for (Score& score : scores) {
-    score.p = std::exp(score.s - lse);
+    score.p = std::exp(score.s - max) / sum;  // not exp(s - lse): a large lse has lost the digits that matter
     mean_magnitude += score.p * score.magnitude;
   }
   if (call.want_lse) {
@@ -90,11 +106,13 @@ void attend(const AttentionCall& call, const Shape& shape, const Sequence& seque
 
   std::vector<double> values(scores.size());
   for (int64_t d = 0; d < shape.head_size; ++d) {
-    double out = 0, absolute = 0, spread = 0;
+    Sum weighted;
+    double absolute = 0, spread = 0;
     for (size_t at = 0; at < scores.size(); ++at) {
       values[at] = load(call.v, call.layout, sequence.batch, sequence.k_first + scores[at].j, g, d);
-      out += scores[at].p * values[at];
+      weighted.add(scores[at].p * values[at]);
     }
+    const double out = weighted.value();
     // The products and their sum are off by eps p |v|. d out / d s[j] = p[j] (v[j] - out), and the argument of exp is
     // off by eps (1 + magnitude + |max|).
     for (size_t at = 0; at < scores.size(); ++at) {

@@ -26,14 +26,16 @@ RowResult reduce(const std::vector<double>& z) {
   row.lse = max + std::log(sum);
   if (!std::isfinite(row.lse)) return {kNan, 0, kNan, 0};
 
-  double mean = 0, mean_abs = 0;  // of z under p
+  // Relative to the maximum: where scores are large, lse and the mean of z agree in their first digits, and exp(z -
+  // lse) would carry the rounding of lse into every p.
+  double mean_below_max = 0, mean_abs = 0;  // of z - max and of |z| under p
   for (double score : z) {
-    const double p = std::exp(score - row.lse);
+    const double p = std::exp(score - max) / sum;
     if (score == -kInfinity) continue;
-    mean += p * score;
+    mean_below_max += p * (score - max);
     mean_abs += p * std::fabs(score);
   }
-  row.entropy = row.lse - mean;
+  row.entropy = std::log(sum) - mean_below_max;
 
   // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
   // sum and its logarithm are off by a relative, hence in lse absolute, eps.

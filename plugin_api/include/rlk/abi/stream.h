@@ -53,7 +53,7 @@ typedef struct rlk_event_api {
   uint32_t reserved;
   rlk_status (*create)(rlk_plugin_device*, uint32_t flags, rlk_plugin_event** out, rlk_error*); /* [thread-safe] */
   rlk_status (*destroy)(rlk_plugin_event*, rlk_error*);                                         /* [thread-safe] */
-  rlk_status (*record)(rlk_plugin_event*, rlk_plugin_stream*, rlk_error*);                      /* [stream] */
+  rlk_status (*record)(rlk_plugin_event*, rlk_plugin_stream*, rlk_error*);                      /* [thread-safe] */
   /* RLK_OK when the last record has been reached (or there was none), RLK_NOT_READY, or the failure of the work before
      it. [thread-safe] */
   rlk_status (*query)(rlk_plugin_event*, rlk_error*);

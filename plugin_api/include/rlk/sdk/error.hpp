@@ -35,7 +35,9 @@ namespace detail {
 // Copies text into a fixed array, cut where it does not fit.
 template <size_t Size>
 void copy_text(char (&to)[Size], const char* from) noexcept {
-  std::snprintf(to, Size, "%s", from != nullptr ? from : "");
+  size_t length = 0;
+  for (; from != nullptr && length + 1 < Size && from[length] != 0; ++length) to[length] = from[length];
+  to[length] = 0;
 }
 
 // True when the caller's struct reaches up to and including the member.

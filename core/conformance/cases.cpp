@@ -1,0 +1,255 @@
+// A case made concrete, and put in words.
+#include "core/conformance/cases.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace rlk::core::conformance {
+namespace {
+
+Dtype dtype_of(const DtypeExpr& dtype, const Call& call) {
+  if (dtype.kind == DtypeExpr::Kind::fixed) return dtype.dtype;
+  const Dtype variable = call.dtypes[static_cast<size_t>(dtype.variable)];
+  if (dtype.kind == DtypeExpr::Kind::variable) return variable;
+  return variable == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+}
+
+bool resolve_dtypes(const Case& c, Call& call) {
+  for (size_t i = 0; i < c.decl->dtypes.size(); ++i) {
+    const auto& choices = c.decl->dtypes[i].choices;
+    int chosen = c.dtype_choice[i];
+    for (const Variation& v : c.variations) {
+      if (v.dtype_variable == static_cast<int>(i)) chosen = v.dtype_choice;
+    }
+    call.dtypes[i] = dtype_of(choices[static_cast<size_t>(chosen)], call);
+    // A choice that comes to the same dtype as the first one is not another case.
+    if (i > 0 && chosen > 0 && call.dtypes[i] == dtype_of(choices[0], call)) return false;
+  }
+  return true;
+}
+
+bool resolve_symbols(const Case& c, Call& call) {
+  for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
+    const SymbolDecl& symbol = c.decl->symbols[i];
+    call.symbols[i] = -1;
+    if (symbol.form >= 0 && symbol.form != c.form) continue;
+    size_t chosen = static_cast<size_t>(c.size_choice[i]);
+    for (const Variation& v : c.variations) {
+      if (v.symbol == static_cast<int>(i)) chosen = symbol.sizes.size() - 1;
+    }
+    call.symbols[i] = c.size_given[i] != 0 ? c.size_given[i] : symbol.sizes[chosen].eval(call.values());
+    if (call.symbols[i] < symbol.min) return false;
+  }
+  return true;
+}
+
+void set_param(Call& call, int index, double number) {
+  const ParamDecl& param = call.decl->params[static_cast<size_t>(index)];
+  std::byte* at = call.params.data() + param.offset;
+  const auto integer = static_cast<int64_t>(number);
+  if (param.type == ParamType::f64) {
+    std::memcpy(at, &number, sizeof(number));
+  } else {
+    std::memcpy(at, &integer, sizeof(integer));
+  }
+}
+
+void resolve_params(const Case& c, Call& call) {
+  if (c.decl->form_param >= 0) set_param(call, c.decl->form_param, c.form);
+  for (const Variation& v : c.variations) {
+    if (v.try_param >= 0) set_param(call, v.try_param, v.try_value);
+    for (const FeatureSetting& setting : v.params) {
+      set_param(call, setting.param, static_cast<double>(setting.value.eval(call.values())));
+    }
+  }
+}
+
+// Shapes of everything but broadcast results. False: the case wants an argument that the form does not have.
+bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int first_bit, uint64_t wanted, Call& call,
+                       std::vector<Argument>& arguments) {
+  arguments.assign(declared.size(), {});
+  size_t free_shape = 0;
+  for (size_t i = 0; i < declared.size(); ++i) {
+    const ArgDecl& arg = declared[i];
+    const uint64_t bit = uint64_t{1} << (first_bit + static_cast<int>(i));
+    const bool in_form =
+        (arg.form < 0 || arg.form == c.form) && arg.shapes[static_cast<size_t>(c.form)].kind != ShapeDecl::Kind::none;
+    if (!in_form && (wanted & bit) != 0) return false;
+    if (!in_form || (arg.optional && (wanted & bit) == 0)) continue;
+    call.present |= bit;
+    Argument& argument = arguments[i];
+    argument.present = true;
+    argument.dtype = dtype_of(arg.dtype, call);
+    const ShapeDecl& shape = arg.shapes[static_cast<size_t>(c.form)];
+    if (shape.kind == ShapeDecl::Kind::dims) {
+      for (const Dim& dim : shape.dims) {
+        argument.shape.push_back(dim.offset + (dim.symbol >= 0 ? call.symbols[static_cast<size_t>(dim.symbol)] : 0));
+      }
+    } else if (shape.kind == ShapeDecl::Kind::any) {
+      const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
+      argument.shape.assign(given.begin(), given.end());
+    }
+  }
+  return true;
+}
+
+void resolve_broadcasts(const Case& c, Call& call) {
+  std::vector<int64_t> common;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (c.decl->inputs[i].shapes[static_cast<size_t>(c.form)].kind != ShapeDecl::Kind::any) continue;
+    const std::vector<int64_t>& shape = call.inputs[i].shape;
+    if (shape.size() > common.size()) common.insert(common.begin(), shape.size() - common.size(), 1);
+    for (size_t back = 1; back <= shape.size(); ++back) {
+      int64_t& size = common[common.size() - back];
+      if (size == 1) size = shape[shape.size() - back];
+    }
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (c.decl->outputs[i].shapes[static_cast<size_t>(c.form)].kind == ShapeDecl::Kind::broadcast) {
+      call.outputs[i].shape = common;
+    }
+  }
+}
+
+// Values that follow from others, or whose order matters, cannot all be the same.
+bool may_repeat(const DomainDecl& domain) {
+  return domain.kind != Domain::forward && domain.kind != Domain::cu_seqlens && !domain.increasing;
+}
+
+void resolve_layouts(const Case& c, Call& call) {
+  for (const Variation& v : c.variations) {
+    if (v.layout == Layout::contiguous) continue;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const bool repeats = v.layout != Layout::expanded || may_repeat(c.decl->inputs[i].domain);
+      if ((v.layout_of >> i & 1) != 0 && repeats) call.inputs[i].layout = v.layout;
+    }
+    for (size_t i = 0; i < call.outputs.size() && v.layout != Layout::expanded; ++i) {
+      if ((v.layout_of >> (32 + i) & 1) != 0) call.outputs[i].layout = v.layout;
+    }
+  }
+}
+
+bool resolve_aliases(const Case& c, Call& call) {
+  call.output_alias.fill(-1);
+  for (const Variation& v : c.variations) {
+    if (v.alias_output < 0) continue;
+    const Argument& input = call.inputs[static_cast<size_t>(v.alias_input)];
+    Argument& output = call.outputs[static_cast<size_t>(v.alias_output)];
+    if (!input.present || !output.present || input.shape != output.shape || input.dtype != output.dtype) return false;
+    if (input.layout == Layout::expanded) return false;
+    output.layout = input.layout;
+    call.output_alias[static_cast<size_t>(v.alias_output)] = v.alias_input;
+  }
+  return true;
+}
+
+void append(std::string& text, const char* pattern, const char* name, double value) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof(buffer), pattern, name, value);
+  text += buffer;
+}
+
+}  // namespace
+
+const char* name_of(Content content) {
+  static constexpr const char* kNames[] = {"", "with -inf", "with a row of -inf", "with NaN", "wide", "data error"};
+  return kNames[static_cast<size_t>(content)];
+}
+
+bool resolve(const Case& c, Call& out) {
+  out = {};
+  out.decl = c.decl;
+  out.form = c.form;
+  out.misaligned = c.misaligned;
+  const auto* defaults = static_cast<const std::byte*>(c.decl->defaults);
+  out.params.assign(defaults, defaults + c.decl->params_size);
+  uint64_t wanted = 0;
+  for (const Variation& v : c.variations) wanted |= v.present;
+  if (!resolve_dtypes(c, out) || !resolve_symbols(c, out)) return false;
+  resolve_params(c, out);
+  if (!resolve_arguments(c, c.decl->inputs, 0, wanted, out, out.inputs)) return false;
+  if (!resolve_arguments(c, c.decl->outputs, 32, wanted, out, out.outputs)) return false;
+  resolve_broadcasts(c, out);
+  resolve_layouts(c, out);
+  if (!resolve_aliases(c, out)) return false;
+  return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
+                     [&](const RuleDecl& rule) { return rule.holds.eval(out.values()) != 0; });
+}
+
+std::string describe(const Case& c, const Call& call) {
+  std::string text = rlk::core::name_of(call.dtypes[0]);
+  for (const std::string& word : features(call)) text += " " + word;
+  for (const Variation& v : c.variations) {
+    if (v.try_param >= 0) append(text, " %s=%g", c.decl->params[static_cast<size_t>(v.try_param)].name, v.try_value);
+    if (v.layout == Layout::contiguous) continue;
+    text += std::string(" ") + name_of(v.layout) + ":";
+    bool first = true;
+    const auto add = [&](bool on, const char* name) {
+      if (on) text += std::exchange(first, false) ? name : std::string("+") + name;
+    };
+    for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].layout == v.layout, c.decl->inputs[i].name);
+    for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i].layout == v.layout, c.decl->outputs[i].name);
+  }
+  if (c.misaligned) text += " misaligned";
+  if (c.content != Content::ordinary) text += std::string(" ") + name_of(c.content);
+  if (c.content == Content::fault) text += " " + std::to_string(c.fault + 1);
+  const char* separator = " ";
+  for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
+    if (call.symbols[i] < 0) continue;
+    text += separator + std::string(c.decl->symbols[i].name) + "=" + std::to_string(call.symbols[i]);
+    separator = ",";
+  }
+  for (size_t i = 0; i < call.inputs.size() && !c.decl->shape_cases.empty(); ++i) {
+    text += std::string(" ") + c.decl->inputs[i].name + "[";
+    for (size_t axis = 0; axis < call.inputs[i].shape.size(); ++axis) {
+      text += (axis > 0 ? "," : "") + std::to_string(call.inputs[i].shape[axis]);
+    }
+    text += "]";
+  }
+  return text;
+}
+
+Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min, const int64_t* symbol_max) {
+  Call before;
+  if (!resolve(c, before)) return c;
+  const auto legal = [&](const Case& other) {
+    Call call;
+    if (!resolve(other, call)) return false;
+    for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
+      if (call.symbols[i] == before.symbols[i]) continue;
+      if ((dynamic >> i & 1) == 0 || !c.decl->symbols[i].dynamic) return false;
+      if (symbol_min != nullptr && call.symbols[i] < symbol_min[i]) return false;
+      if (symbol_max != nullptr && call.symbols[i] > symbol_max[i]) return false;
+    }
+    return true;
+  };
+  Case best = c;
+  for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
+    const SymbolDecl& symbol = c.decl->symbols[i];
+    if (before.symbols[i] < 0 || !symbol.dynamic || (dynamic >> i & 1) == 0) continue;
+    // The next larger size first: more than the plan was made for is the harder half. Then smaller ones.
+    std::vector<std::pair<int64_t, int>> sizes;
+    for (size_t k = 0; k < symbol.sizes.size(); ++k) {
+      const int64_t size = symbol.sizes[k].eval(before.values());
+      if (size > 0 && size != before.symbols[i]) sizes.emplace_back(size, static_cast<int>(k));
+    }
+    std::sort(sizes.begin(), sizes.end(), [now = before.symbols[i]](const auto& a, const auto& b) {
+      const bool a_is_larger = a.first > now, b_is_larger = b.first > now;
+      if (a_is_larger != b_is_larger) return a_is_larger;
+      return a_is_larger ? a.first < b.first : a.first > b.first;
+    });
+    for (const auto& size : sizes) {
+      Case other = best;
+      other.size_choice[i] = size.second;
+      other.size_given[i] = 0;
+      if (!legal(other)) continue;
+      best = std::move(other);
+      break;
+    }
+  }
+  return best;
+}
+
+}  // namespace rlk::core::conformance

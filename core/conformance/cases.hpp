@@ -1,0 +1,77 @@
+// What is tried? Cases generated from the declarations: sizes, dtypes, forms, one variation at a time, variations
+// together, contents that hurt, and data errors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/conformance/call.hpp"
+
+namespace rlk::core::conformance {
+
+// One departure from the plain call. The fields that are set say which.
+struct Variation {
+  std::vector<FeatureSetting> params;  // by expression
+  int try_param = -1;                  // a parameter at a value that the declaration says to try
+  double try_value = 0;
+  uint64_t present = 0;  // optional arguments, as in Values
+  int symbol = -1;       // a symbol that takes its last declared size (logits rows with row_indices)
+  int dtype_variable = -1;
+  int dtype_choice = 0;
+  Layout layout = Layout::contiguous;
+  uint64_t layout_of = 0;  // the arguments that lie so, as in Values
+  int alias_output = -1;
+  int alias_input = -1;
+};
+
+// What the inputs hold.
+enum class Content : uint8_t {
+  ordinary,
+  minus_inf,      // -inf here and there
+  all_minus_inf,  // a whole row of -inf
+  nan,            // a row of NaN, and one NaN in another
+  wide,           // magnitudes at which exp overflows unless the maximum is subtracted
+  fault,          // one element breaks its domain: data_errors.hpp
+};
+const char* name_of(Content content);
+
+struct Case {
+  const OpDecl* decl = nullptr;
+  int form = 0;
+  std::array<int, kMaxDtypeVariables> dtype_choice{};
+  std::array<int, kMaxSymbols> size_choice{};     // of SymbolDecl::sizes
+  std::array<int64_t, kMaxSymbols> size_given{};  // instead, where not 0: next to an implementation's switch
+  int shape_case = 0;                             // of declarations with free shapes
+  std::vector<Variation> variations;
+  bool misaligned = false;
+  Content content = Content::ordinary;
+  int fault = 0;  // which, with Content::fault
+};
+
+// Shapes, dtypes, parameters and layouts of the case; no values yet. False when the declaration does not allow it.
+bool resolve(const Case& c, Call& out);
+
+// The case in words, without the operator's name: "bf16 bias softcap=3 N=5,R=5,V=37". Equal words, equal case.
+std::string describe(const Case& c, const Call& call);
+
+// Calls without any variation: the ordinary sizes, then others. `switches` adds sizes around each of them.
+std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
+                              std::span<const rlk_switch* const> switches);
+// The sizes at which variations are tried beside the ordinary ones.
+std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
+// Contents that hurt and a misaligned start, on the base's sizes.
+std::vector<Case> content_cases(const Case& base);
+// Data errors: every one that the base's inputs can have, or only the first of each input.
+std::vector<Case> fault_cases(const Case& base, bool every);
+// Each variation alone.
+std::vector<Case> single_cases(const Case& base, bool smoke);
+// A few calls that together contain every pair of compatible variations.
+std::vector<Case> covering_cases(const Case& base, uint64_t seed);
+// Every pair of compatible variations of the base, or of those that c contains.
+std::vector<Case> pair_cases(const Case& base);
+std::vector<Case> pairs_within(const Case& c);
+// The same case at other sizes of the symbols in `dynamic`, for a plan that claims to serve them; c when there are
+// none.
+Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min, const int64_t* symbol_max);
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,197 @@
+// The error bound, and what is said when it is broken.
+#include "core/conformance/compare.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "core/conformance/elements.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+struct Format {
+  int mantissa_bits, min_exponent;
+  double largest;
+};
+Format format_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::bf16:
+      return {7, -126, 0x1.fep127};
+    case Dtype::f16:
+      return {10, -14, 65504.0};
+    case Dtype::f64:
+      return {52, -1022, std::numeric_limits<double>::max()};
+    default:
+      return {23, -126, std::numeric_limits<float>::max()};
+  }
+}
+
+double ulp(double value, Dtype dtype) {
+  const Format format = format_of(dtype);
+  const int exponent = value == 0 ? format.min_exponent : std::max(std::ilogb(value), format.min_exponent);
+  return std::ldexp(1.0, exponent - format.mantissa_bits);
+}
+
+double factor_of(std::string_view op) {
+  for (const ErrorBound& bound : error_bounds()) {
+    if (op == bound.op) return bound.factor;
+  }
+  return 0;
+}
+
+// Log-probabilities that feed importance ratios are held to an absolute error, where one rounding of every intermediate
+// leaves room for it.
+constexpr double kLogpAbsolute = 2e-5;
+
+class Bound {
+public:
+  Bound(const Call& call, size_t output)
+      : dtype_(call.outputs[output].dtype),
+        epsilon_(call.dtypes[0] == Dtype::f64 ? 0x1p-53 : 0x1p-24),
+        factor_(factor_of(call.decl->name)) {
+    const std::string_view op = call.decl->name, name = call.decl->outputs[output].name;
+    const bool from_16_bit = call.dtypes[0] == Dtype::bf16 || call.dtypes[0] == Dtype::f16;
+    is_logp_ = op == "logp" && name == "logp" && dtype_ == Dtype::f32 && from_16_bit;
+  }
+  double operator()(double value, double condition) const {
+    if (value == 0 && condition == 0) return 0;  // zero by definition, not by arithmetic
+    const double allowed = ulp(value, dtype_) + factor_ * epsilon_ * condition;
+    const double tight = ulp(value, dtype_) + epsilon_ * condition;
+    return is_logp_ ? std::min(allowed, std::max(kLogpAbsolute, tight)) : allowed;
+  }
+
+private:
+  Dtype dtype_;
+  double epsilon_, factor_;
+  bool is_logp_;
+};
+
+bool holds_poison(const std::vector<std::byte>& bytes, size_t at, size_t size, uint8_t poison) {
+  return std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                     bytes.begin() + static_cast<std::ptrdiff_t>(at + size),
+                     [poison](std::byte b) { return b == std::byte{poison}; });
+}
+
+std::string number(double value, Dtype dtype) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.*g", dtype == Dtype::f64 ? 17 : 9, value);
+  return text;
+}
+
+std::optional<Failure> check_output(const Call& call, size_t output, const golden::Output& expected,
+                                    const std::vector<std::byte>& bytes, uint8_t poison, double& worst) {
+  const Argument& argument = call.outputs[output];
+  const golden::View got_view = flat_view(bytes, argument.dtype);
+  const Bound bound(call, output);
+  const double largest = format_of(argument.dtype).largest;
+  const auto element = static_cast<size_t>(size_of(argument.dtype));
+  if (expected.value.size() != static_cast<size_t>(argument.count())) {
+    return Failure{"ENGINE", std::string("golden has ") + std::to_string(expected.value.size()) + " elements of " +
+                                 call.decl->outputs[output].name};
+  }
+  for (size_t i = 0; i < expected.value.size(); ++i) {
+    const double want = expected.value[i];
+    const double got = got_view.load_at(static_cast<int64_t>(i));
+    double allowed = 0;
+    bool right = false;
+    if (std::isnan(want) || std::isinf(want)) {
+      right = std::isnan(want) ? std::isnan(got) : got == want;
+    } else {
+      allowed = bound(want, expected.cond[i]);
+      const double difference = std::fabs(got - want);
+      right = difference <= allowed;
+      // Beyond the largest number of the dtype, infinity is the right rounding.
+      if (!right && std::isinf(got) && got * want > 0) right = std::fabs(want) + allowed > largest;
+      if (right && allowed > 0 && std::isfinite(got)) worst = std::max(worst, difference / allowed);
+    }
+    if (right) continue;
+    const std::string where = "output " + element_name(call, output, static_cast<int64_t>(i)) + ": ";
+    if (holds_poison(bytes, i * element, element, output_poison(poison))) {
+      return Failure{"NOT_WRITTEN",
+                     where + "still holds the poison of before the call, expected " + number(want, argument.dtype)};
+    }
+    return Failure{"WRONG_RESULT", where + "got " + number(got, argument.dtype) + ", expected " +
+                                       number(want, argument.dtype) + ", allowed " + number(allowed, Dtype::f32)};
+  }
+  return std::nullopt;
+}
+
+std::string words(const Fault& fault) {
+  static constexpr const char* kKinds[] = {"NONE", "ID_OUT_OF_RANGE", "NO_FINITE_LOGIT", "ROW_OUT_OF_RANGE",
+                                           "BAD_SEQLENS"};
+  const std::string kind = fault.kind >= 0 && fault.kind <= 4 ? kKinds[fault.kind] : std::to_string(fault.kind);
+  return kind + " row " + std::to_string(fault.row) + " value " + std::to_string(fault.value);
+}
+
+std::optional<Failure> check_told(const Answer& answer, const Outcome& outcome) {
+  if (answer.faults.empty()) {
+    if (outcome.told.empty()) return std::nullopt;
+    return Failure{"UNEXPECTED_DATA_ERROR", "the stream told of a data error (" + words(outcome.told[0]) +
+                                                "), but the values keep their domains"};
+  }
+  if (outcome.told.empty()) {
+    return Failure{"DATA_ERROR_MISSING",
+                   "the stream answered RLK_OK, expected RLK_DATA_ERROR " + words(answer.faults[0])};
+  }
+  if (outcome.told.size() > 1) {
+    return Failure{"DATA_ERROR_REPEATED", "the stream told of the same data error again (" + words(outcome.told[1]) +
+                                              "), expected it to be forgotten once told"};
+  }
+  const Fault& told = outcome.told[0];
+  const bool known = std::any_of(answer.faults.begin(), answer.faults.end(), [&](const Fault& fault) {
+    return fault.kind == told.kind && fault.row == told.row && fault.value == told.value;
+  });
+  if (!known) {
+    return Failure{"DATA_ERROR_WRONG", "the stream told of " + words(told) + ", expected " + words(answer.faults[0])};
+  }
+  if (outcome.tags[0] != outcome.tag) {
+    return Failure{"DATA_ERROR_WRONG", "the data error has tag " + std::to_string(outcome.tags[0]) + ", expected " +
+                                           std::to_string(outcome.tag)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string element_name(const Call& call, size_t output, int64_t index) {
+  const std::vector<int64_t>& shape = call.outputs[output].shape;
+  std::string text;
+  for (size_t axis = shape.size(); axis-- > 0;) {
+    text.insert(0, (axis > 0 ? ", " : "") + std::to_string(index % shape[axis]));
+    index /= shape[axis];
+  }
+  return std::string(call.decl->outputs[output].name) + "[" + text + "]";
+}
+
+std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
+                             double& worst) {
+  if (outcome.failure) return outcome.failure;
+  if (auto failure = check_told(answer, outcome)) return failure;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.outputs[i].present) continue;
+    if (auto failure = check_output(call, i, answer.outputs[i], outcome.outputs[i], poison, worst)) return failure;
+  }
+  return std::nullopt;
+}
+
+std::string first_difference(const Call& call, size_t output, const std::vector<std::byte>& a,
+                             const std::vector<std::byte>& b) {
+  if (a == b) return {};
+  const Argument& argument = call.outputs[output];
+  const auto element = static_cast<size_t>(size_of(argument.dtype));
+  for (int64_t i = 0; i < argument.count(); ++i) {
+    const size_t at = static_cast<size_t>(i) * element;
+    if (std::memcmp(a.data() + at, b.data() + at, element) == 0) continue;
+    const double x = flat_view(a, argument.dtype).load_at(i), y = flat_view(b, argument.dtype).load_at(i);
+    if (std::isnan(x) && std::isnan(y)) continue;
+    char text[80];
+    std::snprintf(text, sizeof(text), ": %a and %a", x, y);
+    return "output " + element_name(call, output, i) + text;
+  }
+  return {};
+}
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,22 @@
+// Is the outcome of a run right? Values against golden, data errors against those that the call contains, and two runs
+// against each other, bit by bit.
+#pragma once
+
+#include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/rig.hpp"
+
+namespace rlk::core::conformance {
+
+// A failure of the run itself, a data error that should or should not have been told, or an element that is off. worst
+// grows to the largest |difference| / allowed.
+std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
+                             double& worst);
+
+// The first element of an output where two runs differ in bits, in words; any NaN equals any other. Empty: none.
+std::string first_difference(const Call& call, size_t output, const std::vector<std::byte>& a,
+                             const std::vector<std::byte>& b);
+
+// "lse[3]" or "grad_logits[2, 17]".
+std::string element_name(const Call& call, size_t output, int64_t index);
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,198 @@
+// Filling inputs, domain by domain. Elements that must never be read hold numbers that would show if they were.
+#include "core/conformance/data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/conformance/data_errors.hpp"
+#include "core/conformance/elements.hpp"
+#include "core/conformance/golden_bridge.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kWide = 25;             // with the declared scales: logits of some hundreds
+constexpr double kMinusInfShare = 0.25;  // of the elements
+constexpr double kMaskedShare = 0.3;     // of the rows
+constexpr int64_t kIgnoredEvery = 5;     // every fifth row has the ignored id
+
+// The i-th number of the stream that a key names.
+class Random {
+public:
+  Random(uint64_t seed, uint64_t stream) : key_(mix(seed + 0x9e3779b97f4a7c15u * (stream + 1))) {}
+  uint64_t bits(uint64_t i) const { return mix(key_ ^ mix(i)); }
+  double uniform(uint64_t i) const { return static_cast<double>(bits(i) >> 11) * 0x1p-53; }  // [0, 1)
+  int64_t below(uint64_t i, int64_t n) const { return static_cast<int64_t>(bits(i) % static_cast<uint64_t>(n)); }
+  double normal(uint64_t i) const {
+    const double radius = std::sqrt(-2 * std::log(1 - uniform(2 * i)));
+    return radius * std::cos(2 * 3.14159265358979323846 * uniform(2 * i + 1));
+  }
+
+private:
+  static uint64_t mix(uint64_t z) {  // the finalizer of splitmix64
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  uint64_t key_;
+};
+
+void fill_real(const DomainDecl& domain, Content content, const Random& random, Argument& argument) {
+  const int64_t count = argument.count();
+  const int64_t columns = argument.shape.empty() ? 1 : argument.shape.back();
+  const int64_t rows = columns > 0 ? count / columns : 0;
+  const double scale = domain.scale * (content == Content::wide ? kWide : 1);
+  for (int64_t i = 0; i < count; ++i) {
+    double value = scale * random.normal(static_cast<uint64_t>(i));
+    const int64_t row = i / columns, column = i % columns;
+    if (content == Content::minus_inf && domain.minus_inf) {
+      // Every row keeps one number; the first keeps no other.
+      const bool kept = column == (row * 7 + 3) % columns;
+      const bool hit = random.uniform(static_cast<uint64_t>(i) + (uint64_t{1} << 40)) < kMinusInfShare;
+      if (!kept && (hit || row == 0)) value = -kInfinity;
+    }
+    if (content == Content::all_minus_inf && domain.minus_inf && row == rows / 2) value = -kInfinity;
+    if (content == Content::nan && domain.nan_rows) {
+      if (row == rows / 2 || (row == 0 && column == columns - 1)) value = kNan;
+    }
+    set(argument, i, value);
+  }
+}
+
+// Ids at the edges of their range and of every integer parameter (the edges of a vocabulary shard), the rest random.
+void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
+  std::vector<int64_t> edges = {low, high - 1};
+  for (const ParamDecl& param : call.decl->params) {
+    if (param.type != ParamType::i64) continue;
+    const int64_t start = call.values().i64(param.offset);
+    if (start <= low || start >= high) continue;
+    for (size_t s = 0; s < call.decl->symbols.size(); ++s) {
+      for (const int64_t edge : {start - 1, start, start + call.symbols[s] - 1, start + call.symbols[s]}) {
+        if (edge >= low && edge < high) edges.push_back(edge);
+      }
+    }
+  }
+  for (int64_t n = 0; n < argument.count(); ++n) {
+    const auto i = static_cast<uint64_t>(n);
+    int64_t id = low + random.below(i, high - low);
+    if (n % 2 == 0) id = edges[static_cast<size_t>(random.below(i, static_cast<int64_t>(edges.size())))];
+    if (domain.ignore_param >= 0 && n % kIgnoredEvery == 3) id = call.i64(domain.ignore_param);
+    set_int(argument, n, id);
+  }
+}
+
+// One row is always kept and, from two rows on, one is always masked.
+void fill_mask(const Random& random, Argument& argument) {
+  const int64_t count = argument.count();
+  for (int64_t n = 0; n < count; ++n) {
+    const auto i = static_cast<uint64_t>(n);
+    int64_t value = random.uniform(i) < kMaskedShare ? 0 : (random.bits(i) & 1) != 0 ? 1 : 255;
+    if (n == count - 1) value = 0;
+    if (n == 0 || n == count / 2) value = 255;
+    set_int(argument, n, value);
+  }
+}
+
+void fill_row_indices(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t high = domain.high.eval(call.values());
+  const int64_t count = argument.count();
+  if (!domain.increasing) {
+    for (int64_t n = 0; n < count; ++n) {
+      set_int(argument, n, n == 0 ? high - 1 : n == 1 ? 0 : random.below(static_cast<uint64_t>(n), high));
+    }
+    return;
+  }
+  int64_t n = 0;
+  for (int64_t row = 0; row < high && n < count; ++row) {
+    // Each choice of `count` rows is equally likely.
+    const double odds = static_cast<double>(count - n) / static_cast<double>(high - row);
+    if (random.uniform(static_cast<uint64_t>(row)) < odds) set_int(argument, n++, row);
+  }
+}
+
+// Random lengths; from three sequences on, one of them is empty.
+void fill_cu_seqlens(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t total = domain.high.eval(call.values());
+  const int64_t sequences = argument.count() - 1;
+  std::vector<int64_t> ends;
+  for (int64_t b = 1; b < sequences; ++b) ends.push_back(random.below(static_cast<uint64_t>(b), total + 1));
+  std::sort(ends.begin(), ends.end());
+  ends.insert(ends.begin(), 0);
+  if (sequences > 0) ends.push_back(total);
+  if (sequences >= 3) {
+    const auto empty = static_cast<size_t>(random.below(0, sequences));
+    if (empty == 0) ends[1] = 0;
+    if (empty > 0) ends[empty] = ends[empty + 1];
+  }
+  for (size_t b = 0; b < ends.size(); ++b) set_int(argument, static_cast<int64_t>(b), ends[b]);
+}
+
+// Ids of masked rows and row indices of ignored rows are never dereferenced: they point nowhere.
+void spoil_ignored(Call& call) {
+  Argument* ids = find_domain(call, Domain::id);
+  Argument* rows = find_domain(call, Domain::row_index);
+  const Argument* mask = find_domain(call, Domain::mask);
+  if (ids == nullptr) return;
+  static constexpr int64_t kNowhere[] = {int64_t{1} << 40, -7, std::numeric_limits<int64_t>::max(),
+                                         std::numeric_limits<int64_t>::min()};
+  for (int64_t n = 0; n < ids->count(); ++n) {
+    if (!is_ignored(call, n)) continue;
+    const int64_t nowhere = kNowhere[n % 4];
+    if (rows != nullptr) set_int(*rows, n, nowhere);
+    if (mask != nullptr && get_int(*mask, n) == 0) set_int(*ids, n, nowhere);
+  }
+}
+
+void repeat_first_slice(Argument& argument) {
+  if (argument.layout != Layout::expanded || argument.shape.empty() || argument.shape[0] < 2) return;
+  const size_t slice = argument.bytes.size() / static_cast<size_t>(argument.shape[0]);
+  for (size_t at = slice; at + slice <= argument.bytes.size(); at += slice) {
+    std::memcpy(argument.bytes.data() + at, argument.bytes.data(), slice);
+  }
+}
+
+// Several output rows may read the logits row that has no finite number; any of them may be the one that is told.
+void note_hopeless_rows(Call& call) {
+  const Argument* rows = find_domain(call, Domain::row_index);
+  const DomainDecl* domain = find_domain_declaration(call, Domain::row_index);
+  if (rows == nullptr) return;
+  const int64_t hopeless = domain->high.eval(call.values()) / 2;
+  for (int64_t n = 0; n < rows->count(); ++n) {
+    if (get_int(*rows, n) == hopeless) call.faults.push_back({RLK_DATA_NO_FINITE_LOGIT, n, 0});
+  }
+}
+
+}  // namespace
+
+void fill_inputs(const Case& c, uint64_t seed, Call& call) {
+  call.faults.clear();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    Argument& argument = call.inputs[i];
+    if (!argument.present) continue;
+    argument.bytes.assign(static_cast<size_t>(argument.byte_count()), std::byte{0});
+    const DomainDecl& domain = call.decl->inputs[i].domain;
+    const Random random(seed, i);
+    if (domain.kind == Domain::real) fill_real(domain, c.content, random, argument);
+    if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
+    if (domain.kind == Domain::mask) fill_mask(random, argument);
+    if (domain.kind == Domain::row_index) fill_row_indices(call, domain, random, argument);
+    if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);
+    repeat_first_slice(argument);
+  }
+  spoil_ignored(call);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].present || call.decl->inputs[i].domain.kind != Domain::forward) continue;
+    const std::vector<double> values = forward_values(call, i);
+    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[i], static_cast<int64_t>(k), values[k]);
+  }
+  if (c.content == Content::all_minus_inf) note_hopeless_rows(call);
+  if (c.content == Content::fault) plant_fault(c.fault, call);
+}
+
+}  // namespace rlk::core::conformance

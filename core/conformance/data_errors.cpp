@@ -1,0 +1,128 @@
+// The catalogue of data errors by domain, and how each is planted.
+#include "core/conformance/data_errors.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/conformance/elements.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+constexpr int kFaultsPerInput = 8;  // a fault's number is input * kFaultsPerInput + its place below
+
+enum IdFault { kIdHigh, kIdLow, kIdLargest, kIdSmallest, kTwoIds, kIdFaults };
+enum RowFault { kRowHigh, kRowNegative, kRowLargest, kRowFaults, kRowTwice = kRowFaults, kRowBack, kIncreasingFaults };
+enum SeqlensFault { kFirstNotZero, kDecrease, kLastNotTotal, kSeqlensFaults };
+
+int count_of(const DomainDecl& domain, const Argument& argument) {
+  if (argument.count() < 3) return 0;  // no room for good rows beside the bad one
+  if (domain.kind == Domain::id) return kIdFaults;
+  if (domain.kind == Domain::row_index) return domain.increasing ? kIncreasingFaults : kRowFaults;
+  if (domain.kind == Domain::cu_seqlens) return kSeqlensFaults;
+  return 0;
+}
+
+// Active rows from the middle on, then from the start.
+std::vector<int64_t> active_rows(const Call& call, int64_t count) {
+  std::vector<int64_t> rows;
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t n = (count / 2 + k) % count;
+    if (!is_ignored(call, n)) rows.push_back(n);
+  }
+  return rows;
+}
+
+void plant_id(int fault, const DomainDecl& domain, Call& call, Argument& ids) {
+  const std::vector<int64_t> rows = active_rows(call, ids.count());
+  if (rows.empty()) return;
+  const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
+  const int64_t bad[] = {high, low - 3, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), high};
+  const auto plant = [&](int64_t row, int64_t id) {
+    set_int(ids, row, id);
+    call.faults.push_back({RLK_DATA_ID_OUT_OF_RANGE, row, get_int(ids, row)});
+  };
+  plant(rows[0], bad[fault]);
+  if (fault == kTwoIds && rows.size() > 1) plant(rows[1], high + 2);
+}
+
+// The active row before n, or -1.
+int64_t active_before(const Call& call, int64_t n) {
+  for (--n; n >= 0; --n) {
+    if (!is_ignored(call, n)) return n;
+  }
+  return -1;
+}
+
+void plant_order(int fault, Call& call, Argument& indices) {
+  for (int64_t n = indices.count() - 1; n > 0; --n) {
+    const int64_t before = active_before(call, n);
+    if (is_ignored(call, n) || before < 0) continue;
+    int64_t row = get_int(indices, before);
+    if (fault == kRowBack) {
+      // If there is one, a row that nobody has named.
+      const auto named = [&](int64_t r) {
+        for (int64_t k = 0; k < indices.count(); ++k) {
+          if (get_int(indices, k) == r) return true;
+        }
+        return false;
+      };
+      const int64_t last = row;
+      do --row;
+      while (row >= 0 && named(row));
+      if (row < 0) row = last - 1;
+      if (row < 0) continue;
+    }
+    set_int(indices, n, row);
+    call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, n, row});
+    return;
+  }
+}
+
+void plant_row(int fault, const DomainDecl& domain, Call& call, Argument& indices) {
+  if (fault >= kRowFaults) return plant_order(fault, call, indices);
+  const std::vector<int64_t> rows = active_rows(call, indices.count());
+  if (rows.empty()) return;
+  const int64_t bad[] = {domain.high.eval(call.values()), -1, std::numeric_limits<int64_t>::max()};
+  // Among increasing indices a large one makes every later one look out of order: it goes to the last active row.
+  const bool at_end = domain.increasing && fault != kRowNegative;
+  const int64_t n = at_end ? *std::max_element(rows.begin(), rows.end()) : rows[0];
+  set_int(indices, n, bad[fault]);
+  call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, n, bad[fault]});
+}
+
+void plant_seqlens(int fault, Argument& cu_seqlens) {
+  const int64_t last = cu_seqlens.count() - 1;
+  const int64_t total = get_int(cu_seqlens, last);
+  if (fault == kFirstNotZero) set_int(cu_seqlens, 0, 1);
+  if (fault == kDecrease) set_int(cu_seqlens, 1, get_int(cu_seqlens, 2) + 1);
+  if (fault == kLastNotTotal) {
+    set_int(cu_seqlens, last, total > get_int(cu_seqlens, last - 1) ? total - 1 : total + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<int> faults_of(const Call& call, bool every) {
+  std::vector<int> faults;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].present) continue;
+    const int count = count_of(call.decl->inputs[i].domain, call.inputs[i]);
+    for (int k = 0; k < (every ? count : std::min(count, 1)); ++k) {
+      faults.push_back(static_cast<int>(i) * kFaultsPerInput + k);
+    }
+  }
+  return faults;
+}
+
+void plant_fault(int fault, Call& call) {
+  const auto index = static_cast<size_t>(fault / kFaultsPerInput);
+  const DomainDecl& domain = call.decl->inputs[index].domain;
+  Argument& argument = call.inputs[index];
+  const int which = fault % kFaultsPerInput;
+  if (domain.kind == Domain::id) plant_id(which, domain, call, argument);
+  if (domain.kind == Domain::row_index) plant_row(which, domain, call, argument);
+  if (domain.kind == Domain::cu_seqlens) plant_seqlens(which, argument);
+}
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,53 @@
+// Integer elements, and what the row inputs of a call have in common.
+#include "core/conformance/elements.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace rlk::core::conformance {
+
+void set_int(Argument& argument, int64_t index, int64_t value) {
+  std::byte* at = argument.bytes.data() + index * size_of(argument.dtype);
+  const auto write = [&](auto limit) {
+    using Integer = decltype(limit);
+    const auto low = static_cast<int64_t>(std::numeric_limits<Integer>::min());
+    const auto high = static_cast<int64_t>(std::numeric_limits<Integer>::max());
+    const auto number = static_cast<Integer>(std::clamp(value, low, high));
+    std::memcpy(at, &number, sizeof(number));
+  };
+  if (argument.dtype == Dtype::i64) write(int64_t{});
+  if (argument.dtype == Dtype::i32) write(int32_t{});
+  if (argument.dtype == Dtype::u8) write(uint8_t{});
+}
+
+namespace {
+int find(const Call& call, Domain domain) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].present && call.decl->inputs[i].domain.kind == domain) return static_cast<int>(i);
+  }
+  return -1;
+}
+}  // namespace
+
+Argument* find_domain(Call& call, Domain domain) {
+  const int i = find(call, domain);
+  return i < 0 ? nullptr : &call.inputs[static_cast<size_t>(i)];
+}
+const Argument* find_domain(const Call& call, Domain domain) {
+  const int i = find(call, domain);
+  return i < 0 ? nullptr : &call.inputs[static_cast<size_t>(i)];
+}
+const DomainDecl* find_domain_declaration(const Call& call, Domain domain) {
+  const int i = find(call, domain);
+  return i < 0 ? nullptr : &call.decl->inputs[static_cast<size_t>(i)].domain;
+}
+
+bool is_ignored(const Call& call, int64_t n) {
+  if (const Argument* mask = find_domain(call, Domain::mask); mask != nullptr && get_int(*mask, n) == 0) return true;
+  const Argument* ids = find_domain(call, Domain::id);
+  const DomainDecl* domain = find_domain_declaration(call, Domain::id);
+  return ids != nullptr && domain->ignore_param >= 0 && get_int(*ids, n) == call.i64(domain->ignore_param);
+}
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,43 @@
+// Reading and writing single elements of a call's values.
+#pragma once
+
+#include "core/conformance/call.hpp"
+#include "core/golden/golden.hpp"
+
+namespace rlk::core::conformance {
+
+// Both enumerations list the same dtypes in the same order.
+inline golden::Dtype golden_dtype(Dtype dtype) {
+  return static_cast<golden::Dtype>(dtype);
+}
+static_assert(static_cast<int>(Dtype::u8) == static_cast<int>(golden::Dtype::u8));
+
+inline golden::View flat_view(const std::vector<std::byte>& bytes, Dtype dtype) {
+  golden::View view;
+  view.data = bytes.data();
+  view.dtype = golden_dtype(dtype);
+  return view;
+}
+
+inline double get(const Argument& argument, int64_t index) {
+  return flat_view(argument.bytes, argument.dtype).load_at(index);
+}
+inline int64_t get_int(const Argument& argument, int64_t index) {
+  return flat_view(argument.bytes, argument.dtype).load_int_at(index);
+}
+inline void set(Argument& argument, int64_t index, double value) {
+  golden::store(argument.bytes.data() + index * size_of(argument.dtype), golden_dtype(argument.dtype), value);
+}
+// Numbers that the dtype cannot hold are cut to its range.
+void set_int(Argument& argument, int64_t index, int64_t value);
+
+// The first present input of the domain, or nullptr.
+Argument* find_domain(Call& call, Domain domain);
+const Argument* find_domain(const Call& call, Domain domain);
+// The declaration of find_domain's input.
+const DomainDecl* find_domain_declaration(const Call& call, Domain domain);
+
+// Whether output row n is ignored, by its id or by the mask; false where the operator knows neither.
+bool is_ignored(const Call& call, int64_t n);
+
+}  // namespace rlk::core::conformance

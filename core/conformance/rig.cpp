@@ -1,0 +1,356 @@
+// Query, plan, prepare, enqueue, wait: the host's side of the ABI, with every promise checked.
+#include "core/conformance/rig.hpp"
+
+#include <rlk/abi/ext/draft/graph.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+constexpr uint64_t kDeadlineNs = 30'000'000'000u;
+constexpr uint64_t kLargestBound = uint64_t{1} << 28;  // bytes; a larger bound of a plan is not allocated blindly
+
+rlk_error no_error() {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  return error;
+}
+
+bool ends_everything(rlk_status status) {
+  return status == RLK_TIMEOUT || status == RLK_DEVICE_LOST;
+}
+
+// The description of a call, with the arrays that it points to.
+struct Description {
+  explicit Description(const Call& call, uint32_t numerics) : tensors(call) {
+    desc.struct_size = sizeof(desc);
+    desc.op_revision = call.decl->revision;
+    desc.op = call.decl->name;
+    desc.params = call.params.data();
+    desc.n_inputs = static_cast<uint32_t>(tensors.inputs().size());
+    desc.n_outputs = static_cast<uint32_t>(tensors.outputs().size());
+    desc.inputs = tensors.inputs().data();
+    desc.outputs = tensors.outputs().data();
+    desc.output_alias = call.output_alias.data();
+    desc.symbols = call.symbols.data();
+    desc.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
+    desc.numerics = numerics;
+  }
+  Descriptors tensors;
+  rlk_call_desc desc{};
+};
+
+// What the host must decline because the implementation was built before it existed; empty when there is nothing.
+std::string newer_than(const rlk_implementation& implementation, const Call& call) {
+  const OpDecl& decl = *call.decl;
+  for (const ParamDecl& param : decl.params) {
+    if (param.offset + sizeof(int64_t) <= implementation.params_size) continue;
+    if (std::memcmp(call.params.data() + param.offset, static_cast<const std::byte*>(decl.defaults) + param.offset,
+                    sizeof(int64_t)) != 0) {
+      return std::string("parameter ") + param.name;
+    }
+  }
+  for (size_t i = implementation.n_inputs; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].present) return std::string("input ") + decl.inputs[i].name;
+  }
+  for (size_t i = implementation.n_outputs; i < call.outputs.size(); ++i) {
+    if (call.outputs[i].present) return std::string("output ") + decl.outputs[i].name;
+  }
+  return {};
+}
+
+template <size_t Size>
+std::string text_of(const char (&field)[Size]) {
+  return std::string(field, strnlen(field, Size));
+}
+
+}  // namespace
+
+Plan::~Plan() {
+  if (plan_ != nullptr) implementation_->plan_destroy(plan_, nullptr);
+}
+
+// Descriptors and host copies for one execution.
+struct Rig::Arguments {
+  Arguments(const Call& call, const Image& image, std::byte* memory, uint64_t host_mask)
+      : tensors(call, blocks(call.inputs.size(), memory, [&](size_t i) { return image.input_at(i); }),
+                blocks(call.outputs.size(), memory, [&](size_t i) { return image.output_at(i); })),
+        host_inputs(call.inputs.size(), nullptr) {
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if ((host_mask >> i & 1) != 0 && call.inputs[i].present) host_inputs[i] = call.inputs[i].bytes.data();
+    }
+  }
+  template <class At>
+  static std::vector<void*> blocks(size_t count, std::byte* memory, At&& at) {
+    std::vector<void*> list;
+    for (size_t i = 0; i < count; ++i) list.push_back(at(i) == Image::kNone ? nullptr : memory + at(i));
+    return list;
+  }
+  Descriptors tensors;
+  std::vector<const void*> host_inputs;
+};
+
+Rig::~Rig() {
+  if (broken_) return;  // work may still be in flight: the memory and the stream stay
+  if (op_stream_ != nullptr && op_stream_ != stream_) target_.plugin->stream->destroy(op_stream_, nullptr);
+  if (stream_ != nullptr) target_.owner->stream->destroy(stream_, nullptr);
+  release_memory();
+}
+
+Failure Rig::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
+  const std::string text = what + " answered " + name_of_status(status) + ": " + text_of(error.text);
+  Failure failure{status == RLK_TIMEOUT ? "TIMEOUT" : status == RLK_DEVICE_LOST ? "DEVICE_LOST" : code, text};
+  if (ends_everything(status)) broken_ = failure;
+  return failure;
+}
+
+std::optional<Failure> Rig::start() {
+  rlk_error error = no_error();
+  const rlk_stream_api& streams = *target_.owner->stream;
+  rlk_status status = streams.create(target_.owner_device, 0, &stream_, &error);
+  if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "creating a stream", error);
+  op_stream_ = stream_;
+  if (target_.plugin != target_.owner) {
+    op_stream_ = nullptr;
+    status = target_.plugin->stream->wrap(target_.device, streams.native(stream_), &op_stream_, &error);
+    if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "wrapping the owner's stream", error);
+  }
+  if (target_.owner_instance != nullptr && target_.owner->get_extension != nullptr) {
+    graph_ = static_cast<const rlk_graph_api*>(target_.owner->get_extension(target_.owner_instance, RLK_EXT_GRAPH));
+  }
+  return std::nullopt;
+}
+
+Claim Rig::query(const rlk_implementation& implementation, const Call& call, uint32_t numerics) const {
+  Claim claim;
+  if (const std::string newer = newer_than(implementation, call); !newer.empty()) {
+    claim.reason_code = "OLDER_REVISION";
+    claim.reason = newer + " is newer than the declaration that the implementation was built with";
+    return claim;
+  }
+  const Description description(call, numerics);
+  rlk_error error = no_error();
+  claim.support.struct_size = sizeof(claim.support);
+  const rlk_status status =
+      implementation.query(&implementation, target_.device, &description.desc, &claim.support, &error);
+  claim.variant = text_of(claim.support.variant);
+  claim.reason_code = text_of(claim.support.reason_code);
+  claim.reason = text_of(claim.support.reason);
+  if (status != RLK_OK) {
+    claim.kind = Claim::Kind::failed;
+    claim.reason_code = "QUERY_FAILED";
+    claim.reason = std::string("query answered ") + name_of_status(status) + ": " + text_of(error.text) +
+                   "; expected RLK_OK with a level";
+  } else if (claim.support.level < RLK_SUPPORT_NO || claim.support.level > RLK_SUPPORT_PREFERRED) {
+    claim.kind = Claim::Kind::failed;
+    claim.reason_code = "QUERY_FAILED";
+    claim.reason = "query answered level " + std::to_string(claim.support.level) + "; expected 0 to 3";
+  } else if (claim.support.level != RLK_SUPPORT_NO) {
+    claim.kind = Claim::Kind::accepted;
+  } else if (claim.reason_code.empty()) {
+    claim.reason_code = "NO_REASON";
+  }
+  return claim;
+}
+
+std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, const Call& call, uint32_t numerics,
+                                      const Claim& claim, Plan& out) {
+  const Description description(call, numerics);
+  rlk_error error = no_error();
+  out.implementation_ = &implementation;
+  out.info_ = {};
+  out.info_.struct_size = sizeof(out.info_);
+  const rlk_status status =
+      implementation.plan_create(&implementation, target_.device, &description.desc, &out.plan_, &out.info_, &error);
+  if (status != RLK_OK) {
+    out.plan_ = nullptr;
+    return failed(status, "CONTRADICTION", "query said yes, but plan_create", error);
+  }
+  out.workspace_limit_ = claim.support.workspace_bound;
+  if (const std::string variant = text_of(out.info_.variant); variant != claim.variant) {
+    return Failure{"CONTRADICTION", "query named variant \"" + claim.variant + "\", the plan \"" + variant + "\""};
+  }
+  if ((claim.support.numerics & ~out.info_.numerics) != 0) {
+    return Failure{"CONTRADICTION", "query claimed numerics " + std::to_string(claim.support.numerics) +
+                                        ", the plan holds only " + std::to_string(out.info_.numerics)};
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if ((out.info_.host_inputs >> i & 1) != 0 && call.inputs[i].present && !call.decl->inputs[i].host) {
+      return Failure{"HOST_INPUT", std::string("the plan wants input ") + call.decl->inputs[i].name +
+                                       " on the host, where its declaration does not put it"};
+    }
+  }
+  return std::nullopt;
+}
+
+void Rig::release_memory() {
+  const rlk_device_api& device = *target_.owner->device;
+  if (device_memory_ != nullptr) device.deallocate(target_.owner_device, RLK_MEMORY_DEVICE, device_memory_, nullptr);
+  if (pinned_memory_ != nullptr) device.deallocate(target_.owner_device, RLK_MEMORY_PINNED, pinned_memory_, nullptr);
+  device_memory_ = pinned_memory_ = nullptr;
+  capacity_ = 0;
+}
+
+std::optional<Failure> Rig::reserve(uint64_t bytes) {
+  if (bytes <= capacity_) return std::nullopt;
+  release_memory();
+  const rlk_device_api& device = *target_.owner->device;
+  const uint64_t capacity = bytes + bytes / 2;
+  rlk_error error = no_error();
+  rlk_status status = device.allocate(target_.owner_device, RLK_MEMORY_DEVICE, capacity, &device_memory_, &error);
+  if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating device memory", error);
+  status = device.allocate(target_.owner_device, RLK_MEMORY_PINNED, 2 * capacity, &pinned_memory_, &error);
+  if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating pinned memory", error);
+  if (reinterpret_cast<uintptr_t>(device_memory_) % 256 != 0) {
+    return Failure{"NO_MEMORY", "the device's memory is not aligned to 256 bytes"};
+  }
+  capacity_ = capacity;
+  return std::nullopt;
+}
+
+// The workspace that this execution is given.
+std::optional<Failure> Rig::prepare(const Plan& plan, const RunSettings& settings, const rlk_run& run,
+                                    uint64_t& bytes) const {
+  const rlk_plan_info& info = plan.info();
+  const bool bound_is_known = info.workspace_bound != UINT64_MAX;
+  const bool demanded = (info.flags & RLK_PLAN_PREPARE) != 0 || !bound_is_known || info.workspace_bound > kLargestBound;
+  bytes = info.workspace_bound;
+  if (plan.implementation_->plan_prepare == nullptr) {
+    if (demanded) return Failure{"CONTRADICTION", "the plan needs prepare for its workspace, but has no such slot"};
+    return std::nullopt;
+  }
+  if (!settings.prepare && !demanded) return std::nullopt;
+  rlk_error error = no_error();
+  const rlk_status status = plan.implementation_->plan_prepare(plan.plan_, &run, &bytes, &error);
+  if (status != RLK_OK) {
+    return Failure{"PREPARE_FAILED",
+                   std::string("plan_prepare answered ") + name_of_status(status) + ": " + text_of(error.text)};
+  }
+  const auto exceeds = [&](uint64_t bound, const char* whose) {
+    return Failure{"WORKSPACE_BOUND", "plan_prepare asks for " + std::to_string(bytes) + " bytes of workspace, " +
+                                          whose + " promised at most " + std::to_string(bound)};
+  };
+  if (bytes > info.workspace_bound) return exceeds(info.workspace_bound, "the plan");
+  if (settings.is_planned && bytes > plan.workspace_limit_) return exceeds(plan.workspace_limit_, "query");
+  return std::nullopt;
+}
+
+Outcome Rig::run(const Plan& plan, const Call& call, const RunSettings& settings) {
+  Outcome outcome;
+  outcome.tag = next_tag_++;
+  Image image(call, settings.poison);
+  std::optional<Arguments> arguments;
+  rlk_run run{};
+  uint64_t workspace = 0;
+  // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
+  for (uint64_t reserved = image.size();; reserved = image.size() + workspace + 4096) {
+    if ((outcome.failure = reserve(reserved))) return outcome;
+    arguments.emplace(call, image, static_cast<std::byte*>(device_memory_), plan.info().host_inputs);
+    run = {};
+    run.struct_size = sizeof(run);
+    run.tag = outcome.tag;
+    run.n_inputs = static_cast<uint32_t>(call.inputs.size());
+    run.n_outputs = static_cast<uint32_t>(call.outputs.size());
+    run.inputs = arguments->tensors.inputs().data();
+    run.outputs = arguments->tensors.outputs().data();
+    run.host_inputs = arguments->host_inputs.data();
+    run.symbols = call.symbols.data();
+    run.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
+    run.data_error_record = target_.owner->stream->data_error_record(stream_);
+    if ((outcome.failure = prepare(plan, settings, run, workspace))) return outcome;
+    if (image.size() + workspace + 4096 <= capacity_ || (workspace == 0 && image.size() <= capacity_)) break;
+  }
+  image.add_workspace(workspace);
+  run.workspace_bytes = workspace;
+  if (workspace > 0) run.workspace = static_cast<std::byte*>(device_memory_) + image.workspace_at();
+
+  outcome.failure = settings.capture ? replay(plan, run, image) : execute(plan, run, image);
+  // Whatever went wrong, nothing may be in flight when the memory is used again.
+  std::optional<Failure> waited = wait(settings.poll, outcome);
+  if (!outcome.failure) outcome.failure = waited;
+  if (outcome.failure) return outcome;
+  const auto* fetched = static_cast<const std::byte*>(pinned_memory_) + capacity_;
+  outcome.failure = image.collect(call, fetched, outcome.outputs);
+  return outcome;
+}
+
+std::optional<Failure> Rig::copy(const Image& image, int32_t kind) {
+  rlk_error error = no_error();
+  auto* sent = static_cast<std::byte*>(pinned_memory_);
+  const bool send = kind == RLK_COPY_HOST_TO_DEVICE;
+  if (send) std::memcpy(sent, image.bytes(), image.size());
+  const rlk_status status =
+      send ? target_.owner->stream->copy(stream_, device_memory_, sent, image.size(), kind, &error)
+           : target_.owner->stream->copy(stream_, sent + capacity_, device_memory_, image.size(), kind, &error);
+  if (status != RLK_OK) return failed(status, "COPY_FAILED", "copying", error);
+  return std::nullopt;
+}
+
+std::optional<Failure> Rig::execute(const Plan& plan, const rlk_run& run, const Image& image) {
+  if (auto failure = copy(image, RLK_COPY_HOST_TO_DEVICE)) return failure;
+  rlk_error error = no_error();
+  const rlk_status status = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
+  if (status != RLK_OK) return failed(status, "ENQUEUE_FAILED", "plan_enqueue", error);
+  return copy(image, RLK_COPY_DEVICE_TO_HOST);
+}
+
+// Captured once, launched twice, the memory made anew before each launch.
+std::optional<Failure> Rig::replay(const Plan& plan, const rlk_run& run, const Image& image) {
+  rlk_error error = no_error();
+  rlk_status status = graph_->begin_capture(stream_, &error);
+  if (status != RLK_OK) return failed(status, "GRAPH_REPLAY", "begin_capture", error);
+  const rlk_status enqueued = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
+  rlk_error end_error = no_error();
+  rlk_plugin_graph* graph = nullptr;
+  status = graph_->end_capture(stream_, &graph, &end_error);
+  std::optional<Failure> failure;
+  if (enqueued != RLK_OK) {
+    failure =
+        failed(enqueued, "GRAPH_REPLAY", "plan_enqueue during capture, of a plan that says it is capturable,", error);
+  } else if (status != RLK_OK) {
+    failure = failed(status, "GRAPH_REPLAY", "end_capture", end_error);
+  }
+  for (int launch = 0; launch < 2 && !failure; ++launch) {
+    if ((failure = copy(image, RLK_COPY_HOST_TO_DEVICE))) break;
+    status = graph_->launch(graph, stream_, &error);
+    if (status != RLK_OK) failure = failed(status, "GRAPH_REPLAY", "launch", error);
+    if (!failure) failure = copy(image, RLK_COPY_DEVICE_TO_HOST);
+  }
+  Outcome ignored;
+  if (auto waited = wait(false, ignored); waited && !failure) failure = waited;
+  if (graph != nullptr && status == RLK_OK) graph_->destroy(graph, nullptr);
+  return failure;
+}
+
+// Waits, and asks again after a data error, which must be told only once.
+std::optional<Failure> Rig::wait(bool poll, Outcome& outcome) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kDeadlineNs);
+  for (int asked = 0; asked < 4;) {
+    rlk_error error = no_error();
+    rlk_data_error told{};
+    told.struct_size = sizeof(told);
+    const rlk_stream_api& streams = *target_.owner->stream;
+    const rlk_status status =
+        poll ? streams.query(stream_, &told, &error) : streams.synchronize(stream_, kDeadlineNs, &told, &error);
+    if (status == RLK_NOT_READY) {
+      if (std::chrono::steady_clock::now() > deadline) {
+        return failed(RLK_TIMEOUT, "TIMEOUT", "waiting by query", error);
+      }
+      std::this_thread::yield();
+      continue;
+    }
+    if (status == RLK_OK) return std::nullopt;
+    if (status != RLK_DATA_ERROR) return failed(status, "ASYNC_FAILURE", "the stream", error);
+    outcome.told.push_back({told.kind, told.row, told.value});
+    outcome.tags.push_back(told.tag);
+    ++asked;
+  }
+  return std::nullopt;
+}
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,291 @@
+// Runs the schedule of every operator, dtype and implementation of a target, and counts the cases there are.
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "core/conformance/conformance.hpp"
+#include "core/conformance/schedule.hpp"
+#include "core/conformance/trial.hpp"
+#include "core/conformance/units.hpp"
+
+namespace rlk::core {
+namespace conformance {
+namespace {
+
+constexpr uint32_t kBothClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+// What a caller may demand. Answers that name another variant or other classes are tried apart.
+constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | kBothClasses,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC, RLK_NUMERICS_TOLERANCE};
+
+using Clock = std::chrono::steady_clock;
+
+struct Job {
+  size_t implementation = 0;
+  uint32_t numerics = 0;
+  Claim claim;
+};
+struct Work {
+  Case spec;
+  Stage stage = Stage::plain;
+  std::string words;
+  Words features;
+  std::vector<Job> jobs;
+};
+
+// One operator and dtype, all implementations of it: a golden answer serves them all.
+class Run {
+public:
+  Run(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations, Rig& rig,
+      Examples& examples, const ConformanceOptions& options, Clock::time_point deadline)
+      : decl_(decl),
+        dtype_choice_(dtype_choice),
+        implementations_(implementations),
+        rig_(rig),
+        examples_(examples),
+        options_(options),
+        deadline_(deadline),
+        units_(implementations.size()) {}
+
+  std::vector<UnitResult> results() {
+    for (size_t i = 0; i < implementations_.size(); ++i) {
+      const rlk_implementation& implementation = *implementations_[i];
+      for (size_t form = 0; form < decl_.forms.size(); ++form) {
+        schedule(decl_, dtype_choice_, static_cast<int>(form), options_.smoke,
+                 {implementation.switches, implementation.n_switches}, options_.seed,
+                 [&](const Case& c, Stage stage) { return offer(i, c, stage); });
+      }
+    }
+    work_all();
+    shrink();
+    work_all();
+    std::vector<UnitResult> list;
+    for (size_t i = 0; i < implementations_.size(); ++i) {
+      for (UnitResult& result : units_[i].results()) {
+        result.op = decl_.name;
+        result.implementation = implementations_[i]->name;
+        result.dtype = dtype_name();
+        list.push_back(std::move(result));
+      }
+    }
+    return list;
+  }
+
+private:
+  const char* dtype_name() const { return name_of(decl_.dtypes[0].choices[static_cast<size_t>(dtype_choice_)].dtype); }
+
+  // Asks the implementation; a yes becomes a job.
+  std::vector<std::string> offer(size_t i, const Case& c, Stage stage) {
+    Call call;
+    if (!resolve(c, call)) return {};
+    const std::string words = describe(c, call);
+    const auto [at, is_new] = index_.emplace(words, work_.size());
+    if (is_new) {
+      const std::vector<std::string> list = features(call);
+      work_.push_back({c, stage, words, {list.begin(), list.end()}, {}});
+    }
+    Work& work = work_[at->second];
+    std::set<std::pair<std::string, uint32_t>> taken;
+    for (const Job& job : work.jobs) {
+      if (job.implementation == i) taken.emplace(job.claim.variant, job.claim.support.numerics);
+    }
+    Claim claim;
+    if (taken.empty() && asked_.emplace(i, at->second).second) {
+      for (const uint32_t demand : kDemands) {
+        claim = rig_.query(*implementations_[i], call, demand);
+        if (claim.kind != Claim::Kind::accepted) continue;
+        if ((demand & kBothClasses & ~claim.support.numerics) != 0) continue;
+        if (!taken.emplace(claim.variant, claim.support.numerics).second) continue;
+        work.jobs.push_back({i, demand, claim});
+      }
+      if (taken.empty()) refuse(i, work, claim);
+    }
+    std::vector<std::string> variants;
+    for (const auto& [variant, numerics] : taken) variants.push_back(variant);
+    return variants;
+  }
+
+  void refuse(size_t i, const Work& work, const Claim& claim) {
+    Event event;
+    event.words = work.features;
+    event.code = claim.reason_code;
+    event.reason = claim.reason;
+    if (claim.kind == Claim::Kind::failed) {
+      event.kind = Event::Kind::failed;
+      event.reason = title(i, work) + ": " + claim.reason;
+    }
+    units_[i].add(std::move(event));
+  }
+
+  std::string title(size_t i, const Work& work) const {
+    return std::string(decl_.name) + " " + implementations_[i]->name + " " + work.words;
+  }
+
+  void work_all() {
+    std::vector<Work*> order;
+    for (Work& work : work_) order.push_back(&work);
+    std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
+    for (Work* work : order) {
+      for (const Job& job : std::exchange(work->jobs, {})) run(*work, job);
+    }
+  }
+
+  void run(const Work& work, const Job& job) {
+    Units& units = units_[job.implementation];
+    if (units.is_known_to_fail(job.claim.variant, work.features)) return;
+    Event event;
+    event.variant = job.claim.variant;
+    event.words = work.features;
+    if (rig_.broken()) {
+      event.kind = Event::Kind::unrun;
+      event.code = rig_.broken()->code;
+      event.reason = "not tried, because of what came before: " + rig_.broken()->text;
+    } else if (Clock::now() > deadline_) {
+      event.kind = Event::Kind::unrun;
+      event.code = "BUDGET";
+      event.reason = "not tried: the budget of " + std::to_string(options_.budget_s) + " s had passed";
+    } else {
+      try_it(work, job, event);
+    }
+    units.add(std::move(event));
+  }
+
+  void try_it(const Work& work, const Job& job, Event& event) {
+    const std::string what = title(job.implementation, work);
+    if (options_.progress) options_.progress(what);
+    Verdict verdict;
+    try {
+      verdict = try_case(rig_, examples_, *implementations_[job.implementation], *examples_.get(work.spec, false),
+                         job.numerics, job.claim, options_.graph_replay);
+    } catch (const std::exception& e) {
+      verdict.failure = Failure{"EXCEPTION", e.what()};
+    } catch (...) {
+      verdict.failure = Failure{"EXCEPTION", "an exception of unknown type left the plugin"};
+    }
+    event.kind = verdict.failure ? Event::Kind::failed : Event::Kind::passed;
+    event.worst = verdict.worst;
+    event.numerics = verdict.numerics;
+    if (!verdict.failure) return;
+    event.code = verdict.failure->code;
+    event.reason =
+        what + (job.claim.variant.empty() ? "" : " (variant " + job.claim.variant + ")") + ": " + verdict.failure->text;
+    failed_.push_back({job.implementation, work.spec});
+  }
+
+  // A failure of many variations together says little: its pairs are tried too.
+  void shrink() {
+    for (const auto& [implementation, spec] : std::exchange(failed_, {})) {
+      if (spec.variations.size() < 3) continue;
+      for (const Case& pair : pairs_within(spec)) offer(implementation, pair, Stage::together);
+    }
+  }
+
+  const OpDecl& decl_;
+  int dtype_choice_;
+  const std::vector<const rlk_implementation*>& implementations_;
+  Rig& rig_;
+  Examples& examples_;
+  const ConformanceOptions& options_;
+  Clock::time_point deadline_;
+  std::vector<Units> units_;
+  std::vector<Work> work_;
+  std::unordered_map<std::string, size_t> index_;  // of work_, by words
+  std::set<std::pair<size_t, size_t>> asked_;      // implementation, work
+  std::vector<std::pair<size_t, Case>> failed_;
+};
+
+UnitResult whole(const rlk_implementation& implementation, UnitResult::Verdict verdict, std::string code,
+                 std::string reason) {
+  UnitResult result;
+  result.op = implementation.op;
+  result.implementation = implementation.name;
+  result.verdict = verdict;
+  result.reason_code = std::move(code);
+  result.reason = std::move(reason);
+  return result;
+}
+
+void run_all(const Target& target, const ConformanceOptions& options, std::vector<UnitResult>& results) {
+  std::map<std::string, std::vector<const rlk_implementation*>> by_op;
+  for (uint32_t i = 0; i < target.plugin->n_implementations; ++i) {
+    const rlk_implementation* implementation = target.plugin->implementations[i];
+    if (!options.op.empty() && options.op != implementation->op) continue;
+    const OpDecl* decl = find_declaration(implementation->op);
+    if (decl != nullptr && has_golden(*decl)) {
+      by_op[implementation->op].push_back(implementation);
+    } else {
+      results.push_back(whole(*implementation, UnitResult::Verdict::declined, "UNKNOWN_OPERATOR",
+                              "this host has no declaration or no golden reference of " +
+                                  std::string(implementation->op) + ", so nothing can be verified"));
+    }
+  }
+  Clock::time_point deadline = Clock::time_point::max();
+  if (options.budget_s > 0) {
+    deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.budget_s));
+  }
+  Rig rig(target);
+  const std::optional<Failure> broken = rig.start();
+  Examples examples(options.seed);
+  for (const OpDecl& decl : declarations()) {
+    const auto found = by_op.find(decl.name);
+    if (found == by_op.end()) continue;
+    for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
+      const char* dtype = name_of(decl.dtypes[0].choices[d].dtype);
+      if (!options.dtype.empty() && options.dtype != dtype) continue;
+      if (broken) {
+        for (const rlk_implementation* implementation : found->second) {
+          results.push_back(whole(*implementation, UnitResult::Verdict::failed, broken->code, broken->text));
+          results.back().dtype = dtype;
+        }
+        continue;
+      }
+      Run run(decl, static_cast<int>(d), found->second, rig, examples, options, deadline);
+      for (UnitResult& result : run.results()) results.push_back(std::move(result));
+    }
+  }
+}
+
+int count(const OpDecl& decl, bool smoke) {
+  std::set<std::string> words;
+  for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
+    for (size_t form = 0; form < decl.forms.size(); ++form) {
+      schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
+        Call call;
+        if (resolve(c, call)) words.insert(describe(c, call));
+        return std::vector<std::string>{""};
+      });
+    }
+  }
+  return static_cast<int>(words.size());
+}
+
+}  // namespace
+}  // namespace conformance
+
+std::vector<UnitResult> run_conformance(const Target& target, const ConformanceOptions& options) {
+  std::vector<UnitResult> results;
+  try {
+    conformance::run_all(target, options, results);
+  } catch (const std::exception& e) {
+    UnitResult result;
+    result.verdict = UnitResult::Verdict::failed;
+    result.reason_code = "ENGINE";
+    result.reason = std::string("the conformance engine stopped: ") + e.what();
+    results.push_back(result);
+  }
+  return results;
+}
+
+std::vector<CaseCount> count_cases() {
+  std::vector<CaseCount> counts;
+  for (const OpDecl& decl : declarations()) {
+    counts.push_back({decl.name, conformance::count(decl, true), conformance::count(decl, false)});
+  }
+  return counts;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,22 @@
+// How much is tried, and in which order? The smoke test and the full suite as walks over the case lists, which follow
+// the variants that an implementation names: every variant is tried with every variation.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/conformance/cases.hpp"
+
+namespace rlk::core::conformance {
+
+// Blame needs the simple cases first.
+enum class Stage { plain, content, single, single_content, together };
+
+// Takes a case, and says which variants would run it (none: declined).
+using Offer = std::function<std::vector<std::string>(const Case&, Stage)>;
+
+void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::span<const rlk_switch* const> switches,
+              uint64_t seed, const Offer& offer);
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,213 @@
+// The steps of a trial, in the order in which their failures say most.
+#include "core/conformance/trial.hpp"
+
+#include <cstring>
+
+#include "core/conformance/classes.hpp"
+#include "core/conformance/data.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+// As floats of every width the first is NaN and the second finite and large; as an integer the first is -1. What is
+// read beyond an end, or from a workspace that nobody wrote, cannot look right under both.
+constexpr uint8_t kPoison = 0xff;
+constexpr uint8_t kOtherPoison = 0x7b;
+constexpr size_t kExamplesKept = 8;
+// A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.
+constexpr int kRepeats = 3;
+
+class Trial {
+public:
+  Trial(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
+        uint32_t numerics, const Claim& claim)
+      : rig_(rig),
+        examples_(examples),
+        implementation_(implementation),
+        example_(example),
+        numerics_(numerics),
+        claim_(claim) {}
+
+  Verdict run(bool graph_replay) {
+    Verdict verdict;
+    verdict.failure = steps(graph_replay, verdict);
+    verdict.worst = worst_;
+    return verdict;
+  }
+
+private:
+  const Call& call() const { return example_.call; }
+  bool claims(uint32_t bit) const { return (claim_.support.numerics & bit) != 0; }
+  bool has_fault() const { return !example_.answer.faults.empty(); }
+
+  std::optional<Failure> steps(bool graph_replay, Verdict& verdict) {
+    if (auto failure = rig_.make_plan(implementation_, call(), numerics_, claim_, plan_)) return failure;
+    verdict.numerics = RLK_NUMERICS_TOLERANCE;
+
+    RunSettings settings;
+    settings.poison = kPoison;
+    const Outcome first = rig_.run(plan_, call(), settings);
+    if (auto failure = check(call(), example_.answer, first, kPoison, worst_)) return failure;
+
+    if (auto failure = other_data_through_the_plan()) return failure;
+
+    settings.poison = kOtherPoison;
+    settings.prepare = false;
+    settings.poll = true;
+    for (int repeat = 1; repeat < (claims(RLK_NUMERICS_DETERMINISTIC) ? kRepeats : 2); ++repeat) {
+      const Outcome again = rig_.run(plan_, call(), settings);
+      if (auto failure = check(call(), example_.answer, again, settings.poison, worst_)) return failure;
+      if (!claims(RLK_NUMERICS_DETERMINISTIC)) continue;
+      if (auto failure = same_bits(first, again, "run to run", "NONDETERMINISTIC")) return failure;
+      settings.poison = static_cast<uint8_t>(settings.poison ^ (kPoison ^ kOtherPoison));
+    }
+    if (claims(RLK_NUMERICS_DETERMINISTIC) && has_elements()) verdict.numerics |= RLK_NUMERICS_DETERMINISTIC;
+
+    if (claims(RLK_NUMERICS_BATCH_INVARIANT) && !has_fault()) {
+      bool tried = false;
+      if (auto failure = parts(first, tried)) return failure;
+      if (tried) verdict.numerics |= RLK_NUMERICS_BATCH_INVARIANT;
+    }
+    if (graph_replay && rig_.can_capture() && !has_fault() && (plan_.info().flags & RLK_PLAN_CAPTURABLE) != 0) {
+      return from_a_graph(first);
+    }
+    return std::nullopt;
+  }
+
+  bool has_elements() const {
+    for (const Argument& output : call().outputs) {
+      if (output.present && output.count() > 0) return true;
+    }
+    return false;
+  }
+
+  std::optional<Failure> same_bits(const Outcome& a, const Outcome& b, const char* what, const char* code) const {
+    for (size_t i = 0; i < call().outputs.size(); ++i) {
+      if (!call().outputs[i].present) continue;
+      const std::string difference = first_difference(call(), i, a.outputs[i], b.outputs[i]);
+      if (!difference.empty()) return Failure{code, difference + ", expected the same bits " + what};
+    }
+    return std::nullopt;
+  }
+
+  // Other data, and other sizes where the plan says it serves them: nothing of the first call may show. After a data
+  // error it also proves that the error does not stick.
+  std::optional<Failure> other_data_through_the_plan() {
+    Case other = example_.spec;
+    if (other.content == Content::fault || other.content == Content::all_minus_inf) other.content = Content::ordinary;
+    bool strided = other.misaligned;
+    for (const Variation& v : other.variations) strided |= v.layout != Layout::contiguous;
+    const rlk_plan_info& info = plan_.info();
+    // A plan for strided tensors may know their strides, which follow from the sizes.
+    if (!strided) other = with_other_sizes(other, info.dynamic_symbols, info.symbol_min, info.symbol_max);
+    const std::shared_ptr<const Example> example = examples_.get(other, true);
+    if (example == nullptr) return std::nullopt;
+    RunSettings settings;
+    settings.poison = kPoison;
+    settings.is_planned = false;
+    std::optional<Failure> failure =
+        check(example->call, example->answer, rig_.run(plan_, example->call, settings), kPoison, worst_);
+    if (!failure || rig_.broken()) return failure;
+    failure->text = "with other data through the same plan (" + example->words + "): " + failure->text;
+
+    // Is it the plan, or would the call be wrong with a plan of its own too?
+    const Claim claim = rig_.query(implementation_, example->call, numerics_);
+    Plan fresh;
+    if (claim.kind != Claim::Kind::accepted ||
+        rig_.make_plan(implementation_, example->call, numerics_, claim, fresh)) {
+      return failure;
+    }
+    double ignored = 0;
+    settings.is_planned = true;
+    if (!check(example->call, example->answer, rig_.run(fresh, example->call, settings), kPoison, ignored)) {
+      failure->code = "STALE_PLAN";
+      failure->text += "; a plan of its own gives the right result";
+    }
+    return failure;
+  }
+
+  std::optional<Failure> parts(const Outcome& whole, bool& tried) {
+    for (const Part& part : parts_of(call(), whole.outputs)) {
+      const Claim claim = rig_.query(implementation_, part.call, numerics_);
+      if (claim.kind != Claim::Kind::accepted) continue;
+      if ((claim.support.numerics & RLK_NUMERICS_BATCH_INVARIANT) == 0) continue;
+      Plan plan;
+      if (auto failure = rig_.make_plan(implementation_, part.call, numerics_, claim, plan)) return failure;
+      RunSettings settings;
+      settings.poison = kOtherPoison;
+      const Outcome outcome = rig_.run(plan, part.call, settings);
+      if (outcome.failure) {
+        return Failure{outcome.failure->code, "with " + part.name + ": " + outcome.failure->text};
+      }
+      if (auto failure = compare_part(part, outcome)) return failure;
+      tried = true;
+    }
+    return std::nullopt;
+  }
+
+  static std::optional<Failure> compare_part(const Part& part, const Outcome& outcome) {
+    for (size_t i = 0; i < part.expected.size(); ++i) {
+      const Part::Expected& expected = part.expected[i];
+      if (!expected.compared) continue;
+      std::vector<std::byte> got = outcome.outputs[i];
+      const auto element = static_cast<size_t>(size_of(part.call.outputs[i].dtype));
+      for (size_t k = 0; k < expected.skip.size(); ++k) {
+        if (expected.skip[k]) std::memcpy(got.data() + k * element, expected.bytes.data() + k * element, element);
+      }
+      const std::string difference = first_difference(part.call, i, expected.bytes, got);
+      if (difference.empty()) continue;
+      return Failure{"NOT_BATCH_INVARIANT",
+                     difference + " in the whole call and with " + part.name + ", expected the same bits"};
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Failure> from_a_graph(const Outcome& first) {
+    RunSettings settings;
+    settings.poison = kOtherPoison;
+    settings.capture = true;
+    const Outcome replayed = rig_.run(plan_, call(), settings);
+    std::optional<Failure> failure = check(call(), example_.answer, replayed, kOtherPoison, worst_);
+    if (!failure && claims(RLK_NUMERICS_DETERMINISTIC)) {
+      failure = same_bits(first, replayed, "as without a graph", "NONDETERMINISTIC");
+    }
+    if (failure) failure->text = "replayed from a graph: " + failure->text;
+    return failure;
+  }
+
+  Rig& rig_;
+  Examples& examples_;
+  const rlk_implementation& implementation_;
+  const Example& example_;
+  uint32_t numerics_;
+  const Claim& claim_;
+  Plan plan_;
+  double worst_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
+  auto example = std::make_shared<Example>();
+  example->spec = c;
+  if (!resolve(c, example->call)) return nullptr;
+  example->words = describe(c, example->call);
+  const std::string key = std::string(c.decl->name) + (other_data ? " other " : " ") + example->words;
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    if (it->first != key) continue;
+    kept_.splice(kept_.begin(), kept_, it);
+    return kept_.front().second;
+  }
+  fill_inputs(c, seed_ + (other_data ? 1 : 0), example->call);
+  example->answer = golden_answer(example->call);
+  kept_.emplace_front(key, example);
+  if (kept_.size() > kExamplesKept) kept_.pop_back();
+  return example;
+}
+
+Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
+                 uint32_t numerics, const Claim& claim, bool graph_replay) {
+  return Trial(rig, examples, implementation, example, numerics, claim).run(graph_replay);
+}
+
+}  // namespace rlk::core::conformance

@@ -1,0 +1,47 @@
+// One case tried on one implementation: twice with different poison, once with other data through the same plan, in
+// parts, and from a graph.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+
+#include "core/conformance/cases.hpp"
+#include "core/conformance/compare.hpp"
+#include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/rig.hpp"
+
+namespace rlk::core::conformance {
+
+// A case with its data and its right answer.
+struct Example {
+  Case spec;
+  Call call;
+  Answer answer;
+  std::string words;
+};
+
+// Golden answers are slow: the last few are kept, because the implementations of an operator are tried on each case in
+// turn.
+class Examples {
+public:
+  explicit Examples(uint64_t seed) : seed_(seed) {}
+  // `other_data` draws the inputs anew.
+  std::shared_ptr<const Example> get(const Case& c, bool other_data);
+
+private:
+  uint64_t seed_;
+  std::list<std::pair<std::string, std::shared_ptr<const Example>>> kept_;
+};
+
+struct Verdict {
+  std::optional<Failure> failure;
+  uint32_t numerics = 0;  // classes that were claimed, tried and held
+  double worst = 0;
+};
+
+// `numerics` is demanded of every query that the trial makes, as it was of the one that gave the claim.
+Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
+                 uint32_t numerics, const Claim& claim, bool graph_replay);
+
+}  // namespace rlk::core::conformance

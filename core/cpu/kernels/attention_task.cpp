@@ -1,0 +1,381 @@
+// A task of attention with an online softmax over blocks of keys, for every instruction set.
+//
+// Rows (query, head of the group) lie in vector lanes: Q is kept transposed [d][row], scores [key][row], the output
+// [d][row]. Both products then are the same outer product of a register tile, kRows scalars broadcast times
+// kVecs vectors, and the softmax works lane by lane. K and V come through a block in L1 or L2 as compute type, whatever
+// their dtype and strides.
+//
+// Scores are in base 2. The running maximum is rounded up to an integer, so that rescaling multiplies by a power of
+// two, which is exact: blocks that a row does not see change no bit of it, and neither does the company in its tile.
+#include "core/cpu/kernels/attention_task.hpp"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/kernels/scratch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/kernels/attention_task.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/kernels/convert-inl.hpp"
+#include "core/cpu/kernels/math-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kKeys = 64;  // per block; blocks are aligned in the sequence, for batch invariance
+
+// The register tile: kRows * kVecs accumulators and a few more registers than that.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+constexpr int kRows = 8;
+#else
+constexpr int kRows = 4;
+#endif
+// Sizeless vectors cannot be array elements.
+#undef RLK_CPU_VECTOR_ARRAYS
+#if HWY_ARCH_X86 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#define RLK_CPU_VECTOR_ARRAYS 1
+constexpr int kMaxVecs = 3;
+#else
+#define RLK_CPU_VECTOR_ARRAYS 0
+constexpr int kMaxVecs = 1;
+#endif
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// c[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kRows rows of kVecs vectors; b and c have rows of
+// kVecs vectors. With factor (a row of c): c = c * factor + the sum.
+template <int kVecs, class D, typename T = hn::TFromD<D>>
+HWY_INLINE void outer_product(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
+                              int64_t steps, T* HWY_RESTRICT c, const T* HWY_RESTRICT factor) {
+  using V = hn::VFromD<D>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t width = kVecs * lanes;
+#if !RLK_CPU_VECTOR_ARRAYS
+  static_assert(kVecs == 1 && kRows == 4);
+  V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  for (int64_t t = 0; t < steps; ++t) {
+    const V row = hn::LoadU(d, b + t * width);
+    const T* column = a + t * a_step;
+    sum0 = hn::MulAdd(hn::Set(d, column[0]), row, sum0);
+    sum1 = hn::MulAdd(hn::Set(d, column[a_row]), row, sum1);
+    sum2 = hn::MulAdd(hn::Set(d, column[2 * a_row]), row, sum2);
+    sum3 = hn::MulAdd(hn::Set(d, column[3 * a_row]), row, sum3);
+  }
+  const auto put = [&](int64_t r, V sum) HWY_ATTR {
+    T* to = c + r * width;
+    hn::StoreU(factor == nullptr ? sum : hn::MulAdd(hn::LoadU(d, to), hn::LoadU(d, factor), sum), d, to);
+  };
+  put(0, sum0), put(1, sum1), put(2, sum2), put(3, sum3);
+#else
+  V sums[kRows][kVecs];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(d);
+  }
+  for (int64_t t = 0; t < steps; ++t) {
+    V row[kVecs];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) row[v] = hn::LoadU(d, b + t * width + v * lanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const V scalar = hn::Set(d, a[r * a_row + t * a_step]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(scalar, row[v], sums[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) {
+      T* to = c + r * width + v * lanes;
+      const V sum =
+          factor == nullptr ? sums[r][v] : hn::MulAdd(hn::LoadU(d, to), hn::LoadU(d, factor + v * lanes), sums[r][v]);
+      hn::StoreU(sum, d, to);
+    }
+  }
+#endif
+}
+
+// A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
+template <typename T>
+class TaskKernel {
+  using D = hn::ScalableTag<T>;
+  using V = hn::VFromD<D>;
+
+  struct Tile {
+    int64_t begin, end;  // rows of the group
+    int64_t width;       // lanes: a multiple of the vector's, at least end - begin
+    T *q, *out;          // [d][row]
+    T *shift, *sum;      // [row] of the running softmax, base 2
+  };
+
+public:
+  static int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+  static int64_t most_lanes() { return kMaxVecs * lanes(); }
+
+  static size_t scratch_elements(const AttentionTask& task) {
+    const int64_t padded = round_up(task.head_size, kRows);
+    const int64_t tiles = (task.end - task.begin + most_lanes() - 1) / most_lanes();
+    return static_cast<size_t>(tiles * most_lanes() * (task.head_size + padded + 2) +
+                               most_lanes() * (kKeys + kRows + 3) + 2 * (kKeys + kRows) * padded);
+  }
+
+  TaskKernel(const AttentionTask& task, T* scratch)
+      : task_(task), size_(task.head_size), padded_(round_up(size_, kRows)), free_(scratch) {
+    scores_ = take(most_lanes() * (kKeys + kRows));
+    factor_ = take(most_lanes());
+    first_ = take(most_lanes());
+    last_ = take(most_lanes());
+    k_ = take((kKeys + kRows) * padded_);
+    v_ = take((kKeys + kRows) * padded_);
+  }
+
+  void run() {
+    for (int64_t row = task_.begin; row < task_.end; row += most_lanes()) {
+      add_tile(row, std::min(row + most_lanes(), task_.end));
+    }
+    const int64_t begin = first_key(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
+    for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys) {
+      const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
+      load_keys(from, to);
+      for (int i = 0; i < n_tiles_; ++i) process(tiles_[i], from, to);
+    }
+    for (int i = 0; i < n_tiles_; ++i) store_outputs(tiles_[i]);
+  }
+
+private:
+  T* take(int64_t count) {
+    T* const taken = free_;
+    free_ += count;
+    return taken;
+  }
+  int64_t query_of(int64_t row) const { return row / task_.group; }
+  int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query + task_.first_visible); }
+  int64_t last_key(int64_t query) const { return std::min(task_.k_length - 1, query + task_.last_visible); }
+
+  void add_tile(int64_t begin, int64_t end) {
+    const int64_t width = round_up(end - begin, lanes());
+    Tile& tile = tiles_[n_tiles_++];
+    tile = {begin, end, width, take(size_ * width), take(padded_ * width), take(width), take(width)};
+    std::fill(tile.out, tile.out + padded_ * width, T{0});
+    std::fill(tile.sum, tile.sum + width, T{0});
+    std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
+    // Scaled for scores in base 2; lanes without a row are 0.
+    const T factor = static_cast<T>(task_.scale * 1.4426950408889634);
+    for (int64_t t = 0; t < width; ++t) {
+      std::fill(v_, v_ + size_, T{0});
+      const int64_t row = begin + t;
+      if (row < end) {
+        widen(element(task_.q, query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride,
+                      task_.dtype),
+              task_.dtype, task_.q_d_stride, size_, v_);
+      }
+      for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = v_[i] * factor;
+    }
+  }
+
+  // Keys and values [from, to) of one block into k_ and v_.
+  void load_keys(int64_t from, int64_t to) {
+    load_rows(task_.k, task_.k_token_stride, task_.k_d_stride, from, to, k_);
+    load_rows(task_.v, task_.v_token_stride, task_.v_d_stride, from, to, v_);
+  }
+  void load_rows(const void* base, int64_t token_stride, int64_t d_stride, int64_t from, int64_t to, T* rows) {
+    constexpr int64_t kRowsAhead = 8;
+    // Tokens lie a power of two apart, often, where hardware neither looks ahead nor has room for many of them in L1.
+    const auto row = [&](int64_t j)
+                         HWY_ATTR { return static_cast<const char*>(element(base, j * token_stride, task_.dtype)); };
+    const int64_t bytes = d_stride == 1 ? size_ * size_of(task_.dtype) : 0;
+    for (int64_t j = from; j < to; ++j) {
+      if (j + kRowsAhead < to) {
+        for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(row(j + kRowsAhead) + byte);
+      }
+      T* const wide = rows + (j - from) * padded_;
+      widen(row(j), task_.dtype, d_stride, size_, wide);
+      for (int64_t i = size_; i < padded_; ++i) wide[i] = 0;
+    }
+  }
+
+  // One tile and the keys [from, to) of one block.
+  void process(const Tile& tile, int64_t from, int64_t to) {
+    const int64_t first_query = query_of(tile.begin), last_query = query_of(tile.end - 1);
+    const int64_t begin = std::max(from, first_key(first_query)), end = std::min(to, last_key(last_query) + 1);
+    if (begin >= end) return;
+    const bool all_visible = begin >= first_key(last_query) && end - 1 <= last_key(first_query);
+    const T* k = k_ + (begin - from) * padded_;
+    const T* v = v_ + (begin - from) * padded_;
+    const int64_t vecs = tile.width / lanes();
+    if (vecs == 1) return process_as<1>(tile, k, v, begin, end - begin, all_visible);
+#if RLK_CPU_VECTOR_ARRAYS
+    if (vecs == 2) return process_as<2>(tile, k, v, begin, end - begin, all_visible);
+    process_as<3>(tile, k, v, begin, end - begin, all_visible);
+#endif
+  }
+
+  template <int kVecs>
+  HWY_NOINLINE void process_as(const Tile& tile, const T* k, const T* v, int64_t begin, int64_t count,
+                               bool all_visible) {
+    const int64_t width = tile.width;
+    for (int64_t j = 0; j < count; j += kRows) {  // past count there are left-overs of another block: never looked at
+      outer_product<kVecs>(d_, k + j * padded_, padded_, int64_t{1}, tile.q, size_, scores_ + j * width,
+                           static_cast<const T*>(nullptr));
+    }
+    if (!all_visible) hide(tile, begin, count);
+    softmax(tile, count);
+    if (!all_visible && has_special_values(v, count)) return accumulate_visible(tile, v, count);
+    for (int64_t i = 0; i < size_; i += kRows) {
+      outer_product<kVecs>(d_, v + i, int64_t{1}, padded_, scores_, count, tile.out + i * width,
+                           static_cast<const T*>(factor_));
+    }
+  }
+
+  // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
+  void hide(const Tile& tile, int64_t from, int64_t count) {
+    for (int64_t t = 0; t < tile.width; ++t) {
+      const int64_t query = query_of(std::min(tile.begin + t, tile.end - 1));
+      first_[t] = static_cast<T>(std::min(first_key(query) - from, kKeys));
+      last_[t] = static_cast<T>(std::max(last_key(query) - from, int64_t{-1}));
+    }
+    const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
+    for (int64_t j = 0; j < count; ++j) {
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        T* score = scores_ + j * tile.width + t;
+        hn::StoreU(hn::IfThenElse(visible(j, t), hn::LoadU(d_, score), minus_inf), d_, score);
+      }
+    }
+  }
+  HWY_INLINE auto visible(int64_t j, int64_t t) const {
+    const V key = hn::Set(d_, static_cast<T>(j));
+    return hn::And(hn::Ge(key, hn::LoadU(d_, first_ + t)), hn::Le(key, hn::LoadU(d_, last_ + t)));
+  }
+
+  // Scores become 2^(score - shift); sum and shift are brought up to date, factor is what the output must be scaled by.
+  void softmax(const Tile& tile, int64_t count) {
+    for (int64_t t = 0; t < tile.width; t += lanes()) {
+      T* const scores = scores_ + t;
+      V max = hn::LoadU(d_, scores);
+      for (int64_t j = 1; j < count; ++j) max = hn::Max(max, hn::LoadU(d_, scores + j * tile.width));
+      const V old_shift = hn::LoadU(d_, tile.shift + t);
+      const V shift = hn::Max(old_shift, hn::Ceil(max));
+      const V factor = exp2(d_, hn::Sub(old_shift, shift));
+      V sum = hn::Zero(d_);
+      int64_t j = 0;
+      for (; j + 4 <= count; j += 4) {
+        T* const row = scores + j * tile.width;
+        V p0 = hn::Sub(hn::LoadU(d_, row), shift), p1 = hn::Sub(hn::LoadU(d_, row + tile.width), shift);
+        V p2 = hn::Sub(hn::LoadU(d_, row + 2 * tile.width), shift),
+          p3 = hn::Sub(hn::LoadU(d_, row + 3 * tile.width), shift);
+        exp2_four<false>(d_, p0, p1, p2, p3);
+        hn::StoreU(p0, d_, row), hn::StoreU(p1, d_, row + tile.width);
+        hn::StoreU(p2, d_, row + 2 * tile.width), hn::StoreU(p3, d_, row + 3 * tile.width);
+        sum = hn::Add(hn::Add(hn::Add(hn::Add(sum, p0), p1), p2), p3);
+      }
+      for (; j < count; ++j) {
+        const V p = exp2(d_, hn::Sub(hn::LoadU(d_, scores + j * tile.width), shift));
+        hn::StoreU(p, d_, scores + j * tile.width);
+        sum = hn::Add(sum, p);
+      }
+      hn::StoreU(shift, d_, tile.shift + t);
+      hn::StoreU(factor, d_, factor_ + t);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d_, tile.sum + t), factor, sum), d_, tile.sum + t);
+    }
+  }
+
+  // Is there an infinity or NaN in V? Then 0 * v is not 0, and rows that do not see the key must not meet it.
+  bool has_special_values(const T* v, int64_t count) const {
+    const V zero = hn::Zero(d_);
+    V probe0 = zero, probe1 = zero;  // become NaN
+    int64_t i = 0;
+    for (; i + 2 * lanes() <= count * padded_; i += 2 * lanes()) {
+      probe0 = hn::MulAdd(hn::LoadU(d_, v + i), zero, probe0);
+      probe1 = hn::MulAdd(hn::LoadU(d_, v + i + lanes()), zero, probe1);
+    }
+    T rest = 0;
+    for (; i < count * padded_; ++i) rest += v[i] * T{0};
+    return rest != 0 || !hn::AllTrue(d_, hn::Eq(hn::Add(probe0, probe1), zero));
+  }
+  void accumulate_visible(const Tile& tile, const T* v, int64_t count) {
+    for (int64_t i = 0; i < size_; ++i) {
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        V sum = hn::Zero(d_);
+        for (int64_t j = 0; j < count; ++j) {
+          const V p = hn::LoadU(d_, scores_ + j * tile.width + t);
+          sum = hn::IfThenElse(visible(j, t), hn::MulAdd(hn::Set(d_, v[j * padded_ + i]), p, sum), sum);
+        }
+        T* out = tile.out + i * tile.width + t;
+        hn::StoreU(hn::MulAdd(hn::LoadU(d_, out), hn::LoadU(d_, factor_ + t), sum), d_, out);
+      }
+    }
+  }
+
+  void store_outputs(const Tile& tile) {
+    for (int64_t row = tile.begin; row < tile.end; ++row) {
+      const int64_t t = row - tile.begin, query = query_of(row), head = row % task_.group;
+      const bool sees_nothing = tile.sum[t] == 0;
+      const T inverse = sees_nothing ? T{0} : T{1} / tile.sum[t];
+      for (int64_t i = 0; i < size_; ++i) v_[i] = tile.out[i * tile.width + t] * inverse;
+      narrow(v_, size_, element(task_.out, query * task_.out_token_stride + head * task_.out_head_stride, task_.dtype),
+             task_.dtype, task_.out_d_stride);
+      if (task_.lse == nullptr) continue;
+      const double sum = static_cast<double>(tile.sum[t]);
+      const double lse = sees_nothing ? -std::numeric_limits<double>::infinity()
+                                      : (static_cast<double>(tile.shift[t]) + std::log2(sum)) * 0.6931471805599453;
+      store_element(task_.lse, accumulator(task_.dtype), query * task_.lse_token_stride + head * task_.lse_head_stride,
+                    lse);
+    }
+  }
+
+  const AttentionTask& task_;
+  const D d_{};
+  const int64_t size_, padded_;
+  T* free_;  // of the scratch
+  Tile tiles_[kMaxAttentionTiles];
+  int n_tiles_ = 0;
+  T* scores_;         // [key][row] of the tile at hand
+  T* factor_;         // [row] what the block scales the output by
+  T *first_, *last_;  // [row] visible range in the block
+  T *k_, *v_;         // [key][d]
+};
+
+template <typename T>
+HWY_NOINLINE bool run_task(const AttentionTask& task) {
+  using Kernel = TaskKernel<T>;
+  auto* scratch = static_cast<T*>(thread_scratch(Kernel::scratch_elements(task) * sizeof(T)));
+  if (scratch == nullptr) return false;
+  Kernel(task, scratch).run();
+  return true;
+}
+
+bool task_for(const AttentionTask& task) {
+  return task.in_f64 ? run_task<double>(task) : run_task<float>(task);
+}
+
+int64_t tile_rows(bool in_f64) {
+  return in_f64 ? TaskKernel<double>::most_lanes() : TaskKernel<float>::most_lanes();
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(task_for);
+HWY_EXPORT(tile_rows);
+
+int64_t attention_tile_rows(bool in_f64) {
+  return HWY_DYNAMIC_DISPATCH(tile_rows)(in_f64);
+}
+bool attention_task(const AttentionTask& task) {
+  return HWY_DYNAMIC_DISPATCH(task_for)(task);
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,207 @@
+// exp2 and tanh on vectors, for every Highway target: short polynomials of our own.
+//
+// The general exp of a library spends half its time on arguments that a softmax never has. Here the argument is bounded
+// by the caller, and base 2 makes rescaling between blocks exact (a power of two). Maximum relative errors, found by
+// tests/unit/cpu/math_test.cpp: exp2 1e-7 (fp32) and 2e-16 (fp64), tanh 2.5e-7 and 5e-16.
+#if defined(RLK_CPU_MATH_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef RLK_CPU_MATH_INL
+#undef RLK_CPU_MATH_INL
+#else
+#define RLK_CPU_MATH_INL
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T>
+struct Exp2;
+template <>
+struct Exp2<float> {
+  static constexpr float kLowest = -125.0f;     // below, callers treat 2^y as 0
+  static constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, held in the low bits
+  static constexpr float kHighest = 128.0f;     // gives infinity
+  static constexpr int kMantissa = 23;
+};
+template <>
+struct Exp2<double> {
+  static constexpr double kLowest = -1021.0;
+  static constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
+  static constexpr double kHighest = 1024.0;
+  static constexpr int kMantissa = 52;
+};
+
+// 2^f on [-1/2, 1/2], highest power first.
+constexpr float kExp2F32[7] = {
+    0x1.44138ap-13f, 0x1.5f0890p-10f, 0x1.3b2a54p-7f, 0x1.c6af6cp-5f, 0x1.ebfbe0p-3f, 0x1.62e430p-1f, 1.0f};
+
+// (2^f - 1) / f on [-1/2, 1/2], interpolated at Chebyshev nodes.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp2_minus_one_ratio(D d, hn::VFromD<D> f) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    auto q = hn::MulAdd(hn::Set(d, kExp2F32[0]), f, hn::Set(d, kExp2F32[1]));
+    for (int i = 2; i < 6; ++i) q = hn::MulAdd(q, f, hn::Set(d, kExp2F32[i]));
+    return q;
+  } else {
+    auto q = hn::MulAdd(hn::Set(d, 2.5729324177362305e-11), f, hn::Set(d, 4.4558179083360645e-10));
+    q = hn::MulAdd(q, f, hn::Set(d, 7.0548973041554995e-09));
+    q = hn::MulAdd(q, f, hn::Set(d, 1.0178057087733941e-07));
+    q = hn::MulAdd(q, f, hn::Set(d, 1.3215486808705563e-06));
+    q = hn::MulAdd(q, f, hn::Set(d, 1.5252733841556773e-05));
+    q = hn::MulAdd(q, f, hn::Set(d, 0.00015403530393370734));
+    q = hn::MulAdd(q, f, hn::Set(d, 0.001333355814640647));
+    q = hn::MulAdd(q, f, hn::Set(d, 0.00961812910762848));
+    q = hn::MulAdd(q, f, hn::Set(d, 0.055504108664821625));
+    q = hn::MulAdd(q, f, hn::Set(d, 0.24022650695910072));
+    return hn::MulAdd(q, f, hn::Set(d, 0.6931471805599453));
+  }
+}
+
+// max(low, y) and min(high, y), but NaN where y is NaN. x86 and Arm's instructions do that with this order of operands.
+template <class D>
+HWY_INLINE hn::VFromD<D> at_least(D d, hn::TFromD<D> low, hn::VFromD<D> y) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Max(hn::Set(d, low), y);
+#else
+  return hn::IfThenElse(hn::Lt(y, hn::Set(d, low)), hn::Set(d, low), y);
+#endif
+}
+template <class D>
+HWY_INLINE hn::VFromD<D> at_most(D d, hn::TFromD<D> high, hn::VFromD<D> y) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  return hn::Min(hn::Set(d, high), y);
+#else
+  return hn::IfThenElse(hn::Gt(y, hn::Set(d, high)), hn::Set(d, high), y);
+#endif
+}
+
+// 2^y for y in [Exp2::kLowest, Exp2::kHighest]; NaN stays NaN.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp2_bounded(D d, hn::VFromD<D> y) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  const auto round = hn::Set(d, Exp2<T>::kRound);
+  const auto shifted = hn::Add(y, round);
+  const auto f = hn::Sub(y, hn::Sub(shifted, round));
+  const auto power = hn::MulAdd(exp2_minus_one_ratio(d, f), f, hn::Set(d, T{1}));
+  const auto exponent = hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted));
+  return hn::BitCast(d, hn::Add(hn::BitCast(du, power), exponent));
+}
+
+#undef RLK_CPU_SCALEF
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#define RLK_CPU_SCALEF 1
+// AVX-512 has the two steps around the polynomial as instructions, right for every argument: y - nearest(y), which is 0
+// for infinities, and v * 2^k, which saturates.
+HWY_INLINE hn::Vec512<float> distance_to_integer(hn::Vec512<float> y) {
+  return hn::Vec512<float>{_mm512_reduce_ps(y.raw, 0)};
+}
+HWY_INLINE hn::Vec512<double> distance_to_integer(hn::Vec512<double> y) {
+  return hn::Vec512<double>{_mm512_reduce_pd(y.raw, 0)};
+}
+HWY_INLINE hn::Vec512<float> scale_by_power(hn::Vec512<float> v, hn::Vec512<float> k) {
+  return hn::Vec512<float>{_mm512_scalef_ps(v.raw, k.raw)};
+}
+HWY_INLINE hn::Vec512<double> scale_by_power(hn::Vec512<double> v, hn::Vec512<double> k) {
+  return hn::Vec512<double>{_mm512_scalef_pd(v.raw, k.raw)};
+}
+#else
+#define RLK_CPU_SCALEF 0
+#endif
+
+// 2^y for every y; below Exp2::kLowest the result is right or 0. NaN stays NaN.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp2(D d, hn::VFromD<D> y) {
+  using T = hn::TFromD<D>;
+#if RLK_CPU_SCALEF
+  const auto f = distance_to_integer(y);
+  const auto power = hn::MulAdd(exp2_minus_one_ratio(d, f), f, hn::Set(d, T{1}));
+  return scale_by_power(power, hn::Sub(y, f));
+#else
+  const auto is_tiny = hn::Lt(y, hn::Set(d, Exp2<T>::kLowest));
+  const auto bounded = at_most(d, Exp2<T>::kHighest, at_least(d, Exp2<T>::kLowest, y));
+  return hn::IfThenZeroElse(is_tiny, exp2_bounded(d, bounded));
+#endif
+}
+
+// The same, but below Exp2::kLowest the result may be anything up to 2^kLowest: for sums with a term near 1.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp2_for_sum(D d, hn::VFromD<D> y) {
+#if RLK_CPU_SCALEF
+  return exp2(d, y);
+#else
+  using T = hn::TFromD<D>;
+  return exp2_bounded(d, at_most(d, Exp2<T>::kHighest, at_least(d, Exp2<T>::kLowest, y)));
+#endif
+}
+
+// exp2 or exp2_for_sum of four vectors, in place, step by step side by side: one chain of some fifteen dependent steps
+// would fill the processor's scheduler before its pipelines.
+template <bool kForSum, class D>
+HWY_INLINE void exp2_four(D d, hn::VFromD<D>& y0, hn::VFromD<D>& y1, hn::VFromD<D>& y2, hn::VFromD<D>& y3) {
+  using V = hn::VFromD<D>;
+  using T = hn::TFromD<D>;
+  if constexpr (sizeof(T) == 8) {
+    y0 = exp2(d, y0), y1 = exp2(d, y1), y2 = exp2(d, y2), y3 = exp2(d, y3);
+    return;
+  } else {
+#if RLK_CPU_SCALEF
+    const V f0 = distance_to_integer(y0), f1 = distance_to_integer(y1);
+    const V f2 = distance_to_integer(y2), f3 = distance_to_integer(y3);
+#else
+    const auto low = hn::Set(d, Exp2<T>::kLowest);
+    const auto tiny0 = hn::Lt(y0, low), tiny1 = hn::Lt(y1, low), tiny2 = hn::Lt(y2, low), tiny3 = hn::Lt(y3, low);
+    const auto bound = [d](V y) HWY_ATTR { return at_most(d, Exp2<T>::kHighest, at_least(d, Exp2<T>::kLowest, y)); };
+    y0 = bound(y0), y1 = bound(y1), y2 = bound(y2), y3 = bound(y3);
+    const V round = hn::Set(d, Exp2<T>::kRound);
+    const V s0 = hn::Add(y0, round), s1 = hn::Add(y1, round), s2 = hn::Add(y2, round), s3 = hn::Add(y3, round);
+    const V f0 = hn::Sub(y0, hn::Sub(s0, round)), f1 = hn::Sub(y1, hn::Sub(s1, round));
+    const V f2 = hn::Sub(y2, hn::Sub(s2, round)), f3 = hn::Sub(y3, hn::Sub(s3, round));
+#endif
+    V q0 = hn::Set(d, kExp2F32[0]), q1 = q0, q2 = q0, q3 = q0;
+    for (int i = 1; i < 7; ++i) {
+      const V c = hn::Set(d, kExp2F32[i]);
+      q0 = hn::MulAdd(q0, f0, c), q1 = hn::MulAdd(q1, f1, c), q2 = hn::MulAdd(q2, f2, c), q3 = hn::MulAdd(q3, f3, c);
+    }
+#if RLK_CPU_SCALEF
+    const V k0 = hn::Sub(y0, f0), k1 = hn::Sub(y1, f1), k2 = hn::Sub(y2, f2), k3 = hn::Sub(y3, f3);
+    y0 = scale_by_power(q0, k0), y1 = scale_by_power(q1, k1);
+    y2 = scale_by_power(q2, k2), y3 = scale_by_power(q3, k3);
+#else
+    const hn::RebindToUnsigned<D> du;
+    const auto scale = [du, d](V v, V shifted) HWY_ATTR {
+      return hn::BitCast(d, hn::Add(hn::BitCast(du, v), hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted))));
+    };
+    y0 = scale(q0, s0), y1 = scale(q1, s1), y2 = scale(q2, s2), y3 = scale(q3, s3);
+    if (kForSum) return;
+    y0 = hn::IfThenZeroElse(tiny0, y0), y1 = hn::IfThenZeroElse(tiny1, y1);
+    y2 = hn::IfThenZeroElse(tiny2, y2), y3 = hn::IfThenZeroElse(tiny3, y3);
+#endif
+  }
+}
+
+// tanh(x) = -w / (2 + w) with w = 2^y - 1 and y = -2 |x| log2(e), kept accurate near 0. The caller passes `factor` =
+// 2 log2(e) times whatever scales x.
+template <class D>
+HWY_INLINE hn::VFromD<D> tanh_scaled(D d, hn::VFromD<D> x, hn::TFromD<D> factor) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  const auto one = hn::Set(d, T{1});
+  // 2^-60 is nothing beside 1, also in fp64, and lets infinities in.
+  const auto y = at_least(d, T{-60}, hn::Neg(hn::Abs(hn::Mul(x, hn::Set(d, factor)))));
+  const auto round = hn::Set(d, Exp2<T>::kRound);
+  const auto shifted = hn::Add(y, round);
+  const auto f = hn::Sub(y, hn::Sub(shifted, round));
+  const auto small = hn::Mul(exp2_minus_one_ratio(d, f), f);  // 2^f - 1
+  const auto exponent = hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted));
+  const auto scale = hn::BitCast(d, hn::Add(hn::BitCast(du, one), exponent));  // 2^k
+  const auto w = hn::MulAdd(scale, small, hn::Sub(scale, one));
+  const auto magnitude = hn::Div(hn::Neg(w), hn::Add(hn::Set(d, T{2}), w));
+  return hn::CopySign(magnitude, x);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target

@@ -1,0 +1,12 @@
+// Memory that a thread keeps for its next task, so that tasks of some tens of microseconds need not allocate.
+#pragma once
+
+#include <cstddef>
+
+namespace rlk::cpu {
+
+// At least `bytes` aligned to 64 bytes, until the thread's next call; nullptr when there is no memory. The memory is
+// kept until the thread ends, so ask only for bounded amounts.
+void* thread_scratch(size_t bytes);
+
+}  // namespace rlk::cpu

@@ -1,0 +1,129 @@
+#include "core/cpu/plugin/device.hpp"
+
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "core/cpu/kernels/target.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+#if defined(__x86_64__)
+constexpr const char* kArchitecture = "x86-64";
+#elif defined(__aarch64__)
+constexpr const char* kArchitecture = "aarch64";
+#else
+constexpr const char* kArchitecture = "cpu";
+#endif
+
+constexpr uint64_t kAlignment = 256;
+constexpr uint64_t kHugePage = uint64_t{2} << 20;
+
+uint64_t round_up(uint64_t bytes, uint64_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+std::string cpu_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.compare(0, 10, "model name") == 0 && line.find(": ") != std::string::npos) {
+      return line.substr(line.find(": ") + 2);
+    }
+  }
+  return kArchitecture;
+}
+
+void CpuDevice::properties(rlk_device_properties& out) {
+  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+  out.simt_width = 0;
+  out.compute_units = host_.thread_count();
+  uint64_t free_bytes = 0;
+  memory_info(free_bytes, out.memory_bytes);
+  const long l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  out.l2_bytes = l2_bytes > 0 ? static_cast<uint64_t>(l2_bytes) : 0;
+  sdk::detail::copy_text(out.name, cpu_model().c_str());
+  sdk::detail::copy_text(out.arch, (std::string(kArchitecture) + " " + target_name()).c_str());
+}
+
+void* CpuDevice::allocate(int32_t /*kind*/, uint64_t bytes) {
+  // Fresh memory in huge pages is touched several times faster; the host keeps and reuses what it allocates here.
+  const bool huge = bytes >= 2 * kHugePage;
+  const uint64_t alignment = huge ? kHugePage : kAlignment;
+  void* memory = bytes <= UINT64_MAX - kHugePage ? std::aligned_alloc(alignment, round_up(bytes, alignment)) : nullptr;
+  if (memory == nullptr) {
+    throw sdk::Error(RLK_OUT_OF_MEMORY, sdk::format("the host has no %llu bytes of memory left; free some or use a "
+                                                    "smaller batch",
+                                                    static_cast<unsigned long long>(bytes)));
+  }
+  if (huge) madvise(memory, round_up(bytes, kHugePage), MADV_HUGEPAGE);  // a wish: failing changes nothing but speed
+  return memory;
+}
+
+void CpuDevice::deallocate(int32_t /*kind*/, void* memory) {
+  std::free(memory);
+}
+
+void CpuDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) throw sdk::Error(RLK_BACKEND_ERROR, "sysinfo failed", errno, "errno");
+  free_bytes = (info.freeram + info.bufferram) * static_cast<uint64_t>(info.mem_unit);
+  total_bytes = info.totalram * static_cast<uint64_t>(info.mem_unit);
+}
+
+std::unique_ptr<sdk::Stream> CpuDevice::create_stream(int32_t /*priority*/) {
+  return std::make_unique<CpuStream>();
+}
+
+std::unique_ptr<sdk::Stream> CpuDevice::wrap_stream(void* native) {
+  if (native == nullptr) return std::make_unique<CpuStream>();
+  throw sdk::Error(RLK_UNSUPPORTED, "the CPU has no native streams to wrap: pass NULL, or create a stream");
+}
+
+std::unique_ptr<sdk::Event> CpuDevice::create_event(bool /*timing*/) {
+  return std::make_unique<CpuEvent>();
+}
+
+ParallelFor CpuDevice::parallel() const {
+  const auto run = [](void* ctx, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* user) {
+    static_cast<const sdk::Host*>(ctx)->parallel_for(
+        n, grain, [body, user](int64_t begin, int64_t end) { body(user, begin, end); });
+  };
+  return {const_cast<sdk::Host*>(&host_), run, host_.thread_count()};
+}
+
+rlk_status CpuStream::query(rlk_data_error& data_error) {
+  std::atomic_ref<int32_t> state(record_.state);
+  if (state.load(std::memory_order_acquire) == 0) return RLK_OK;
+  data_error.kind = record_.kind;
+  data_error.tag = record_.tag;
+  data_error.row = record_.row;
+  data_error.value = record_.value;
+  state.store(0, std::memory_order_release);
+  return RLK_DATA_ERROR;
+}
+
+rlk_status CpuStream::synchronize(uint64_t /*timeout_ns*/, rlk_data_error& data_error) {
+  return query(data_error);
+}
+
+void CpuStream::copy(void* destination, const void* source, uint64_t bytes, int32_t /*kind*/) {
+  if (bytes > 0) std::memmove(destination, source, bytes);
+}
+
+void CpuStream::fill(void* memory, uint8_t value, uint64_t bytes) {
+  if (bytes > 0) std::memset(memory, value, bytes);
+}
+
+double CpuEvent::elapsed_ms(sdk::Event& start) {
+  return std::chrono::duration<double, std::milli>(at_ - static_cast<CpuEvent&>(start).at_).count();
+}
+
+}  // namespace rlk::cpu

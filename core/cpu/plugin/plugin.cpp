@@ -1,0 +1,39 @@
+// The built-in plugin "cpu": always there, first-class, linked into librlk.
+#include <rlk/sdk/plugin.hpp>
+
+#include "core/cpu/kernels/target.hpp"
+#include "core/cpu/plugin/implementations.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+class CpuPlugin : public sdk::Plugin {
+public:
+  using Device = CpuDevice;
+  using Stream = CpuStream;
+  using Event = CpuEvent;
+  using Implementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd>;
+
+  explicit CpuPlugin(const sdk::Host& host) : host_(host) {}
+
+  sdk::Verdict probe(sdk::Evidence& evidence) override {
+    const std::string model = cpu_model();
+    evidence.supports("device_name", model);
+    evidence.supports("instruction_set", target_name());
+    return sdk::Verdict::mine(model + " " + target_name());
+  }
+  uint32_t device_count() override { return 1; }
+  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    if (ordinal == 0) return std::make_unique<CpuDevice>(host_);
+    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("device %u asked for; the CPU is device 0 alone", ordinal));
+  }
+
+private:
+  sdk::Host host_;
+};
+
+}  // namespace
+}  // namespace rlk::cpu
+
+RLK_PLUGIN_ENTRY(rlk_cpu_entry_v1, rlk::cpu::CpuPlugin, "cpu", "cpu", "0.1.0",
+                 "Built-in CPU implementation of every operator (Highway kernels on the host's thread pool)")

@@ -1,0 +1,205 @@
+// Parameters, presence and rules: the part of a call's check that knows no tensor's dtype or shape.
+#include "core/declaration/bind.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::core {
+
+std::string text_of_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  double back = 0;
+  char shorter[32];
+  std::snprintf(shorter, sizeof(shorter), "%g", value);
+  if (std::sscanf(shorter, "%lf", &back) == 1 && back == value) return shorter;
+  return text;
+}
+
+std::string Binder::name_of_argument(const ArgDecl& arg, bool output) {
+  return std::string(output ? "output '" : "input '") + arg.name + "'";
+}
+
+rlk_status Binder::refuse(const std::string& text) const {
+  return fail(error_, RLK_INVALID_ARGUMENT, std::string(decl_.name) + ": " + text);
+}
+
+// ---- parameters
+
+rlk_status Binder::bind_params(const void* params, std::span<std::byte> storage) {
+  constexpr uint32_t kHeader = 2 * sizeof(uint32_t);  // struct_size, reserved
+  const auto what = [&] { return "rlk_" + std::string(decl_.name) + "_params"; };
+  if (params == nullptr) {
+    call_.params = decl_.defaults;
+  } else {
+    uint32_t header[2];
+    std::memcpy(header, params, sizeof(header[0]));
+    if (header[0] < kHeader || header[0] % 8 != 0) {
+      return refuse(what() + ".struct_size is " + std::to_string(header[0]) + "; expected a whole struct, such as " +
+                    std::to_string(decl_.params_size) + ". Start from RLK_..._PARAMS_INIT");
+    }
+    std::memcpy(header, params, sizeof(header));
+    if (header[1] != 0) {
+      return refuse(what() + ".reserved is " + std::to_string(header[1]) +
+                    "; expected 0. Start from RLK_..._PARAMS_INIT");
+    }
+    const auto* bytes = static_cast<const std::byte*>(params);
+    for (uint32_t i = decl_.params_size; i < header[0]; ++i) {
+      if (bytes[i] != std::byte{0}) {
+        return refuse(what() + " is " + std::to_string(header[0]) + " bytes long and byte " + std::to_string(i) +
+                      " is not 0; expected zeros beyond the " + std::to_string(decl_.params_size) +
+                      " bytes that this version of rlk knows. Leave that parameter at its default or use a newer rlk");
+      }
+    }
+    call_.params = params;
+    if (header[0] != decl_.params_size) {
+      if (storage.size() < decl_.params_size) {
+        return failf(error_, RLK_INTERNAL, "%s: %zu bytes to complete parameters of %u", decl_.name, storage.size(),
+                     decl_.params_size);
+      }
+      std::memcpy(storage.data(), decl_.defaults, decl_.params_size);
+      if (header[0] > kHeader) {
+        std::memcpy(storage.data() + kHeader, bytes + kHeader, std::min(header[0], decl_.params_size) - kHeader);
+      }
+      call_.params = storage.data();
+    }
+  }
+  for (const ParamDecl& param : decl_.params) {
+    if (const rlk_status status = check_param(param); status != RLK_OK) return status;
+  }
+  if (decl_.form_param >= 0) {
+    call_.form = static_cast<int>(call_.values().i64(decl_.params[static_cast<size_t>(decl_.form_param)].offset));
+  }
+  return RLK_OK;
+}
+
+rlk_status Binder::check_param(const ParamDecl& param) const {
+  const auto refuse_value = [&](const std::string& seen, const std::string& expected) {
+    return refuse("parameter '" + std::string(param.name) + "' is " + seen + "; expected " + expected + " (" +
+                  param.doc + ")");
+  };
+  const Values values = call_.values();
+  if (param.type == ParamType::f64) {
+    const double value = values.f64(param.offset);
+    if (param.finite && !std::isfinite(value)) return refuse_value(text_of_number(value), "a finite number");
+    if (param.has_min && !(param.min_exclusive ? value > param.min : value >= param.min)) {
+      return refuse_value(text_of_number(value),
+                          (param.min_exclusive ? "more than " : "at least ") + text_of_number(param.min));
+    }
+    return RLK_OK;
+  }
+  const int64_t value = values.i64(param.offset);
+  if (param.type == ParamType::enumeration) {
+    if (value >= 0 && value < static_cast<int64_t>(param.values.size())) return RLK_OK;
+    std::string expected;
+    for (size_t i = 0; i < param.values.size(); ++i) {
+      expected += (i == 0                         ? ""
+                   : i + 1 == param.values.size() ? " or "
+                                                  : ", ") +
+                  std::to_string(i) + " (" + param.values[i] + ")";
+    }
+    return refuse_value(std::to_string(value), expected);
+  }
+  const auto bound = static_cast<int64_t>(param.min);
+  if (param.has_min && !(param.min_exclusive ? value > bound : value >= bound)) {
+    return refuse_value(std::to_string(value),
+                        (param.min_exclusive ? "more than " : "at least ") + std::to_string(bound));
+  }
+  return RLK_OK;
+}
+
+// ---- presence
+
+rlk_status Binder::bind_presence(uint64_t wanted_outputs) {
+  if (const rlk_status status = bind_presence_of(decl_.inputs, inputs_, false); status != RLK_OK) return status;
+  if (!infer_) return bind_presence_of(decl_.outputs, outputs_, true);
+  for (size_t i = 0; i < decl_.outputs.size(); ++i) {
+    const ArgDecl& arg = decl_.outputs[i];
+    const bool of_form = arg.form < 0 || arg.form == call_.form;
+    if (of_form && (!arg.optional || (wanted_outputs >> i & 1) != 0)) call_.present |= uint64_t{1} << (32 + i);
+  }
+  return RLK_OK;
+}
+
+rlk_status Binder::bind_presence_of(std::span<const ArgDecl> args, Tensors given, bool output) {
+  for (size_t i = args.size(); i < given.size(); ++i) {
+    if (given[i] != nullptr) {
+      return refuse(std::to_string(given.size()) + (output ? " outputs" : " inputs") +
+                    " are passed; expected at most " + std::to_string(args.size()) + (output ? " outputs" : " inputs") +
+                    ". Entries beyond that must be NULL");
+    }
+  }
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ArgDecl& arg = args[i];
+    const bool present = tensor(output, i) != nullptr;
+    const bool of_form = arg.form < 0 || arg.form == call_.form;
+    const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call_.form)];
+    if (present && (!of_form || shape.kind == ShapeDecl::Kind::none)) {
+      const std::string selector = decl_.params[static_cast<size_t>(decl_.form_param)].name;
+      std::string text = name_of_argument(arg, output) + " is given; expected NULL, because " + selector + "=" +
+                         decl_.forms[static_cast<size_t>(call_.form)] + " does not have it.";
+      if (arg.form >= 0) text += " Set " + selector + "=" + decl_.forms[static_cast<size_t>(arg.form)] + " to use it";
+      return refuse(text);
+    }
+    if (!present && of_form && shape.kind != ShapeDecl::Kind::none && !arg.optional) {
+      return refuse(name_of_argument(arg, output) + " is missing (NULL); expected a tensor of dtype " +
+                    expected_dtypes(arg) + " and shape " + shape.text + " (" + arg.doc + ")");
+    }
+    if (present) call_.present |= uint64_t{1} << (output ? 32 + i : i);
+  }
+  return RLK_OK;
+}
+
+// ---- rules
+
+std::string Binder::seen_by_rule(const RuleDecl& rule) const {
+  std::string seen;
+  const auto add = [&](const std::string& text) { seen += (seen.empty() ? "" : ", ") + text; };
+  const std::string_view text = rule.holds.text;
+  const auto is_word = [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+  };
+  std::string done = ",";
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
+    while (end < text.size() && is_word(text[end])) ++end;
+    const std::string word(text.substr(begin, end - begin));
+    begin = end + (end == begin ? 1 : 0);
+    if (word.empty() || done.find("," + word + ",") != std::string::npos) continue;
+    done += word + ",";
+    const Values values = call_.values();
+    for (size_t i = 0; i < decl_.symbols.size(); ++i) {
+      if (word == decl_.symbols[i].name) add(word + " = " + std::to_string(call_.symbols[i]));
+    }
+    for (const ParamDecl& param : decl_.params) {
+      if (word != param.name) continue;
+      add(word + " = " +
+          (param.type == ParamType::f64 ? text_of_number(values.f64(param.offset))
+                                        : std::to_string(values.i64(param.offset))));
+    }
+    const auto add_presence = [&](std::span<const ArgDecl> args, int first_bit) {
+      for (size_t i = 0; i < args.size(); ++i) {
+        if (word == args[i].name) add(word + (values.has(first_bit + static_cast<int>(i)) ? " given" : " absent"));
+      }
+    };
+    if (text.find("has(" + word + ")") == std::string_view::npos) continue;
+    add_presence(decl_.inputs, 0);
+    add_presence(decl_.outputs, 32);
+  }
+  return seen;
+}
+
+rlk_status Binder::check_rules() {
+  for (const RuleDecl& rule : decl_.rules) {
+    if (rule.holds.eval(call_.values()) != 0) continue;
+    return refuse("rule '" + std::string(rule.name) + "' is broken: seen " + seen_by_rule(rule) + "; expected " +
+                  rule.holds.text + "; " + rule.hint);
+  }
+  return RLK_OK;
+}
+
+}  // namespace rlk::core

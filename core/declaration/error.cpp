@@ -1,0 +1,75 @@
+// How the host fills the caller's error.
+#include "core/declaration/error.hpp"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+
+namespace rlk::core {
+
+rlk_status fail(rlk_error* error, rlk_status status, std::string_view text, int64_t native_code,
+                const char* domain) noexcept {
+  constexpr size_t kHeader = sizeof(error->struct_size);
+  if (error == nullptr || error->struct_size <= kHeader) return status;
+  rlk_error filled{};
+  filled.status = status;
+  filled.native_code = native_code;
+  std::snprintf(filled.domain, sizeof(filled.domain), "%s", domain);
+  std::memcpy(filled.text, text.data(), std::min(text.size(), sizeof(filled.text) - 1));
+  const size_t size = std::min<size_t>(error->struct_size, sizeof(filled));
+  std::memcpy(reinterpret_cast<char*>(error) + kHeader, reinterpret_cast<const char*>(&filled) + kHeader,
+              size - kHeader);
+  // A shorter struct cuts the text: it still ends in a 0 byte.
+  if (size > offsetof(rlk_error, text) && size < sizeof(filled)) reinterpret_cast<char*>(error)[size - 1] = '\0';
+  return status;
+}
+
+rlk_status failf(rlk_error* error, rlk_status status, const char* pattern, ...) noexcept {
+  char text[sizeof(rlk_error::text)];
+  va_list arguments;
+  va_start(arguments, pattern);
+  std::vsnprintf(text, sizeof(text), pattern, arguments);
+  va_end(arguments);
+  return fail(error, status, text);
+}
+
+const char* name_of_status(rlk_status status) noexcept {
+  switch (status) {
+    case RLK_OK:
+      return "OK";
+    case RLK_NOT_READY:
+      return "NOT_READY";
+    case RLK_INVALID_ARGUMENT:
+      return "INVALID_ARGUMENT";
+    case RLK_UNSUPPORTED:
+      return "UNSUPPORTED";
+    case RLK_OUT_OF_MEMORY:
+      return "OUT_OF_MEMORY";
+    case RLK_DATA_ERROR:
+      return "DATA_ERROR";
+    case RLK_TIMEOUT:
+      return "TIMEOUT";
+    case RLK_DEVICE_LOST:
+      return "DEVICE_LOST";
+    case RLK_BACKEND_ERROR:
+      return "BACKEND_ERROR";
+    case RLK_ABI_MISMATCH:
+      return "ABI_MISMATCH";
+    case RLK_NOT_FOUND:
+      return "NOT_FOUND";
+    case RLK_ABSENT:
+      return "ABSENT";
+    case RLK_PLUGIN_EXCEPTION:
+      return "PLUGIN_EXCEPTION";
+    case RLK_CAPTURE_FORBIDS:
+      return "CAPTURE_FORBIDS";
+    case RLK_INTERNAL:
+      return "INTERNAL";
+    default:
+      return "UNKNOWN";
+  }
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,53 @@
+// Dtype and shape of every output, from the inputs alone.
+#include "core/declaration/bind.hpp"
+#include "core/declaration/validate.hpp"
+
+namespace rlk::core {
+namespace {
+
+// The shape of one output, or false when the inputs do not fix it.
+bool infer_shape(const OpDecl& decl, const ShapeDecl& declared, const BoundCall& call, Tensors inputs,
+                 std::vector<int64_t>& shape) {
+  if (declared.kind == ShapeDecl::Kind::broadcast) {
+    int64_t sizes[RLK_MAX_NDIM];
+    int32_t ndim = 0;
+    const bool fits = broadcast_shape(decl, call.form, inputs, sizes, &ndim);
+    shape.assign(sizes, sizes + ndim);
+    return fits;
+  }
+  if (declared.kind != ShapeDecl::Kind::dims) return false;
+  for (const Dim& dim : declared.dims) {
+    const int64_t symbol = dim.symbol < 0 ? 0 : call.symbols[static_cast<size_t>(dim.symbol)];
+    if (symbol < 0) return false;
+    shape.push_back(symbol + dim.offset);
+  }
+  return true;
+}
+
+}  // namespace
+
+rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                         uint64_t wanted, std::vector<InferredTensor>& out, rlk_error* error) {
+  BoundCall call;
+  std::vector<std::byte> storage(decl.params_size);
+  Binder binder(decl, inputs, {}, /*infer=*/true, call, error);
+  if (const rlk_status s = binder.bind_params(params, storage); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_presence(wanted); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_dtypes(); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_shapes(); s != RLK_OK) return s;
+  if (const rlk_status s = binder.check_rules(); s != RLK_OK) return s;
+  out.clear();
+  for (const ArgDecl& arg : decl.outputs) {
+    const ShapeDecl& declared = arg.shapes[static_cast<size_t>(call.form)];
+    InferredTensor inferred{resolve(arg.dtype, call), {}};
+    const bool of_form = declared.kind != ShapeDecl::Kind::none && (arg.form < 0 || arg.form == call.form);
+    if (of_form && !infer_shape(decl, declared, call, inputs, inferred.shape)) {
+      return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text +
+                           ", which the inputs given do not fix. Pass the optional inputs that do");
+    }
+    out.push_back(std::move(inferred));
+  }
+  return RLK_OK;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,124 @@
+// Does a call obey its operator's declaration? The order of the steps is the order in which a text is most useful.
+#include "core/declaration/validate.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/declaration/bind.hpp"
+#include "core/declaration/overlap.hpp"
+
+namespace rlk::core {
+namespace {
+
+std::string text_of_address(uintptr_t address) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
+// Memory: present, aligned, and outputs that no other tensor of the call shares unless the declaration says so.
+class MemoryCheck {
+public:
+  MemoryCheck(const OpDecl& decl, Tensors inputs, Tensors outputs, const Binder& binder, BoundCall& call)
+      : decl_(decl), inputs_(inputs), outputs_(outputs), binder_(binder), call_(call) {}
+
+  rlk_status run() {
+    for (size_t i = 0; i < count(inputs_, decl_.inputs); ++i) {
+      if (inputs_[i] == nullptr) continue;
+      if (const rlk_status s = check_address(decl_.inputs[i], *inputs_[i], false); s != RLK_OK) return s;
+    }
+    for (size_t i = 0; i < count(outputs_, decl_.outputs); ++i) {
+      if (outputs_[i] == nullptr) continue;
+      if (const rlk_status s = check_output(i); s != RLK_OK) return s;
+    }
+    return RLK_OK;
+  }
+
+private:
+  static size_t count(Tensors given, std::span<const ArgDecl> args) { return std::min(given.size(), args.size()); }
+
+  rlk_status check_address(const ArgDecl& arg, const rlk_tensor& t, bool output) const {
+    if (t.data == nullptr) {
+      if (element_count(t) == 0) return RLK_OK;
+      return binder_.refuse(Binder::name_of_argument(arg, output) + " has data NULL and shape " +
+                            text_of_shape(t.shape, t.ndim) + "; expected memory. Only empty tensors may have none");
+    }
+    const uintptr_t address = address_of(t);
+    const unsigned element = t.dtype.bits / 8;
+    if (address % element != 0) {
+      return binder_.refuse(Binder::name_of_argument(arg, output) + " is at address " + text_of_address(address) +
+                            "; expected a multiple of its element size, " + std::to_string(element) + " bytes");
+    }
+    if (address % t.alignment != 0) {
+      return binder_.refuse(Binder::name_of_argument(arg, output) + " is at address " + text_of_address(address) +
+                            ", but claims alignment " + std::to_string(t.alignment) +
+                            "; expected an alignment that divides the address of the first element");
+    }
+    return RLK_OK;
+  }
+
+  rlk_status check_output(size_t index) {
+    const ArgDecl& arg = decl_.outputs[index];
+    const rlk_tensor& output = *outputs_[index];
+    if (const rlk_status s = check_address(arg, output, true); s != RLK_OK) return s;
+    if (element_count(output) == 0) return RLK_OK;
+    if (overlaps_itself(output)) {
+      return binder_.refuse(
+          Binder::name_of_argument(arg, true) + " has shape " + text_of_shape(output.shape, output.ndim) +
+          " and strides " + text_of_shape(output.strides, output.ndim) +
+          ", by which its own elements overlap or interleave; expected every element to have memory of its own");
+    }
+    for (size_t i = 0; i < count(inputs_, decl_.inputs); ++i) {
+      if (inputs_[i] == nullptr || !may_overlap(output, *inputs_[i])) continue;
+      bool allowed = false;
+      for (const int input : arg.may_alias) allowed = allowed || input == static_cast<int>(i);
+      if (allowed && is_same_memory(output, *inputs_[i])) {
+        if (call_.output_alias[index] < 0) call_.output_alias[index] = static_cast<int32_t>(i);
+        continue;
+      }
+      return refuse_overlap(arg, output, decl_.inputs[i], *inputs_[i], false, allowed);
+    }
+    for (size_t i = 0; i < index; ++i) {
+      if (outputs_[i] == nullptr || !may_overlap(output, *outputs_[i])) continue;
+      return refuse_overlap(arg, output, decl_.outputs[i], *outputs_[i], true, false);
+    }
+    return RLK_OK;
+  }
+
+  rlk_status refuse_overlap(const ArgDecl& arg, const rlk_tensor& output, const ArgDecl& other_arg,
+                            const rlk_tensor& other, bool other_is_output, bool allowed) const {
+    const auto place = [](const rlk_tensor& t) {
+      return text_of_address(address_of(t)) + ", shape " + text_of_shape(t.shape, t.ndim) + ", strides " +
+             text_of_shape(t.strides, t.ndim);
+    };
+    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place(output) + ") overlaps " +
+                          Binder::name_of_argument(other_arg, other_is_output) + " (" + place(other) + "); expected " +
+                          (allowed ? "exactly the same memory and layout, or none in common"
+                                   : "no memory in common. Give the output memory of its own"));
+  }
+
+  const OpDecl& decl_;
+  Tensors inputs_;
+  Tensors outputs_;
+  const Binder& binder_;
+  BoundCall& call_;
+};
+
+}  // namespace
+
+rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                    std::span<const rlk_tensor* const> outputs, bool check_memory, std::span<std::byte> storage,
+                    BoundCall& out, rlk_error* error) {
+  out.form = 0;
+  out.present = 0;
+  out.output_alias.fill(-1);
+  Binder binder(decl, inputs, outputs, /*infer=*/false, out, error);
+  if (const rlk_status s = binder.bind_params(params, storage); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_presence(0); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_dtypes(); s != RLK_OK) return s;
+  if (const rlk_status s = binder.bind_shapes(); s != RLK_OK) return s;
+  if (const rlk_status s = binder.check_rules(); s != RLK_OK) return s;
+  return check_memory ? MemoryCheck(decl, inputs, outputs, binder, out).run() : RLK_OK;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,68 @@
+// Memory of one kind of one device, kept after it is freed: a vendor's allocation costs as much as many kernels.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "core/dispatch/passing.hpp"
+
+namespace rlk::core {
+
+struct MemoryStatistics {
+  uint64_t in_use_bytes = 0, cached_bytes = 0, peak_bytes = 0, allocations = 0, cache_hits = 0,
+           out_of_memory_retries = 0;
+};
+
+// Device memory is stream-ordered: a block freed in a stream's order may be had again by later work of that stream at
+// once, and by others when the stream has passed the point. Pinned memory is also touched by the host, which knows no
+// stream's order: it is given out again only when the point is passed.
+// [thread-safe]
+class CachingAllocator {
+public:
+  CachingAllocator(const rlk_plugin* api, rlk_plugin_device* device, int32_t kind, std::string device_name)
+      : api_(*api), device_(device), kind_(kind), device_name_(std::move(device_name)) {}
+  ~CachingAllocator();
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  // Aligned to 256 bytes; bytes may be 0, which gives a block of its own like any other size. When the device has none
+  // left, everything cached is waited for, released, and the request made once more. The text of RLK_OUT_OF_MEMORY says
+  // what was asked for, what rlk holds and what the device has.
+  rlk_status allocate(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error);
+  // `freed` is the end of the stream in whose order the block is freed. RLK_INVALID_ARGUMENT for a foreign pointer.
+  rlk_status deallocate(void* memory, Mark freed, rlk_error* error);
+  // Another stream uses the block up to the mark.
+  rlk_status record_use(void* memory, Mark use, rlk_error* error);
+  bool owns(const void* memory) const;  // the address of a live block
+  // Gives back to the device what no work uses any more; with wait, what in-flight work uses too.
+  void release_cached(bool wait);
+  MemoryStatistics statistics() const;
+
+private:
+  struct Block {
+    void* memory = nullptr;
+    uint64_t size = 0;
+    std::vector<Mark> uses;  // while live: other streams. Once freed: every point that must be passed
+  };
+  static uint64_t rounded(uint64_t bytes);
+  bool usable(Block& block, const StreamClock& stream) const;
+  std::unique_ptr<Block> take_cached(const StreamClock& stream, uint64_t size);
+  void release_locked(bool wait);
+  rlk_status out_of_memory(uint64_t bytes, rlk_error* error) const;
+
+  const rlk_plugin& api_;
+  rlk_plugin_device* device_;
+  const int32_t kind_;
+  const std::string device_name_;
+  mutable std::mutex mutex_;  // of everything below
+  std::multimap<uint64_t, std::unique_ptr<Block>> cached_;
+  std::unordered_map<const void*, std::unique_ptr<Block>> live_;
+  MemoryStatistics statistics_;
+};
+
+}  // namespace rlk::core

@@ -1,0 +1,87 @@
+// Copies between the host and a device. A plugin copies pinned memory only; ordinary memory goes through a pinned
+// block.
+#include "core/dispatch/copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::core {
+namespace {
+
+constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+
+bool is_pinned(DeviceState& device, const void* host) {
+  if (device.entry.has(RLK_DEVICE_UNIFIED_MEMORY) || device.pinned.owns(host)) return true;
+  int32_t kind = RLK_POINTER_UNKNOWN;
+  if (device.api.device->pointer_kind == nullptr) return false;
+  if (device.api.device->pointer_kind(device.entry.device, host, &kind, nullptr) != RLK_OK) return false;
+  return kind == RLK_POINTER_PINNED;
+}
+
+class PinnedBlock {
+public:
+  explicit PinnedBlock(Stream& stream) : stream_(stream) {}
+  ~PinnedBlock() {
+    if (memory_ != nullptr) stream_.device().pinned.deallocate(memory_, stream_.mark(true), nullptr);
+  }
+  PinnedBlock(const PinnedBlock&) = delete;
+  PinnedBlock& operator=(const PinnedBlock&) = delete;
+  rlk_status allocate(uint64_t bytes, rlk_error* error) {
+    return stream_.device().pinned.allocate(*stream_.clock(), bytes, &memory_, error);
+  }
+  void* memory() const { return memory_; }
+
+private:
+  Stream& stream_;
+  void* memory_ = nullptr;
+};
+
+}  // namespace
+
+rlk_status copy(Stream& stream, void* destination, const void* source, uint64_t bytes, int32_t kind, rlk_error* error) {
+  DeviceState& device = stream.device();
+  if (kind != RLK_COPY_HOST_TO_DEVICE && kind != RLK_COPY_DEVICE_TO_HOST && kind != RLK_COPY_DEVICE_TO_DEVICE) {
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "copy: kind is %d; expected RLK_COPY_HOST_TO_DEVICE, _DEVICE_TO_HOST or "
+                 "_DEVICE_TO_DEVICE",
+                 kind);
+  }
+  if (bytes == 0) return RLK_OK;
+  if (destination == nullptr || source == nullptr) {
+    return failf(error, RLK_INVALID_ARGUMENT, "copy: %s is NULL and bytes is %llu; expected memory",
+                 destination == nullptr ? "destination" : "source", static_cast<unsigned long long>(bytes));
+  }
+  stream.clock()->issue();
+  const auto enqueue = [&](void* to, const void* from, uint64_t count) {
+    return device.api.stream->copy(stream.handle(), to, from, count, kind, error);
+  };
+  const bool to_host = kind == RLK_COPY_DEVICE_TO_HOST;
+  const void* host = to_host ? destination : source;
+  if (kind == RLK_COPY_DEVICE_TO_DEVICE || is_pinned(device, host)) return enqueue(destination, source, bytes);
+
+  bool capturing = false;
+  if (const rlk_status s = stream.is_capturing(&capturing, error); s != RLK_OK) return s;
+  if (capturing) {
+    return failf(
+        error, RLK_CAPTURE_FORBIDS,
+        "copy: the host memory is not pinned, so the copy would wait while a graph is captured. Allocate it with "
+        "RLK_MEMORY_PINNED");
+  }
+  PinnedBlock block(stream);
+  if (const rlk_status s = block.allocate(std::min(bytes, kBlockBytes), error); s != RLK_OK) return s;
+  for (uint64_t at = 0; at < bytes; at += kBlockBytes) {
+    const uint64_t count = std::min(kBlockBytes, bytes - at);
+    const char* from = static_cast<const char*>(source) + at;
+    char* to = static_cast<char*>(destination) + at;
+    if (!to_host) std::memcpy(block.memory(), from, count);
+    rlk_status status = to_host ? enqueue(block.memory(), from, count) : enqueue(to, block.memory(), count);
+    if (status == RLK_OK) status = stream.wait_quietly(error);
+    if (status != RLK_OK) return status;
+    if (to_host) std::memcpy(to, block.memory(), count);
+  }
+  return RLK_OK;
+}
+
+}  // namespace rlk::core

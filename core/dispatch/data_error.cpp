@@ -1,0 +1,83 @@
+// A data error in words. What is expected of the values stands in the declaration.
+#include "core/dispatch/data_error.hpp"
+
+namespace rlk::core {
+namespace {
+
+// The inputs of a domain: "'cu_seqlens_q' or 'cu_seqlens_k'"; the first of them is left in `first`.
+std::string inputs_of(const OpDecl& decl, Domain domain, const ArgDecl** first) {
+  std::string names;
+  for (const ArgDecl& arg : decl.inputs) {
+    if (arg.domain.kind != domain) continue;
+    if (names.empty()) *first = &arg;
+    names += (names.empty() ? "'" : " or '") + std::string(arg.name) + "'";
+  }
+  return names.empty() ? "an input" : names;
+}
+
+std::string text_of(const Expr& expr, const char* otherwise) {
+  return expr.text != nullptr ? std::string("(") + expr.text + ")" : otherwise;
+}
+
+}  // namespace
+
+uint32_t make_tag(const OpDecl& decl, uint32_t call_number) {
+  const auto index = static_cast<uint32_t>(&decl - declarations().data());
+  // 0 stays free: it is what a record that nobody wrote holds.
+  return (index + 1) << kTagCallBits | call_of_tag(call_number);
+}
+
+const OpDecl* op_of_tag(uint32_t tag) {
+  const uint32_t index = (tag >> kTagCallBits) - 1;
+  return index < declarations().size() ? &declarations()[index] : nullptr;
+}
+
+std::string describe(const rlk_data_error& error, const std::string& stream_name) {
+  const OpDecl* decl = op_of_tag(error.tag);
+  static const OpDecl kNone{};
+  const OpDecl& op = decl != nullptr ? *decl : kNone;
+  std::string text = decl != nullptr ? op.name : "an operator of an unknown call";
+  const std::string row = std::to_string(error.row), value = std::to_string(error.value);
+  const ArgDecl* arg = nullptr;
+  switch (error.kind) {
+    case RLK_DATA_ID_OUT_OF_RANGE: {
+      text += ": row " + row + " has the id " + value + " in " + inputs_of(op, Domain::id, &arg);
+      if (arg != nullptr) {
+        text += "; expected " + text_of(arg->domain.low, "0") + " <= id < " + text_of(arg->domain.high, "the end");
+        if (arg->domain.ignore_param >= 0) {
+          text += std::string(", or ") + op.params[static_cast<size_t>(arg->domain.ignore_param)].name +
+                  " to ignore the row";
+        }
+      }
+      text += ". Correct the id; the outputs of the row are NaN";
+      break;
+    }
+    case RLK_DATA_NO_FINITE_LOGIT:
+      text += ": every logit of row " + row +
+              " is -inf; expected at least one finite logit. Ignore the row or correct its masking; the outputs of the "
+              "row are NaN";
+      break;
+    case RLK_DATA_ROW_OUT_OF_RANGE: {
+      text += ": row " + row + " has the row index " + value + " in " + inputs_of(op, Domain::row_index, &arg);
+      if (arg != nullptr) {
+        text += "; expected 0 <= index < " + text_of(arg->domain.high, "the end");
+        if (arg->domain.increasing) text += ", strictly increasing";
+      }
+      text += ". Correct the index; the outputs of the row are NaN";
+      break;
+    }
+    case RLK_DATA_BAD_SEQLENS: {
+      text += ": position " + row + " of " + inputs_of(op, Domain::cu_seqlens, &arg) + " is " + value +
+              "; expected a sequence that starts at 0, never decreases and ends at " +
+              (arg != nullptr ? text_of(arg->domain.high, "the token count") : "the token count") +
+              ". Correct the lengths; the whole output is NaN";
+      break;
+    }
+    default:
+      text += ": a data error of the unknown kind " + std::to_string(error.kind) + " at row " + row + ", value " +
+              value + "; expected values inside the declared domain";
+  }
+  return text + " (stream " + stream_name + ", call " + std::to_string(call_of_tag(error.tag)) + " on it)";
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,226 @@
+// What happens once per key: ask the candidates, take the best that can be planned, note a fallback.
+#include "core/declaration/error.hpp"
+#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/host.hpp"
+
+namespace rlk::core {
+namespace {
+
+std::string who(const Option& option) {
+  return option.plugin + "/" + option.implementation;
+}
+
+rlk_error fresh_error() {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  return error;
+}
+
+void refuse(Option& option, Verdict verdict, const std::string& code, const std::string& reason) {
+  option.verdict = verdict;
+  option.reason_code = code;
+  option.reason = reason;
+}
+
+}  // namespace
+
+// Entered on success. A list's mutex is held while a plan is made: two threads do not make the same.
+rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate& candidate,
+                               std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+  std::unique_lock lock(list.mutex);
+  *planned_now = false;
+  *plan = PlanCache::covering(list, call.bound.symbols.data());
+  if (*plan != nullptr && (*plan)->enter()) return RLK_OK;
+  if (call.capturing) {
+    return failf(
+        error, RLK_CAPTURE_FORBIDS,
+        "%s: no plan of %s/%s covers this call, and none is made while a graph is captured. Make the call once "
+        "before the capture begins",
+        call.decl().name, candidate.plugin->id.c_str(), candidate.implementation->name);
+  }
+  const auto make = [&] {
+    return Plan::create(candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics), plan,
+                        error);
+  };
+  rlk_status status = make();
+  if (status == RLK_OUT_OF_MEMORY) {
+    list.home.memory.release_cached(/*wait=*/true);
+    list.home.pinned.release_cached(/*wait=*/true);
+    status = make();
+  }
+  if (status != RLK_OK) return status;
+  (*plan)->enter();
+  *planned_now = true;
+  plans_.add(list, *plan, lock);
+  return RLK_OK;
+}
+
+// The option's verdict changes when its plan cannot be had or is not what was asked for. RLK_OK with *plan nullptr: ask
+// the next.
+rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
+                                const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
+                                std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+  const Candidate& candidate = *option.candidate;
+  *list = plans_.list_for(key, candidate, device(*candidate.on));
+  rlk_error own = fresh_error();
+  const rlk_status status = plan_in(call, **list, candidate, plan, planned_now, &own);
+  if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, own.text);
+  if (status != RLK_OK) {
+    *plan = nullptr;
+    const bool declined = status == RLK_UNSUPPORTED;
+    refuse(option, declined ? Verdict::declined : Verdict::failed, name_of_status(status),
+           std::string("its plan could not be made: ") + own.text);
+    if (declined || status == RLK_OUT_OF_MEMORY || status == RLK_DEVICE_LOST) return RLK_OK;
+    count(counters_.of(call.decl()).failures);
+    quarantine(candidate, first_dtype(call.bound), status, own.text);
+    return RLK_OK;
+  }
+  const Refusal refusal = refuse_plan(call, snapshot, candidate, **plan, request.features);
+  if (refusal.code.empty()) return RLK_OK;
+  refuse(option, Verdict::declined, refusal.code, refusal.text);
+  (*plan)->leave();
+  *plan = nullptr;
+  return RLK_OK;
+}
+
+// What the plan is counts, not what query expected it to be.
+Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, Plan& plan,
+                                const std::vector<std::string>& features) const {
+  if (call.capturing && !plan.has(RLK_PLAN_CAPTURABLE)) {
+    return {"NOT_CAPTURABLE", "its plan cannot be captured into a graph"};
+  }
+  if (plan.is_approved(snapshot.generation)) return {};
+  const rlk_plan_info& info = plan.info();
+  const uint32_t demanded = call.options.numerics | RLK_NUMERICS_TOLERANCE;
+  if ((info.numerics & demanded) != demanded) return {"NUMERICS", "its plan is " + text_of_numerics(info.numerics)};
+  for (size_t i = 0; i < call.decl().inputs.size(); ++i) {
+    if ((info.host_inputs >> i & 1) == 0 || call.decl().inputs[i].host) continue;
+    return {"HOST_INPUTS", std::string("its plan wants to read '") + call.decl().inputs[i].name +
+                               "' on the host, which the operator does not declare"};
+  }
+  Refusal refusal = refuse_unverified(candidate, call.bound, features, info.variant, call.options.numerics);
+  if (refusal.code.empty()) plan.approve(snapshot.generation);
+  return refusal;
+}
+
+rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const PlanKey& key,
+                              std::shared_ptr<const Decision>* decision, std::shared_ptr<Plan>* plan, bool* planned_now,
+                              rlk_error* error) {
+  count(counters_.of(call.decl()).decisions);
+  const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics);
+  const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+  const CallRequest request{
+      call.bound, description, features, call.options.numerics, call.options.pin, &call.stream.device().entry};
+  Selection selection;
+  if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
+  for (Option& option : selection.options) {
+    if (option.verdict != Verdict::willing) continue;
+    if (option.staged && call.capturing) {
+      return fail(error, RLK_CAPTURE_FORBIDS,
+                  std::string(call.decl().name) +
+                      " would be staged on the CPU, which no graph can capture; nothing was "
+                      "enqueued. " +
+                      describe_refusals(request, selection));
+    }
+    std::shared_ptr<PlanList> list;
+    if (const rlk_status s = plan_for(call, snapshot, key, request, option, &list, plan, planned_now, error);
+        s != RLK_OK)
+      return s;
+    if (*plan == nullptr) continue;
+    option.verdict = Verdict::taken;
+    FallbackCounter* fallback = nullptr;
+    const rlk_status noted =
+        note_fallback(call, selection.why_not_first(policy_, request, option), option, &fallback, error);
+    if (noted != RLK_OK) {
+      (*plan)->leave();
+      return noted;
+    }
+    auto made = std::make_shared<Decision>();
+    made->key.assign(key.words().begin(), key.words().end());
+    made->candidate = option.candidate;
+    made->staged = option.staged;
+    made->plans = std::move(list);
+    made->served = counters_.implementation(call.decl(), option.plugin, option.implementation);
+    made->fallback = fallback;
+    *decision = made;
+    plans_.insert(key, std::move(made));
+    return RLK_OK;
+  }
+  return fail(error, RLK_UNSUPPORTED, describe_refusals(request, selection));
+}
+
+rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
+                                     FallbackCounter** counter, rlk_error* error) {
+  FallbackReason why = reason;
+  if (why.code.empty()) {
+    if (!taken.staged) return RLK_OK;
+    why = {"STAGED", "as was asked for"};
+  } else if (policy_.fallback() == Fallback::strict) {
+    return fail(error, RLK_UNSUPPORTED,
+                std::string(call.decl().name) + " on " + call.stream.name() + " would fall back to " + who(taken) +
+                    ", which RLK_FALLBACK=strict forbids (" + why.code + "): " + why.text);
+  }
+  bool is_new = false;
+  *counter = counters_.fallback(call.decl(), why.code, why.text, &is_new);
+  if (!is_new || policy_.fallback() == Fallback::allow) return RLK_OK;
+  std::string text = std::string(call.decl().name) + " on " + call.stream.name() + " is served by " + who(taken);
+  if (taken.staged) {
+    text += call.stream.device().api.stream->enqueue_host_function != nullptr
+                ? ", staged through host memory"
+                : ", staged through host memory, and the host waits: the backend has no host functions";
+  }
+  log_line(RLK_LOG_WARN, "dispatch", text + " (" + why.code + "): " + why.text + ". Said once; counted always");
+  return RLK_OK;
+}
+
+// ---- what would be decided
+
+rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* params,
+                               std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
+                               const CallOptions& options, Explanation* out, rlk_error* error) {
+  BoundCall bound;
+  std::vector<std::byte> storage(decl.params_size);
+  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
+  if (status != RLK_OK) return status;
+  const CallDescription description(bound, inputs, outputs, options.numerics);
+  const std::vector<std::string> features = features_of(bound, inputs, outputs);
+  const CallRequest request{bound, description, features, options.numerics, options.pin, &stream.device().entry};
+  Selection selection;
+  status = select(snapshot(), policy_, request, &selection, error);
+  if (status != RLK_OK) return status;
+  Option* taken = nullptr;
+  for (Option& option : selection.options) {
+    if (option.verdict != Verdict::willing) continue;
+    if (taken == nullptr) {
+      taken = &option;
+      option.verdict = Verdict::taken;
+      continue;
+    }
+    refuse(option, Verdict::filtered, "NOT_FIRST", who(*taken) + " stands before it");
+  }
+  if (taken != nullptr) out->fallback = selection.why_not_first(policy_, request, *taken);
+  out->op = decl.name;
+  out->options = std::move(selection.options);
+  return RLK_OK;
+}
+
+rlk_status Dispatcher::check_wishes(rlk_error* error) const {
+  const Snapshot& now = *registry_.current();
+  std::vector<std::string> said;
+  for (const OpDecl& decl : declarations()) {
+    for (const Wish& wish : policy_.wishes(decl)) {
+      if (now.knows(wish.who) || now.find_rejected(wish.who) != nullptr) continue;
+      std::string text = wish.source + " asks for " + wish.text() + ", but no backend or plugin is called " + wish.who +
+                         "; see rlk-plugins list";
+      if (std::find(said.begin(), said.end(), text) != said.end()) continue;
+      if (policy_.fallback() == Fallback::strict) {
+        return fail(error, RLK_INVALID_ARGUMENT, text + " (an error because RLK_FALLBACK=strict)");
+      }
+      log_line(RLK_LOG_WARN, "policy", text);
+      said.push_back(std::move(text));
+    }
+  }
+  return RLK_OK;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,230 @@
+// The way of every call: validate, key, the thread's cache, run. What happens once per key is in decide.cpp, what
+// happens after a failure in failure.cpp.
+#include "core/dispatch/dispatcher.hpp"
+
+#include <chrono>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/host.hpp"
+
+namespace rlk::core {
+namespace {
+
+std::atomic<uint64_t> dispatchers_made{0};
+
+// Parameters of an older, shorter struct are completed here.
+constexpr size_t kMaxParamsBytes = 1024;
+
+// A caller's array, as long as declared: entries that are missing are absent.
+class Arguments {
+public:
+  Arguments(std::span<const rlk_tensor* const> given, size_t declared) {
+    if (given.size() >= declared) {
+      tensors_ = given.first(declared);
+      return;
+    }
+    std::copy(given.begin(), given.end(), storage_.begin());
+    std::fill(storage_.begin() + static_cast<std::ptrdiff_t>(given.size()),
+              storage_.begin() + static_cast<std::ptrdiff_t>(declared), nullptr);
+    tensors_ = {storage_.data(), declared};
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
+  std::span<const rlk_tensor* const> tensors() const { return tensors_; }
+
+private:
+  std::array<const rlk_tensor*, kMaxArguments> storage_;
+  std::span<const rlk_tensor* const> tensors_;
+};
+
+rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_error* error) {
+  constexpr uint32_t kKnown =
+      RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT | RLK_NUMERICS_PORTABLE;
+  if ((options.numerics & ~kKnown) != 0) {
+    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.numerics is 0x%x; expected bits of RLK_NUMERICS_* only",
+                 decl.name, options.numerics);
+  }
+  if (options.pin.size() > PlanKey::kMaxPinLength) {
+    return failf(error, RLK_INVALID_ARGUMENT, "%s: options.pin is %zu characters long; expected at most %zu", decl.name,
+                 options.pin.size(), PlanKey::kMaxPinLength);
+  }
+  return RLK_OK;
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans)
+    : registry_(registry), policy_(std::move(policy)), id_(++dispatchers_made), plans_(max_plans) {}
+
+// Plans die before the devices whose streams they ran on; the threads' caches keep empty shells.
+Dispatcher::~Dispatcher() {
+  for (auto& [entry, device] : devices_) device->settle();
+  cpu_streams_.reset();
+  plans_.close_all();
+}
+
+// ---- devices
+
+rlk_status Dispatcher::device(std::string_view backend, uint32_t ordinal, DeviceState** out, rlk_error* error) {
+  const Snapshot& now = snapshot();
+  if (const DeviceEntry* entry = now.find_device(backend, ordinal)) {
+    *out = &device(*entry);
+    return RLK_OK;
+  }
+  std::string text = "no device " + std::string(backend) + ":" + std::to_string(ordinal);
+  uint32_t count = 0;
+  for (const DeviceEntry* entry : now.devices) count += entry->backend == backend;
+  if (const RejectedPlugin* rejected = count == 0 ? now.find_rejected(backend) : nullptr) {
+    text += ": plugin " + rejected->id + " is not registered (" + rejected->reason_code + "): " + rejected->reason;
+  } else if (count > 0) {
+    text += "; expected an ordinal below " + std::to_string(count);
+  } else {
+    text += "; expected one of:";
+    for (const DeviceEntry* entry : now.devices) text += " " + entry->name();
+  }
+  return fail(error, RLK_NOT_FOUND, text);
+}
+
+DeviceState& Dispatcher::device(const DeviceEntry& entry) {
+  const std::lock_guard lock(devices_mutex_);
+  std::unique_ptr<DeviceState>& state = devices_[&entry];
+  if (state == nullptr) state = std::make_unique<DeviceState>(entry);
+  return *state;
+}
+
+uint32_t Dispatcher::live_streams() {
+  const std::lock_guard lock(devices_mutex_);
+  uint32_t count = 0;
+  for (auto& [entry, device] : devices_) count += device->live_streams();
+  return count - (cpu_streams_ != nullptr ? cpu_streams_->made() : 0);
+}
+
+rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* error) {
+  DeviceState* cpu = nullptr;
+  if (const rlk_status status = device("cpu", 0, &cpu, error); status != RLK_OK) return status;
+  const std::lock_guard lock(devices_mutex_);
+  if (cpu_streams_ == nullptr) cpu_streams_ = std::make_shared<CpuStreams>(*cpu, counters_);
+  *out = cpu_streams_;
+  return RLK_OK;
+}
+
+// ---- calls
+
+rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
+                            std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
+                            const CallOptions& options, rlk_error* error) {
+  alignas(8) std::byte storage[kMaxParamsBytes];
+  const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
+  Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0};
+  rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
+  if (status == RLK_OK) status = check_options(decl, options, error);
+  if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
+  if (status != RLK_OK) return status;
+  count(counters_.of(decl).calls);
+
+  // Every round but the last takes one candidate out of the registry, or the one chance to free memory.
+  bool memory_released = false;
+  for (size_t round = 0; round <= snapshot().candidates.size() + 1; ++round) {
+    Served served;
+    status = find_or_decide(call, snapshot(), &served, error);
+    if (status != RLK_OK) return status;
+    if (policy_.logs_dispatch()) log_decision(call, served);
+    const auto start =
+        policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+    bool implementation_failed = false;
+    status = run(call, served, &implementation_failed, error);
+    served.plan->leave();
+    if (policy_.logs_dispatch()) {
+      log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
+    }
+    if (status == RLK_OK || !implementation_failed) return status;
+    bool again = false;
+    status = after_failure(call, served, status, &memory_released, &again, error);
+    if (!again) return status;
+  }
+  return status;
+}
+
+Dispatcher::ThreadSlot& Dispatcher::thread_slot(uint64_t hash) {
+  constexpr size_t kSlots = 128;
+  static thread_local std::array<ThreadSlot, kSlots> slots;
+  return slots[hash % kSlots];
+}
+
+rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
+  static thread_local PlanKey key;
+  key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin}, call.bound,
+            call.inputs, call.outputs, call.options.numerics);
+  ThreadSlot& slot = thread_slot(key.hash());
+  const bool known = slot.decision != nullptr && slot.hash == key.hash() && slot.decision->is_for(key.words());
+  if (!known || !slot.plan->covers(call.bound.symbols.data()) || !slot.plan->enter()) {
+    std::shared_ptr<const Decision> decision = known ? slot.decision : plans_.find(key);
+    std::shared_ptr<Plan> plan;
+    if (decision != nullptr) {
+      // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.
+      const Candidate& candidate = *decision->candidate;
+      rlk_status status = plan_in(call, *decision->plans, candidate, &plan, &out->planned_now, error);
+      if (status == RLK_OK && (!plan->is_approved(snapshot.generation) || call.capturing)) {
+        const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+        if (!refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) {
+          plan->leave();
+          status = RLK_UNSUPPORTED;
+        }
+      }
+      if (status != RLK_OK) decision = nullptr;
+    }
+    if (decision == nullptr) {
+      const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
+      if (status != RLK_OK) return status;
+    }
+    slot = {key.hash(), std::move(decision), std::move(plan)};
+    if (!call.capturing) call.stream.help_collect();
+  }
+  slot.plan->touch(plans_.tick());
+  out->candidate = slot.decision->candidate;
+  out->staged = slot.decision->staged;
+  out->counter = slot.decision->served;
+  out->fallback = slot.decision->fallback;
+  out->plan = slot.plan;
+  OpCounters& counters = counters_.of(call.decl());
+  count(out->planned_now ? counters.plan_misses : counters.plan_hits);
+  count(out->counter->calls);
+  if (out->fallback != nullptr) count(out->fallback->calls);
+  return RLK_OK;
+}
+
+rlk_status Dispatcher::run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error) {
+  OpCounters& counters = counters_.of(call.decl());
+  if (!served.staged) {
+    return execute(call, *served.candidate, served.plan, counters, implementation_failed, error);
+  }
+  std::shared_ptr<CpuStreams> streams;
+  if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
+  return stage(call, *served.candidate, served.plan, std::move(streams), counters, error);
+}
+
+// ---- the log that RLK_LOG_DISPATCH=1 asks for
+
+void Dispatcher::log_decision(const Call& call, const Served& served) const {
+  std::string text = std::string(call.decl().name) + " [";
+  for (size_t i = 0; i < call.decl().dtypes.size(); ++i)
+    text += std::string(i == 0 ? "" : ",") + name_of(call.bound.dtypes[i]);
+  for (size_t i = 0; i < call.decl().symbols.size(); ++i) {
+    if (call.bound.symbols[i] < 0) continue;
+    text += std::string(" ") + call.decl().symbols[i].name + "=" + std::to_string(call.bound.symbols[i]);
+  }
+  text += "] on " + call.stream.name() + " -> " + served.candidate->plugin->id + "/" +
+          served.candidate->implementation->name + (served.staged ? " staged" : "") + " (plan " +
+          (served.planned_now ? "made" : "reused") + ")";
+  if (served.fallback != nullptr) text += ", fallback: " + served.fallback->reason_code;
+  log_always("dispatch", text);
+}
+
+void Dispatcher::log_outcome(const Call& call, rlk_status status, const rlk_error* error, int64_t nanoseconds) const {
+  std::string text = std::string(call.decl().name) + " on " + call.stream.name() + ": " + name_of_status(status) +
+                     " after " + std::to_string(nanoseconds / 1000) + " us on the host";
+  if (status != RLK_OK && error != nullptr) text += std::string(": ") + error->text;
+  log_always("dispatch", text);
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,121 @@
+// Takes calls: validates, finds who serves, runs, falls back, counts. One per runtime.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/dispatch/call.hpp"
+#include "core/dispatch/counters.hpp"
+#include "core/dispatch/eligible.hpp"
+#include "core/dispatch/plan_cache.hpp"
+#include "core/dispatch/policy.hpp"
+#include "core/dispatch/registry.hpp"
+#include "core/dispatch/select.hpp"
+#include "core/dispatch/stage.hpp"
+
+namespace rlk::core {
+
+// What a call would do and why: every candidate with its verdict, the one that would be taken first.
+struct Explanation {
+  std::string op;
+  std::vector<Option> options;
+  FallbackReason fallback;  // empty code: what was wished for
+};
+
+class Dispatcher {
+public:
+  // The registry outlives the dispatcher.
+  explicit Dispatcher(Registry& registry, Policy policy = {}, size_t max_plans = 1024);
+  ~Dispatcher();  // after its streams, graphs and memory
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // Tensors as in rlk_call. [the stream's thread]
+  // INVALID_ARGUMENT; UNSUPPORTED with every candidate's reason; OUT_OF_MEMORY; CAPTURE_FORBIDS; a backend's failure.
+  // A candidate that fails is quarantined for the dtype and the next one asked, unless the failed one may have written
+  // over its own inputs or into a graph.
+  rlk_status call(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                  std::span<const rlk_tensor* const> outputs, const CallOptions& options, rlk_error* error);
+
+  // What `call` would do, without planning or running. Data pointers may be NULL. [the stream's thread]
+  rlk_status explain(Stream& stream, const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
+                     std::span<const rlk_tensor* const> outputs, const CallOptions& options, Explanation* out,
+                     rlk_error* error);
+
+  // NOT_FOUND with the stored reason when the backend has no such device. [thread-safe]
+  rlk_status device(std::string_view backend, uint32_t ordinal, DeviceState** out, rlk_error* error);
+  DeviceState& device(const DeviceEntry& entry);  // [thread-safe]
+
+  // As the stream's own, and an asynchronous failure that only one implementation can have caused quarantines it.
+  rlk_status query(Stream& stream, rlk_error* error);
+  rlk_status synchronize(Stream& stream, uint64_t timeout_ns, rlk_error* error);
+
+  Counters& counters() { return counters_; }
+  const Policy& policy() const { return policy_; }
+  const Snapshot& snapshot() const { return *registry_.current(); }
+  size_t plan_count() const { return plans_.plan_count(); }
+  uint32_t live_streams();
+
+  // Warns (an error with RLK_FALLBACK=strict) of wishes for a backend or plugin that nobody knows. After loading.
+  rlk_status check_wishes(rlk_error* error) const;
+
+private:
+  // Who serves a call. The plan is entered.
+  struct Served {
+    const Candidate* candidate = nullptr;
+    bool staged = false;
+    bool planned_now = false;
+    ImplementationCounter* counter = nullptr;
+    FallbackCounter* fallback = nullptr;
+    std::shared_ptr<Plan> plan;
+  };
+  struct ThreadSlot {
+    uint64_t hash = 0;
+    std::shared_ptr<const Decision> decision;
+    std::shared_ptr<Plan> plan;
+  };
+  static ThreadSlot& thread_slot(uint64_t hash);
+
+  // dispatcher.cpp: the way of every call
+  rlk_status find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error);
+  rlk_status run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error);
+  // decide.cpp: what happens once per key
+  rlk_status decide(const Call& call, const Snapshot& snapshot, const PlanKey& key,
+                    std::shared_ptr<const Decision>* decision, std::shared_ptr<Plan>* plan, bool* planned_now,
+                    rlk_error* error);
+  rlk_status plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
+                      Option& option, std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan, bool* planned_now,
+                      rlk_error* error);
+  rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, std::shared_ptr<Plan>* plan,
+                     bool* planned_now, rlk_error* error);
+  Refusal refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, Plan& plan,
+                      const std::vector<std::string>& features) const;
+  rlk_status note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
+                           FallbackCounter** counter, rlk_error* error);
+  // failure.cpp: what happens when an implementation fails
+  rlk_status after_failure(const Call& call, const Served& served, rlk_status status, bool* memory_released,
+                           bool* again, rlk_error* error);
+  void quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status, const std::string& text);
+  rlk_status blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error);
+
+  rlk_status cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* error);
+  void log_decision(const Call& call, const Served& served) const;
+  void log_outcome(const Call& call, rlk_status status, const rlk_error* error, int64_t nanoseconds) const;
+
+  Registry& registry_;
+  const Policy policy_;
+  const uint64_t id_;
+  Counters counters_;
+  std::mutex devices_mutex_;  // of devices_ and cpu_streams_
+  std::map<const DeviceEntry*, std::unique_ptr<DeviceState>> devices_;
+  std::shared_ptr<CpuStreams> cpu_streams_;  // made with the first staged call
+  PlanCache plans_;
+};
+
+}  // namespace rlk::core

@@ -1,0 +1,105 @@
+// May a candidate be offered this call at all?
+#include "core/dispatch/eligible.hpp"
+
+#include <cstring>
+
+namespace rlk::core {
+
+const char* first_dtype(const BoundCall& call) {
+  return call.decl->dtypes.empty() ? "" : name_of(call.dtypes[0]);
+}
+
+namespace {
+
+Refusal too_new(const Candidate& candidate, const std::string& what, const char* name) {
+  return {"OP_REVISION", "the plugin knows revision " + std::to_string(candidate.implementation->op_revision) + " of " +
+                             candidate.decl->name + ", which has no " + what + " '" + name +
+                             "'; this call sets it. Use a newer plugin"};
+}
+
+}  // namespace
+
+Refusal refuse_newer(const Candidate& candidate, const BoundCall& call) {
+  const rlk_implementation& implementation = *candidate.implementation;
+  for (const ParamDecl& param : call.decl->params) {
+    if (param.offset < implementation.params_size) continue;
+    const auto* given = static_cast<const char*>(call.params) + param.offset;
+    const auto* standard = static_cast<const char*>(call.decl->defaults) + param.offset;
+    if (std::memcmp(given, standard, 8) != 0) return too_new(candidate, "parameter", param.name);
+  }
+  for (size_t i = implementation.n_inputs; i < call.decl->inputs.size(); ++i) {
+    if (call.values().has(static_cast<int>(i))) return too_new(candidate, "input", call.decl->inputs[i].name);
+  }
+  for (size_t i = implementation.n_outputs; i < call.decl->outputs.size(); ++i) {
+    if (call.values().has(static_cast<int>(32 + i))) return too_new(candidate, "output", call.decl->outputs[i].name);
+  }
+  return {};
+}
+
+Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call) {
+  for (const Quarantined* entry : candidate.quarantined) {
+    if (!entry->dtype.empty() && entry->dtype != first_dtype(call)) continue;
+    return {"QUARANTINED", "switched off after a failure at run time (" + entry->reason_code + "): " + entry->reason};
+  }
+  return {};
+}
+
+namespace {
+
+enum class Standing { verified, failed, unknown };
+
+struct Unit {
+  Standing standing = Standing::unknown;
+  const UnitResult* result = nullptr;  // of a failed one, and of one verified for too few classes
+};
+
+Unit find_unit(const Candidate& candidate, const char* dtype, const std::string& feature, const std::string& variant,
+               uint32_t numerics) {
+  Unit best;
+  for (const UnitResult* unit : candidate.units) {
+    if (unit->dtype != dtype || unit->feature != feature || unit->variant != variant) continue;
+    if (unit->verdict == UnitResult::Verdict::failed) return {Standing::failed, unit};
+    if (unit->verdict != UnitResult::Verdict::verified) continue;
+    best.result = unit;
+    if ((unit->numerics & numerics) == numerics) best.standing = Standing::verified;
+  }
+  return best;
+}
+
+}  // namespace
+
+Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
+                          const std::string& variant, uint32_t numerics) {
+  numerics |= RLK_NUMERICS_TOLERANCE;
+  const bool trusted = candidate.plugin->built_in && numerics == RLK_NUMERICS_TOLERANCE;
+  const auto check = [&](const std::string& feature) -> Refusal {
+    const Unit unit = find_unit(candidate, first_dtype(call), feature, variant, numerics);
+    if (unit.standing == Standing::verified) return {};
+    const std::string name = std::string(first_dtype(call)) + (feature.empty() ? "" : " with " + feature) +
+                             (variant.empty() ? "" : ", variant " + variant);
+    if (unit.standing == Standing::failed) {
+      return {"VERIFICATION_FAILED",
+              name + " failed its test (" + unit.result->reason_code + "): " + unit.result->reason};
+    }
+    if (trusted) return {};
+    if (unit.result != nullptr) {
+      return {"NUMERICS", name + " is verified as " + text_of_numerics(unit.result->numerics) + "; demanded is " +
+                              text_of_numerics(numerics)};
+    }
+    return {"NOT_VERIFIED", name + " was not verified on this machine"};
+  };
+  Refusal refusal = check("");
+  for (size_t i = 0; i < features.size() && refusal.code.empty(); ++i) refusal = check(features[i]);
+  return refusal;
+}
+
+std::string text_of_numerics(uint32_t numerics) {
+  static constexpr const char* kNames[] = {"tolerance", "deterministic", "batch_invariant", "portable"};
+  std::string text;
+  for (int i = 0; i < 4; ++i) {
+    if ((numerics >> i & 1) != 0) text += (text.empty() ? "" : ", ") + std::string(kNames[i]);
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,101 @@
+// Runs a plan: instance, host-readable inputs, prepare, workspace, enqueue.
+#include "core/declaration/error.hpp"
+#include "core/dispatch/call.hpp"
+
+namespace rlk::core {
+namespace {
+
+// An instance goes back when the call is over, with its end when something was enqueued.
+class Lease {
+public:
+  Lease(Plan& plan, Stream& stream, bool capturing) : plan_(plan), stream_(stream), capturing_(capturing) {}
+  ~Lease() {
+    if (instance_ == nullptr) return;
+    if (enqueued_) {
+      Mark end = stream_.mark(/*with_event=*/!capturing_);
+      plan_.give_back(instance_, &end);
+    } else {
+      plan_.give_back(instance_, nullptr);
+    }
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+
+  rlk_status take(rlk_error* error) { return plan_.lease(capturing_, &handle_, &instance_, error); }
+  rlk_plugin_plan* handle() const { return handle_; }
+  void set_enqueued() { enqueued_ = true; }
+  // The graph keeps it.
+  Plan::Instance* release() { return std::exchange(instance_, nullptr); }
+
+private:
+  Plan& plan_;
+  Stream& stream_;
+  const bool capturing_;
+  rlk_plugin_plan* handle_ = nullptr;
+  Plan::Instance* instance_ = nullptr;
+  bool enqueued_ = false;
+};
+
+rlk_status workspace_bytes(const Plan& plan, const Lease& lease, const rlk_run& run, uint64_t* bytes,
+                           rlk_error* error) {
+  *bytes = plan.info().workspace_bound;
+  if (!plan.has(RLK_PLAN_PREPARE) && *bytes != UINT64_MAX) return RLK_OK;
+  const rlk_implementation& implementation = plan.implementation();
+  if (implementation.plan_prepare == nullptr) {
+    return failf(error, RLK_INTERNAL, "%s/%s: its plan needs prepare, which it does not have", implementation.op,
+                 implementation.name);
+  }
+  return implementation.plan_prepare(lease.handle(), &run, bytes, error);
+}
+
+}  // namespace
+
+rlk_status execute(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+                   OpCounters& counters, bool* implementation_failed, rlk_error* error) {
+  *implementation_failed = false;
+  Stream& stream = call.stream;
+  HostInputs host_inputs(call);
+  if (plan->info().host_inputs != 0) {
+    const rlk_status status = host_inputs.read(plan->info().host_inputs, counters, error);
+    if (status != RLK_OK) return status;
+  }
+  rlk_plugin_stream* handle = nullptr;
+  if (const rlk_status status = stream.handle_for(candidate, &handle, error); status != RLK_OK) return status;
+  Lease lease(*plan, stream, call.capturing);
+  if (const rlk_status status = lease.take(error); status != RLK_OK) {
+    *implementation_failed = status != RLK_CAPTURE_FORBIDS;
+    return status;
+  }
+
+  const uint32_t tag = stream.note_call(candidate, call.dtype());
+  rlk_run run{};
+  run.struct_size = sizeof(run);
+  run.tag = call.tag != 0 ? call.tag : tag;
+  run.n_inputs = static_cast<uint32_t>(call.inputs.size());
+  run.n_outputs = static_cast<uint32_t>(call.outputs.size());
+  run.inputs = call.inputs.data();
+  run.outputs = call.outputs.data();
+  run.host_inputs = host_inputs.pointers();
+  run.symbols = call.bound.symbols.data();
+  run.n_symbols = static_cast<uint32_t>(call.decl().symbols.size());
+  run.data_error_record = stream.data_error_record();
+
+  uint64_t bytes = 0;
+  rlk_status status = workspace_bytes(*plan, lease, run, &bytes, error);
+  *implementation_failed = status != RLK_OK;
+  if (status != RLK_OK) return status;
+  if (bytes != 0) {
+    status = stream.workspace(bytes, call.capturing, &run.workspace, error);
+    if (status != RLK_OK) return status;
+    run.workspace_bytes = bytes;
+  }
+  // Even an enqueue that fails may have left a part of its work in the stream.
+  lease.set_enqueued();
+  status = candidate.implementation->plan_enqueue(lease.handle(), handle, &run, error);
+  *implementation_failed = status != RLK_OK;
+  if (status != RLK_OK) return status;
+  if (call.capturing && plan->enter()) stream.keep_for_graph(plan, lease.release());
+  return RLK_OK;
+}
+
+}  // namespace rlk::core

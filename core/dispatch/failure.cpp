@@ -1,0 +1,67 @@
+// What happens when an implementation fails at run time: quarantine with evidence, and the next candidate where the
+// call can be made again.
+#include <algorithm>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/dispatcher.hpp"
+
+namespace rlk::core {
+
+void Dispatcher::quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status,
+                            const std::string& text) {
+  registry_.quarantine(candidate.plugin->id, candidate.decl->name, candidate.implementation->name, dtype,
+                       name_of_status(status), text);
+}
+
+rlk_status Dispatcher::after_failure(const Call& call, const Served& served, rlk_status status, bool* memory_released,
+                                     bool* again, rlk_error* error) {
+  if (status > 0) status = fail(error, RLK_INTERNAL, "the plugin answered a call with " + std::to_string(status));
+  const bool in_place = std::any_of(call.bound.output_alias.begin(), call.bound.output_alias.end(),
+                                    [](int32_t input) { return input >= 0; });
+  const bool repeatable = !call.capturing && !in_place;
+  if (status == RLK_OUT_OF_MEMORY && repeatable && !*memory_released) {
+    call.stream.device().memory.release_cached(/*wait=*/true);
+    call.stream.device().pinned.release_cached(/*wait=*/true);
+    *memory_released = *again = true;
+    return status;
+  }
+  if (status == RLK_CAPTURE_FORBIDS || status == RLK_DEVICE_LOST || status == RLK_OUT_OF_MEMORY) return status;
+  const std::string text = error != nullptr ? error->text : "";
+  // An earlier failure of the stream would be blamed on whoever comes next.
+  if (!call.capturing) {
+    if (const rlk_status broken = call.stream.find_failure(error); broken != RLK_OK) return broken;
+  }
+  count(counters_.of(call.decl()).failures);
+  quarantine(*served.candidate, first_dtype(call.bound), status, text);
+  if (repeatable) {
+    *again = true;
+    return status;
+  }
+  return fail(error, status,
+              std::string(call.decl().name) + " by " + served.candidate->plugin->id + "/" +
+                  served.candidate->implementation->name + " failed and is switched off: " + text +
+                  (in_place ? ". It may have written over its inputs, so the call was not made again"
+                            : ". The graph in capture holds a part of it; end and drop the capture"));
+}
+
+rlk_status Dispatcher::query(Stream& stream, rlk_error* error) {
+  std::vector<Suspect> suspects;
+  return blame(stream.query(error, &suspects), suspects, error);
+}
+
+rlk_status Dispatcher::synchronize(Stream& stream, uint64_t timeout_ns, rlk_error* error) {
+  std::vector<Suspect> suspects;
+  return blame(stream.synchronize(timeout_ns, error, &suspects), suspects, error);
+}
+
+// An asynchronous failure is put down to an implementation only when no other can have caused it.
+rlk_status Dispatcher::blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error) {
+  if (suspects.size() != 1 || status == RLK_OUT_OF_MEMORY || status == RLK_DEVICE_LOST) return status;
+  count(counters_.of(*suspects.front().candidate->decl).failures);
+  const Suspect& suspect = suspects.front();
+  quarantine(*suspect.candidate, suspect.candidate->decl->dtypes.empty() ? "" : name_of(suspect.dtype), status,
+             error != nullptr ? error->text : "an asynchronous failure");
+  return status;
+}
+
+}  // namespace rlk::core

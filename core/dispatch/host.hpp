@@ -1,0 +1,37 @@
+// What the host offers to plugins: log, memory, threads, the kernel cache; and the log that rlk itself writes to.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace rlk::core {
+
+// The table every plugin is given. Lives as long as the process. [thread-safe]
+const rlk_host* host_services();
+
+// "0.1.0"
+const char* host_version();
+
+// Where compiled kernels are kept. Core knows no file system: the loader brings the functions, which obey the rules of
+// rlk_kernel_cache_service. Until then every load answers RLK_NOT_FOUND and every store RLK_UNSUPPORTED.
+struct KernelCache {
+  std::function<rlk_status(std::string_view plugin, std::string_view key, void* memory, uint64_t capacity,
+                           uint64_t* size)>
+      load;
+  std::function<rlk_status(std::string_view plugin, std::string_view key, const void* memory, uint64_t size)> store;
+};
+void set_kernel_cache(KernelCache cache);  // [thread-safe]
+
+// Bytes that plugins hold through rlk.allocate. [thread-safe]
+uint64_t host_bytes_in_use();
+
+// One line on stderr when RLK_LOG (trace, debug, info, warn, err, critical, off; default warn) lets the level through.
+// level is RLK_LOG_*. Never throws. [thread-safe]
+void log_line(int32_t level, std::string_view source, std::string_view text) noexcept;
+// The same whatever RLK_LOG says: for what another variable asks for (RLK_LOG_DISPATCH).
+void log_always(std::string_view source, std::string_view text) noexcept;
+
+}  // namespace rlk::core

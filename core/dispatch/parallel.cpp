@@ -1,0 +1,72 @@
+// The host's thread pool as plugins see it: oneTBB, limited by RLK_NUM_THREADS.
+#include "core/dispatch/parallel.hpp"
+
+#include <tbb/blocked_range.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "core/dispatch/host.hpp"
+
+namespace rlk::core {
+namespace {
+
+// 0: no limit of our own.
+int limit_from_environment() {
+  const char* text = std::getenv("RLK_NUM_THREADS");
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (*end == '\0' && value >= 1 && value <= 4096) return static_cast<int>(value);
+  log_line(RLK_LOG_WARN, "threads",
+           "RLK_NUM_THREADS is \"" + std::string(text) + "\"; expected a number from 1 to 4096. Using all processors");
+  return 0;
+}
+
+int limit() {
+  static const int value = limit_from_environment();
+  return value;
+}
+
+// Never destroyed: plugins may still compute while the process ends.
+tbb::task_arena& limited_arena() {
+  static auto* arena = new tbb::task_arena(limit());
+  return *arena;
+}
+
+}  // namespace
+
+void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
+  if (n <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  if (n <= grain || limit() == 1) {
+    body(user, 0, n);
+    return;
+  }
+  // Over whole grains, so that no range but the last is shorter than one.
+  const int64_t grains = (n - 1) / grain + 1;
+  const auto work = [&] {
+    // Isolated: while a nested loop waits, its thread must not start a piece of the outer one, whose scratch memory it
+    // is still using.
+    tbb::this_task_arena::isolate([&] {
+      tbb::parallel_for(tbb::blocked_range<int64_t>(0, grains), [&](const tbb::blocked_range<int64_t>& range) {
+        body(user, range.begin() * grain, range.end() == grains ? n : range.end() * grain);
+      });
+    });
+  };
+  if (limit() == 0) {
+    work();
+  } else {
+    limited_arena().execute(work);
+  }
+}
+
+uint32_t thread_count() {
+  const int available = tbb::this_task_arena::max_concurrency();
+  return static_cast<uint32_t>(limit() == 0 ? available : limit());
+}
+
+}  // namespace rlk::core

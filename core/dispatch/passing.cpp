@@ -1,0 +1,74 @@
+// Has a stream passed a point?
+#include "core/dispatch/passing.hpp"
+
+#include <utility>
+
+namespace rlk::core {
+
+EventPool::~EventPool() {
+  for (rlk_plugin_event* event : idle_) api_->destroy(event, nullptr);
+}
+
+rlk_plugin_event* EventPool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      rlk_plugin_event* event = idle_.back();
+      idle_.pop_back();
+      return event;
+    }
+  }
+  rlk_plugin_event* event = nullptr;
+  if (api_ == nullptr || api_->create(device_, 0, &event, nullptr) != RLK_OK) return nullptr;
+  return event;
+}
+
+void EventPool::give(rlk_plugin_event* event) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(event);
+}
+
+Mark::Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plugin* api, rlk_plugin_stream* stream,
+           bool with_event)
+    : clock_(std::move(clock)), sequence_(clock_->issue()), events_(events) {
+  if (!with_event || clock_->has_passed(sequence_)) return;
+  event_ = events_->take();
+  if (event_ != nullptr && api->event->record(event_, stream, nullptr) != RLK_OK) drop_event();
+}
+
+Mark& Mark::operator=(Mark&& other) noexcept {
+  if (this == &other) return *this;
+  drop_event();
+  clock_ = std::move(other.clock_);
+  sequence_ = other.sequence_;
+  events_ = other.events_;
+  event_ = std::exchange(other.event_, nullptr);
+  return *this;
+}
+
+void Mark::drop_event() {
+  if (event_ != nullptr) events_->give(std::exchange(event_, nullptr));
+}
+
+bool Mark::reached() {
+  if (known_reached()) return true;
+  if (event_ == nullptr || events_->api().query(event_, nullptr) == RLK_NOT_READY) return false;
+  clock_->pass(sequence_);
+  drop_event();
+  return true;
+}
+
+bool Mark::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
+  return known_reached() || (event_ != nullptr && api.stream->wait_event(stream, event_, nullptr) == RLK_OK);
+}
+
+bool Mark::wait() {
+  if (reached()) return true;
+  if (event_ == nullptr) return false;
+  events_->api().synchronize(event_, UINT64_MAX, nullptr);
+  clock_->pass(sequence_);
+  drop_event();
+  return true;
+}
+
+}  // namespace rlk::core

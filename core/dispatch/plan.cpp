@@ -1,0 +1,120 @@
+// A plugin's plan, the calls it covers, and its instances.
+#include "core/dispatch/plan.hpp"
+
+#include <algorithm>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::core {
+namespace {
+
+// A caller that runs further ahead than this waits for the oldest execution instead.
+constexpr size_t kMaxInstances = 16;
+
+}  // namespace
+
+rlk_status Plan::create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
+                        rlk_error* error) {
+  std::shared_ptr<Plan> plan(new Plan(candidate, std::move(description)));
+  rlk_status status = plan->make(&plan->first_, &plan->info_, error);
+  if (status != RLK_OK) return status;
+  status = plan->take_bounds(error);
+  if (status != RLK_OK) return status;
+  *out = std::move(plan);
+  return RLK_OK;
+}
+
+rlk_status Plan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
+  const rlk_call_desc desc = description_.desc();
+  *info = {};
+  info->struct_size = sizeof(*info);
+  *out = nullptr;
+  const rlk_status status = implementation_.plan_create(&implementation_, device_, &desc, out, info, error);
+  if (status != RLK_OK) return status < 0 ? status : RLK_INTERNAL;
+  info->variant[sizeof(info->variant) - 1] = '\0';
+  if (*out != nullptr) return RLK_OK;
+  return failf(error, RLK_INTERNAL, "%s/%s: plan_create answered OK without a plan", implementation_.op,
+               implementation_.name);
+}
+
+// Only what the declaration calls dynamic can leave the key: another symbol stays at the value it was planned with.
+rlk_status Plan::take_bounds(rlk_error* error) {
+  const OpDecl& decl = description_.decl();
+  n_symbols_ = decl.symbols.size();
+  for (size_t i = 0; i < n_symbols_; ++i) {
+    const int64_t value = description_.symbols()[i];
+    symbol_min_[i] = symbol_max_[i] = value;
+    if (value < 0 || !decl.symbols[i].dynamic || (info_.dynamic_symbols >> i & 1) == 0) continue;
+    symbol_min_[i] = info_.symbol_min != nullptr ? info_.symbol_min[i] : 0;
+    symbol_max_[i] = info_.symbol_max != nullptr ? info_.symbol_max[i] : INT64_MAX;
+  }
+  info_.symbol_min = nullptr;
+  info_.symbol_max = nullptr;
+  if (covers(description_.symbols())) return RLK_OK;
+  return failf(error, RLK_INTERNAL, "%s/%s: the plan's bounds leave out the sizes it was made for", implementation_.op,
+               implementation_.name);
+}
+
+void Plan::close() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& instance : instances_) {
+    if (instance->handle != first_) implementation_.plan_destroy(instance->handle, nullptr);
+  }
+  instances_.clear();
+  if (first_ != nullptr) implementation_.plan_destroy(first_, nullptr);
+  first_ = nullptr;
+}
+
+rlk_status Plan::lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error) {
+  *instance = nullptr;
+  *handle = first_;
+  if (has(RLK_PLAN_SHAREABLE)) return RLK_OK;
+  const std::lock_guard lock(mutex_);
+  if (instances_.empty()) {
+    instances_.push_back(std::make_unique<Instance>());
+    instances_.back()->handle = first_;
+  }
+  // An event must not be asked for while a stream captures: then only what is known to be idle will do.
+  const auto idle = [&](Instance& candidate) {
+    return capturing ? candidate.last_use.known_reached() : candidate.last_use.reached();
+  };
+  // The least recently leased stands first.
+  const auto lease_at = [&](size_t i) {
+    std::rotate(instances_.begin() + static_cast<std::ptrdiff_t>(i),
+                instances_.begin() + static_cast<std::ptrdiff_t>(i) + 1, instances_.end());
+    instances_.back()->leased = true;
+    *instance = instances_.back().get();
+    *handle = instances_.back()->handle;
+    return RLK_OK;
+  };
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    if (!instances_[i]->leased && idle(*instances_[i])) return lease_at(i);
+  }
+  if (capturing) {
+    return failf(
+        error, RLK_CAPTURE_FORBIDS,
+        "%s/%s: every instance of its plan may still run. Make the call once and synchronize the stream before "
+        "the capture begins",
+        implementation_.op, implementation_.name);
+  }
+  for (size_t i = 0; i < instances_.size() && instances_.size() >= kMaxInstances; ++i) {
+    if (!instances_[i]->leased && instances_[i]->last_use.wait()) return lease_at(i);
+  }
+  auto fresh = std::make_unique<Instance>();
+  rlk_plan_info info;
+  const rlk_status status = make(&fresh->handle, &info, error);
+  if (status != RLK_OK) return status;
+  fresh->leased = true;
+  *handle = fresh->handle;
+  *instance = instances_.emplace_back(std::move(fresh)).get();
+  return RLK_OK;
+}
+
+void Plan::give_back(Instance* instance, Mark* end) {
+  if (instance == nullptr) return;
+  const std::lock_guard lock(mutex_);
+  if (end != nullptr) instance->last_use = std::move(*end);
+  instance->leased = false;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,100 @@
+// A plugin's plan, the calls it covers, and its instances when only one execution may be in flight on each.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/dispatch/call_description.hpp"
+#include "core/dispatch/passing.hpp"
+#include "core/dispatch/registry.hpp"
+
+namespace rlk::core {
+
+class Stream;
+
+// Shared by the caches and the calls that use it. What the plugin made dies in `close`, once nothing runs; the object
+// itself may then still be held by a thread's cache, empty.
+class Plan {
+public:
+  // One instance of the plugin that runs one execution at a time.
+  struct Instance {
+    rlk_plugin_plan* handle = nullptr;
+    bool leased = false;  // by a call, or for good by a graph
+    Mark last_use;
+  };
+
+  // Asks the plugin for a plan of this call. A plan that does not cover the very call it was made for, or whose info
+  // cannot be understood, is RLK_INTERNAL.
+  static rlk_status create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
+                           rlk_error* error);
+  ~Plan() { close(); }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+
+  bool covers(const int64_t* symbols) const {
+    for (size_t i = 0; i < n_symbols_; ++i) {
+      if (symbols[i] < symbol_min_[i] || symbols[i] > symbol_max_[i]) return false;
+    }
+    return true;
+  }
+  bool has(uint32_t flag) const { return (info_.flags & flag) != 0; }
+  const rlk_plan_info& info() const { return info_; }
+  const rlk_implementation& implementation() const { return implementation_; }
+
+  // A call is between enter and leave. False: the plan is retired. [thread-safe, no lock]
+  bool enter() {
+    users_.fetch_add(1, std::memory_order_seq_cst);
+    if (!retired_.load(std::memory_order_seq_cst)) return true;
+    leave();
+    return false;
+  }
+  void leave() { users_.fetch_sub(1, std::memory_order_seq_cst); }
+  // No call enters any more. True when none is inside.
+  void retire() { retired_.store(true, std::memory_order_seq_cst); }
+  bool is_idle() const { return users_.load(std::memory_order_seq_cst) == 0; }
+  // Destroys the plugin's side. Retired, idle, and nothing in flight.
+  void close();
+
+  // The registry generation whose verified units allow this plan (0: none yet). [thread-safe]
+  void approve(uint64_t generation) { approved_.store(generation, std::memory_order_relaxed); }
+  bool is_approved(uint64_t generation) const { return approved_.load(std::memory_order_relaxed) == generation; }
+
+  // For the plan cache's choice of what to drop. [thread-safe]
+  void touch(uint64_t tick) {
+    if (last_used_.load(std::memory_order_relaxed) != tick) last_used_.store(tick, std::memory_order_relaxed);
+  }
+  uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
+
+  // What prepare and enqueue run on: the shared plan (*instance stays nullptr), or an instance with nothing in flight,
+  // made now if there is none. While capturing nothing is made or asked: RLK_CAPTURE_FORBIDS. [thread-safe]
+  rlk_status lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error);
+  // The mark is the end of the execution; without one nothing was enqueued. [thread-safe]
+  void give_back(Instance* instance, Mark* end);
+
+private:
+  Plan(const Candidate& candidate, CallDescription description)
+      : implementation_(*candidate.implementation), device_(candidate.device), description_(std::move(description)) {}
+  rlk_status make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const;
+  rlk_status take_bounds(rlk_error* error);
+
+  const rlk_implementation& implementation_;
+  rlk_plugin_device* const device_;
+  const CallDescription description_;  // instances are made from it
+  rlk_plan_info info_{};
+  size_t n_symbols_ = 0;
+  std::array<int64_t, kMaxSymbols> symbol_min_{}, symbol_max_{};
+  std::atomic<uint64_t> users_{0};
+  std::atomic<bool> retired_{false};
+  std::atomic<uint64_t> approved_{0};
+  std::atomic<uint64_t> last_used_{0};
+  rlk_plugin_plan* first_ = nullptr;  // the shared plan
+  std::mutex mutex_;                  // of instances_
+  std::vector<std::unique_ptr<Instance>> instances_;
+};
+
+}  // namespace rlk::core

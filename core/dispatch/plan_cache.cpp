@@ -1,0 +1,111 @@
+// What was decided and what was planned, so that it need not be again.
+#include "core/dispatch/plan_cache.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace rlk::core {
+
+void PlanCache::close_all() {
+  for (auto& [hash, keyed] : lists_) {
+    for (const auto& plan : keyed.list->plans) {
+      plan->retire();
+      while (!plan->is_idle()) std::this_thread::yield();  // a host function that is about to leave
+      plan->close();
+    }
+    keyed.list->plans.clear();
+  }
+}
+
+std::shared_ptr<const Decision> PlanCache::find(const PlanKey& key) const {
+  const Shard& shard = shards_[key.hash() >> 60];
+  const std::lock_guard lock(shard.mutex);
+  const auto [begin, end] = shard.decisions.equal_range(key.hash());
+  for (auto it = begin; it != end; ++it) {
+    if (it->second->is_for(key.words())) return it->second;
+  }
+  return nullptr;
+}
+
+void PlanCache::insert(const PlanKey& key, std::shared_ptr<const Decision> decision) {
+  Shard& shard = shards_[key.hash() >> 60];
+  const std::lock_guard lock(shard.mutex);
+  if (shard.decisions.size() >= kMaxDecisionsPerShard) shard.decisions.clear();
+  const auto [begin, end] = shard.decisions.equal_range(key.hash());
+  for (auto it = begin; it != end; ++it) {
+    if (!it->second->is_for(key.words())) continue;
+    it->second = std::move(decision);
+    return;
+  }
+  shard.decisions.emplace(key.hash(), std::move(decision));
+}
+
+std::shared_ptr<PlanList> PlanCache::list_for(const PlanKey& key, const Candidate& candidate, DeviceState& home) {
+  std::vector<uint64_t> words = {reinterpret_cast<uintptr_t>(candidate.implementation),
+                                 reinterpret_cast<uintptr_t>(candidate.device)};
+  words.insert(words.end(), key.structure().begin(), key.structure().end());
+  const uint64_t hash = PlanKey::hash_of(words);
+  const std::lock_guard lock(lists_mutex_);
+  const auto [begin, end] = lists_.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.key == words) return it->second.list;
+  }
+  auto list = std::make_shared<PlanList>(home);
+  lists_.emplace(hash, KeyedList{std::move(words), list});
+  return list;
+}
+
+std::shared_ptr<Plan> PlanCache::covering(const PlanList& list, const int64_t* symbols) {
+  for (const auto& plan : list.plans) {
+    if (plan->covers(symbols)) return plan;
+  }
+  return nullptr;
+}
+
+void PlanCache::add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock) {
+  plan->touch(tick_.fetch_add(1, std::memory_order_relaxed) + 1);
+  const Plan* newest = plan.get();
+  list.plans.push_back(std::move(plan));
+  list_lock.unlock();
+  if (plan_count_.fetch_add(1, std::memory_order_relaxed) + 1 > max_plans_) drop_oldest(newest);
+}
+
+// Lists that another thread is working on are passed over: they hold the newest plans anyway.
+void PlanCache::drop_oldest(const Plan* newest) {
+  std::shared_ptr<Plan> oldest;
+  std::shared_ptr<PlanList> from;
+  std::vector<std::shared_ptr<PlanList>> empty;  // outlive the locks on them
+  {
+    const std::lock_guard lock(lists_mutex_);
+    for (auto it = lists_.begin(); it != lists_.end();) {
+      const std::shared_ptr<PlanList> list = it->second.list;
+      const std::unique_lock list_lock(list->mutex, std::try_to_lock);
+      if (!list_lock.owns_lock()) {
+        ++it;
+        continue;
+      }
+      if (list->plans.empty() && list.use_count() == 2) {  // this one and the map's
+        empty.push_back(list);
+        it = lists_.erase(it);
+        continue;
+      }
+      for (const auto& plan : list->plans) {
+        if (plan.get() == newest || (oldest != nullptr && plan->last_used() >= oldest->last_used())) continue;
+        oldest = plan;
+        from = list;
+      }
+      ++it;
+    }
+  }
+  if (oldest == nullptr) return;
+  {
+    const std::lock_guard list_lock(from->mutex);
+    const auto at = std::find(from->plans.begin(), from->plans.end(), oldest);
+    if (at == from->plans.end()) return;  // another thread was faster
+    from->plans.erase(at);
+  }
+  plan_count_.fetch_sub(1, std::memory_order_relaxed);
+  from->home.retire(std::move(oldest));
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,87 @@
+// What was decided and what was planned, so that it need not be again. A thread's own small cache stands in front.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "core/dispatch/counters.hpp"
+#include "core/dispatch/device_state.hpp"
+#include "core/dispatch/plan.hpp"
+#include "core/dispatch/plan_key.hpp"
+
+namespace rlk::core {
+
+// The plans of one implementation for one structure, told apart by the symbols they cover.
+struct PlanList {
+  explicit PlanList(DeviceState& device) : home(device) {}
+  DeviceState& home;  // of the implementation
+  std::mutex mutex;   // of plans; held while one is made, so that two threads do not make the same
+  std::vector<std::shared_ptr<Plan>> plans;
+};
+
+// Who serves calls of a key. Immutable.
+struct Decision {
+  std::vector<uint64_t> key;
+  const Candidate* candidate = nullptr;
+  bool staged = false;
+  std::shared_ptr<PlanList> plans;
+  ImplementationCounter* served = nullptr;
+  FallbackCounter* fallback = nullptr;  // nullptr: it is what was wished for
+
+  bool is_for(std::span<const uint64_t> words) const {
+    return key.size() == words.size() && std::equal(key.begin(), key.end(), words.begin());
+  }
+};
+
+// Full keys are compared, never hashes alone. Both kinds are bounded: decisions are cheap and dropped by the shard,
+// plans are dropped one by one, the least recently used first, and closed when nothing of them is in flight.
+// [thread-safe]
+class PlanCache {
+public:
+  explicit PlanCache(size_t max_plans = 1024) : max_plans_(max_plans) {}
+  ~PlanCache() { close_all(); }
+  PlanCache(const PlanCache&) = delete;
+  PlanCache& operator=(const PlanCache&) = delete;
+
+  std::shared_ptr<const Decision> find(const PlanKey& key) const;
+  void insert(const PlanKey& key, std::shared_ptr<const Decision> decision);
+
+  std::shared_ptr<PlanList> list_for(const PlanKey& key, const Candidate& candidate, DeviceState& home);
+  // The plan of the list that covers the symbols, or nullptr. The list's mutex is held.
+  static std::shared_ptr<Plan> covering(const PlanList& list, const int64_t* symbols);
+  // The list's mutex is held; it is released before another plan is dropped for this one.
+  void add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock);
+
+  // The end: no call is inside, nothing is in flight.
+  void close_all();
+
+  uint64_t tick() const { return tick_.load(std::memory_order_relaxed); }
+  size_t plan_count() const { return plan_count_.load(std::memory_order_relaxed); }
+
+private:
+  struct Shard {
+    mutable std::mutex mutex;
+    std::unordered_multimap<uint64_t, std::shared_ptr<const Decision>> decisions;
+  };
+  struct KeyedList {
+    std::vector<uint64_t> key;
+    std::shared_ptr<PlanList> list;
+  };
+  void drop_oldest(const Plan* newest);
+
+  static constexpr size_t kMaxDecisionsPerShard = 512;
+  const size_t max_plans_;
+  std::array<Shard, 16> shards_;
+  std::mutex lists_mutex_;
+  std::unordered_multimap<uint64_t, KeyedList> lists_;
+  std::atomic<size_t> plan_count_{0};
+  std::atomic<uint64_t> tick_{1};  // grows with every plan made: the age that plans are touched with
+};
+
+}  // namespace rlk::core

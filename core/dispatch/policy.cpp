@@ -1,0 +1,132 @@
+// Who should serve an operator, as the environment and the policy file wish it.
+#include "core/dispatch/policy.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/host.hpp"
+#include "core/dispatch/registry.hpp"
+
+namespace rlk::core {
+namespace {
+
+constexpr std::string_view kOpPrefix = "RLK_OP_";
+
+bool is_name(std::string_view text) {
+  if (text.empty()) return false;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '_' && c != '-' && c != '.') return false;
+  }
+  return true;
+}
+
+std::string variable_of(const OpDecl& decl) {
+  std::string name(kOpPrefix);
+  for (const char* c = decl.name; *c != '\0'; ++c)
+    name += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+  return name;
+}
+
+std::string known_operators() {
+  std::string names;
+  for (const OpDecl& decl : declarations()) names += (names.empty() ? "" : ", ") + std::string(decl.name);
+  return names;
+}
+
+}  // namespace
+
+bool parse_wish(std::string_view text, std::string source, Wish* out) {
+  const size_t at = text.find_first_of(":/");
+  out->who = text.substr(0, at);
+  out->plugin_only = at != std::string_view::npos && text[at] == '/';
+  out->implementation = at != std::string_view::npos ? text.substr(at + 1) : std::string_view();
+  out->source = std::move(source);
+  return is_name(out->who) && (at == std::string_view::npos || is_name(out->implementation));
+}
+
+bool Wish::matches(const Candidate& candidate) const {
+  const bool right_plugin = candidate.plugin->id == who || (!plugin_only && candidate.plugin->backend == who);
+  return right_plugin && (implementation.empty() || implementation == candidate.implementation->name);
+}
+
+Policy::Policy() : wishes_(declarations().size()) {}
+
+rlk_status Policy::make(const Environment& environment, const std::vector<std::string>& names,
+                        const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error) {
+  Policy policy;
+  std::vector<std::string> problems;
+  const auto problem = [&](const std::string& text) {
+    if (std::find(problems.begin(), problems.end(), text) != problems.end()) return;
+    problems.push_back(text);
+    log_line(RLK_LOG_WARN, "policy", text);
+  };
+  const auto value_of = [&](const char* name) {
+    const char* value = environment(name);
+    return std::string(value != nullptr ? value : "");
+  };
+
+  const std::string fallback = value_of("RLK_FALLBACK");
+  if (fallback == "allow") {
+    policy.fallback_ = Fallback::allow;
+  } else if (fallback == "strict") {
+    policy.fallback_ = Fallback::strict;
+  } else if (!fallback.empty() && fallback != "warn") {
+    problem("RLK_FALLBACK is \"" + fallback + "\"; expected allow, warn or strict. Using warn");
+  }
+  const std::string log = value_of("RLK_LOG_DISPATCH");
+  policy.logs_dispatch_ = log == "1";
+  if (!log.empty() && log != "0" && log != "1") {
+    problem("RLK_LOG_DISPATCH is \"" + log + "\"; expected 0 or 1. Using 0");
+  }
+
+  // From the strongest source to the weakest.
+  const auto add = [&](const OpDecl& decl, const std::string& value, const std::string& source) {
+    Wish wish;
+    if (value.empty()) return;
+    if (parse_wish(value, source, &wish)) {
+      policy.wishes_[static_cast<size_t>(&decl - declarations().data())].push_back(std::move(wish));
+    } else {
+      problem(source + " is \"" + value + "\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION");
+    }
+  };
+  for (const OpDecl& decl : declarations()) {
+    add(decl, value_of(variable_of(decl).c_str()), variable_of(decl));
+    add(decl, value_of("RLK_BACKEND"), "RLK_BACKEND");
+    for (const PolicyEntry& entry : entries) {
+      if (entry.op == decl.name) add(decl, entry.value, entry.source);
+    }
+    for (const PolicyEntry& entry : entries) {
+      if (entry.op.empty()) add(decl, entry.value, entry.source);
+    }
+  }
+  for (const std::string& name : names) {
+    if (name.compare(0, kOpPrefix.size(), kOpPrefix) != 0) continue;
+    bool known = false;
+    for (const OpDecl& decl : declarations()) known = known || name == variable_of(decl);
+    if (!known) problem(name + " names no operator; expected RLK_OP_ and one of: " + known_operators());
+  }
+  for (const PolicyEntry& entry : entries) {
+    if (entry.op.empty() || find_declaration(entry.op) != nullptr) continue;
+    problem(entry.source + " names the operator \"" + entry.op + "\"; expected one of: " + known_operators());
+  }
+  if (!problems.empty() && policy.fallback_ == Fallback::strict) {
+    return fail(error, RLK_INVALID_ARGUMENT, problems.front() + " (an error because RLK_FALLBACK=strict)");
+  }
+  *out = std::move(policy);
+  return RLK_OK;
+}
+
+rlk_status Policy::of_process(const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error) {
+  std::vector<std::string> names;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return make([](const char* name) { return std::getenv(name); }, names, entries, out, error);
+}
+
+}  // namespace rlk::core

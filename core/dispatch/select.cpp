@@ -1,0 +1,231 @@
+// Which implementations could serve a call, in which order, and why not the others.
+#include "core/dispatch/select.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/eligible.hpp"
+
+namespace rlk::core {
+namespace {
+
+// A plugin fills fixed arrays; it may have left out the final 0.
+template <size_t Size>
+std::string text_of(const char (&text)[Size]) {
+  return std::string(text, strnlen(text, Size));
+}
+
+class Asker {
+public:
+  Asker(const CallRequest& request, const std::vector<Wish>& wishes) : request_(request), wishes_(wishes) {}
+
+  Option ask(const Candidate& candidate) const {
+    Option option;
+    option.candidate = &candidate;
+    option.plugin = candidate.plugin->id;
+    option.implementation = candidate.implementation->name;
+    option.staged = candidate.on != request_.on;
+    for (size_t i = 0; i < wishes_.size() && i < 64; ++i) {
+      if (wishes_[i].matches(candidate)) option.wishes |= uint64_t{1} << (63 - i);
+    }
+    const auto decline = [&](const Refusal& refusal) {
+      option.verdict = Verdict::declined;
+      option.reason_code = refusal.code;
+      option.reason = refusal.text;
+    };
+    if (const Refusal r = refuse_quarantined(candidate, request_.call); !r.code.empty()) {
+      decline(r);
+      option.verdict = Verdict::failed;
+      return option;
+    }
+    if (const Refusal r = refuse_newer(candidate, request_.call); !r.code.empty()) return decline(r), option;
+    if (!query(candidate, option)) return option;
+    const uint32_t demanded = request_.numerics | RLK_NUMERICS_TOLERANCE;
+    if ((option.numerics & demanded) != demanded) {
+      return decline({"NUMERICS", "would be " + text_of_numerics(option.numerics) + "; demanded is " +
+                                      text_of_numerics(request_.numerics)}),
+             option;
+    }
+    if (const Refusal r =
+            refuse_unverified(candidate, request_.call, request_.features, option.variant, request_.numerics);
+        !r.code.empty()) {
+      return decline(r), option;
+    }
+    option.verdict = Verdict::willing;
+    return option;
+  }
+
+private:
+  // False: the answer is no, or none.
+  bool query(const Candidate& candidate, Option& option) const {
+    rlk_support answer{};
+    answer.struct_size = sizeof(answer);
+    rlk_error error{};
+    error.struct_size = sizeof(error);
+    const rlk_call_desc desc = request_.description.desc();
+    const rlk_status status =
+        candidate.implementation->query(candidate.implementation, candidate.device, &desc, &answer, &error);
+    if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {
+      option.verdict = Verdict::failed;
+      option.reason_code = status != RLK_OK ? name_of_status(status) : "INVALID_ANSWER";
+      option.reason = status != RLK_OK ? "query failed: " + text_of(error.text)
+                                       : "query answered the level " + std::to_string(answer.level);
+      return false;
+    }
+    option.level = answer.level;
+    option.numerics = answer.numerics;
+    option.variant = text_of(answer.variant);
+    option.cost_us = std::isfinite(answer.cost_us) && answer.cost_us > 0 ? answer.cost_us : 0;
+    option.reason_code = text_of(answer.reason_code);
+    option.reason = text_of(answer.reason);
+    if (answer.level != RLK_SUPPORT_NO) return true;
+    option.verdict = Verdict::declined;
+    if (option.reason_code.empty()) option.reason_code = "UNSUPPORTED";
+    // A copy made behind the caller's back would cost more than it says: it is the caller's to make, or the fallback's.
+    if ((answer.flags & RLK_SUPPORT_IF_CONTIGUOUS) != 0) option.reason += " (contiguous tensors would be taken)";
+    return false;
+  }
+
+  const CallRequest& request_;
+  const std::vector<Wish>& wishes_;
+};
+
+void sort(std::vector<Option>& options) {
+  bool all_costs_known = true;
+  for (const Option& o : options) {
+    if (o.verdict == Verdict::willing && !o.staged) all_costs_known = all_costs_known && o.cost_us > 0;
+  }
+  const auto before = [&](const Option& a, const Option& b) {
+    const bool willing_a = a.verdict == Verdict::willing, willing_b = b.verdict == Verdict::willing;
+    if (willing_a != willing_b) return willing_a;
+    if (!willing_a) return false;
+    if (a.wishes != b.wishes) return a.wishes > b.wishes;
+    if (a.staged != b.staged) return b.staged;
+    const bool slow_a = a.level == RLK_SUPPORT_SLOW, slow_b = b.level == RLK_SUPPORT_SLOW;
+    if (slow_a != slow_b) return slow_b;
+    if (all_costs_known && a.cost_us != b.cost_us) return a.cost_us < b.cost_us;
+    return a.level > b.level;
+  };
+  std::stable_sort(options.begin(), options.end(), before);
+}
+
+// A wish that no candidate of this device meets, as an entry that says why.
+Option unmet(const Snapshot& snapshot, const CallRequest& request, const Wish& wish) {
+  Option option;
+  option.plugin = wish.who;
+  option.implementation = wish.implementation;
+  option.verdict = Verdict::declined;
+  const std::string asked = wish.source + " asks for " + wish.text();
+  if (snapshot.knows(wish.who)) {
+    bool elsewhere = false, here = false;
+    for (const Candidate& c : snapshot.candidates) {
+      const bool right = c.plugin->id == wish.who || c.plugin->backend == wish.who;
+      elsewhere = elsewhere || (right && c.decl == request.call.decl);
+      here = here || (right && c.decl == request.call.decl && c.on == request.on);
+    }
+    option.reason_code = here ? "NO_SUCH_IMPLEMENTATION" : elsewhere ? "OTHER_DEVICE" : "OPERATOR_MISSING";
+    option.reason = asked + (here        ? ", which has no implementation of that name"
+                             : elsewhere ? ", but the stream belongs to " + request.on->name()
+                                         : ", which does not bring this operator");
+  } else if (const RejectedPlugin* rejected = snapshot.find_rejected(wish.who)) {
+    option.reason_code = rejected->reason_code;
+    option.reason = asked + ", which is not registered: " + rejected->reason;
+  } else {
+    option.reason_code = "NO_SUCH_PLUGIN";
+    option.reason = asked + ", which nobody registered; see rlk-plugins list";
+  }
+  return option;
+}
+
+}  // namespace
+
+const char* name_of(Verdict verdict) {
+  static constexpr const char* kNames[] = {"willing", "taken", "declined", "failed", "filtered"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
+                  rlk_error* error) {
+  const std::vector<Wish>& wishes = policy.wishes(*request.call.decl);
+  Wish pin;
+  if (!request.pin.empty() && !parse_wish(request.pin, "the call's pin", &pin)) {
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "%s: pin is \"%.*s\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION",
+                 request.call.decl->name, static_cast<int>(request.pin.size()), request.pin.data());
+  }
+  const Asker asker(request, wishes);
+  std::vector<Option> options;
+  bool pin_met = false;
+  std::vector<bool> met(wishes.size());
+  for (const Candidate& candidate : snapshot.candidates) {
+    if (candidate.decl != request.call.decl) continue;
+    const bool cpu = candidate.on->backend == "cpu" && candidate.on->ordinal == 0;
+    if (candidate.on != request.on && !cpu) continue;
+    for (size_t i = 0; i < wishes.size(); ++i) met[i] = met[i] || wishes[i].matches(candidate);
+    if (!request.pin.empty() && !pin.matches(candidate)) {
+      Option option;
+      option.candidate = &candidate;
+      option.plugin = candidate.plugin->id;
+      option.implementation = candidate.implementation->name;
+      option.staged = candidate.on != request.on;
+      option.verdict = Verdict::filtered;
+      option.reason_code = "PINNED";
+      option.reason = "the call is pinned to " + pin.text();
+      options.push_back(std::move(option));
+      continue;
+    }
+    pin_met = true;
+    options.push_back(asker.ask(candidate));
+  }
+  sort(options);
+  if (!request.pin.empty() && !pin_met) options.push_back(unmet(snapshot, request, pin));
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    if (!met[i]) options.push_back(unmet(snapshot, request, wishes[i]));
+  }
+  out->options = std::move(options);
+  return RLK_OK;
+}
+
+FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest& request, const Option& taken) const {
+  const auto refused = [&](auto&& concerns) -> const Option* {
+    for (const Option& o : options) {
+      if (o.verdict != Verdict::willing && o.verdict != Verdict::taken && concerns(o)) return &o;
+    }
+    return nullptr;
+  };
+  // A pin is met or the call fails. Of the wishes only the strongest counts: it overrides the others.
+  const std::vector<Wish>& wishes = policy.wishes(*request.call.decl);
+  if (!request.pin.empty()) return {};
+  if (!wishes.empty()) {
+    const Wish& wish = wishes.front();
+    if (wish.matches(*taken.candidate)) return {};
+    const Option* why = refused([&](const Option& o) {
+      return o.candidate != nullptr ? wish.matches(*o.candidate)
+                                    : o.plugin == wish.who && o.implementation == wish.implementation;
+    });
+    if (why == nullptr) return {"OTHER", wish.source + " asks for " + wish.text()};
+    const std::string who = why->plugin + (why->implementation.empty() ? "" : "/" + why->implementation);
+    return {why->reason_code, why->candidate == nullptr
+                                  ? why->reason
+                                  : wish.source + " asks for " + wish.text() + ", but " + who + ": " + why->reason};
+  }
+  if (!taken.staged) return {};
+  const Option* why = refused([&](const Option& o) { return o.candidate != nullptr && !o.staged; });
+  if (why == nullptr) return {"NO_IMPLEMENTATION", "no plugin brings it for " + request.on->name()};
+  return {why->reason_code, why->plugin + "/" + why->implementation + ": " + why->reason};
+}
+
+std::string describe_refusals(const CallRequest& request, const Selection& selection) {
+  std::string text = std::string(request.call.decl->name) + ": nobody takes this call on " + request.on->name() + ".";
+  for (const Option& o : selection.options) {
+    if (o.verdict == Verdict::willing) continue;
+    text += " " + o.plugin + (o.implementation.empty() ? "" : "/" + o.implementation) + ": " + o.reason_code +
+            (o.reason.empty() ? "" : ", " + o.reason) + ";";
+  }
+  if (selection.options.empty()) text += " No plugin brings this operator; see rlk-plugins list";
+  return text;
+}
+
+}  // namespace rlk::core

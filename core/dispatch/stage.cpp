@@ -1,0 +1,259 @@
+// A call of a device's stream that the CPU serves.
+#include "core/dispatch/stage.hpp"
+
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+#include "core/declaration/overlap.hpp"
+#include "core/dispatch/runs.hpp"
+
+namespace rlk::core {
+
+rlk_status CpuStreams::take(std::unique_ptr<Stream>* out, rlk_error* error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      *out = std::move(idle_.back());
+      idle_.pop_back();
+      return RLK_OK;
+    }
+  }
+  const rlk_status status = Stream::create(cpu_, counters_, 0, out, error);
+  if (status == RLK_OK) made_.fetch_add(1, std::memory_order_relaxed);
+  return status;
+}
+
+void CpuStreams::give(std::unique_ptr<Stream> stream) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(stream));
+}
+
+namespace {
+
+// Keeps an address's place within 256 bytes, so that the plan made for the device tensor's alignment fits the copy.
+constexpr uint64_t kPlace = 256;
+
+// The call as the host function runs it, with everything it points to.
+struct Job {
+  Job(const Call& call, const Candidate& cpu_candidate, std::shared_ptr<Plan> cpu_plan,
+      std::shared_ptr<CpuStreams> streams, OpCounters& op_counters)
+      : bound(call.bound),
+        numerics(call.options.numerics),
+        candidate(cpu_candidate),
+        plan(std::move(cpu_plan)),
+        cpu_streams(std::move(streams)),
+        reports(call.stream.reports()),
+        counters(op_counters),
+        params(call.decl().params_size),
+        inputs(call.inputs.size()),
+        outputs(call.outputs.size()) {
+    std::memcpy(params.data(), call.bound.params, params.size());
+    bound.params = params.data();
+  }
+
+  void run() noexcept;
+
+  BoundCall bound;
+  uint32_t numerics;
+  const Candidate& candidate;
+  std::shared_ptr<Plan> plan;  // entered
+  std::shared_ptr<CpuStreams> cpu_streams;
+  std::shared_ptr<StreamReports> reports;
+  OpCounters& counters;
+  uint32_t tag = 0;
+  std::vector<std::byte> params;
+  std::vector<rlk_tensor> tensors;
+  std::vector<int64_t> sizes;
+  std::vector<const rlk_tensor*> inputs, outputs;
+};
+
+void Job::run() noexcept {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  rlk_status status = RLK_INTERNAL;
+  try {
+    std::unique_ptr<Stream> stream;
+    status = cpu_streams->take(&stream, &error);
+    if (status == RLK_OK) {
+      const Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr}, 0, false, tag};
+      bool implementation_failed = false;
+      status = execute(call, candidate, plan, counters, &implementation_failed, &error);
+      rlk_data_error data_error{};
+      data_error.struct_size = sizeof(data_error);
+      const rlk_stream_api& api = *stream->device().api.stream;
+      const rlk_status done = api.synchronize(stream->handle(), UINT64_MAX, &data_error, &error);
+      if (done == RLK_DATA_ERROR) {
+        reports->add_data_error(data_error);
+      } else if (status == RLK_OK) {
+        status = done;
+      }
+      stream->forget_calls();
+      cpu_streams->give(std::move(stream));
+    }
+  } catch (const std::exception& e) {
+    fail(&error, RLK_INTERNAL, e.what());
+  }
+  if (status != RLK_OK) {
+    count(counters.failures);
+    try {
+      reports->add_failure(status < 0 ? status : RLK_INTERNAL,
+                           std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
+                               candidate.implementation->name + " (staged on the CPU): " + error.text);
+    } catch (const std::exception&) {
+      reports->add_failure(RLK_OUT_OF_MEMORY, {});
+    }
+  }
+  plan->leave();
+}
+
+void run_and_delete(void* user) {
+  std::unique_ptr<Job> job(static_cast<Job*>(user));
+  job->run();
+}
+
+// Moves the tensors of one call.
+class Transfer {
+public:
+  Transfer(const Call& call, Job& job)
+      : call_(call), job_(job), device_(call.stream.device()), blocks_(call.inputs.size() + call.outputs.size()) {}
+  ~Transfer() {
+    // In the order of the stream: the copies and the host function are behind the mark.
+    for (void* block : blocks_) {
+      if (block != nullptr) device_.pinned.deallocate(block, call_.stream.mark(true), nullptr);
+    }
+  }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  // Pinned memory for every tensor, and the host's descriptors over it. Nothing is enqueued.
+  rlk_status prepare(rlk_error* error) {
+    const size_t count = call_.inputs.size() + call_.outputs.size();
+    job_.tensors.reserve(count);
+    job_.sizes.reserve(count * 2 * RLK_MAX_NDIM);
+    for (size_t i = 0; i < call_.inputs.size(); ++i) {
+      if (call_.inputs[i] == nullptr) continue;
+      if (const rlk_status s = place(*call_.inputs[i], i, nullptr, &job_.inputs[i], error); s != RLK_OK) return s;
+    }
+    for (size_t i = 0; i < call_.outputs.size(); ++i) {
+      if (call_.outputs[i] == nullptr) continue;
+      const int32_t alias = call_.bound.output_alias[i];
+      const rlk_tensor* same = alias < 0 ? nullptr : job_.inputs[static_cast<size_t>(alias)];
+      const rlk_status s = place(*call_.outputs[i], call_.inputs.size() + i, same, &job_.outputs[i], error);
+      if (s != RLK_OK) return s;
+    }
+    return RLK_OK;
+  }
+
+  rlk_status fetch_inputs(rlk_error* error) const {
+    for (size_t i = 0; i < call_.inputs.size(); ++i) {
+      if (call_.inputs[i] == nullptr) continue;
+      // The whole range with its gaps, in one copy.
+      const ByteRange range = byte_range_of(*call_.inputs[i]);
+      if (range.low == range.high) continue;
+      const rlk_status s = copy(address(*job_.inputs[i]) + range.low, address(*call_.inputs[i]) + range.low,
+                                static_cast<uint64_t>(range.high - range.low), RLK_COPY_DEVICE_TO_HOST, error);
+      if (s != RLK_OK) return s;
+    }
+    return RLK_OK;
+  }
+
+  // Without the gaps: they belong to somebody else.
+  rlk_status return_outputs(rlk_error* error) const {
+    for (size_t i = 0; i < call_.outputs.size(); ++i) {
+      if (call_.outputs[i] == nullptr) continue;
+      const rlk_status status = for_each_run(*call_.outputs[i], [&](int64_t offset, uint64_t bytes) {
+        return copy(address(*call_.outputs[i]) + offset, host_outputs_[i] + offset, bytes, RLK_COPY_HOST_TO_DEVICE,
+                    error);
+      });
+      if (status != RLK_OK) return status;
+    }
+    return RLK_OK;
+  }
+
+  // Keeps what return_outputs needs after the job is gone.
+  void note_outputs() {
+    host_outputs_.resize(call_.outputs.size());
+    for (size_t i = 0; i < call_.outputs.size(); ++i) {
+      if (job_.outputs[i] != nullptr) host_outputs_[i] = address(*job_.outputs[i]);
+    }
+  }
+
+private:
+  static char* address(const rlk_tensor& t) { return reinterpret_cast<char*>(address_of(t)); }
+
+  rlk_status place(const rlk_tensor& from, size_t block, const rlk_tensor* same, const rlk_tensor** out,
+                   rlk_error* error) {
+    rlk_tensor& tensor = job_.tensors.emplace_back(from);
+    *out = &tensor;
+    tensor.struct_size = sizeof(rlk_tensor);
+    tensor.alignment = std::min<uint32_t>(from.alignment, kPlace);
+    const auto own = [&](const int64_t* values) {
+      if (tensor.ndim > 0) job_.sizes.insert(job_.sizes.end(), values, values + tensor.ndim);
+      return job_.sizes.data() + job_.sizes.size() - tensor.ndim;
+    };
+    tensor.shape = own(from.shape);
+    tensor.strides = own(from.strides);
+    const ByteRange range = byte_range_of(from);
+    if (same != nullptr) {
+      tensor.data = same->data;
+      tensor.byte_offset = same->byte_offset;
+    } else if (range.low == range.high) {
+      tensor.data = nullptr;
+      tensor.byte_offset = 0;
+    } else {
+      const uint64_t place = (address_of(from) + static_cast<uint64_t>(range.low)) % kPlace;
+      const rlk_status status = device_.pinned.allocate(
+          *call_.stream.clock(), static_cast<uint64_t>(range.high - range.low) + place, &blocks_[block], error);
+      if (status != RLK_OK) return status;
+      tensor.data = blocks_[block];
+      tensor.byte_offset = place - static_cast<uint64_t>(range.low);
+    }
+    return RLK_OK;
+  }
+
+  rlk_status copy(char* to, const char* from, uint64_t bytes, int32_t kind, rlk_error* error) const {
+    return device_.api.stream->copy(call_.stream.handle(), to, from, bytes, kind, error);
+  }
+
+  const Call& call_;
+  Job& job_;
+  DeviceState& device_;
+  std::vector<void*> blocks_;
+  std::vector<char*> host_outputs_;
+};
+
+}  // namespace
+
+rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+                 std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
+  Stream& stream = call.stream;
+  const rlk_stream_api& api = *stream.device().api.stream;
+  if (!plan->enter()) return failf(error, RLK_INTERNAL, "%s: the plan was retired while in use", call.decl().name);
+  auto job = std::make_unique<Job>(call, candidate, plan, std::move(cpu_streams), counters);
+  bool job_runs = false;
+  const auto leave = [&](rlk_status status) {
+    if (!job_runs) plan->leave();
+    return status;
+  };
+  Transfer transfer(call, *job);
+  if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return leave(s);
+  transfer.note_outputs();
+  job->tag = stream.note_call(candidate, call.dtype());
+  count(counters.staged);
+  if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return leave(s);
+  if (api.enqueue_host_function != nullptr) {
+    // The function may run, and the job be gone, before enqueue returns.
+    const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, job.get(), error);
+    if (s != RLK_OK) return leave(s);
+    job_runs = true;
+    static_cast<void>(job.release());
+  } else {
+    count(counters.blocking);
+    if (const rlk_status s = stream.wait_quietly(error); s != RLK_OK) return leave(s);
+    job_runs = true;
+    job->run();
+  }
+  return transfer.return_outputs(error);
+}
+
+}  // namespace rlk::core

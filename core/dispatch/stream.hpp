@@ -1,0 +1,131 @@
+// A stream as the host sees it: the plugin's handle, what it was given and has passed, its workspace, its errors.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/dispatch/counters.hpp"
+#include "core/dispatch/device_state.hpp"
+
+namespace rlk::core {
+
+// What host functions of a stream found; told by the stream's next query or synchronize. Host functions may outlive a
+// wrapped stream, so they share this. [thread-safe]
+class StreamReports {
+public:
+  void add_data_error(const rlk_data_error& error);
+  void add_failure(rlk_status status, std::string text);
+  // The first of each since the last take; kind 0 and RLK_OK when there was none.
+  void take(rlk_data_error* data_error, rlk_status* failure, std::string* text);
+
+private:
+  std::mutex mutex_;
+  rlk_data_error data_error_{};
+  rlk_status failure_ = RLK_OK;
+  std::string text_;
+};
+
+// Who may be to blame when the stream fails: the implementations called since it was last known to be fine.
+struct Suspect {
+  const Candidate* candidate = nullptr;
+  Dtype dtype = Dtype::f32;
+};
+
+// [one thread at a time]
+class Stream {
+public:
+  static rlk_status create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
+                           rlk_error* error);
+  // The vendor's stream outlives this.
+  static rlk_status wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
+                         rlk_error* error);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // RLK_INVALID_ARGUMENT while it captures or graphs captured on it live. Otherwise the destructor may follow whatever
+  // the answer is: an error is one that was never asked for.
+  rlk_status finish(rlk_error* error);
+
+  // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
+  // it. suspects (may be nullptr) receives them.
+  rlk_status query(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
+  rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
+  // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
+  rlk_status find_failure(rlk_error* error);
+  // Waits, keeping data errors for the caller's own question. RLK_OK or a failure.
+  rlk_status wait_quietly(rlk_error* error);
+
+  DeviceState& device() const { return device_; }
+  rlk_plugin_stream* handle() const { return handle_; }
+  // The handle that the candidate's plugin takes: its own wrapper when it is not the device's owner.
+  rlk_status handle_for(const Candidate& candidate, rlk_plugin_stream** out, rlk_error* error);
+  void* data_error_record() const { return data_error_record_; }
+  const std::shared_ptr<StreamReports>& reports() const { return reports_; }
+  const std::shared_ptr<StreamClock>& clock() const { return clock_; }
+  std::string name() const { return device_.entry.name(); }
+
+  // This point of the stream, to be passed.
+  Mark mark(bool with_event);
+  // One more call: its tag, and its implementation among the suspects. The work counts as issued.
+  uint32_t note_call(const Candidate& candidate, Dtype dtype);
+  void forget_calls() { n_suspects_ = 0; }
+  // Work that no implementation answers for alone: a graph.
+  void note_foreign_work() {
+    clock_->issue();
+    n_suspects_ += suspects_.size() + 1;
+  }
+
+  // Workspace that this stream's later work may reuse. It grows geometrically; while capturing it must be large enough
+  // already (RLK_CAPTURE_FORBIDS), and belongs to the graph afterwards.
+  rlk_status workspace(uint64_t bytes, bool capturing, void** out, rlk_error* error);
+
+  // By this stream's own begin_capture, or by the vendor's on a wrapped stream.
+  rlk_status is_capturing(bool* out, rlk_error* error);
+  // While capturing: keeps the plan until the graph dies.
+  void keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance);
+  rlk_status begin_capture(rlk_error* error);
+  // Ends the capture in any case; the resources are the graph's, or on failure free again.
+  rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);
+  void add_graph(int change) { live_graphs_ += change; }
+
+  // Lets plans that were dropped from the cache die once this stream has passed them, although nobody synchronizes it.
+  void help_collect();
+
+private:
+  Stream(DeviceState& device, Counters& counters, bool wrapped);
+  rlk_status refuse_question(rlk_error* error) const;
+  rlk_status answer(rlk_status status, const rlk_data_error& data_error, uint64_t issued, const rlk_error& plugin_error,
+                    rlk_error* error, std::vector<Suspect>* suspects);
+  rlk_status tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,
+                          rlk_error* error, std::vector<Suspect>* suspects);
+  void give_workspace_to(GraphResources& resources);
+
+  DeviceState& device_;
+  Counters& counters_;
+  const bool wrapped_;
+  rlk_plugin_stream* handle_ = nullptr;
+  void* data_error_record_ = nullptr;
+  std::shared_ptr<StreamClock> clock_;
+  std::shared_ptr<StreamReports> reports_ = std::make_shared<StreamReports>();
+  std::vector<std::pair<const Candidate*, rlk_plugin_stream*>> wrappers_;  // by the device handle of the candidate
+  uint32_t calls_ = 0;
+  std::array<Suspect, 8> suspects_{};
+  size_t n_suspects_ = 0;  // more than the array holds: all that it has no room for are unknown
+  void* workspace_ = nullptr;
+  uint64_t workspace_bytes_ = 0;
+  bool capturing_ = false;           // own capture
+  bool captured_elsewhere_ = false;  // the vendor's capture, seen at the last call
+  GraphResources captured_;
+  bool workspace_captured_ = false;
+  int live_graphs_ = 0;
+  Mark collect_point_;
+};
+
+}  // namespace rlk::core

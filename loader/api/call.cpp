@@ -1,0 +1,112 @@
+// rlk.h: operators.
+#include <algorithm>
+#include <cstring>
+
+#include "loader/api/handles.hpp"
+
+using rlk::core::failf;
+using rlk::core::OpDecl;
+using rlk::loader::declaration_of;
+using rlk::loader::guarded;
+
+namespace rlk::loader {
+
+rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk_error* error) {
+  if (given == nullptr) return RLK_OK;
+  constexpr uint32_t kSmallest = offsetof(rlk_call_options, pin);
+  if (given->struct_size < kSmallest) {
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "options.struct_size is %u; start from RLK_CALL_OPTIONS_INIT, which sets it to %zu",
+                 given->struct_size, sizeof(rlk_call_options));
+  }
+  rlk_call_options options = RLK_CALL_OPTIONS_INIT;
+  std::memcpy(&options, given, std::min<size_t>(given->struct_size, sizeof(options)));
+  out->numerics = options.numerics;
+  out->pin = options.pin != nullptr ? options.pin : "";
+  out->host_inputs = options.host_inputs;
+  return RLK_OK;
+}
+
+// How many letters apart, at most `limit`.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string near_names(std::string_view name) {
+  std::string near, all;
+  for (const OpDecl& decl : core::declarations()) {
+    all += (all.empty() ? "" : ", ") + std::string(decl.name);
+    const std::string_view candidate = decl.name;
+    if (distance(name, candidate) <= 2 || (!name.empty() && candidate.find(name) != std::string_view::npos)) {
+      near += (near.empty() ? "" : ", ") + std::string(decl.name);
+    }
+  }
+  return near.empty() ? "operators are " + all : "did you mean " + near + "?";
+}
+
+}  // namespace rlk::loader
+
+extern "C" {
+
+rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(name);
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    const OpDecl* decl = rlk::core::find_declaration(name);
+    if (decl == nullptr) {
+      return failf(error, RLK_NOT_FOUND, "there is no operator '%s'; %s", name, rlk::loader::near_names(name).c_str());
+    }
+    *out = reinterpret_cast<const rlk_op*>(decl);
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
+                    uint32_t n_inputs, const rlk_tensor* const* outputs, uint32_t n_outputs,
+                    const rlk_call_options* options, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(stream);
+    RLK_REQUIRE_ARGUMENT(op);
+    if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
+    if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
+    rlk::core::CallOptions wanted;
+    if (const rlk_status status = rlk::loader::options_of(options, &wanted, error); status != RLK_OK) return status;
+    return stream->runtime->dispatcher->call(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},
+                                             {outputs, n_outputs}, wanted, error);
+  });
+}
+
+rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
+                            uint32_t n_inputs, const rlk_tensor* const* outputs, uint32_t n_outputs,
+                            const rlk_call_options* options, char** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(stream);
+    RLK_REQUIRE_ARGUMENT(op);
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
+    if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
+    rlk::core::CallOptions wanted;
+    rlk_status status = rlk::loader::options_of(options, &wanted, error);
+    if (status != RLK_OK) return status;
+    rlk::core::Explanation explanation;
+    status = stream->runtime->dispatcher->explain(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},
+                                                  {outputs, n_outputs}, wanted, &explanation, error);
+    if (status != RLK_OK) return status;
+    return rlk::loader::give_text(rlk::loader::explain_json(explanation), out, error);
+  });
+}
+
+}  // extern "C"

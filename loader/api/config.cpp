@@ -1,0 +1,157 @@
+// Both forms of the policy file end in the same lists.
+#include "loader/api/config.hpp"
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::loader {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int kMaxDepth = 8;
+
+class Reader {
+public:
+  explicit Reader(Config* out) : out_(*out) {}
+
+  // False with the text of the first thing that is wrong.
+  bool read(const fs::path& path, int depth, std::string* problem) {
+    if (depth > kMaxDepth) {
+      *problem = path.string() + ": include goes deeper than 8 files: does a file include itself?";
+      return false;
+    }
+    std::ifstream file(path);
+    std::stringstream content;
+    if (!file || !(content << file.rdbuf())) {
+      *problem = path.string() + ": cannot be read; set RLK_CONFIG to a readable policy file or unset it";
+      return false;
+    }
+    const std::string text = content.str();
+    return looks_plain(text) ? read_lines(path, text, depth, problem) : read_toml(path, text, depth, problem);
+  }
+
+private:
+  static std::string trimmed(const std::string& text) {
+    const size_t first = text.find_first_not_of(" \t\r");
+    if (first == std::string::npos) return "";
+    return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+  }
+
+  // Plain lines have values without quotes, and no table headers.
+  static bool looks_plain(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      line = trimmed(line.substr(0, line.find('#')));
+      if (line.empty()) continue;
+      const size_t equals = line.find('=');
+      return line[0] != '[' && equals != std::string::npos && line.find_first_of("\"'[{", equals) == std::string::npos;
+    }
+    return false;
+  }
+
+  bool include(const fs::path& from, const std::string& name, int depth, std::string* problem) {
+    const fs::path path(name);
+    return read(path.is_absolute() ? path : from.parent_path() / path, depth + 1, problem);
+  }
+
+  void wish(std::string op, std::string value, const fs::path& path, size_t line) {
+    if (op == "all") op.clear();
+    // The strongest entry comes first: a later line, and the including file, win.
+    out_.policy.insert(out_.policy.begin(),
+                       {std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
+  }
+
+  bool read_lines(const fs::path& path, const std::string& text, int depth, std::string* problem) {
+    std::istringstream lines(text);
+    size_t number = 0;
+    for (std::string line; std::getline(lines, line);) {
+      ++number;
+      line = trimmed(line.substr(0, line.find('#')));
+      if (line.empty()) continue;
+      const size_t equals = line.find('=');
+      const std::string key = trimmed(line.substr(0, std::min(equals, line.size())));
+      const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
+      if (key.empty() || value.empty()) {
+        *problem = path.string() + ":" + std::to_string(number) + ": '" + line + "' is not a line `operator = backend`";
+        return false;
+      }
+      if (key == "include") {
+        if (!include(path, value, depth, problem)) return false;
+      } else {
+        wish(key, value, path, number);
+      }
+    }
+    return true;
+  }
+
+  bool read_toml(const fs::path& path, const std::string& text, int depth, std::string* problem) {
+    toml::table table;
+    try {
+      table = toml::parse(text, path.string());
+    } catch (const toml::parse_error& e) {
+      *problem = path.string() + ":" + std::to_string(e.source().begin.line) + ": " + std::string(e.description());
+      return false;
+    }
+    const auto complain = [&](const toml::node& node, const std::string& what) {
+      *problem = path.string() + ":" + std::to_string(node.source().begin.line) + ": " + what;
+      return false;
+    };
+    // Included files first, so that this file's own lines come out stronger.
+    if (const toml::node* node = table.get("include")) {
+      for (const toml::node* item : texts_of(*node)) {
+        const auto name = item->value<std::string>();
+        if (!name) return complain(*item, "include is a file name or a list of them");
+        if (!include(path, *name, depth, problem)) return false;
+      }
+    }
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      if (name == "include") continue;
+      if (name == "plugin_path") {
+        for (const toml::node* item : texts_of(node)) {
+          const auto folder = item->value<std::string>();
+          if (!folder) return complain(*item, "plugin_path is a path or a list of paths");
+          out_.plugin_path.push_back({*folder, path.string(), false});
+        }
+      } else if (name == "dispatch" && node.is_table()) {
+        for (const auto& [op, value] : *node.as_table()) {
+          const auto who = value.value<std::string>();
+          if (!who) return complain(value, "dispatch." + std::string(op.str()) + " is a text like \"cuda:cudnn\"");
+          wish(std::string(op.str()), *who, path, value.source().begin.line);
+        }
+      } else {
+        return complain(node, "'" + name + "' is not known here; known are include, plugin_path and [dispatch]");
+      }
+    }
+    return true;
+  }
+
+  static std::vector<const toml::node*> texts_of(const toml::node& node) {
+    std::vector<const toml::node*> items;
+    if (const toml::array* list = node.as_array()) {
+      for (const toml::node& item : *list) items.push_back(&item);
+    } else {
+      items.push_back(&node);
+    }
+    return items;
+  }
+
+  Config& out_;
+};
+
+}  // namespace
+
+rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
+  *out = {};
+  if (path.empty()) return RLK_OK;
+  std::string problem;
+  if (!Reader(out).read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
+  return RLK_OK;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,30 @@
+// The policy file (RLK_CONFIG): where plugins are, and who should serve which operator.
+#pragma once
+
+#include <rlk/abi/status.h>
+
+#include <string>
+#include <vector>
+
+#include "core/dispatch/policy.hpp"
+#include "loader/discover.hpp"
+
+namespace rlk::loader {
+
+struct Config {
+  std::vector<SearchEntry> plugin_path;
+  std::vector<core::PolicyEntry> policy;
+};
+
+// Reads TOML:
+//
+//   include = ["site.toml"]            # relative to this file; read first, so that this file's lines win
+//   plugin_path = ["/opt/acme/rlk"]
+//   [dispatch]
+//   attention = "cuda:cudnn"           # "all" is every operator
+//
+// or plain lines `op = backend`, `include = file`, with # comments. INVALID_ARGUMENT with file and line for anything
+// else. An empty path gives an empty configuration.
+rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
+
+}  // namespace rlk::loader

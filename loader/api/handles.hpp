@@ -1,0 +1,70 @@
+// What the opaque handles of rlk.h are, and how every function of the C API begins and ends.
+#pragma once
+
+#include <rlk/rlk.h>
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/graph.hpp"
+#include "core/dispatch/stream.hpp"
+#include "loader/api/process.hpp"
+
+struct rlk_runtime {
+  std::shared_ptr<rlk::loader::Process> process;
+  std::unique_ptr<rlk::core::Dispatcher> dispatcher;
+};
+
+struct rlk_stream {
+  rlk_runtime* runtime = nullptr;
+  std::unique_ptr<rlk::core::Stream> stream;
+};
+
+struct rlk_event {
+  rlk::core::DeviceState* device = nullptr;
+  rlk_plugin_event* handle = nullptr;
+};
+
+struct rlk_graph {
+  rlk_runtime* runtime = nullptr;
+  std::unique_ptr<rlk::core::Graph> graph;
+};
+
+namespace rlk::loader {
+
+// An rlk_op is the declaration itself.
+inline const core::OpDecl* declaration_of(const rlk_op* op) {
+  return reinterpret_cast<const core::OpDecl*>(op);
+}
+
+// Nothing is thrown through the C API.
+template <class Body>
+rlk_status guarded(rlk_error* error, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return core::fail(error, RLK_OUT_OF_MEMORY, "host memory is exhausted");
+  } catch (const std::exception& e) {
+    return core::failf(error, RLK_INTERNAL, "a defect of rlk, please report it: %s", e.what());
+  } catch (...) {
+    return core::fail(error, RLK_INTERNAL, "a defect of rlk, please report it: an exception of unknown type");
+  }
+}
+
+inline rlk_status refuse_null(rlk_error* error, const char* function, const char* argument) {
+  return core::failf(error, RLK_INVALID_ARGUMENT, "%s: %s is NULL", function, argument);
+}
+
+#define RLK_REQUIRE_ARGUMENT(argument) \
+  if ((argument) == nullptr) return ::rlk::loader::refuse_null(error, __func__, #argument)
+
+// A string that rlk_string_free ends.
+rlk_status give_text(const std::string& text, char** out, rlk_error* error);
+
+std::string explain_json(const core::Explanation& explanation);  // the document of rlk_explain_json
+
+}  // namespace rlk::loader

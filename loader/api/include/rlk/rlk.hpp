@@ -1,0 +1,209 @@
+// rlk for C++: the C API with destructors and exceptions. Header-only over rlk.h; needs C++17.
+//
+//   rlk::Runtime runtime;
+//   rlk::Stream stream = runtime.stream("cuda");
+//   rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
+//   rlk::call(stream, "logp", &params, {rlk::Tensor(x, rlk::kBf16, {n, v}), rlk::Tensor(ids, rlk::kI64, {n})},
+//             {rlk::Tensor(out, rlk::kF32, {n})});
+//   stream.synchronize();
+#pragma once
+
+#include <rlk/rlk.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace rlk {
+
+// Thrown for every status but RLK_OK (and RLK_NOT_READY of query). what() is the text of the error.
+class Exception : public std::runtime_error {
+public:
+  Exception(rlk_status status, const rlk_error& error)
+      : std::runtime_error(error.text[0] != 0 ? error.text : "rlk failed without a text"),
+        status_(status),
+        native_code_(error.native_code) {}
+  rlk_status status() const noexcept { return status_; }
+  int64_t native_code() const noexcept { return native_code_; }  // of the vendor's runtime, or 0
+
+private:
+  rlk_status status_;
+  int64_t native_code_;
+};
+
+inline constexpr rlk_dtype kF32 = {RLK_DTYPE_FLOAT, 32, 1};
+inline constexpr rlk_dtype kF16 = {RLK_DTYPE_FLOAT, 16, 1};
+inline constexpr rlk_dtype kF64 = {RLK_DTYPE_FLOAT, 64, 1};
+inline constexpr rlk_dtype kBf16 = {RLK_DTYPE_BFLOAT, 16, 1};
+inline constexpr rlk_dtype kI32 = {RLK_DTYPE_INT, 32, 1};
+inline constexpr rlk_dtype kI64 = {RLK_DTYPE_INT, 64, 1};
+inline constexpr rlk_dtype kU8 = {RLK_DTYPE_UINT, 8, 1};
+
+namespace detail {
+
+// Calls a function of the C API whose last argument is the error, and throws what it says.
+template <class Function, class... Arguments>
+void check(Function&& function, Arguments&&... arguments) {
+  rlk_error error = RLK_ERROR_INIT;
+  const rlk_status status = function(std::forward<Arguments>(arguments)..., &error);
+  if (status != RLK_OK) throw Exception(status, error);
+}
+
+// Owns a C string of the API.
+inline std::string take(char* text) {
+  std::string copy(text != nullptr ? text : "");
+  rlk_string_free(text);
+  return copy;
+}
+
+}  // namespace detail
+
+// A view of memory that somebody else owns; a default-constructed one is an absent optional argument.
+class Tensor {
+public:
+  Tensor() = default;
+  // Row-major without gaps.
+  Tensor(const void* data, rlk_dtype dtype, const std::vector<int64_t>& shape) : Tensor(data, dtype, shape, {}) {}
+  // strides in elements; empty means row-major. Throws std::invalid_argument for more than RLK_MAX_NDIM dimensions or
+  // for strides of another length.
+  Tensor(const void* data, rlk_dtype dtype, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides)
+      : data_(const_cast<void*>(data)), dtype_(dtype), ndim_(static_cast<int32_t>(shape.size())), present_(true) {
+    if (shape.size() > RLK_MAX_NDIM) throw std::invalid_argument("a tensor has at most 8 dimensions");
+    if (!strides.empty() && strides.size() != shape.size()) {
+      throw std::invalid_argument("a tensor has as many strides as dimensions");
+    }
+    int64_t step = 1;
+    for (size_t i = shape.size(); i-- > 0;) {
+      shape_[i] = shape[i];
+      strides_[i] = strides.empty() ? step : strides[i];
+      step *= shape[i];
+    }
+  }
+  bool present() const noexcept { return present_; }
+  // Valid while this Tensor lives and stays where it is.
+  rlk_tensor abi() const noexcept {
+    const auto address = reinterpret_cast<uintptr_t>(data_);
+    const uintptr_t lowest_bit = address & (~address + 1);
+    const uint32_t alignment = address == 0 || lowest_bit > 4096 ? 4096 : static_cast<uint32_t>(lowest_bit);
+    return {sizeof(rlk_tensor), alignment, data_, 0, shape_.data(), strides_.data(), ndim_, dtype_};
+  }
+
+private:
+  void* data_ = nullptr;
+  rlk_dtype dtype_ = kF32;
+  int32_t ndim_ = 0;
+  bool present_ = false;
+  std::array<int64_t, RLK_MAX_NDIM> shape_{};
+  std::array<int64_t, RLK_MAX_NDIM> strides_{};
+};
+
+class Stream {
+public:
+  explicit Stream(rlk_stream* handle) noexcept : handle_(handle) {}  // takes it over
+  Stream(Stream&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  ~Stream() {
+    if (handle_ != nullptr) rlk_stream_destroy(handle_, nullptr);
+  }
+
+  // True when all work is done; throws for a data error or a failure of that work.
+  bool done() const {
+    rlk_error error = RLK_ERROR_INIT;
+    const rlk_status status = rlk_stream_query(handle_, &error);
+    if (status != RLK_OK && status != RLK_NOT_READY) throw Exception(status, error);
+    return status == RLK_OK;
+  }
+  void synchronize(uint64_t timeout_ns = UINT64_MAX) const {
+    detail::check(rlk_stream_synchronize, handle_, timeout_ns);
+  }
+  void* allocate(uint64_t bytes, int32_t kind = RLK_MEMORY_DEVICE) const {
+    void* memory = nullptr;
+    detail::check(rlk_allocate, handle_, kind, bytes, &memory);
+    return memory;
+  }
+  void deallocate(void* memory) const { detail::check(rlk_deallocate, handle_, memory); }
+  void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) const {
+    detail::check(rlk_copy, handle_, destination, source, bytes, kind);
+  }
+  rlk_stream* get() const noexcept { return handle_; }
+
+private:
+  rlk_stream* handle_;
+};
+
+class Runtime {
+public:
+  Runtime() { detail::check(rlk_runtime_create, nullptr, &handle_); }
+  explicit Runtime(const rlk_runtime_options& options) { detail::check(rlk_runtime_create, &options, &handle_); }
+  Runtime(Runtime&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Runtime& operator=(Runtime&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime() {
+    if (handle_ != nullptr) rlk_runtime_destroy(handle_, nullptr);
+  }
+
+  uint32_t device_count(const char* backend) const {
+    uint32_t count = 0;
+    detail::check(rlk_device_count, handle_, backend, &count);
+    return count;
+  }
+  Stream stream(const char* backend = "cpu", uint32_t ordinal = 0, int32_t priority = 0) const {
+    rlk_stream* handle = nullptr;
+    detail::check(rlk_stream_create, handle_, backend, ordinal, priority, &handle);
+    return Stream(handle);
+  }
+  // Borrows the vendor's stream, which outlives the result.
+  Stream wrap(const char* backend, uint32_t ordinal, void* native) const {
+    rlk_stream* handle = nullptr;
+    detail::check(rlk_stream_wrap, handle_, backend, ordinal, native, &handle);
+    return Stream(handle);
+  }
+  std::string list_json() const {
+    char* text = nullptr;
+    detail::check(rlk_list_json, handle_, &text);
+    return detail::take(text);
+  }
+  std::string counters_json() const {
+    char* text = nullptr;
+    detail::check(rlk_counters_json, handle_, &text);
+    return detail::take(text);
+  }
+  rlk_runtime* get() const noexcept { return handle_; }
+
+private:
+  rlk_runtime* handle_ = nullptr;
+};
+
+// Enqueues one operator by name. Convenient: it looks the name up and copies the descriptions every time; where every
+// microsecond counts, keep an rlk_op and call rlk_call.
+inline void call(const Stream& stream, const char* op, const void* params, const std::vector<Tensor>& inputs,
+                 const std::vector<Tensor>& outputs, const rlk_call_options* options = nullptr) {
+  const rlk_op* handle = nullptr;
+  detail::check(rlk_op_find, op, &handle);
+  std::vector<rlk_tensor> tensors;
+  std::vector<const rlk_tensor*> pointers;
+  tensors.reserve(inputs.size() + outputs.size());  // the pointers stay valid
+  for (const std::vector<Tensor>* list : {&inputs, &outputs}) {
+    for (const Tensor& tensor : *list) {
+      if (tensor.present()) tensors.push_back(tensor.abi());
+      pointers.push_back(tensor.present() ? &tensors.back() : nullptr);
+    }
+  }
+  detail::check(rlk_call, stream.get(), handle, params, pointers.data(), static_cast<uint32_t>(inputs.size()),
+                pointers.data() + inputs.size(), static_cast<uint32_t>(outputs.size()), options);
+}
+
+}  // namespace rlk

@@ -1,0 +1,220 @@
+// rlk.h: the answers that are JSON documents, schema 1.
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/dispatch/host.hpp"
+#include "loader/api/handles.hpp"
+#include "loader/record.hpp"
+
+using nlohmann::ordered_json;
+using rlk::core::ArgDecl;
+using rlk::core::Domain;
+using rlk::core::DtypeExpr;
+using rlk::core::OpDecl;
+using rlk::core::ParamDecl;
+using rlk::core::ParamType;
+using rlk::loader::guarded;
+
+namespace rlk::loader {
+namespace {
+
+std::string dtype_text(const OpDecl& decl, const DtypeExpr& dtype) {
+  switch (dtype.kind) {
+    case DtypeExpr::Kind::fixed:
+      return core::name_of(dtype.dtype);
+    case DtypeExpr::Kind::variable:
+      return decl.dtypes[static_cast<size_t>(dtype.variable)].name;
+    case DtypeExpr::Kind::accumulate:
+      return std::string("acc(") + decl.dtypes[static_cast<size_t>(dtype.variable)].name + ")";
+  }
+  return "";
+}
+
+ordered_json shapes_json(const OpDecl& decl, const ArgDecl& argument) {
+  if (decl.form_param < 0) return argument.shapes[0].text;
+  ordered_json shapes = ordered_json::object();
+  for (size_t form = 0; form < argument.shapes.size(); ++form) {
+    if (argument.shapes[form].kind != core::ShapeDecl::Kind::none) {
+      shapes[decl.forms[form]] = argument.shapes[form].text;
+    }
+  }
+  return shapes;
+}
+
+ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool input) {
+  static constexpr const char* kDomains[] = {"real", "id", "mask", "row_index", "cu_seqlens", "forward"};
+  ordered_json out = {{"name", argument.name},
+                      {"dtype", dtype_text(decl, argument.dtype)},
+                      {"shape", shapes_json(decl, argument)},
+                      {"optional", argument.optional}};
+  if (input) {
+    out["domain"] = kDomains[static_cast<size_t>(argument.domain.kind)];
+    out["host_readable"] = argument.host;
+  } else {
+    ordered_json aliases = ordered_json::array();
+    for (const int i : argument.may_alias) aliases.push_back(decl.inputs[static_cast<size_t>(i)].name);
+    out["may_alias"] = aliases;
+  }
+  out["meaning"] = argument.doc;
+  return out;
+}
+
+ordered_json param_json(const ParamDecl& param) {
+  static constexpr const char* kTypes[] = {"f64", "i64", "enum"};
+  ordered_json out = {{"name", param.name}, {"type", kTypes[static_cast<size_t>(param.type)]}};
+  if (param.type == ParamType::enumeration) {
+    out["values"] = ordered_json::array();
+    for (const char* value : param.values) out["values"].push_back(value);
+    out["default"] = param.values[static_cast<size_t>(param.default_i64)];
+  } else if (param.type == ParamType::f64) {
+    out["default"] = param.default_f64;
+  } else {
+    out["default"] = param.default_i64;
+  }
+  if (param.has_min) out[param.min_exclusive ? "min_exclusive" : "min"] = param.min;
+  out["meaning"] = param.doc;
+  return out;
+}
+
+ordered_json op_json(const OpDecl& decl) {
+  ordered_json out = {{"name", decl.name},
+                      {"revision", decl.revision},
+                      {"family", decl.family},
+                      {"summary", decl.summary},
+                      {"formula", decl.formula},
+                      {"notes", decl.notes},
+                      {"differentiable", decl.backward[0] != 0}};
+  out["backward"] = decl.backward[0] != 0 ? ordered_json(decl.backward) : ordered_json(nullptr);
+  for (const char* key : {"inputs", "outputs", "params", "dtypes", "symbols", "rules"})
+    out[key] = ordered_json::array();
+  for (const ArgDecl& argument : decl.inputs) out["inputs"].push_back(argument_json(decl, argument, true));
+  for (const ArgDecl& argument : decl.outputs) out["outputs"].push_back(argument_json(decl, argument, false));
+  for (const ParamDecl& param : decl.params) out["params"].push_back(param_json(param));
+  for (const core::DtypeVariable& variable : decl.dtypes) {
+    ordered_json choices = ordered_json::array();
+    for (const DtypeExpr& choice : variable.choices) choices.push_back(dtype_text(decl, choice));
+    out["dtypes"].push_back({{"name", variable.name}, {"choices", choices}});
+  }
+  for (const core::SymbolDecl& symbol : decl.symbols) {
+    out["symbols"].push_back(
+        {{"name", symbol.name}, {"dynamic", symbol.dynamic}, {"min", symbol.min}, {"meaning", symbol.doc}});
+  }
+  for (const core::RuleDecl& rule : decl.rules) {
+    out["rules"].push_back({{"name", rule.name}, {"holds", rule.holds.text}, {"hint", rule.hint}});
+  }
+  return out;
+}
+
+std::string numerics_text(uint32_t numerics) {
+  static constexpr struct {
+    uint32_t bit;
+    const char* name;
+  } kClasses[] = {{RLK_NUMERICS_TOLERANCE, "tolerance"},
+                  {RLK_NUMERICS_DETERMINISTIC, "deterministic"},
+                  {RLK_NUMERICS_BATCH_INVARIANT, "batch_invariant"},
+                  {RLK_NUMERICS_PORTABLE, "portable"}};
+  std::string text;
+  for (const auto& one : kClasses) {
+    if ((numerics & one.bit) != 0) text += (text.empty() ? "" : "|") + std::string(one.name);
+  }
+  return text;
+}
+
+}  // namespace
+
+rlk_status give_text(const std::string& text, char** out, rlk_error* error) {
+  *out = static_cast<char*>(std::malloc(text.size() + 1));
+  if (*out == nullptr) return core::fail(error, RLK_OUT_OF_MEMORY, "host memory is exhausted");
+  std::memcpy(*out, text.c_str(), text.size() + 1);
+  return RLK_OK;
+}
+
+std::string explain_json(const core::Explanation& explanation) {
+  ordered_json out = {{"schema", 1}, {"op", explanation.op}, {"chosen", nullptr}};
+  out["candidates"] = ordered_json::array();
+  for (const core::Option& option : explanation.options) {
+    if (option.verdict == core::Verdict::taken) {
+      out["chosen"] = {{"plugin", option.plugin}, {"implementation", option.implementation}};
+    }
+    out["candidates"].push_back({{"plugin", option.plugin},
+                                 {"implementation", option.implementation},
+                                 {"verdict", core::name_of(option.verdict)},
+                                 {"reason_code", option.reason_code},
+                                 {"reason", option.reason},
+                                 {"variant", option.variant},
+                                 {"numerics", numerics_text(option.numerics)},
+                                 {"cost_us", option.cost_us},
+                                 {"staged", option.staged}});
+  }
+  if (!explanation.fallback.code.empty()) {
+    out["fallback"] = {{"reason_code", explanation.fallback.code}, {"reason", explanation.fallback.text}};
+  }
+  return out.dump(2);
+}
+
+}  // namespace rlk::loader
+
+extern "C" {
+
+void rlk_string_free(char* text) {
+  std::free(text);
+}
+
+rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(runtime);
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    const std::string abi = std::to_string(RLK_ABI_MAJOR) + "." + std::to_string(RLK_ABI_MINOR);
+    return rlk::loader::give_text(
+        rlk::loader::list_to_json({rlk::core::host_version(), abi}, runtime->process->records()), out, error);
+  });
+}
+
+rlk_status rlk_ops_json(char** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    ordered_json document = {{"schema", 1}, {"ops", ordered_json::array()}};
+    for (const OpDecl& decl : rlk::core::declarations()) document["ops"].push_back(rlk::loader::op_json(decl));
+    return rlk::loader::give_text(document.dump(2), out, error);
+  });
+}
+
+rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(runtime);
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    rlk::core::Counters& counters = runtime->dispatcher->counters();
+    ordered_json document = {{"schema", 1}, {"ops", ordered_json::array()}};
+    for (const OpDecl& decl : rlk::core::declarations()) {
+      rlk::core::OpCounters& of = counters.of(decl);
+      ordered_json op = {{"name", decl.name},
+                         {"calls", of.calls.load()},
+                         {"plan_hits", of.plan_hits.load()},
+                         {"plan_misses", of.plan_misses.load()},
+                         {"decisions", of.decisions.load()},
+                         {"staged", of.staged.load()},
+                         {"staged_blocking", of.blocking.load()},
+                         {"host_copies", of.host_copies.load()},
+                         {"data_errors", of.data_errors.load()},
+                         {"failures", of.failures.load()}};
+      op["implementations"] = ordered_json::array();
+      for (const auto* one : counters.implementations(decl)) {
+        op["implementations"].push_back(
+            {{"plugin", one->plugin}, {"implementation", one->implementation}, {"calls", one->calls.load()}});
+      }
+      op["fallbacks"] = ordered_json::array();
+      for (const auto* one : counters.fallbacks(decl)) {
+        op["fallbacks"].push_back(
+            {{"reason_code", one->reason_code}, {"reason", one->reason}, {"calls", one->calls.load()}});
+      }
+      document["ops"].push_back(std::move(op));
+    }
+    return rlk::loader::give_text(document.dump(2), out, error);
+  });
+}
+
+}  // extern "C"

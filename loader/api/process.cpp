@@ -1,0 +1,130 @@
+// Start-up: the CPU at once, the plugins as soon as they are judged.
+#include "loader/api/process.hpp"
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/host.hpp"
+#include "loader/kernel_cache.hpp"
+#include "loader/loader.hpp"
+#include "loader/trust.hpp"
+
+namespace rlk::loader {
+namespace {
+
+Environment with_plugin_path(Environment environment, const std::string& plugin_path) {
+  if (!plugin_path.empty()) environment.values["RLK_PLUGIN_PATH"] = plugin_path;
+  return environment;
+}
+
+std::string chosen_folder(const Environment& environment) {
+  std::vector<std::string> notes;
+  std::string folder = choose_cache_folder(environment, Identity::of_process(), &notes);
+  for (const std::string& note : notes) core::log_line(RLK_LOG_INFO, "rlk", note);
+  return folder;
+}
+
+}  // namespace
+
+Process::Process(Environment environment, Config config, const char* plugin_path)
+    : environment_(with_plugin_path(std::move(environment), plugin_path != nullptr ? plugin_path : "")),
+      config_(std::move(config)),
+      plugin_path_(plugin_path != nullptr ? plugin_path : ""),
+      store_(chosen_folder(environment_)),
+      registrar_(&registry_, core::host_services()) {
+  core::set_kernel_cache(kernel_cache(&store_));
+}
+
+rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error) {
+  static std::mutex mutex;
+  // Never destroyed: see the class.
+  static auto* const process = new std::shared_ptr<Process>();
+  const std::lock_guard lock(mutex);
+  if (*process == nullptr) {
+    Environment environment = Environment::of_process();
+    const std::string path =
+        options.config_path != nullptr ? options.config_path : environment.path("RLK_CONFIG").value_or("");
+    Config config;
+    if (const rlk_status status = read_config(path, &config, error); status != RLK_OK) return status;
+    process->reset(new Process(std::move(environment), std::move(config), options.plugin_path));
+  } else if (options.plugin_path != nullptr && (*process)->plugin_path_ != options.plugin_path) {
+    return core::failf(
+        error, RLK_UNSUPPORTED,
+        "rlk_runtime_create: this process has loaded its plugins already, from '%s'; another plugin_path "
+        "('%s') needs another process",
+        (*process)->plugin_path_.c_str(), options.plugin_path);
+  }
+  *out = *process;
+  return RLK_OK;
+}
+
+void Process::start(bool wait) {
+  std::unique_lock lock(mutex_);
+  if (!started_) {
+    started_ = true;
+    PluginRecord cpu = built_in_record("cpu");
+    registrar_.publish_built_in(&cpu);
+    records_ = {cpu};
+    search_ = std::thread([this] { search(); });
+  }
+  if (wait) searched_.wait(lock, [this] { return done_; });
+}
+
+void Process::stop_search() {
+  std::thread ended;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!search_.joinable()) return;
+    if (!done_) cancel_ = true;
+    ended = std::move(search_);
+  }
+  ended.join();
+}
+
+void Process::search() {
+  std::vector<PluginRecord> records;
+  try {
+    SearchOptions where;
+    where.policy = config_.plugin_path;
+    where.defaults = default_folders();
+    ProbeOptions how;
+    how.environment = environment_;
+    how.host = core::host_services();
+    how.store = &store_;
+    how.cancel = &cancel_;
+    std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+    registrar_.publish(&plugins);
+    for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
+  } catch (const std::exception& e) {
+    // Memory ran out while looking for plugins; the CPU serves.
+    core::log_line(RLK_LOG_ERROR, "rlk", std::string("the search for plugins ended early: ") + e.what());
+  }
+  const std::lock_guard lock(mutex_);
+  if (!records.empty()) records_ = std::move(records);
+  done_ = true;
+  searched_.notify_all();
+}
+
+std::vector<PluginRecord> Process::records() const {
+  const std::lock_guard lock(mutex_);
+  return records_;
+}
+
+rlk_status Process::check_required(rlk_error* error) {
+  const auto required = environment_.get("RLK_REQUIRE");
+  if (!required) return RLK_OK;
+  start(true);
+  for (const std::string& backend : split(*required, ',')) {
+    if (registry_.current()->find_device(backend, 0) != nullptr) continue;
+    const core::RejectedPlugin* rejected = registry_.current()->find_rejected(backend);
+    if (rejected == nullptr) {
+      return core::failf(error, RLK_NOT_FOUND,
+                         "RLK_REQUIRE=%s: no plugin for '%s' was found; set RLK_PLUGIN_PATH to its folder, or see "
+                         "rlk-plugins doctor",
+                         required->c_str(), backend.c_str());
+    }
+    return core::failf(error, RLK_NOT_FOUND, "RLK_REQUIRE=%s: plugin '%s' is not usable: %s: %s", required->c_str(),
+                       rejected->id.c_str(), rejected->reason_code.c_str(), rejected->reason.c_str());
+  }
+  return RLK_OK;
+}
+
+}  // namespace rlk::loader

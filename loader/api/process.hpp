@@ -1,0 +1,58 @@
+// What all runtimes of a process share: the plugins that were found and loaded, their records, the registry.
+#pragma once
+
+#include <rlk/rlk.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/dispatch/registry.hpp"
+#include "loader/api/config.hpp"
+#include "loader/register.hpp"
+#include "loader/store.hpp"
+
+namespace rlk::loader {
+
+class Process {
+public:
+  // The one of this process, made by the first runtime; plugins stay loaded when the last runtime ends, because
+  // unloading vendor runtimes is what crashes processes at exit. A later runtime that names another plugin path is
+  // refused.
+  static rlk_status get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error);
+  ~Process() = default;
+
+  core::Registry& registry() { return registry_; }
+  const Config& config() const { return config_; }
+  // The CPU is published when this returns; with wait, every plugin has its verdict. [thread-safe]
+  void start(bool wait);
+  // Ends a search that still runs behind. [thread-safe]
+  void stop_search();
+  // Present records, the built-in CPU first. [thread-safe]
+  std::vector<PluginRecord> records() const;
+  // RLK_NOT_FOUND with the plugin's stored reason when a backend named by RLK_REQUIRE has no device. Waits.
+  rlk_status check_required(rlk_error* error);
+
+private:
+  explicit Process(Environment environment, Config config, const char* plugin_path);
+  void search();
+
+  const Environment environment_;
+  const Config config_;
+  const std::string plugin_path_;  // of the options; RLK_PLUGIN_PATH when empty
+  Store store_;
+  core::Registry registry_;
+  Registrar registrar_;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable searched_;
+  bool started_ = false, done_ = false;
+  std::vector<PluginRecord> records_;
+  std::thread search_;
+  std::atomic<bool> cancel_{false};
+};
+
+}  // namespace rlk::loader

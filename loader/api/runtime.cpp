@@ -1,0 +1,103 @@
+// rlk.h: runtimes and devices.
+#include <cstring>
+
+#include "core/dispatch/host.hpp"
+#include "loader/api/handles.hpp"
+
+using rlk::core::DeviceState;
+using rlk::core::fail;
+using rlk::core::failf;
+using rlk::loader::guarded;
+using rlk::loader::Process;
+
+extern "C" {
+
+rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = nullptr;
+    rlk_runtime_options wanted = RLK_RUNTIME_OPTIONS_INIT;
+    if (options != nullptr) {
+      std::memcpy(&wanted, options, std::min<size_t>(options->struct_size, sizeof(wanted)));
+    }
+    auto runtime = std::make_unique<rlk_runtime>();
+    if (const rlk_status status = Process::get(wanted, &runtime->process, error); status != RLK_OK) return status;
+    runtime->process->start(wanted.wait_for_probes != 0);
+    if (const rlk_status status = runtime->process->check_required(error); status != RLK_OK) return status;
+    rlk::core::Policy policy;
+    const rlk_status status = rlk::core::Policy::of_process(runtime->process->config().policy, &policy, error);
+    if (status != RLK_OK) return status;
+    runtime->dispatcher = std::make_unique<rlk::core::Dispatcher>(runtime->process->registry(), std::move(policy));
+    // Unknown names can be told from not yet known ones only when everything is loaded.
+    if (wanted.wait_for_probes != 0) {
+      if (const rlk_status known = runtime->dispatcher->check_wishes(error); known != RLK_OK) return known;
+    }
+    *out = runtime.release();
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    if (runtime == nullptr) return RLK_OK;
+    if (const uint32_t streams = runtime->dispatcher->live_streams(); streams != 0) {
+      return failf(error, RLK_INVALID_ARGUMENT,
+                   "rlk_runtime_destroy: %u streams of the runtime are still alive; destroy them first", streams);
+    }
+    runtime->process->stop_search();
+    delete runtime;
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(runtime);
+    RLK_REQUIRE_ARGUMENT(backend);
+    RLK_REQUIRE_ARGUMENT(out);
+    *out = 0;
+    for (const rlk::core::DeviceEntry* device : runtime->dispatcher->snapshot().devices) {
+      if (device->backend == backend) ++*out;
+    }
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal, rlk_device_properties* out,
+                               rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(runtime);
+    RLK_REQUIRE_ARGUMENT(backend);
+    RLK_REQUIRE_ARGUMENT(out);
+    DeviceState* device = nullptr;
+    const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
+    if (status != RLK_OK) return status;
+    const uint32_t size = out->struct_size;
+    std::memcpy(out, &device->entry.properties, std::min<size_t>(size, sizeof(*out)));
+    out->struct_size = size;
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
+                                     rlk_memory_statistics* out, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    RLK_REQUIRE_ARGUMENT(runtime);
+    RLK_REQUIRE_ARGUMENT(backend);
+    RLK_REQUIRE_ARGUMENT(out);
+    DeviceState* device = nullptr;
+    const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
+    if (status != RLK_OK) return status;
+    const rlk::core::MemoryStatistics found = device->memory.statistics();
+    const rlk_memory_statistics mine = {
+        out->struct_size,   0,
+        found.in_use_bytes, found.cached_bytes,
+        found.peak_bytes,   found.allocations,
+        found.cache_hits,   found.out_of_memory_retries,
+    };
+    std::memcpy(out, &mine, std::min<size_t>(out->struct_size, sizeof(mine)));
+    return RLK_OK;
+  });
+}
+
+}  // extern "C"

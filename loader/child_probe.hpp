@@ -1,0 +1,39 @@
+// One probe in a child process, seen from the parent: what is asked, and what the child's end means for the record.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "loader/environment.hpp"
+#include "loader/examine.hpp"
+#include "loader/process.hpp"
+#include "loader/record.hpp"
+
+namespace rlk::loader {
+
+// RLK_PROBE_TIMEOUT in seconds over its default; 1 when unset or not a positive number.
+double timeout_scale_of(const Environment& environment);
+inline constexpr double kDefaultProbeTimeoutSeconds = 60.0;
+std::vector<PhaseBudget> phase_budgets(double scale);
+
+// The prober's executable: RLK_PROBER, or bin/ or libexec/rlk/ beside the folder of this library, or where the build
+// installs it. Empty when there is none.
+std::string find_prober(const Environment& environment);
+
+struct ChildProbe {
+  std::string prober;  // absolute path of the executable
+  Environment environment;
+  double scale = 1.0;  // of all time budgets
+  std::vector<OwnerCandidate> owners;
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+// Takes a screened (or built-in) record to smoke_tested, partial, rejected or deferred.
+void probe_in_child(const ChildProbe& probe, PluginRecord* record);
+
+// The request as the prober reads it. False with `error` when the text is none.
+std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds);
+bool decode_request(const std::string& text, PluginRecord* record, ExamineOptions* options, std::string* error);
+
+}  // namespace rlk::loader

@@ -1,0 +1,158 @@
+// Memory, element access and casts of host tensors. Numbers are read and rounded by the golden reference's own code.
+#include "loader/cli/array.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <new>
+
+#include "core/declaration/validate.hpp"
+#include "core/golden/golden.hpp"
+#include "loader/cli/verb.hpp"
+
+namespace rlk::cli {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+golden::Dtype golden_of(core::Dtype dtype) {
+  switch (dtype) {
+    case core::Dtype::f32:
+      return golden::Dtype::f32;
+    case core::Dtype::bf16:
+      return golden::Dtype::bf16;
+    case core::Dtype::f16:
+      return golden::Dtype::f16;
+    case core::Dtype::f64:
+      return golden::Dtype::f64;
+    case core::Dtype::i32:
+      return golden::Dtype::i32;
+    case core::Dtype::i64:
+      return golden::Dtype::i64;
+    case core::Dtype::u8:
+      break;
+  }
+  return golden::Dtype::u8;
+}
+
+golden::View view_of(const void* data, core::Dtype dtype) {
+  golden::View view;
+  view.data = data;
+  view.dtype = golden_of(dtype);
+  view.ndim = 0;
+  return view;
+}
+
+struct Range {
+  int64_t low, high;
+};
+Range range_of(core::Dtype dtype) {
+  if (dtype == core::Dtype::u8) return {0, 255};
+  if (dtype == core::Dtype::i32) return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+  return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+}
+
+}  // namespace
+
+void Array::Release::operator()(std::byte* memory) const {
+  ::operator delete(memory, kAlignment);
+}
+
+Array::Array(core::Dtype dtype, std::vector<int64_t> shape)
+    : dtype_(dtype), shape_(std::move(shape)), strides_(contiguous_strides(shape_)) {
+  const std::optional<int64_t> count = element_count(shape_);
+  if (!count || *count > std::numeric_limits<int64_t>::max() / core::size_of(dtype))
+    throw Failure("a tensor of shape " + shape_text(shape_) + " is larger than any memory");
+  count_ = *count;
+  void* memory = ::operator new(std::max<uint64_t>(bytes(), 1), kAlignment, std::nothrow);
+  if (memory == nullptr) {
+    throw Failure("no host memory for a tensor of shape " + shape_text(shape_) + " and dtype " + core::name_of(dtype) +
+                  " (" + std::to_string(bytes()) + " bytes)");
+  }
+  data_.reset(static_cast<std::byte*>(memory));
+}
+
+uint64_t Array::bytes() const {
+  return static_cast<uint64_t>(count_) * static_cast<uint64_t>(core::size_of(dtype_));
+}
+
+double Array::number(int64_t i) const {
+  return view_of(data_.get(), dtype_).load_at(i);
+}
+
+int64_t Array::integer(int64_t i) const {
+  return view_of(data_.get(), dtype_).load_int_at(i);
+}
+
+void Array::set(int64_t i, double value) {
+  golden::store(data_.get() + i * core::size_of(dtype_), golden_of(dtype_), value);
+}
+
+void Array::set_integer(int64_t i, int64_t value) {
+  std::byte* element = data_.get() + i * core::size_of(dtype_);
+  const auto write = [element](auto number) { std::memcpy(element, &number, sizeof(number)); };
+  if (dtype_ == core::Dtype::u8) return write(static_cast<uint8_t>(value));
+  if (dtype_ == core::Dtype::i32) return write(static_cast<int32_t>(value));
+  write(value);
+}
+
+bool is_floating(core::Dtype dtype) {
+  return dtype == core::Dtype::f32 || dtype == core::Dtype::bf16 || dtype == core::Dtype::f16 ||
+         dtype == core::Dtype::f64;
+}
+
+Array cast(const Array& from, core::Dtype to) {
+  if (is_floating(from.dtype()) != is_floating(to)) {
+    throw UsageError(std::string("cannot cast ") + core::name_of(from.dtype()) + " to " + core::name_of(to) +
+                     ": floating point and integers are not exchanged; convert the file");
+  }
+  Array out(to, from.shape());
+  if (to == from.dtype()) {
+    std::memcpy(out.data(), from.data(), from.bytes());
+    return out;
+  }
+  const Range range = range_of(to);
+  for (int64_t i = 0; i < from.count(); ++i) {
+    if (is_floating(to)) {
+      out.set(i, from.number(i));
+      continue;
+    }
+    const int64_t value = from.integer(i);
+    if (value < range.low || value > range.high) {
+      throw UsageError("element " + std::to_string(i) + " is " + std::to_string(value) + ", which does not fit into " +
+                       core::name_of(to));
+    }
+    out.set_integer(i, value);
+  }
+  return out;
+}
+
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    // A shape that overflows is refused by whoever counts its elements; the strides must only not be undefined.
+    step = static_cast<int64_t>(static_cast<uint64_t>(step) * static_cast<uint64_t>(std::max<int64_t>(shape[i], 1)));
+  }
+  return strides;
+}
+
+std::optional<int64_t> element_count(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  bool empty = false;
+  for (int64_t size : shape) {
+    if (size < 0) return std::nullopt;
+    empty |= size == 0;
+    if (size != 0 && __builtin_mul_overflow(count, size, &count)) return std::nullopt;
+  }
+  return empty ? 0 : count;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,190 @@
+// `rlk-plugins bench`: how long an operator takes on each backend, against the memory speed of the device.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "loader/cli/data.hpp"
+#include "loader/cli/measure.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Row {
+  std::string backend, implementation;
+  Timing timing;
+  double limit_bytes_per_s = 0;
+  std::string problem;  // why there is no timing
+};
+
+uint64_t bytes_of(const OpCall& call) {
+  uint64_t bytes = 0;
+  for (const TensorSpecs* specs : {&call.inputs, &call.outputs}) {
+    for (const auto& spec : *specs) bytes += spec ? spec->bytes() : 0;
+  }
+  return bytes;
+}
+
+Row measure(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
+            const std::string& pin, uint32_t numerics, double seconds) {
+  Row row;
+  row.backend = backend;
+  try {
+    session->open(backend);
+    Execution execution(session, call, &inputs, pin, numerics);
+    row.implementation = chosen_of(session->explain_json(execution.call(), execution.options()));
+    row.timing = time_calls(session, &execution, seconds);
+    row.limit_bytes_per_s = copy_bytes_per_second(session);
+  } catch (const std::exception& error) {
+    row.problem = error.what();
+  }
+  return row;
+}
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+ordered_json machine_json(Session* session, const std::vector<Row>& rows) {
+  ordered_json machine = {{"processor", processor_name()}, {"threads", std::thread::hardware_concurrency()}};
+  machine["devices"] = ordered_json::array();
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) continue;
+    session->open(row.backend);
+    const rlk_device_properties properties = session->properties();
+    machine["devices"].push_back({{"backend", row.backend},
+                                  {"name", properties.name},
+                                  {"arch", properties.arch},
+                                  {"driver", properties.driver_version},
+                                  {"runtime", properties.runtime_version}});
+  }
+  return machine;
+}
+
+ordered_json shape_json(const OpCall& call) {
+  ordered_json shape = ordered_json::object();
+  for (size_t i = 0; i < call.symbols.size(); ++i)
+    if (call.symbols[i] >= 0) shape[call.decl->symbols[i].name] = call.symbols[i];
+  if (!shape.empty()) return shape;
+  for (size_t i = 0; i < call.inputs.size(); ++i)
+    if (call.inputs[i]) shape[call.decl->inputs[i].name] = call.inputs[i]->shape;
+  return shape;
+}
+
+std::string dtype_of_call(const OpCall& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i] && call.decl->inputs[i].dtype.variable == 0) return core::name_of(call.inputs[i]->dtype);
+  }
+  return "";
+}
+
+double ratio_of(const Row& row, uint64_t bytes) {
+  return row.limit_bytes_per_s > 0 ? static_cast<double>(bytes) / row.limit_bytes_per_s / (row.timing.median_us * 1e-6)
+                                   : 0.0;
+}
+
+ordered_json document(Session* session, const OpCall& call, const std::vector<Row>& rows) {
+  const uint64_t bytes = bytes_of(call);
+  ordered_json out = {{"schema", 1}, {"machine", machine_json(session, rows)}, {"limits", ordered_json::object()}};
+  out["rows"] = ordered_json::array();
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) continue;
+    out["limits"][row.backend + ".copy_bytes_per_s"] = row.limit_bytes_per_s;
+    out["rows"].push_back(
+        {{"case", std::string(call.decl->name) + " " + shape_json(call).dump() + " on " + row.backend},
+         {"op", call.decl->name},
+         {"shape", shape_json(call)},
+         {"dtype", dtype_of_call(call)},
+         {"impl", row.implementation},
+         {"median_us", row.timing.median_us},
+         {"min_us", row.timing.min_us},
+         {"repeats", row.timing.repeats},
+         {"bytes", bytes},
+         {"flops", 0},  // not counted: declarations state what is moved, not what is computed
+         {"extra_bytes", 0},
+         {"ratio_to_limit", ratio_of(row, bytes)}});
+  }
+  return out;
+}
+
+void print(const OpCall& call, const std::vector<Row>& rows) {
+  const uint64_t bytes = bytes_of(call);
+  std::printf("%s %s %s, %s read and written at least\n\n", call.decl->name, dtype_of_call(call).c_str(),
+              shape_json(call).dump().c_str(), bytes_text(bytes).c_str());
+  Table table({"backend", "ran on", "median us", "min us", "GB/s", "of copy speed", "repeats"});
+  const auto number = [](const char* format, double value) {
+    char text[32];
+    std::snprintf(text, sizeof(text), format, value);
+    return std::string(text);
+  };
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) {
+      table.row({row.backend, "not measured"});
+      table.note(row.problem);
+      continue;
+    }
+    table.row({row.backend, row.implementation, number("%.1f", row.timing.median_us), number("%.1f", row.timing.min_us),
+               number("%.2f", static_cast<double>(bytes) / row.timing.median_us * 1e-3),
+               number("%.0f %%", 100.0 * ratio_of(row, bytes)), std::to_string(row.timing.repeats)});
+  }
+  table.print();
+}
+
+int run_verb(const Arguments& arguments) {
+  const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
+  const std::string pin = arguments.value("backend");
+  const uint32_t numerics = parse_numerics(arguments.value("numerics"));
+  const std::string seconds_word = arguments.value("seconds", "1");
+  char* end = nullptr;
+  const double seconds = std::strtod(seconds_word.c_str(), &end);
+  if (*end != 0 || !(seconds > 0)) throw UsageError("--seconds " + seconds_word + ": expected a positive number");
+
+  Session session;
+  const Arrays inputs = make_inputs(&session, call);
+  std::vector<Row> rows;
+  if (!pin.empty()) {
+    session.open_for(call, pin);
+    rows.push_back(measure(&session, call, inputs, session.backend(), pin, numerics, seconds));
+  } else {
+    for (const std::string& backend : session.backends())
+      rows.push_back(measure(&session, call, inputs, backend, backend, numerics, seconds));
+  }
+  if (arguments.json()) {
+    std::printf("%s\n", document(&session, call, rows).dump().c_str());
+  } else {
+    print(call, rows);
+  }
+  const bool measured = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.problem.empty(); });
+  if (!measured) throw Failure(rows.empty() ? "no backend" : rows.front().problem);
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_bench() {
+  std::vector<Option> options = call_options();
+  options.push_back({"backend", "B[:IMPL]", "only there, as cuda, cpu:fused or plugin/implementation"});
+  options.push_back({"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"});
+  options.push_back({"seconds", "S", "time to spend per backend, 1 by default"});
+  return {"bench",
+          "How long a call takes on every backend that is here.",
+          "Inputs are random and obey the operator's domains. Times are per call, planning not included; devices are\n"
+          "timed by their own events. GB/s counts each tensor once. Copy speed is measured on the same device: bytes\n"
+          "read plus bytes written per second of a large copy.",
+          "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
+          {{"OP", true}},
+          std::move(options),
+          run_verb};
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,146 @@
+// The parent's side: requests, answers, and what a child's end means.
+#include "loader/cli/child.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "core/dispatch/host.hpp"
+#include "loader/child_probe.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verb.hpp"
+#include "loader/environment.hpp"
+#include "loader/note.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using loader::PluginRecord;
+using nlohmann::json;
+
+constexpr double kFindSeconds = 3600.0;  // the child bounds each probe itself; there may be many
+constexpr double kRegisterSeconds = 300.0;
+constexpr double kConformanceSilenceSeconds = 600.0;  // one case on a slow device
+
+std::string own_path() {
+  char path[PATH_MAX] = {};
+  if (readlink("/proc/self/exe", path, sizeof(path) - 1) <= 0) throw Failure("/proc/self/exe cannot be read");
+  return path;
+}
+
+loader::ChildCommand command_for(const loader::Environment& environment, const json& request) {
+  loader::ChildCommand command;
+  command.program = own_path();
+  command.arguments = {kChildWord};
+  for (const auto& [name, value] : environment.values) command.environment.push_back(name + "=" + value);
+  command.request = request.dump(-1, ' ', false, json::error_handler_t::replace);
+  return command;
+}
+
+// What the child and the host library in it wrote for people.
+void pass_on(const std::string& output) {
+  if (!output.empty()) std::fprintf(stderr, "%s%s", output.c_str(), output.back() == '\n' ? "" : "\n");
+}
+
+std::vector<PluginRecord> records_of(const json& list) {
+  std::vector<PluginRecord> records;
+  for (const json& text : list) {
+    std::string error;
+    if (!loader::record_from_json(text.get<std::string>(), &records.emplace_back(), &error)) throw Failure(error);
+  }
+  return records;
+}
+
+}  // namespace
+
+Judgement judge_plugins(const JudgeRequest& request, const std::function<void(const PluginRecord&)>& on_verdict) {
+  loader::Environment environment = loader::Environment::of_process();
+  if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
+  loader::ChildCommand command = command_for(environment, {{"do", "judge"}, {"fresh", request.fresh}});
+  const double scale = loader::timeout_scale_of(environment);
+  command.budgets = {{kFindPhase, kFindSeconds * scale}, {kRegisterPhase, kRegisterSeconds * scale}};
+
+  Judgement judgement;
+  json probed;
+  const loader::ChildOutcome outcome = loader::run_child(command, [&](std::string_view text) {
+    const json message = json::parse(text, nullptr, false);
+    if (message.contains("records")) probed = message["records"];
+    PluginRecord record;
+    std::string error;
+    if (on_verdict && message.contains("verdict") &&
+        loader::record_from_json(message["verdict"].get<std::string>(), &record, &error))
+      on_verdict(record);
+  });
+  pass_on(outcome.output);
+  if (outcome.end == loader::ChildEnd::finished) {
+    judgement.records = records_of(json::parse(outcome.result));
+    return judgement;
+  }
+  if (probed.is_null()) throw Failure("the plugins could not be judged: " + outcome.text);
+  judgement.records = records_of(probed);
+  judgement.trouble = "a plugin that passed its probe broke the process it was then loaded into: " + outcome.text;
+  return judgement;
+}
+
+PluginRecord run_conformance_in_child(const ConformanceRequest& request) {
+  const loader::Environment environment = loader::Environment::of_process();
+  loader::ChildCommand command = command_for(environment, {{"do", "conformance"},
+                                                           {"path", request.path},
+                                                           {"op", request.op},
+                                                           {"dtype", request.dtype},
+                                                           {"full", request.full}});
+  command.budgets = loader::phase_budgets(loader::timeout_scale_of(environment));
+  for (loader::PhaseBudget& budget : command.budgets) {
+    // The suite takes as long as it has cases; only standing still is a fault.
+    if (budget.phase == "smoke") budget.seconds = 1e6;
+  }
+  command.silence_seconds = kConformanceSilenceSeconds * loader::timeout_scale_of(environment);
+
+  PluginRecord latest;
+  std::string error;
+  loader::ChildOutcome outcome =
+      loader::run_child(command, [&](std::string_view text) { loader::record_from_json(text, &latest, &error); });
+  if (outcome.end == loader::ChildEnd::finished && loader::record_from_json(outcome.result, &latest, &error)) {
+    latest.output = std::move(outcome.output);
+    return latest;
+  }
+  latest.output = std::move(outcome.output);
+  const bool timed_out = outcome.end == loader::ChildEnd::timed_out;
+  const bool exited = outcome.end == loader::ChildEnd::exited;
+  latest.stop(loader::State::rejected, loader::Place::child,
+              timed_out ? loader::reason::kTimedOut
+              : exited  ? loader::reason::kExited
+                        : loader::reason::kCrashed,
+              outcome.text + (outcome.activity.empty() ? "" : " during " + outcome.activity));
+  latest.broken = true;  // standing still for so long is a defect here, not a busy machine
+  return latest;
+}
+
+const PluginRecord& find_record(const std::vector<PluginRecord>& records, const std::string& id) {
+  std::vector<std::string> ids;
+  for (const PluginRecord& record : records) {
+    if (record.id == id) return record;
+    ids.push_back(record.id);
+  }
+  throw UsageError("no plugin is called '" + id + "'" + suggestion(id, ids));
+}
+
+int exit_code_of(const Judgement& judgement) {
+  if (!judgement.trouble.empty()) {
+    std::fprintf(stderr, "rlk-plugins: %s\n", judgement.trouble.c_str());
+    return kBroken;
+  }
+  return std::any_of(judgement.records.begin(), judgement.records.end(), [](const auto& r) { return r.broken; })
+             ? kBroken
+             : kFine;
+}
+
+loader::HostIdentity host_identity() {
+  const rlk_host* host = core::host_services();
+  return {host->version, loader::abi_text({host->abi_major, host->abi_minor, host->abi_draft})};
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,53 @@
+// Work that runs plugin code, done by a second rlk-plugins: what a plugin does there (crash, hang, exit) is an answer,
+// not the end of the command. The loader's prober is one level further down and judges single plugins the same way.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "loader/process.hpp"
+#include "loader/record.hpp"
+
+namespace rlk::cli {
+
+// The word behind `rlk-plugins` that makes it such a child.
+inline constexpr const char* kChildWord = "--child";
+// What it does when it judges plugins, as its messages name it.
+inline constexpr const char* kFindPhase = "find";
+inline constexpr const char* kRegisterPhase = "register";
+
+// The child's side: reads one request from the parent, answers it, never returns.
+[[noreturn]] void serve_as_child();
+
+struct Judgement {
+  std::vector<loader::PluginRecord> records;  // in search order, the built-in CPU first
+  std::string trouble;  // a plugin that was found good broke the process it was then loaded into: what is known of it
+};
+
+// Every plugin taken as far as it comes: probed (in children of the child), then registered in the child. What cannot
+// be found out is `trouble`. on_verdict is called for each plugin as its probe ends.
+struct JudgeRequest {
+  bool fresh = false;  // probe anew, remembered results are not believed
+  std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
+};
+Judgement judge_plugins(const JudgeRequest& request,
+                        const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
+
+// The record of one file after screening and a conformance run: its units are those of the run.
+struct ConformanceRequest {
+  std::string path;
+  std::string op, dtype;  // empty: all
+  bool full = false;
+};
+loader::PluginRecord run_conformance_in_child(const ConformanceRequest& request);
+
+// The record with this id; throws UsageError that names the ids there are.
+const loader::PluginRecord& find_record(const std::vector<loader::PluginRecord>& records, const std::string& id);
+
+// What the exit code says of these records and the trouble, if any, which is also told on standard error.
+int exit_code_of(const Judgement& judgement);
+
+loader::HostIdentity host_identity();
+
+}  // namespace rlk::cli

@@ -1,0 +1,79 @@
+// `rlk-plugins conformance`: what is wrong with a plugin that is being written.
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "loader/cli/call.hpp"
+#include "loader/cli/child.hpp"
+#include "loader/cli/report.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using loader::PluginRecord;
+
+std::string absolute_path(const std::string& path) {
+  char real[PATH_MAX];
+  if (realpath(path.c_str(), real) == nullptr) throw UsageError(path + ": there is no such file");
+  return real;
+}
+
+int run_verb(const Arguments& arguments) {
+  ConformanceRequest request;
+  request.path = absolute_path(arguments.operand(0));
+  request.op = arguments.value("op");
+  request.dtype = arguments.value("dtype");
+  request.full = arguments.has("full");
+  if (!request.op.empty()) find_op(request.op);
+  core::Dtype dtype = core::Dtype::f32;
+  if (!request.dtype.empty() && !core::dtype_from(request.dtype, dtype))
+    throw UsageError("--dtype " + request.dtype + ": expected f32, bf16, f16 or f64");
+
+  const PluginRecord record = run_conformance_in_child(request);
+  if (record.units.empty() && record.reason_code.empty()) {
+    throw Failure("nothing was tested: " + record.id + " has no implementation" +
+                  (request.op.empty() ? "" : " of " + request.op) +
+                  (request.dtype.empty() ? "" : " for " + request.dtype));
+  }
+  const int code = record.broken ? kBroken : kFine;
+  if (arguments.json()) {
+    const loader::OperatorCounts counts = count_operators(record);
+    nlohmann::ordered_json out = {{"schema", 1}, {"full", request.full}};
+    out["plugin"] = nlohmann::ordered_json::parse(record_to_json(record));
+    out["ops"] = {{"verified", counts.verified}, {"partial", counts.partial}, {"unsupported", counts.unsupported}};
+    std::printf("%s\n", out.dump().c_str());
+    return code;
+  }
+  std::printf("%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
+              printable(record.backend).c_str(), request.full ? "all cases" : "the cases of the smoke test");
+  print_operators(record);
+  print_failures(record);
+  if (!record.reason_code.empty()) {
+    std::printf("%s\n", coloured(printable(reason_text(record)), tone_of(record)).c_str());
+    if (!record.hint.empty()) std::printf("hint: %s\n", printable(record.hint).c_str());
+  } else {
+    std::printf("\n%s\n", coloured("passed", Tone::good).c_str());
+  }
+  if (!record.output.empty()) std::printf("\nit printed:\n%s", wrapped(record.output, 4).c_str());
+  return code;
+}
+
+}  // namespace
+
+Verb verb_conformance() {
+  return {"conformance",
+          "Runs the conformance suite on a plugin file and says what fails, where, and what was expected.",
+          "The file need not be installed. Hardware that is not here leaves nothing to run, and is no failure.",
+          "rlk-plugins conformance ./librlk_plugin_acme.so --op logp --full",
+          {{"FILE.so", true}},
+          {{"op", "OP", "only this operator"},
+           {"dtype", "D", "only this dtype of the first dtype variable"},
+           {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
+          run_verb};
+}
+
+}  // namespace rlk::cli

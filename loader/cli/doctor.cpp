@@ -1,0 +1,194 @@
+// `rlk-plugins doctor`: is this installation in order, and if not, what is to be done?
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/declaration/declaration.hpp"
+#include "loader/child_probe.hpp"
+#include "loader/cli/child.hpp"
+#include "loader/cli/report.hpp"
+#include "loader/cli/verbs.hpp"
+#include "loader/discover.hpp"
+#include "loader/environment.hpp"
+#include "loader/probe.hpp"
+#include "loader/store.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using loader::Environment;
+using loader::PluginRecord;
+
+enum class Status : uint8_t { ok, note, warning, problem };
+constexpr const char* kStatusNames[] = {"ok", "note", "warning", "problem"};
+constexpr Tone kStatusTones[] = {Tone::good, Tone::plain, Tone::caution, Tone::bad};
+
+struct Check {
+  Status status;
+  std::string subject, text, hint;
+};
+using Checks = std::vector<Check>;
+
+// The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
+constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
+                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
+                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
+                                      "RLK_LOG_DISPATCH",    "RLK_PROBE",           "RLK_PROBE_TIMEOUT",
+                                      "RLK_PROBER",          "RLK_NUM_THREADS",     "RLK_CACHE_DIR"};
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
+  for (const core::OpDecl& decl : core::declarations()) {
+    std::string name = "RLK_OP_" + std::string(decl.name);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    names.push_back(name);
+  }
+  return names;
+}
+
+bool is_positive_number(const std::string& text) {
+  char* end = nullptr;
+  return std::strtod(text.c_str(), &end) > 0 && *end == 0;
+}
+
+// What is wrong with a variable's value, "" when nothing is or only dispatch can tell.
+std::string problem_of_value(const std::string& name, const std::string& value) {
+  const auto one_of = [&](std::vector<std::string> words) {
+    return std::find(words.begin(), words.end(), value) != words.end()
+               ? std::string()
+               : "is '" + value + "'" + suggestion(value, words);
+  };
+  if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
+  if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
+  if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
+  if (name == "RLK_PROBE_TIMEOUT" || name == "RLK_NUM_THREADS")
+    return is_positive_number(value) ? "" : "is '" + value + "', not a positive number";
+  return "";
+}
+
+void check_environment(const Environment& environment, Checks* checks) {
+  const std::vector<std::string> known = variable_names();
+  for (const auto& [name, value] : environment.values) {
+    if (name.rfind("RLK_", 0) != 0) continue;
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      const std::string near = nearest(name, known);
+      checks->push_back({Status::warning, name, "is set, but rlk reads no such variable",
+                         near.empty() ? "unset it" : "did you mean " + near + "?"});
+      continue;
+    }
+    const std::string problem = problem_of_value(name, value);
+    if (problem.empty()) {
+      checks->push_back({Status::note, name, "is '" + value + "'", ""});
+    } else {
+      checks->push_back({Status::problem, name, problem, "correct or unset it"});
+    }
+  }
+  if (environment.privileged) {
+    checks->push_back({Status::warning, "environment",
+                       "this process gained privileges: variables that name paths are ignored",
+                       "use the policy file or the default folder"});
+  }
+}
+
+bool is_folder(const std::string& path) {
+  struct stat status = {};
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+void check_installation(const Environment& environment, Checks* checks) {
+  const loader::HostIdentity host = host_identity();
+  checks->push_back({Status::ok, "rlk", "version " + host.version + ", plugin ABI " + host.abi, ""});
+  checks->push_back({Status::ok, "processor", std::to_string(std::thread::hardware_concurrency()) + " threads", ""});
+
+  const std::string prober = loader::find_prober(environment);
+  if (prober.empty()) {
+    checks->push_back({Status::problem, "prober", "rlk-prober was not found: no plugin can be used",
+                       std::string(loader::reason::kSpawnFailed.hint)});
+  } else {
+    checks->push_back({Status::ok, "prober", prober, ""});
+  }
+
+  std::vector<std::string> notes;
+  const std::string cache = loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes);
+  for (const std::string& note : notes) checks->push_back({Status::warning, "cache", note, ""});
+  if (cache.empty()) {
+    checks->push_back({Status::warning, "cache", "no folder can be written: every process probes every plugin anew",
+                       "set RLK_CACHE_DIR to a folder of your own"});
+  } else {
+    checks->push_back({Status::ok, "cache", cache, ""});
+  }
+
+  const bool replaced = environment.path("RLK_PLUGIN_PATH").has_value();
+  for (const loader::SearchEntry& entry : loader::default_folders()) {
+    const std::string state = replaced                ? ", not searched: RLK_PLUGIN_PATH replaces it"
+                              : is_folder(entry.path) ? ""
+                                                      : ", which does not exist";
+    checks->push_back({Status::note, "plugins", "default folder " + entry.path + state, ""});
+  }
+}
+
+void check_plugins(const Environment& environment, const Judgement& judgement, Checks* checks) {
+  for (const PluginRecord& record : judgement.records) {
+    const std::string state(to_string(record.state));
+    const std::string reason = reason_text(record);
+    const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;
+    checks->push_back({status, "plugin " + record.id, state + (reason.empty() ? "" : ", " + reason),
+                       reason.empty() ? "" : record.hint});
+    for (const std::string& note : record.notes) checks->push_back({Status::note, "plugin " + record.id, note, ""});
+  }
+  if (!judgement.trouble.empty()) {
+    checks->push_back({Status::problem, "plugins", judgement.trouble,
+                       "find the culprit by RLK_PLUGINS_DISABLE and report it to its vendor"});
+  }
+  for (const std::string& backend : loader::split(environment.get("RLK_REQUIRE").value_or(""), ',')) {
+    const bool there = std::any_of(judgement.records.begin(), judgement.records.end(), [&](const PluginRecord& record) {
+      return record.backend == backend &&
+             (record.state == loader::State::registered || record.state == loader::State::partial);
+    });
+    if (there) continue;
+    checks->push_back({Status::problem, "RLK_REQUIRE", "no usable plugin for the backend " + backend,
+                       "see its plugin's reason above, or install one"});
+  }
+}
+
+int run_verb(const Arguments& arguments) {
+  const Environment environment = Environment::of_process();
+  Checks checks;
+  check_installation(environment, &checks);
+  check_environment(environment, &checks);
+  check_plugins(environment, judge_plugins({}), &checks);
+
+  int problems = 0;
+  nlohmann::ordered_json json = {{"schema", 1}, {"checks", nlohmann::ordered_json::array()}};
+  Table table({"", "subject", "finding"});
+  for (const Check& check : checks) {
+    problems += check.status == Status::problem;
+    const char* name = kStatusNames[static_cast<size_t>(check.status)];
+    json["checks"].push_back(
+        {{"status", name}, {"subject", check.subject}, {"text", check.text}, {"hint", check.hint}});
+    table.row({{name, kStatusTones[static_cast<size_t>(check.status)]}, check.subject, check.text});
+    if (!check.hint.empty()) table.note("hint: " + check.hint);
+  }
+  if (arguments.json()) {
+    std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  } else {
+    table.print();
+    std::printf("\n%s\n", problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
+  }
+  return problems == 0 ? kFine : kBroken;
+}
+
+}  // namespace
+
+Verb verb_doctor() {
+  return {"doctor", "Checks the installation, the environment variables and every plugin, and says what to do.",
+          "",       "rlk-plugins doctor",
+          {},       {},
+          run_verb};
+}
+
+}  // namespace rlk::cli

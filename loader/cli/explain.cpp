@@ -1,0 +1,73 @@
+// `rlk-plugins explain`: who would take a call, and why not the others.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "loader/cli/session.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+void print(const OpCall& call, const std::string& backend, const nlohmann::json& explained, const std::string& chosen) {
+  std::string arguments;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i]) continue;
+    arguments += (arguments.empty() ? "" : ", ") + std::string(call.decl->inputs[i].name) + " " +
+                 core::name_of(call.inputs[i]->dtype);
+    for (size_t axis = 0; axis < call.inputs[i]->shape.size(); ++axis)
+      arguments += (axis == 0 ? " " : "x") + std::to_string(call.inputs[i]->shape[axis]);
+  }
+  std::printf("%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
+              chosen.empty() ? "nobody takes this call" : chosen.c_str());
+  Table table({"candidate", "verdict", "numerics", "cost us", "why"});
+  for (const auto& candidate : explained.at("candidates")) {
+    const std::string verdict = candidate.value("verdict", "");
+    const std::string implementation = candidate.value("implementation", "");
+    const std::string code = candidate.value("reason_code", "");
+    const std::string reason = candidate.value("reason", "");
+    const double cost = candidate.value("cost_us", 0.0);
+    char cost_text[32] = "";
+    if (cost > 0) std::snprintf(cost_text, sizeof(cost_text), "%.1f", cost);
+    table.row({candidate.value("plugin", "") + (implementation.empty() ? "" : "/" + implementation),
+               {verdict, verdict == "taken"    ? Tone::good
+                         : verdict == "failed" ? Tone::bad
+                                               : Tone::plain},
+               candidate.value("numerics", ""),
+               cost_text,
+               code + (code.empty() || reason.empty() ? "" : ": ") + reason});
+  }
+  table.print();
+}
+
+int run_verb(const Arguments& arguments) {
+  const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
+  const std::string pin = arguments.value("backend");
+  Session session;
+  session.open_for(call, pin);
+  const rlk_call_options options = call_options_of(pin, parse_numerics(arguments.value("numerics")));
+  const std::string document = session.explain_json(call, options);
+  if (arguments.json()) {
+    std::printf("%s\n", document.c_str());
+  } else {
+    print(call, session.backend(), nlohmann::json::parse(document), chosen_of(document));
+  }
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_explain() {
+  std::vector<Option> options = call_options();
+  options.push_back({"backend", "B[:IMPL]", "pin the call, as cuda, cpu:fused or plugin/implementation"});
+  options.push_back({"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"});
+  return {"explain",
+          "Which implementation would take a call, and the reason for every other one.",
+          "Sizes and dtypes that are not given are the first that the operator's declaration names.",
+          "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
+          {{"OP", true}},
+          std::move(options),
+          run_verb};
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,194 @@
+// `rlk-plugins inspect` and `scope`: all that is known of one plugin; what exactly of it is verified.
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "loader/cli/call.hpp"
+#include "loader/cli/child.hpp"
+#include "loader/cli/report.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using core::UnitResult;
+using loader::PluginRecord;
+
+void field(const char* name, const std::string& value) {
+  if (!value.empty()) std::printf("%-10s %s\n", name, printable(value).c_str());
+}
+
+std::string time_text(int64_t unix_us) {
+  const std::time_t seconds = unix_us / 1000000;
+  std::tm local = {};
+  localtime_r(&seconds, &local);
+  char text[64];
+  const size_t size = std::strftime(text, sizeof(text), "%F %T", &local);
+  std::snprintf(text + size, sizeof(text) - size, ".%03d", static_cast<int>(unix_us / 1000 % 1000));
+  return text;
+}
+
+void print_history(const PluginRecord& record) {
+  Table table({"state", "where", "when", "after ms", "reason"});
+  int64_t before = record.history.empty() ? 0 : record.history.front().unix_us;
+  for (const loader::StateChange& change : record.history) {
+    table.row({std::string(to_string(change.state)), std::string(to_string(change.place)), time_text(change.unix_us),
+               number_text(static_cast<double>(change.unix_us - before) / 1000.0), change.reason_code});
+    before = change.unix_us;
+  }
+  if (!table.empty()) {
+    std::printf("\n");
+    table.print();
+  }
+}
+
+void print_findings(const PluginRecord& record) {
+  Table evidence({"evidence", "value", "speaks"});
+  for (const loader::Evidence& item : record.evidence)
+    evidence.row({item.kind, item.value, item.supports > 0 ? "for" : item.supports == 0 ? "against" : "for neither"});
+  if (!evidence.empty()) {
+    std::printf("\n");
+    evidence.print();
+  }
+  Table devices({"device", "name", "arch", "memory"});
+  for (const loader::DeviceInfo& device : record.devices)
+    devices.row({std::to_string(device.index), device.name, device.arch, bytes_text(device.memory_bytes)});
+  if (!devices.empty()) {
+    std::printf("\n");
+    devices.print();
+  }
+}
+
+int run_inspect(const Arguments& arguments) {
+  const Judgement judgement = judge_plugins({});
+  const PluginRecord& record = find_record(judgement.records, arguments.operand(0));
+  if (arguments.json()) {
+    nlohmann::ordered_json out = {{"schema", 1}};
+    out.update(nlohmann::ordered_json::parse(record_to_json(record)));
+    std::printf("%s\n", out.dump().c_str());
+    return record.broken ? kBroken : kFine;
+  }
+  field("plugin", record.id);
+  field("backend", record.backend);
+  field("version", record.version);
+  field("abi", record.abi);
+  field("path", record.path);
+  field("source", record.source);
+  std::printf("%-10s %s%s\n", "state", coloured(to_string(record.state), tone_of(record)).c_str(),
+              record.from_cache ? ", remembered from an earlier probe" : "");
+  field("reason", reason_text(record));
+  field("hint", record.reason_code.empty() ? "" : record.hint);
+  for (const std::string& note : record.notes) field("note", note);
+  print_history(record);
+  print_findings(record);
+  if (!record.units.empty()) std::printf("\n");
+  print_operators(record);
+  print_failures(record);
+  if (!record.output.empty())
+    std::printf("\nlast words it printed while it was probed:\n%s", wrapped(record.output, 4).c_str());
+  return record.broken ? kBroken : kFine;
+}
+
+// "TDB 0.71": the classes by their first letters and the worst error.
+std::string cell_text(const UnitResult& unit) {
+  if (unit.verdict == UnitResult::Verdict::failed) return "FAILED";
+  if (unit.verdict == UnitResult::Verdict::declined) return "declined";
+  std::string classes;
+  for (const auto& [bit, letter] :
+       {std::pair{RLK_NUMERICS_TOLERANCE, 'T'}, std::pair{RLK_NUMERICS_DETERMINISTIC, 'D'},
+        std::pair{RLK_NUMERICS_BATCH_INVARIANT, 'B'}, std::pair{RLK_NUMERICS_PORTABLE, 'P'}})
+    if ((unit.numerics & bit) != 0) classes += letter;
+  return classes + " " + number_text(unit.max_error_ulp);
+}
+
+void print_scope(const PluginRecord& record) {
+  using Block = std::tuple<std::string, std::string, std::string>;  // operator, implementation, variant
+  std::vector<Block> blocks;
+  std::map<Block, std::map<std::string, std::map<std::string, const UnitResult*>>> cells;  // feature, dtype
+  for (const UnitResult& unit : record.units) {
+    const Block block{unit.op, unit.implementation, unit.variant};
+    if (cells.find(block) == cells.end()) blocks.push_back(block);
+    cells[block][unit.feature][unit.dtype] = &unit;
+  }
+  for (const Block& block : blocks) {
+    const auto& [op, implementation, variant] = block;
+    std::printf("%s %s%s%s\n", op.c_str(), implementation.c_str(), variant.empty() ? "" : ", variant ",
+                variant.c_str());
+    std::set<std::string> dtypes;
+    for (const auto& [feature, row] : cells[block])
+      for (const auto& [dtype, unit] : row) dtypes.insert(dtype);
+    std::vector<std::string> header = {"feature"};
+    header.insert(header.end(), dtypes.begin(), dtypes.end());
+    Table table(header);
+    for (const auto& [feature, row] : cells[block]) {
+      std::vector<Cell> line = {feature.empty() ? Cell("(plain call)") : Cell(feature)};
+      for (const std::string& dtype : dtypes) {
+        const auto unit = row.find(dtype);
+        if (unit == row.end()) {
+          line.emplace_back("not tried", Tone::faint);
+          continue;
+        }
+        const bool verified = unit->second->verdict == UnitResult::Verdict::verified;
+        const bool failed = unit->second->verdict == UnitResult::Verdict::failed;
+        line.emplace_back(cell_text(*unit->second), verified ? Tone::good : failed ? Tone::bad : Tone::faint);
+      }
+      table.row(std::move(line));
+    }
+    table.print();
+    std::printf("\n");
+  }
+}
+
+int run_scope(const Arguments& arguments) {
+  const Judgement judgement = judge_plugins({});
+  const PluginRecord& record = find_record(judgement.records, arguments.operand(0));
+  const int code = record.broken ? kBroken : kFine;
+  if (arguments.json()) {
+    const nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
+    const nlohmann::ordered_json out = {{"schema", 1}, {"id", record.id}, {"units", full.at("units")}};
+    std::printf("%s\n", out.dump().c_str());
+    return code;
+  }
+  if (record.units.empty()) {
+    std::printf("%s has no units: it is %s%s\n", record.id.c_str(), std::string(to_string(record.state)).c_str(),
+                record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
+    return code;
+  }
+  print_scope(record);
+  std::printf("%s",
+              wrapped("T tolerance, D deterministic, B batch invariant, P portable; the number is the worst error "
+                      "against the golden reference, in ulps of the output's dtype allowed for. A call is taken "
+                      "when the plain call and each of its features are verified for its dtype.",
+                      0)
+                  .c_str());
+  print_failures(record);
+  return code;
+}
+
+}  // namespace
+
+Verb verb_inspect() {
+  return {"inspect",
+          "All that is known of one plugin: its way through the states, evidence, devices, operators, failures.",
+          "",
+          "rlk-plugins inspect cpu",
+          {{"ID", true}},
+          {},
+          run_inspect};
+}
+
+Verb verb_scope() {
+  return {"scope",
+          "What exactly of a plugin is verified: operator, implementation, variant, feature, dtype.",
+          "",
+          "rlk-plugins scope cpu",
+          {{"ID", true}},
+          {},
+          run_scope};
+}
+
+}  // namespace rlk::cli

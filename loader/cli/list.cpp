@@ -1,0 +1,85 @@
+// `rlk-plugins list` and `probe`: every plugin, how far it came and why not further.
+#include <cstdio>
+
+#include "loader/cli/child.hpp"
+#include "loader/cli/report.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using loader::PluginRecord;
+
+int show(const Arguments& arguments, const Judgement& judgement) {
+  if (arguments.json()) {
+    std::printf("%s\n", list_to_json(host_identity(), judgement.records).c_str());
+  } else {
+    print_list(judgement.records);
+  }
+  return exit_code_of(judgement);
+}
+
+int run_list(const Arguments& arguments) {
+  return show(arguments, judge_plugins({}));
+}
+
+// A fresh probe of one plugin takes the others of its backend along: they may own the devices that it needs.
+std::string ids_of_backend(const std::vector<PluginRecord>& records, const PluginRecord& wanted) {
+  std::string ids;
+  for (const PluginRecord& record : records) {
+    if (record.id == wanted.id || (!wanted.backend.empty() && record.backend == wanted.backend))
+      ids += (ids.empty() ? "" : ",") + record.id;
+  }
+  return ids;
+}
+
+int run_probe(const Arguments& arguments) {
+  const std::string id = arguments.operand(0);
+  JudgeRequest request;
+  request.fresh = arguments.has("fresh");
+  const auto on_verdict = [&](const PluginRecord& record) {
+    if (arguments.json() || (!id.empty() && record.id != id)) return;
+    const std::string state(to_string(record.state));
+    std::printf("%s: %s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
+                record.from_cache ? ", remembered" : "",
+                record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
+    std::fflush(stdout);
+  };
+  if (id.empty()) {
+    const Judgement judgement = judge_plugins(request, on_verdict);
+    if (!arguments.json()) std::printf("\n");
+    return show(arguments, judgement);
+  }
+  Judgement judgement = judge_plugins({});
+  const PluginRecord before = find_record(judgement.records, id);
+  if (request.fresh) {
+    request.select = ids_of_backend(judgement.records, before);
+    judgement = judge_plugins(request, on_verdict);
+  }
+  judgement.records = {find_record(judgement.records, id)};
+  return show(arguments, judgement);
+}
+
+}  // namespace
+
+Verb verb_list() {
+  return {"list",
+          "Every plugin that was found: how far it came, what of it is verified, and why it stopped.",
+          "Plugins are probed in child processes; what was measured before is remembered.",
+          "rlk-plugins list",
+          {},
+          {},
+          run_list};
+}
+
+Verb verb_probe() {
+  return {"probe",
+          "Judges the plugins, or one of them, and tells each verdict as it comes.",
+          "",
+          "rlk-plugins probe --fresh cuda",
+          {{"ID", false}},
+          {{"fresh", nullptr, "measure anew; what was remembered is not believed"}},
+          run_probe};
+}
+
+}  // namespace rlk::cli

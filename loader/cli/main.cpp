@@ -1,0 +1,83 @@
+// rlk-plugins: which plugins are here, what of them can be trusted, and why did this call go there?
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+
+#include "loader/cli/child.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+std::vector<Verb> all_verbs() {
+  return {verb_list(), verb_doctor(), verb_inspect(), verb_scope(), verb_probe(),       verb_ops(), verb_explain(),
+          verb_run(),  verb_bench(),  verb_cache(),   verb_lint(),  verb_conformance(), verb_new()};
+}
+
+void print_help(const std::vector<Verb>& verbs, std::FILE* to) {
+  std::fprintf(to, "rlk-plugins VERB [options]\n\n");
+  for (const Verb& verb : verbs) std::fprintf(to, "  %-12s %s\n", verb.name, verb.summary);
+  std::fprintf(to,
+               "\nEvery verb has --help and --json. Exit codes: 0 fine (also when hardware is absent), 1 a plugin is\n"
+               "broken or a call failed, 2 the command line is wrong.\n\nexample:\n  rlk-plugins list\n");
+}
+
+int fail(const std::string& verb, const char* text, int code) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "rlk-plugins%s%s: %s\n", verb.empty() ? "" : " ", verb.c_str(), text);
+  if (code == kUsage) std::fprintf(stderr, "see rlk-plugins %s%s--help\n", verb.c_str(), verb.empty() ? "" : " ");
+  return code;
+}
+
+int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
+  const Verb* verb = nullptr;
+  std::vector<std::string> names;
+  for (const Verb& each : verbs) {
+    names.emplace_back(each.name);
+    if (words[0] == each.name) verb = &each;
+  }
+  if (verb == nullptr)
+    return fail("", ("no verb is called '" + words[0] + "'" + suggestion(words[0], names)).c_str(), kUsage);
+  try {
+    const Arguments arguments = parse_arguments(*verb, {words.begin() + 1, words.end()});
+    if (arguments.has("help")) {
+      std::printf("%s", help_text(*verb).c_str());
+      return kFine;
+    }
+    return verb->run(arguments);
+  } catch (const UsageError& error) {
+    return fail(verb->name, error.what(), kUsage);
+  } catch (const std::bad_alloc&) {
+    return fail(verb->name, "no host memory left", kBroken);
+  } catch (const std::exception& error) {
+    return fail(verb->name, error.what(), kBroken);
+  }
+}
+
+}  // namespace
+}  // namespace rlk::cli
+
+int main(int argc, char** argv) {
+  using namespace rlk::cli;
+  if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child();
+  const std::vector<Verb> verbs = all_verbs();
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.empty()) {
+    print_help(verbs, stderr);
+    return kUsage;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    print_help(verbs, stdout);
+    return kFine;
+  }
+  if (words[0] == "--version") {
+    const auto host = host_identity();
+    std::printf("rlk %s, plugin ABI %s\n", host.version.c_str(), host.abi.c_str());
+    return kFine;
+  }
+  const int code = run(verbs, words);
+  // A pipe that nobody reads any more, or a full disk: what was asked for did not arrive.
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return code == kFine ? kBroken : code;
+  return code;
+}

@@ -1,0 +1,115 @@
+// `rlk-plugins new`: a plugin of one's own to begin with, copied from the template that ships with rlk.
+#include <cctype>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "loader/cli/verbs.hpp"
+
+#ifndef RLK_TEMPLATE_DIR
+#error "RLK_TEMPLATE_DIR, where the plugin template will be installed, must be defined by the build"
+#endif
+
+namespace rlk::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The template is a plugin that builds as it is, under this name in its three spellings.
+constexpr const char* kTemplateName = "acme";
+
+std::string upper(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// "acme_x1" to "AcmeX1".
+std::string camel(const std::string& name) {
+  std::string out;
+  bool begin = true;
+  for (const char c : name) {
+    if (c == '_') {
+      begin = true;
+      continue;
+    }
+    out += begin ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    begin = false;
+  }
+  return out;
+}
+
+std::string replace_all(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+std::string substituted(const std::string& text, const std::string& name) {
+  return replace_all(replace_all(replace_all(text, kTemplateName, name), camel(kTemplateName), camel(name)),
+                     upper(kTemplateName), upper(name));
+}
+
+// Beside the folder of this program, as installed and as built, else where the build installs it.
+fs::path find_template() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  for (const fs::path& folder : {self.parent_path().parent_path() / "share/rlk/template", fs::path(RLK_TEMPLATE_DIR)})
+    if (fs::is_directory(folder, error)) return folder;
+  throw Failure(std::string("the plugin template is not installed at ") + RLK_TEMPLATE_DIR);
+}
+
+void check_name(const std::string& name) {
+  bool good = name.size() <= 64 && std::isalpha(static_cast<unsigned char>(name.empty() ? '0' : name[0])) != 0;
+  for (const char c : name) good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_');
+  if (!good) throw UsageError("new " + name + ": expected a name of a-z, 0-9 and _ that begins with a letter");
+}
+
+int run_verb(const Arguments& arguments) {
+  const std::string name = arguments.operand(0);
+  check_name(name);
+  const fs::path target = arguments.value("folder", name);
+  if (fs::exists(target)) throw UsageError(target.string() + " exists already; choose another name or --folder");
+  const fs::path source = find_template();
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
+    if (!entry.is_regular_file()) continue;
+    const fs::path relative = substituted(entry.path().lexically_relative(source).string(), name);
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    fs::create_directories((target / relative).parent_path());
+    std::ofstream out(target / relative, std::ios::binary);
+    out << substituted(text.str(), name);
+    out.close();
+    if (!in || !out) throw Failure((target / relative).string() + " could not be written");
+    fs::permissions(target / relative, entry.status().permissions());
+    files.push_back((target / relative).string());
+  }
+  if (arguments.json()) {
+    const nlohmann::ordered_json out = {{"schema", 1}, {"name", name}, {"folder", target.string()}, {"files", files}};
+    std::printf("%s\n", out.dump().c_str());
+    return kFine;
+  }
+  for (const std::string& file : files) std::printf("%s\n", file.c_str());
+  std::printf(
+      "\nnext:\n  cmake -S %s -B %s/build && cmake --build %s/build\n"
+      "  rlk-plugins conformance %s/build/librlk_plugin_%s.so\n",
+      target.c_str(), target.c_str(), target.c_str(), target.c_str(), name.c_str());
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_new() {
+  return {"new",
+          "Makes the folder of a new plugin that builds, loads and passes conformance: the place to begin.",
+          "",
+          "rlk-plugins new acme",
+          {{"NAME", true}},
+          {{"folder", "PATH", "where to put it, ./NAME by default"}},
+          run_verb};
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,277 @@
+// Reading and writing .npy files.
+#include "loader/cli/npy.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+
+#include "core/declaration/validate.hpp"
+#include "loader/cli/verb.hpp"
+#include "loader/file.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using core::Dtype;
+
+constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr size_t kMaxHeader = 64 << 10;  // NumPy itself refuses more than 10000 characters by default
+
+// The Python dictionary of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+class DictReader {
+public:
+  explicit DictReader(std::string_view text) : text_(text) {}
+
+  void read(NpyHeader* header) {
+    bool descr = false, order = false, shape = false;
+    expect('{');
+    while (!take('}')) {
+      const std::string key = quoted();
+      expect(':');
+      if (key == "descr" && !descr) {
+        header->descr = quoted();
+        descr = true;
+      } else if (key == "fortran_order" && !order) {
+        header->fortran_order = boolean();
+        order = true;
+      } else if (key == "shape" && !shape) {
+        header->shape = tuple();
+        shape = true;
+      } else {
+        fail("unexpected or repeated key '" + key + "'");
+      }
+      if (!take(',')) {
+        expect('}');
+        break;
+      }
+    }
+    skip();
+    if (at_ != text_.size()) fail("text after the dictionary");
+    if (!descr || !order || !shape) fail("the keys 'descr', 'fortran_order' and 'shape' are not all there");
+  }
+
+private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError("damaged .npy header: " + what + " (position " + std::to_string(at_) + ")");
+  }
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
+  }
+  bool take(char c) {
+    skip();
+    if (at_ >= text_.size() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void expect(char c) {
+    if (!take(c)) fail(std::string("expected '") + c + "'");
+  }
+  std::string quoted() {
+    skip();
+    const char quote = at_ < text_.size() ? text_[at_] : '\0';
+    if (quote == '[') fail("structured dtypes are not tensors");
+    if (quote != '\'' && quote != '"') fail("expected a quoted word");
+    const size_t end = text_.find(quote, at_ + 1);
+    if (end == std::string_view::npos) fail("a quoted word does not end");
+    std::string word(text_.substr(at_ + 1, end - at_ - 1));
+    at_ = end + 1;
+    return word;
+  }
+  bool boolean() {
+    skip();
+    for (bool value : {true, false}) {
+      const std::string_view word = value ? "True" : "False";
+      if (text_.substr(at_, word.size()) != word) continue;
+      at_ += word.size();
+      return value;
+    }
+    fail("expected True or False");
+  }
+  std::vector<int64_t> tuple() {
+    std::vector<int64_t> sizes;
+    expect('(');
+    while (!take(')')) {
+      skip();
+      int64_t size = 0;
+      const char* begin = text_.data() + at_;
+      const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), size);
+      if (error != std::errc() || size < 0) fail("expected a size that is not negative and fits into 63 bits");
+      at_ += static_cast<size_t>(end - begin);
+      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // written by Python 2
+      sizes.push_back(size);
+      if (!take(',')) {
+        expect(')');
+        break;
+      }
+    }
+    if (sizes.size() > RLK_MAX_NDIM)
+      fail(std::to_string(sizes.size()) + " dimensions; tensors have at most " + std::to_string(RLK_MAX_NDIM));
+    return sizes;
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+};
+
+// What an element of the file is. 16-bit words without a floating type are bf16 by agreement, once the user says so.
+Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
+  struct Known {
+    const char* descr;
+    Dtype dtype;
+  };
+  static constexpr Known kKnown[] = {{"<f4", Dtype::f32}, {"<f2", Dtype::f16}, {"<f8", Dtype::f64}, {"<i4", Dtype::i32},
+                                     {"<i8", Dtype::i64}, {"|u1", Dtype::u8},  {"<u1", Dtype::u8},  {"|b1", Dtype::u8}};
+  for (const Known& known : kKnown)
+    if (descr == known.descr) return known.dtype;
+  if (descr == "<u2" || descr == "<V2" || descr == "|V2") {
+    if (wanted == Dtype::bf16) return Dtype::bf16;
+    throw UsageError("dtype '" + descr +
+                     "' is no dtype of an operator; write name=FILE:bf16 to read the words as bf16");
+  }
+  std::string advice = "; expected <f2 <f4 <f8 <i4 <i8 |u1 |b1, or <u2 for bf16";
+  if (!descr.empty() && descr[0] == '>') advice += " (big-endian: save array.astype('<" + descr.substr(1) + "'))";
+  throw UsageError("dtype '" + descr + "' is not supported" + advice);
+}
+
+const char* descr_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return "<f4";
+    case Dtype::bf16:
+      return "<u2";
+    case Dtype::f16:
+      return "<f2";
+    case Dtype::f64:
+      return "<f8";
+    case Dtype::i32:
+      return "<i4";
+    case Dtype::i64:
+      return "<i8";
+    case Dtype::u8:
+      break;
+  }
+  return "|u1";
+}
+
+// Column-major elements into row-major ones: walks the target and reads at the mirrored strides.
+Array transposed(const Array& from) {
+  Array out(from.dtype(), from.shape());
+  const auto size = static_cast<size_t>(core::size_of(from.dtype()));
+  const size_t ndim = from.shape().size();
+  std::vector<int64_t> strides(ndim, 1);
+  for (size_t i = 1; i < ndim; ++i) strides[i] = strides[i - 1] * std::max<int64_t>(from.shape()[i - 1], 1);
+  std::vector<int64_t> index(ndim, 0);
+  const auto* source = static_cast<const std::byte*>(from.data());
+  auto* target = static_cast<std::byte*>(out.data());
+  for (int64_t i = 0; i < from.count(); ++i) {
+    int64_t offset = 0;
+    for (size_t axis = 0; axis < ndim; ++axis) offset += index[axis] * strides[axis];
+    std::memcpy(target + static_cast<size_t>(i) * size, source + static_cast<size_t>(offset) * size, size);
+    for (size_t axis = ndim; axis-- > 0;) {
+      if (++index[axis] < from.shape()[axis]) break;
+      index[axis] = 0;
+    }
+  }
+  return out;
+}
+
+Array read_from(int fd, uint64_t file_bytes, std::optional<Dtype> wanted) {
+  std::string head(std::min<uint64_t>(file_bytes, kMaxHeader + 12), '\0');
+  if (!loader::read_at(fd, 0, head.data(), head.size()))
+    throw UsageError("cannot be read: " + loader::errno_text(errno));
+  const NpyHeader header = parse_npy_header(head);
+  const Dtype dtype = dtype_of(header.descr, wanted);
+  const std::optional<int64_t> count = element_count(header.shape);
+  const uint64_t data_bytes = file_bytes - header.data_offset;
+  const auto size = static_cast<uint64_t>(core::size_of(dtype));
+  if (!count || static_cast<uint64_t>(*count) != data_bytes / size || data_bytes % size != 0) {
+    throw UsageError("the header says " + shape_text(header.shape) + " of '" + header.descr + "', but " +
+                     std::to_string(data_bytes) + " bytes follow it");
+  }
+  Array array(dtype, header.shape);
+  if (!loader::read_at(fd, header.data_offset, array.data(), array.bytes()))
+    throw UsageError("cannot be read: " + loader::errno_text(errno));
+  if (header.fortran_order && header.shape.size() > 1) array = transposed(array);
+  return wanted && *wanted != dtype ? cast(array, *wanted) : std::move(array);
+}
+
+}  // namespace
+
+NpyHeader parse_npy_header(std::string_view bytes) {
+  if (bytes.size() < 10 || bytes.substr(0, 6) != kMagic)
+    throw UsageError("not a .npy file: it does not begin with \\x93NUMPY; save it with numpy.save");
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])); };
+  const uint32_t major = byte(6);
+  NpyHeader header;
+  size_t begin = 10;
+  uint64_t length = byte(8) | byte(9) << 8;
+  if (major == 2 || major == 3) {
+    if (bytes.size() < 12) throw UsageError("damaged .npy header: the file ends inside it");
+    begin = 12;
+    length |= uint64_t{byte(10)} << 16 | uint64_t{byte(11)} << 24;
+  } else if (major != 1) {
+    throw UsageError(".npy version " + std::to_string(major) + "." + std::to_string(byte(7)) +
+                     " is not known; expected 1.0, 2.0 or 3.0");
+  }
+  if (length > kMaxHeader) throw UsageError("damaged .npy header: it claims " + std::to_string(length) + " bytes");
+  if (begin + length > bytes.size()) throw UsageError("damaged .npy header: the file ends inside it");
+  DictReader(bytes.substr(begin, length)).read(&header);
+  header.data_offset = begin + length;
+  return header;
+}
+
+Array read_npy(const std::string& path, std::optional<core::Dtype> wanted) {
+  try {
+    struct stat status {};
+    const loader::UniqueFd fd = loader::open_regular(path, &status);
+    if (!fd) throw UsageError("cannot be opened: " + loader::errno_text(errno));
+    return read_from(fd.get(), static_cast<uint64_t>(status.st_size), wanted);
+  } catch (const UsageError& error) {
+    throw UsageError(path + ": " + error.what());
+  }
+}
+
+void write_npy(const std::string& path, const Array& array) {
+  std::string shape;
+  for (int64_t size : array.shape()) shape += std::to_string(size) + ", ";
+  if (array.shape().size() > 1) shape.resize(shape.size() - 2);
+  if (array.shape().size() == 1) shape.pop_back();
+  std::string header =
+      std::string("{'descr': '") + descr_of(array.dtype()) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');  // the data is aligned to 64 bytes, as NumPy does it
+  header += '\n';
+  std::string head(kMagic);
+  head += {'\1', '\0', static_cast<char>(header.size() & 0xFF), static_cast<char>(header.size() >> 8)};
+  head += header;
+
+  const std::string temporary = path + ".tmp" + std::to_string(getpid());
+  const auto fail = [&](const char* what) {
+    const std::string text = path + ": " + what + ": " + loader::errno_text(errno);
+    unlink(temporary.c_str());
+    throw Failure(text);
+  };
+  loader::UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd) fail("cannot be created");
+  const auto write_all = [&](const void* data, uint64_t size) {
+    const char* at = static_cast<const char*>(data);
+    while (size > 0) {
+      const ssize_t written = write(fd.get(), at, std::min<uint64_t>(size, 1u << 30));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail("cannot be written");
+      at += written;
+      size -= static_cast<uint64_t>(written);
+    }
+  };
+  write_all(head.data(), head.size());
+  write_all(array.data(), array.bytes());
+  fd.reset();
+  if (rename(temporary.c_str(), path.c_str()) != 0) fail("cannot be put in place");
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,152 @@
+// `rlk-plugins ops`: the operators as their declarations state them.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "loader/cli/call.hpp"
+#include "loader/cli/session.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using core::ArgDecl;
+using core::DtypeExpr;
+using core::OpDecl;
+using core::ParamType;
+
+std::string dtype_text(const OpDecl& decl, const DtypeExpr& expr) {
+  if (expr.kind == DtypeExpr::Kind::fixed) return core::name_of(expr.dtype);
+  const std::string variable = decl.dtypes[static_cast<size_t>(expr.variable)].name;
+  return expr.kind == DtypeExpr::Kind::variable ? variable : "acc(" + variable + ")";
+}
+
+std::string choices_text(const OpDecl& decl, const core::DtypeVariable& variable) {
+  std::string text;
+  for (const DtypeExpr& choice : variable.choices) text += (text.empty() ? "" : " ") + dtype_text(decl, choice);
+  return text;
+}
+
+std::string shapes_text(const OpDecl& decl, const ArgDecl& arg) {
+  std::string text;
+  for (size_t form = 0; form < arg.shapes.size(); ++form) {
+    if (arg.shapes[form].kind == core::ShapeDecl::Kind::none) continue;
+    const std::string name = arg.shapes.size() > 1 ? std::string(decl.forms[form]) + " " : "";
+    text += (text.empty() ? "" : ", ") + name + arg.shapes[form].text;
+  }
+  return text;
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+void print_arguments(const OpDecl& decl, bool inputs) {
+  Table table({inputs ? "input" : "output", "dtype", "shape", "", "meaning"});
+  for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
+    std::string remarks = arg.optional ? "optional" : "required";
+    if (arg.host) remarks += ", host readable";
+    for (const int input : arg.may_alias)
+      remarks += std::string(", may be ") + decl.inputs[static_cast<size_t>(input)].name;
+    table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
+  }
+  table.print();
+  std::printf("\n");
+}
+
+void print_params(const OpDecl& decl) {
+  Table table({"parameter", "values", "default", "meaning"});
+  for (const core::ParamDecl& param : decl.params) {
+    const bool real = param.type == ParamType::f64;
+    std::string values = real ? "real" : "integer";
+    std::string otherwise = real ? number_text(param.default_f64) : std::to_string(param.default_i64);
+    if (param.type == ParamType::enumeration) {
+      values.clear();
+      for (const char* value : param.values) values += (values.empty() ? "" : " | ") + std::string(value);
+      otherwise = param.values[static_cast<size_t>(param.default_i64)];
+    }
+    if (param.has_min) values += (param.min_exclusive ? " > " : " >= ") + number_text(param.min);
+    table.row({param.name, values, otherwise, param.doc});
+  }
+  if (table.empty()) return;
+  table.print();
+  std::printf("\n");
+}
+
+void print_op(const OpDecl& decl) {
+  std::printf("%s, revision %u, %s\n%s\n\n%s\n%s\n\n", decl.name, decl.revision, decl.family, decl.summary,
+              wrapped(decl.formula, 2, 130).c_str(), wrapped(decl.notes, 2, 130).c_str());
+  print_arguments(decl, true);
+  print_arguments(decl, false);
+  print_params(decl);
+
+  Table sizes({"size", "", "meaning"});
+  for (const core::SymbolDecl& symbol : decl.symbols) {
+    std::string remarks = symbol.min > 0 ? "at least " + std::to_string(symbol.min) : "may be 0";
+    if (symbol.dynamic) remarks += ", dynamic";
+    if (symbol.form >= 0) remarks += std::string(", ") + decl.forms[static_cast<size_t>(symbol.form)];
+    sizes.row({symbol.name, remarks, symbol.doc});
+  }
+  if (!sizes.empty()) {
+    sizes.print();
+    std::printf("\n");
+  }
+
+  for (const core::DtypeVariable& variable : decl.dtypes)
+    std::printf("dtype %s: %s\n", variable.name, choices_text(decl, variable).c_str());
+  for (const core::RuleDecl& rule : decl.rules)
+    std::printf("rule %s: %s (%s)\n", rule.name, rule.holds.text, rule.hint);
+  if (*decl.backward != 0) std::printf("backward: %s\n", decl.backward);
+  for (const char* source : decl.sources) std::printf("source: %s\n", source);
+}
+
+int print_json(const std::string& only) {
+  rlk_error error = RLK_ERROR_INIT;
+  char* text = nullptr;
+  check(rlk_ops_json(&text, &error), error);
+  const std::string document = take_text(text);
+  if (only.empty()) {
+    std::printf("%s\n", document.c_str());
+    return kFine;
+  }
+  nlohmann::ordered_json all = nlohmann::ordered_json::parse(document);
+  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
+  for (auto& op : all.at("ops"))
+    if (op.at("name") == only) kept.push_back(std::move(op));
+  all["ops"] = std::move(kept);
+  std::printf("%s\n", all.dump().c_str());
+  return kFine;
+}
+
+int run_verb(const Arguments& arguments) {
+  const std::string name = arguments.operand(0);
+  if (!name.empty()) find_op(name);
+  if (arguments.json()) return print_json(name);
+  if (!name.empty()) {
+    print_op(find_op(name));
+    return kFine;
+  }
+  Table table({"operator", "rev", "family", "dtypes", "backward", "summary"});
+  for (const OpDecl& decl : core::declarations()) {
+    table.row({decl.name, std::to_string(decl.revision), decl.family, choices_text(decl, decl.dtypes[0]), decl.backward,
+               decl.summary});
+  }
+  table.print();
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_ops() {
+  return {"ops",
+          "The operators, or one of them in full: formula, arguments, parameters, rules.",
+          "",
+          "rlk-plugins ops logp",
+          {{"OP", false}},
+          {},
+          run_verb};
+}
+
+}  // namespace rlk::cli

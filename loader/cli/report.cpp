@@ -1,0 +1,106 @@
+// Printing of records.
+#include "loader/cli/report.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "loader/cli/call.hpp"
+
+namespace rlk::cli {
+
+using core::UnitResult;
+using loader::PluginRecord;
+using loader::State;
+
+Tone tone_of(const PluginRecord& record) {
+  if (record.broken) return Tone::bad;
+  if (record.state == State::registered || record.state == State::smoke_tested)
+    return record.reason_code.empty() ? Tone::good : Tone::caution;
+  return record.state == State::rejected || record.state == State::shadowed ? Tone::faint : Tone::caution;
+}
+
+std::string reason_text(const PluginRecord& record) {
+  if (record.reason_code.empty() || record.reason.empty()) return record.reason_code + record.reason;
+  return record.reason_code + ": " + record.reason;
+}
+
+std::string unit_name(const UnitResult& unit) {
+  return unit.op + " " + unit.implementation + " " + unit.dtype + (unit.feature.empty() ? "" : " " + unit.feature) +
+         (unit.variant.empty() ? "" : ", variant " + unit.variant);
+}
+
+std::string number_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", value);
+  return text;
+}
+
+void print_list(const std::vector<PluginRecord>& records) {
+  Table table({"plugin", "backend", "version", "abi", "state", "devices", "operators", "source"});
+  for (const PluginRecord& record : records) {
+    const loader::OperatorCounts counts = count_operators(record);
+    std::string operators = std::to_string(counts.verified) + " verified";
+    if (counts.partial > 0) operators += ", " + std::to_string(counts.partial) + " partial";
+    if (counts.unsupported > 0) operators += ", " + std::to_string(counts.unsupported) + " unsupported";
+    if (counts.quarantined > 0) operators += ", " + std::to_string(counts.quarantined) + " quarantined";
+    if (record.units.empty()) operators.clear();
+    std::string devices;
+    if (!record.devices.empty()) {
+      devices = record.devices.front().name;
+      if (record.devices.size() > 1) devices = std::to_string(record.devices.size()) + " x " + devices;
+    }
+    table.row({record.id,
+               record.backend,
+               record.version,
+               record.abi,
+               {std::string(to_string(record.state)), tone_of(record)},
+               devices,
+               operators,
+               record.source});
+    if (!record.reason_code.empty()) table.note(reason_text(record), tone_of(record));
+    if (!record.reason_code.empty() && !record.hint.empty()) table.note("hint: " + record.hint);
+  }
+  table.print();
+}
+
+void print_failures(const PluginRecord& record) {
+  for (const UnitResult& unit : record.units) {
+    if (unit.verdict != UnitResult::Verdict::failed) continue;
+    std::printf("%s\n%s", coloured("failed: " + printable(unit_name(unit)), Tone::bad).c_str(),
+                wrapped(unit.reason_code + ": " + unit.reason, 4).c_str());
+  }
+}
+
+void print_operators(const PluginRecord& record) {
+  struct Sum {
+    int verified = 0, failed = 0, declined = 0, cases = 0;
+    double worst = 0;
+    uint32_t numerics = ~0u;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> sums;
+  for (const UnitResult& unit : record.units) {
+    Sum& sum = sums[{unit.op, unit.implementation}];
+    sum.verified += unit.verdict == UnitResult::Verdict::verified;
+    sum.failed += unit.verdict == UnitResult::Verdict::failed;
+    sum.declined += unit.verdict == UnitResult::Verdict::declined;
+    sum.cases += unit.cases;
+    if (unit.verdict != UnitResult::Verdict::verified) continue;
+    sum.worst = std::max(sum.worst, unit.max_error_ulp);
+    if (unit.feature.empty()) sum.numerics &= unit.numerics;
+  }
+  Table table({"operator", "implementation", "verified", "failed", "declined", "cases", "worst error", "numerics"});
+  for (const auto& [key, sum] : sums) {
+    table.row({key.first,
+               key.second,
+               std::to_string(sum.verified),
+               {std::to_string(sum.failed), sum.failed > 0 ? Tone::bad : Tone::plain},
+               std::to_string(sum.declined),
+               std::to_string(sum.cases),
+               sum.verified > 0 ? number_text(sum.worst) + " ulp" : "-",
+               sum.verified > 0 && sum.numerics != ~0u ? numerics_text(sum.numerics) : "-"});
+  }
+  if (!table.empty()) table.print();
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,167 @@
+// `rlk-plugins run`: one operator on .npy files.
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "loader/cli/execution.hpp"
+#include "loader/cli/npy.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verbs.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using core::Dtype;
+
+struct FileWord {
+  size_t index = 0;  // of the argument in the declaration
+  std::string file;
+  std::optional<Dtype> dtype;
+};
+
+// "name=file.npy" or "name=file.npy:bf16".
+FileWord parse_file_word(const core::OpDecl& decl, const std::string& word, bool input) {
+  const char* option = input ? "--input" : "--output";
+  const Assignment assignment = split_assignment(word, option);
+  const int index = input ? find_input(decl, assignment.name) : find_output(decl, assignment.name);
+  if (index < 0) {
+    throw UsageError(std::string(decl.name) + " has no " + (input ? "input" : "output") + " '" + assignment.name + "'" +
+                     suggestion(assignment.name, argument_names(decl, input, !input)));
+  }
+  FileWord out{static_cast<size_t>(index), assignment.value, std::nullopt};
+  const size_t colon = out.file.rfind(':');
+  Dtype dtype = Dtype::f32;
+  if (colon != std::string::npos && core::dtype_from(std::string_view(out.file).substr(colon + 1), dtype)) {
+    out.dtype = dtype;
+    out.file.resize(colon);
+  }
+  if (out.file.empty()) throw UsageError(std::string(option) + " " + word + ": expected NAME=FILE.npy");
+  return out;
+}
+
+std::vector<std::optional<FileWord>> parse_file_words(const core::OpDecl& decl, const std::vector<std::string>& words,
+                                                      bool input) {
+  std::vector<std::optional<FileWord>> files(input ? decl.inputs.size() : decl.outputs.size());
+  for (const std::string& word : words) {
+    FileWord file = parse_file_word(decl, word, input);
+    std::optional<FileWord>& slot = files[file.index];
+    if (slot) throw UsageError("--" + std::string(input ? "input " : "output ") + word + ": given twice");
+    slot = std::move(file);
+  }
+  return files;
+}
+
+// An output may be asked for in a dtype that the operator itself can write; any other is cast from what it writes.
+void prefer_dtypes(OpCall* call, const std::vector<std::optional<FileWord>>& files) {
+  std::vector<std::byte> storage(call->decl->params_size);
+  const TensorPointers inputs(call->inputs);
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (!files[i] || !files[i]->dtype) continue;
+    const Dtype inferred = call->outputs[i]->dtype;
+    call->outputs[i]->dtype = *files[i]->dtype;
+    core::BoundCall bound;
+    const TensorPointers outputs(call->outputs);
+    if (core::validate(*call->decl, call->params.data(), inputs.span(), outputs.span(), false, storage, bound,
+                       nullptr) != RLK_OK)
+      call->outputs[i]->dtype = inferred;
+  }
+}
+
+void require_inputs(const OpCall& call) {
+  const int form = form_of(*call.decl, call.params);
+  std::string missing;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const core::ArgDecl& input = call.decl->inputs[i];
+    if (!call.inputs[i] && !input.optional && (input.form < 0 || input.form == form))
+      missing += std::string(" --input ") + input.name + "=FILE.npy";
+  }
+  if (!missing.empty()) throw UsageError(std::string(call.decl->name) + " also needs" + missing);
+}
+
+int run_verb(const Arguments& arguments) {
+  OpCall call;
+  call.decl = &find_op(arguments.operand(0));
+  call.params = parse_params(*call.decl, arguments.values("param"));
+  const auto input_files = parse_file_words(*call.decl, arguments.values("input"), true);
+  const auto output_files = parse_file_words(*call.decl, arguments.values("output"), false);
+  const std::string pin = arguments.value("backend");
+  const uint32_t numerics = parse_numerics(arguments.value("numerics"));
+
+  Arrays inputs(call.decl->inputs.size());
+  call.inputs.resize(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!input_files[i]) continue;
+    inputs[i] = read_npy(input_files[i]->file, input_files[i]->dtype);
+    call.inputs[i] = TensorSpec(inputs[i]->dtype(), inputs[i]->shape());
+  }
+  require_inputs(call);
+  uint64_t wanted = 0;
+  for (size_t i = 0; i < output_files.size(); ++i) wanted |= output_files[i] ? uint64_t{1} << i : 0;
+  infer(&call, wanted);
+  prefer_dtypes(&call, output_files);
+
+  Session session;
+  session.open_for(call, pin);
+  Execution execution(&session, std::move(call), &inputs, pin, numerics);
+  const std::string where = chosen_of(session.explain_json(execution.call(), execution.options()));
+  const auto begin = std::chrono::steady_clock::now();
+  execution.enqueue();
+  const std::string data_error = execution.finish();
+  const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+
+  // Rows without an error are right even when another row has one: they are written, and the exit code tells.
+  Arrays outputs = execution.outputs();
+  Table table({"output", "shape", "dtype", "ran on", "ms", "file"});
+  nlohmann::ordered_json json = {
+      {"schema", 1},
+      {"op", execution.call().decl->name},
+      {"ran_on", where},
+      {"ms", ms},
+      {"data_error", data_error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(data_error)},
+      {"outputs", nlohmann::ordered_json::array()}};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i]) continue;
+    Array& array = *outputs[i];
+    if (output_files[i]) {
+      if (output_files[i]->dtype && *output_files[i]->dtype != array.dtype())
+        array = cast(array, *output_files[i]->dtype);
+      write_npy(output_files[i]->file, array);
+    }
+    const std::string file = output_files[i] ? output_files[i]->file : "";
+    const char* name = execution.call().decl->outputs[i].name;
+    char time[32];
+    std::snprintf(time, sizeof(time), "%.3f", ms);
+    table.row({name, shape_text(array.shape()), core::name_of(array.dtype()), where, time,
+               file.empty() ? Cell("not written") : Cell(file)});
+    json["outputs"].push_back(
+        {{"name", name}, {"shape", array.shape()}, {"dtype", core::name_of(array.dtype())}, {"file", file}});
+  }
+  if (arguments.json()) {
+    std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  } else {
+    table.print();
+  }
+  if (!data_error.empty()) throw Failure(data_error);
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_run() {
+  return {
+      "run",
+      "Runs one operator on .npy files.",
+      "Files hold <f2 <f4 <f8 <i4 <i8 |u1 or |b1; bf16 is stored as <u2 and named, as in logits=x.npy:bf16. A dtype\n"
+      "behind a file's name casts. Optional outputs are computed only when asked for. The time is that of a first\n"
+      "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.",
+      "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
+      {{"OP", true}},
+      {{"input", "NAME=FILE[:D]", "an input", true},
+       {"output", "NAME=FILE[:D]", "an output and where to write it", true},
+       {"param", "K=V", "a parameter; enumerations by name", true},
+       {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
+       {"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"}},
+      run_verb};
+}
+
+}  // namespace rlk::cli

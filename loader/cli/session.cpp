@@ -1,0 +1,190 @@
+// The public C API with C++ lifetimes.
+#include "loader/cli/session.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "loader/load.hpp"
+
+namespace rlk::cli {
+namespace {
+
+rlk_error fresh_error() {
+  return RLK_ERROR_INIT;
+}
+
+nlohmann::json list_of(rlk_runtime* runtime) {
+  rlk_error error = fresh_error();
+  char* text = nullptr;
+  check(rlk_list_json(runtime, &text, &error), error);
+  return nlohmann::json::parse(take_text(text));
+}
+
+// Of "cuda", "cuda:fused", or "acme/fused": a plugin's name, whose backend the list tells.
+std::string backend_of(rlk_runtime* runtime, const std::string& pin) {
+  const size_t slash = pin.find('/');
+  if (slash == std::string::npos) return pin.substr(0, pin.find(':'));
+  for (const auto& plugin : list_of(runtime).at("plugins")) {
+    if (plugin.at("id").get<std::string>() == pin.substr(0, slash)) return plugin.at("backend").get<std::string>();
+  }
+  throw UsageError("--backend " + pin + ": no plugin is called '" + pin.substr(0, slash) + "'; see rlk-plugins list");
+}
+
+}  // namespace
+
+void check(rlk_status status, const rlk_error& error) {
+  if (status == RLK_OK) return;
+  std::string text = error.text;
+  if (text.empty()) text = "rlk answered " + loader::status_name(status);
+  if (status == RLK_INVALID_ARGUMENT || status == RLK_NOT_FOUND) throw UsageError(text);
+  throw Failure(text);
+}
+
+std::string take_text(char* text) {
+  std::string out = text == nullptr ? "" : text;
+  rlk_string_free(text);
+  return out;
+}
+
+Session::Session() {
+  rlk_error error = fresh_error();
+  const rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
+  check(rlk_runtime_create(&options, &runtime_, &error), error);
+}
+
+Session::~Session() {
+  if (stream_ != nullptr) rlk_stream_destroy(stream_, nullptr);
+  rlk_runtime_destroy(runtime_, nullptr);
+}
+
+void Session::close() {
+  if (stream_ == nullptr) return;
+  rlk_error error = fresh_error();
+  const rlk_status status = rlk_stream_destroy(stream_, &error);
+  stream_ = nullptr;
+  check(status, error);
+}
+
+rlk_device_properties Session::properties() const {
+  rlk_error error = fresh_error();
+  rlk_device_properties properties{};
+  properties.struct_size = sizeof(properties);
+  check(rlk_device_describe(runtime_, backend_.c_str(), 0, &properties, &error), error);
+  return properties;
+}
+
+bool Session::unified_memory() const {
+  return (properties().flags & RLK_DEVICE_UNIFIED_MEMORY) != 0;
+}
+
+std::vector<std::string> Session::backends() const {
+  std::vector<std::string> backends = {"cpu"};
+  const nlohmann::json list = list_of(runtime_);
+  for (const auto& plugin : list.at("plugins")) {
+    const std::string backend = plugin.at("backend").get<std::string>();
+    uint32_t devices = 0;
+    if (rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) != RLK_OK || devices == 0) continue;
+    if (std::find(backends.begin(), backends.end(), backend) == backends.end()) backends.push_back(backend);
+  }
+  return backends;
+}
+
+void Session::open(const std::string& backend) {
+  close();
+  rlk_error error = fresh_error();
+  check(rlk_stream_create(runtime_, backend.c_str(), 0, 0, &stream_, &error), error);
+  backend_ = backend;
+}
+
+void Session::open_for(const OpCall& call, const std::string& pin) {
+  if (!pin.empty()) return open(backend_of(runtime_, pin));
+  std::string variable = "RLK_OP_";
+  for (const char* c = call.decl->name; *c != 0; ++c)
+    variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
+  for (const char* name : {variable.c_str(), "RLK_BACKEND"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr || *value == 0) continue;
+    // A backend that is not here is for dispatch to explain or to refuse, as RLK_FALLBACK has it.
+    uint32_t devices = 0;
+    const std::string backend = backend_of(runtime_, value);
+    if (rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) == RLK_OK && devices > 0) return open(backend);
+    return open("cpu");
+  }
+  for (const std::string& backend : backends()) {
+    if (backend == "cpu") continue;
+    open(backend);
+    std::string plugin;
+    chosen_of(explain_json(call, call_options_of("", 0)), &plugin);
+    if (!plugin.empty() && plugin != "cpu") return;
+  }
+  open("cpu");
+}
+
+void* Session::allocate(uint64_t bytes) {
+  if (bytes == 0) return nullptr;
+  void* memory = nullptr;
+  rlk_error error = fresh_error();
+  check(rlk_allocate(stream_, RLK_MEMORY_DEVICE, bytes, &memory, &error), error);
+  return memory;
+}
+
+void Session::deallocate(void* memory) {
+  if (memory == nullptr) return;
+  rlk_error error = fresh_error();
+  check(rlk_deallocate(stream_, memory, &error), error);
+}
+
+void Session::upload(void* device, const void* host, uint64_t bytes) {
+  if (bytes == 0) return;
+  rlk_error error = fresh_error();
+  check(rlk_copy(stream_, device, host, bytes, RLK_COPY_HOST_TO_DEVICE, &error), error);
+}
+
+void Session::download(void* host, const void* device, uint64_t bytes) {
+  if (bytes == 0) return;
+  rlk_error error = fresh_error();
+  check(rlk_copy(stream_, host, device, bytes, RLK_COPY_DEVICE_TO_HOST, &error), error);
+}
+
+void Session::synchronize() {
+  rlk_error error = fresh_error();
+  check(rlk_stream_synchronize(stream_, UINT64_MAX, &error), error);
+}
+
+std::string Session::explain_json(const OpCall& call, const rlk_call_options& options) const {
+  const TensorPointers inputs(call.inputs);
+  const TensorPointers outputs(call.outputs);
+  rlk_error error = fresh_error();
+  char* text = nullptr;
+  check(rlk_explain_json(stream_, find_api_op(*call.decl), call.params.data(), inputs.data(), inputs.size(),
+                         outputs.data(), outputs.size(), &options, &text, &error),
+        error);
+  return take_text(text);
+}
+
+std::string chosen_of(const std::string& explain_json, std::string* plugin) {
+  const nlohmann::json explained = nlohmann::json::parse(explain_json);
+  const auto chosen = explained.find("chosen");
+  if (chosen == explained.end() || !chosen->is_object()) return "";
+  const std::string id = chosen->value("plugin", "");
+  if (plugin != nullptr) *plugin = id;
+  return id.empty() ? "" : id + "/" + chosen->value("implementation", "");
+}
+
+const rlk_op* find_api_op(const core::OpDecl& decl) {
+  const rlk_op* op = nullptr;
+  rlk_error error = fresh_error();
+  check(rlk_op_find(decl.name, &op, &error), error);
+  return op;
+}
+
+rlk_call_options call_options_of(const std::string& pin, uint32_t numerics) {
+  rlk_call_options options = RLK_CALL_OPTIONS_INIT;
+  options.numerics = numerics;
+  options.pin = pin.empty() ? nullptr : pin.c_str();
+  return options;
+}
+
+}  // namespace rlk::cli

@@ -1,0 +1,112 @@
+// Printing of tables and paragraphs.
+#include "loader/cli/table.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace rlk::cli {
+namespace {
+
+// Columns on the terminal: UTF-8 continuation bytes take none.
+size_t width_of(std::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+bool standard_output_is_terminal() {
+  return isatty(STDOUT_FILENO) == 1;
+}
+
+std::string coloured(std::string_view text, Tone tone) {
+  static const bool colours = standard_output_is_terminal() && std::getenv("NO_COLOR") == nullptr;
+  static constexpr const char* kCodes[] = {"", "\033[32m", "\033[33m", "\033[31m", "\033[2m"};
+  if (!colours || tone == Tone::plain) return std::string(text);
+  return kCodes[static_cast<size_t>(tone)] + std::string(text) + "\033[0m";
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) c = ' ';
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+std::string wrapped(std::string_view text, size_t indent, size_t width) {
+  const std::string margin(indent, ' ');
+  std::string out;
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = printable(text.substr(begin, end - begin));
+    begin = end + 1;
+    while (indent + line.size() > width) {
+      // At the last space that fits; a word longer than the line (a path) stays whole.
+      size_t cut = line.rfind(' ', width - indent);
+      if (cut == std::string::npos || cut == 0) cut = line.find(' ', width - indent);
+      if (cut == std::string::npos || cut == 0) break;
+      out += margin + line.substr(0, cut) + "\n";
+      line.erase(0, cut + 1);
+    }
+    out += margin + line + "\n";
+  }
+  return out;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024.0 && unit + 1 < std::size(kUnits); ++unit) value /= 1024.0;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+Table::Table(std::vector<std::string> header) : header_(std::move(header)) {}
+
+void Table::row(std::vector<Cell> cells) {
+  for (Cell& cell : cells) cell.text = cell.text.empty() ? "-" : printable(cell.text);
+  lines_.push_back({std::move(cells), false});
+}
+
+void Table::note(const std::string& text, Tone tone) {
+  lines_.push_back({{Cell(text, tone)}, true});
+}
+
+void Table::print() const {
+  std::vector<size_t> widths;
+  for (const std::string& title : header_) widths.push_back(title.size());
+  for (const Line& line : lines_) {
+    if (line.note) continue;
+    for (size_t i = 0; i < line.cells.size() && i < widths.size(); ++i)
+      widths[i] = std::max(widths[i], width_of(line.cells[i].text));
+  }
+  const auto put = [&](size_t column, size_t columns, std::string_view text, Tone tone) {
+    cli::print(coloured(text, tone));
+    if (column + 1 == columns) return cli::print("\n");
+    cli::print(std::string(widths[column] - width_of(text) + 2, ' '));
+  };
+  for (size_t i = 0; i < header_.size(); ++i) put(i, header_.size(), header_[i], Tone::faint);
+  for (const Line& line : lines_) {
+    if (line.note) {
+      cli::print(coloured(wrapped(line.cells[0].text, 4), line.cells[0].tone));
+      continue;
+    }
+    for (size_t i = 0; i < line.cells.size(); ++i) put(i, line.cells.size(), line.cells[i].text, line.cells[i].tone);
+  }
+}
+
+}  // namespace rlk::cli

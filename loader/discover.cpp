@@ -1,0 +1,209 @@
+#include "loader/discover.hpp"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fnmatch.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "loader/elf.hpp"
+#include "loader/file.hpp"
+#include "loader/note.hpp"
+
+#ifndef RLK_DEFAULT_PLUGIN_DIR
+#error "RLK_DEFAULT_PLUGIN_DIR, the install folder of plugins, must be defined by the build"
+#endif
+
+namespace rlk::loader {
+namespace {
+
+constexpr std::string_view kPrefix = "librlk_plugin_";
+constexpr std::string_view kSuffix = ".so";
+
+bool is_plugin_name(std::string_view name) {
+  return name.size() > kPrefix.size() + kSuffix.size() && name.substr(0, kPrefix.size()) == kPrefix &&
+         name.substr(name.size() - kSuffix.size()) == kSuffix;
+}
+
+PluginRecord new_record(const std::string& path, const std::string& source) {
+  PluginRecord record;
+  record.path = path;
+  record.source = source;
+  record.id = id_from_file_name(path);
+  record.advance(State::discovered, Place::static_screen);
+  return record;
+}
+
+// The id decides about filters and duplicates. It is read from the file without running it; a file that states none
+// keeps the one of its name, and the screen says later what is wrong with it.
+void read_identity(PluginRecord* record) {
+  struct stat status = {};
+  const UniqueFd fd = open_regular(record->path, &status);
+  if (!fd) return;
+  const ElfResult elf = read_elf(source_of_fd(fd.get(), static_cast<uint64_t>(status.st_size)), ElfDepth::dependencies);
+  const std::string* text = find_abi_note(elf.info);
+  std::string ignored;
+  const auto note = text == nullptr ? std::nullopt : parse_abi_note(*text, &ignored);
+  if (!note) return;
+  record->id = note->id;
+  record->backend = note->backend;
+  record->version = note->version;
+  record->abi = abi_text(note->abi);
+}
+
+class Search {
+public:
+  explicit Search(std::vector<PluginRecord>* records) : records_(*records) {}
+
+  void add(const SearchEntry& entry) {
+    if (entry.path.empty() || entry.path.front() != '/') {
+      // Also a bare name: the dynamic linker would look for it in places that nobody named.
+      return drop(entry, reason::kPathNotAbsolute,
+                  entry.source + " names \"" + entry.path + "\", which does not start with /");
+    }
+    struct stat status = {};
+    if (stat(entry.path.c_str(), &status) != 0) {
+      if (entry.optional && errno == ENOENT) return;
+      const Reason& why = errno == EACCES ? reason::kFolderUnreadable : reason::kFolderMissing;
+      return drop(entry, why, entry.source + " names " + entry.path + ": " + errno_text(errno));
+    }
+    if (S_ISDIR(status.st_mode)) return add_folder(entry);
+    records_.push_back(new_record(entry.path, entry.source));
+  }
+
+private:
+  void add_folder(const SearchEntry& entry) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(entry.path.c_str()), &closedir);
+    if (folder == nullptr)
+      return drop(entry, reason::kFolderUnreadable,
+                  entry.source + " names the folder " + entry.path + ": " + errno_text(errno));
+    std::set<std::string> names;  // sorted: the order of a folder itself is the file system's mood
+    while (const dirent* item = readdir(folder.get()))
+      if (is_plugin_name(item->d_name)) names.insert(item->d_name);
+    const std::string base = entry.path.back() == '/' ? entry.path : entry.path + "/";
+    for (const std::string& name : names) records_.push_back(new_record(base + name, entry.source));
+  }
+
+  void drop(const SearchEntry& entry, const Reason& why, std::string text) {
+    PluginRecord record = new_record(entry.path, entry.source);
+    record.stop(State::rejected, Place::static_screen, why, std::move(text));
+    records_.push_back(std::move(record));
+  }
+
+  std::vector<PluginRecord>& records_;
+};
+
+std::vector<SearchEntry> entries_of(const std::string& paths, const std::string& source) {
+  std::vector<SearchEntry> entries;
+  for (std::string& path : split(paths, ':')) entries.push_back({std::move(path), source});
+  return entries;
+}
+
+bool matches_any(const std::vector<std::string>& globs, const std::string& id) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return fnmatch(glob.c_str(), id.c_str(), 0) == 0; });
+}
+
+void apply_filters(const Environment& environment, std::vector<PluginRecord>* records) {
+  const auto select = environment.get("RLK_PLUGINS_SELECT");
+  const auto disable = environment.get("RLK_PLUGINS_DISABLE");
+  for (PluginRecord& record : *records) {
+    if (record.state != State::discovered) continue;
+    if (select && !matches_any(split(*select, ','), record.id)) {
+      record.stop(State::rejected, Place::static_screen, reason::kNotSelected,
+                  "RLK_PLUGINS_SELECT=" + *select + " does not match the id " + record.id);
+    } else if (disable && matches_any(split(*disable, ','), record.id)) {
+      record.stop(State::rejected, Place::static_screen, reason::kDisabled,
+                  "RLK_PLUGINS_DISABLE=" + *disable + " matches the id " + record.id);
+    }
+  }
+}
+
+void shadow_duplicates(std::vector<PluginRecord>* records) {
+  std::vector<std::pair<std::pair<uint64_t, uint64_t>, const PluginRecord*>> files;
+  std::vector<const PluginRecord*> kept;
+  for (PluginRecord& record : *records) {
+    if (record.state != State::discovered) continue;
+    const auto identity = identity_of(record.path);
+    const auto file = identity ? std::pair(identity->device, identity->inode) : std::pair<uint64_t, uint64_t>(0, 0);
+    const auto same_file =
+        std::find_if(files.begin(), files.end(), [&](const auto& other) { return identity && other.first == file; });
+    const auto same_id =
+        std::find_if(kept.begin(), kept.end(), [&](const PluginRecord* other) { return other->id == record.id; });
+    if (same_file != files.end()) {
+      record.stop(
+          State::shadowed, Place::static_screen, reason::kSameFile,
+          "the same file as " + same_file->second->path + ", which " + same_file->second->source + " found first");
+    } else if (same_id != kept.end()) {
+      record.stop(State::shadowed, Place::static_screen, reason::kSameId,
+                  "the id " + record.id + " is taken by " + (*same_id)->path + ", which " + (*same_id)->source +
+                      " found first");
+    } else {
+      files.emplace_back(file, &record);
+      kept.push_back(&record);
+    }
+  }
+}
+
+}  // namespace
+
+std::string id_from_file_name(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (is_plugin_name(name)) return name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+  return name.substr(0, name.find_last_of('.'));
+}
+
+std::vector<SearchEntry> default_folders() {
+  std::vector<SearchEntry> folders = {{RLK_DEFAULT_PLUGIN_DIR, "default folder", true}};
+  // Where this very code was loaded from: an rlk that was unpacked or moved finds its own plugins.
+  Dl_info info = {};
+  char real[PATH_MAX];
+  if (dladdr(reinterpret_cast<const void*>(&default_folders), &info) != 0 && info.dli_fname != nullptr &&
+      realpath(info.dli_fname, real) != nullptr) {
+    const std::string self = real;
+    std::string beside = self.substr(0, self.find_last_of('/')) + "/rlk/plugins";
+    if (beside != folders.front().path) folders.push_back({std::move(beside), "folder beside librlk", true});
+  }
+  return folders;
+}
+
+std::vector<PluginRecord> discover(const Environment& environment, const SearchOptions& options) {
+  std::vector<PluginRecord> records;
+  Search search(&records);
+  const auto add_all = [&](const std::vector<SearchEntry>& entries) {
+    for (const SearchEntry& entry : entries) search.add(entry);
+  };
+  for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
+    const auto ignored = environment.privileged ? environment.get(variable) : std::nullopt;
+    if (!ignored) continue;
+    PluginRecord& record = records.emplace_back(new_record(*ignored, variable));
+    record.stop(State::rejected, Place::static_screen, reason::kPrivilegedProcess,
+                std::string(variable) + "=" + *ignored + " is ignored: this process runs with raised privileges");
+  }
+  if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
+  if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {
+    add_all(entries_of(*replaced, "RLK_PLUGIN_PATH"));
+    for (const SearchEntry& entry : options.policy) {
+      PluginRecord& record = records.emplace_back(new_record(entry.path, entry.source));
+      record.stop(State::rejected, Place::static_screen, reason::kSearchReplaced,
+                  entry.source + " names " + entry.path + ", but RLK_PLUGIN_PATH=" + *replaced + " replaces it");
+    }
+  } else {
+    add_all(options.policy);
+    add_all(options.defaults);
+  }
+  for (PluginRecord& record : records)
+    if (record.state == State::discovered) read_identity(&record);
+  apply_filters(environment, &records);
+  shadow_duplicates(&records);
+  return records;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,29 @@
+// The environment variables as the loader sees them: a snapshot, so that tests can stage one.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rlk::loader {
+
+struct Environment {
+  std::map<std::string, std::string, std::less<>> values;
+  // The process gained privileges when it started (set-user-id, file capabilities: AT_SECURE). Whoever started it must
+  // not choose what code it loads, so `path` then answers nothing, as secure_getenv does.
+  bool privileged = false;
+
+  static Environment of_process();
+
+  // The variable's value; nothing when it is unset or empty.
+  std::optional<std::string> get(std::string_view name) const;
+  // The same for a variable that names files or folders; nothing in a privileged process.
+  std::optional<std::string> path(std::string_view name) const;
+};
+
+// "a,b,,c" at ',' -> {"a", "b", "c"}; empty pieces are dropped.
+std::vector<std::string> split(std::string_view text, char separator);
+
+}  // namespace rlk::loader

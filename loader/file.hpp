@@ -1,0 +1,64 @@
+// Files as the loader handles them: never blocking on a pipe, never trusting a size, never mapped (a mapped file that
+// someone truncates kills the reader; a read one gives an error).
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace rlk::loader {
+
+class UniqueFd {
+public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset() { *this = UniqueFd(); }
+
+private:
+  int fd_ = -1;
+};
+
+// What tells one state of a file from another without reading it.
+struct FileIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  uint64_t size = 0;
+  int64_t modified_ns = 0;
+  int64_t changed_ns = 0;  // cannot be set back by the file's owner, unlike the modification time
+  bool operator==(const FileIdentity&) const = default;
+};
+FileIdentity identity_of(const struct stat& status);
+std::optional<FileIdentity> identity_of(const std::string& path);
+std::string to_string(const FileIdentity& identity);
+
+// Opens a regular file for reading. On failure the descriptor is empty and errno says why; ENOTSUP for what is not a
+// regular file (a folder, a pipe, a device).
+UniqueFd open_regular(const std::string& path, struct stat* status);
+
+// Reads exactly `size` bytes at `offset`; false when the file ends before or fails.
+bool read_at(int fd, uint64_t offset, void* out, size_t size);
+
+// The whole file; nothing when it cannot be read or is larger than `limit` bytes.
+std::optional<std::string> read_file(const std::string& path, size_t limit);
+
+// xxHash128 as 32 hexadecimal digits.
+std::string hash_bytes(std::string_view bytes);
+std::optional<std::string> hash_file(const std::string& path);
+
+// "No such file or directory (2)".
+std::string errno_text(int code);
+
+}  // namespace rlk::loader

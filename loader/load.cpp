@@ -1,0 +1,248 @@
+#include "loader/load.hpp"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <utility>
+
+#define BOOST_DLL_USE_STD_FS  // std::filesystem::path: no Boost library to link
+#include <boost/dll/shared_library.hpp>
+
+#include "loader/screen.hpp"
+#include "loader/slots.hpp"
+
+namespace rlk::loader {
+namespace {
+
+constexpr size_t kMaxText = 4096;
+constexpr uint32_t kMaxDevices = 1024;
+
+rlk_error new_error() {
+  rlk_error error = {};
+  error.struct_size = sizeof(error);
+  return error;
+}
+
+template <size_t N>
+std::string text_of_array(const char (&text)[N]) {
+  return std::string(text, strnlen(text, N));
+}
+
+DeviceInfo describe_device(uint32_t ordinal, const rlk_device_properties& properties) {
+  return {ordinal, text_of_array(properties.name), text_of_array(properties.arch), properties.memory_bytes};
+}
+
+}  // namespace
+
+void reject(const Failure& failure, Place place, PluginRecord* record) {
+  record->stop(State::rejected, place, *failure.why, failure.text, failure.hint);
+  if (failure.code.empty()) return;
+  record->reason_code = failure.code;
+  record->history.back().reason_code = failure.code;
+}
+
+std::string text_of(const char* text) {
+  return text == nullptr ? "" : std::string(text, strnlen(text, kMaxText));
+}
+
+std::string status_name(rlk_status status) {
+  switch (status) {
+    case RLK_OK:
+      return "OK";
+    case RLK_NOT_READY:
+      return "NOT_READY";
+    case RLK_INVALID_ARGUMENT:
+      return "INVALID_ARGUMENT";
+    case RLK_UNSUPPORTED:
+      return "UNSUPPORTED";
+    case RLK_OUT_OF_MEMORY:
+      return "OUT_OF_MEMORY";
+    case RLK_DATA_ERROR:
+      return "DATA_ERROR";
+    case RLK_TIMEOUT:
+      return "TIMEOUT";
+    case RLK_DEVICE_LOST:
+      return "DEVICE_LOST";
+    case RLK_BACKEND_ERROR:
+      return "BACKEND_ERROR";
+    case RLK_ABI_MISMATCH:
+      return "ABI_MISMATCH";
+    case RLK_NOT_FOUND:
+      return "NOT_FOUND";
+    case RLK_ABSENT:
+      return "ABSENT";
+    case RLK_PLUGIN_EXCEPTION:
+      return "PLUGIN_EXCEPTION";
+    case RLK_CAPTURE_FORBIDS:
+      return "CAPTURE_FORBIDS";
+    case RLK_INTERNAL:
+      return "INTERNAL";
+    default:
+      return "status " + std::to_string(status);
+  }
+}
+
+std::string describe(rlk_status status, const rlk_error& error) {
+  std::string out = status_name(status);
+  if (error.native_code != 0) out += " (" + text_of_array(error.domain) + " " + std::to_string(error.native_code) + ")";
+  const std::string text = text_of_array(error.text);
+  return out + (text.empty() ? ", without a text" : ": " + text);
+}
+
+std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_fn* entry) {
+  // Boost.DLL looks for a bare name in the current folder, and its default is lazy binding: hence the full path and
+  // the explicit mode. It has no name for NODELETE, but passes the flag on.
+  if (path.empty() || path.front() != '/') return Failure{&reason::kPathNotAbsolute, "\"" + path + "\"", {}, {}};
+  try {
+    const auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    boost::dll::shared_library library;
+    library.load(path, mode);  // the overload that throws: only its text holds what the linker said
+    *entry = &library.get<std::remove_pointer_t<rlk_plugin_entry_v1_fn>>(std::string(kEntrySymbol));
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return Failure{&reason::kLoadFailed, error.what(), {}, {}};
+  }
+}
+
+std::optional<Failure> negotiate(rlk_plugin_entry_v1_fn entry, const rlk_host& host, const rlk_plugin** api) {
+  rlk_error error = new_error();
+  const rlk_plugin* found = entry(&host, &error);
+  if (found == nullptr) {
+    const Reason& why = error.status == RLK_ABI_MISMATCH ? reason::kAbiMismatch : reason::kEntryFailed;
+    return Failure{&why, "the entry returned nothing: " + describe(error.status, error), {}, {}};
+  }
+  // Only these fields may be read before the versions are known to fit.
+  if (found->struct_size < offsetof(rlk_plugin, flags))
+    return Failure{&reason::kAbiMismatch,
+                   "the plugin's table states a size of " + std::to_string(found->struct_size) + " bytes",
+                   {},
+                   {}};
+  const auto version = [](uint32_t major, uint32_t minor, uint32_t draft) {
+    return std::to_string(major) + "." + std::to_string(minor) + (draft == 0 ? "" : " draft " + std::to_string(draft));
+  };
+  const std::string theirs = version(found->abi_major, found->abi_minor, found->abi_draft);
+  const std::string ours = version(host.abi_major, host.abi_minor, host.abi_draft);
+  std::string mismatch;
+  if (found->abi_major != host.abi_major || found->abi_draft != host.abi_draft)
+    mismatch = "the plugin is built for ABI " + theirs + ", this host speaks " + ours;
+  else if (found->abi_minor < host.min_plugin_minor)
+    mismatch = "the plugin is built for ABI " + theirs + ", this host accepts plugins from " +
+               version(host.abi_major, host.min_plugin_minor, host.abi_draft);
+  else if (found->min_host_minor > host.abi_minor)
+    mismatch = "the plugin asks for a host of ABI " +
+               version(found->abi_major, found->min_host_minor, found->abi_draft) + " or newer, this one speaks " +
+               ours;
+  if (!mismatch.empty()) return Failure{&reason::kAbiMismatch, std::move(mismatch), {}, {}};
+  std::string problems = check_slots(*found);
+  if (!problems.empty()) return Failure{&reason::kSlotMissing, std::move(problems), {}, {}};
+  *api = found;
+  return std::nullopt;
+}
+
+std::optional<Failure> create(const rlk_plugin& api, const rlk_host& host, rlk_plugin_instance** instance) {
+  rlk_error error = new_error();
+  const rlk_status status = api.create(&host, instance, &error);
+  if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "create: " + describe(status, error), {}, {}};
+  if (status != RLK_OK) return Failure{&reason::kCreateFailed, "create: " + describe(status, error), {}, {}};
+  if (*instance == nullptr) return Failure{&reason::kCreateFailed, "create: OK, but no instance was returned", {}, {}};
+  return std::nullopt;
+}
+
+std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* instance,
+                                 const std::function<void(Evidence)>& on_evidence) {
+  rlk_evidence_sink sink = {};
+  sink.struct_size = sizeof(sink);
+  sink.context = const_cast<void*>(static_cast<const void*>(&on_evidence));
+  sink.add = [](void* context, const rlk_evidence* item) {
+    if (item == nullptr) return;
+    const auto& sink_function = *static_cast<const std::function<void(Evidence)>*>(context);
+    sink_function({text_of(item->kind), text_of(item->value), item->supports});
+  };
+  rlk_probe_result result = {};
+  result.struct_size = sizeof(result);
+  rlk_error error = new_error();
+  const rlk_status status = api.probe(instance, &sink, &result, &error);
+  if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "probe: " + describe(status, error), {}, {}};
+  if (status != RLK_OK) return Failure{&reason::kCreateFailed, "probe: " + describe(status, error), {}, {}};
+  const std::string fingerprint = text_of_array(result.runtime_fingerprint);
+  if (!fingerprint.empty()) on_evidence({"runtime_fingerprint", fingerprint, -1});
+  const auto negative = [&](const Reason& why) {
+    std::string text = text_of_array(result.reason);
+    if (text.empty()) text = "the plugin gave no reason";
+    return Failure{&why, std::move(text), text_of_array(result.hint), text_of_array(result.reason_code)};
+  };
+  switch (result.verdict) {
+    case RLK_PROBE_MINE:
+      return std::nullopt;
+    case RLK_PROBE_NOT_MINE:
+      return negative(reason::kNotMine);
+    case RLK_PROBE_ABSENT:
+      return negative(reason::kNoDevice);
+    default:
+      return Failure{&reason::kCreateFailed,
+                     "probe: OK, but the verdict " + std::to_string(result.verdict) + " is none of the known ones",
+                     {},
+                     {}};
+  }
+}
+
+std::optional<Failure> open_devices(const rlk_plugin& api, rlk_plugin_instance* instance,
+                                    std::vector<rlk_plugin_device*>* devices, std::vector<DeviceInfo>* described) {
+  rlk_error error = new_error();
+  uint32_t count = 0;
+  const rlk_status status = api.device_count(instance, &count, &error);
+  if (status != RLK_OK) return Failure{&reason::kEnumerateFailed, "device_count: " + describe(status, error), {}, {}};
+  if (count == 0) return Failure{&reason::kNoDevice, "the plugin counts no devices", {}, {}};
+  if (count > kMaxDevices)
+    return Failure{&reason::kEnumerateFailed, "the plugin counts " + std::to_string(count) + " devices", {}, {}};
+  for (uint32_t ordinal = 0; ordinal < count; ++ordinal) {
+    const std::string which = " of device " + std::to_string(ordinal) + ": ";
+    rlk_plugin_device* device = nullptr;
+    error = new_error();
+    const rlk_status opened = api.device_open(instance, ordinal, &device, &error);
+    if (opened != RLK_OK || device == nullptr)
+      return Failure{&reason::kEnumerateFailed, "device_open" + which + describe(opened, error), {}, {}};
+    devices->push_back(device);
+    rlk_device_properties properties = {};
+    properties.struct_size = sizeof(properties);
+    error = new_error();
+    const rlk_status read = api.device->properties(device, &properties, &error);
+    if (read != RLK_OK) return Failure{&reason::kEnumerateFailed, "properties" + which + describe(read, error), {}, {}};
+    described->push_back(describe_device(ordinal, properties));
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> attach_device(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_plugin& owner,
+                                     rlk_plugin_device* owner_device, uint32_t ordinal, rlk_plugin_device** device) {
+  rlk_device_properties properties = {};
+  properties.struct_size = sizeof(properties);
+  rlk_error error = new_error();
+  rlk_status status = owner.device->properties(owner_device, &properties, &error);
+  if (status != RLK_OK)
+    return Failure{&reason::kEnumerateFailed, "properties of the owner's device: " + describe(status, error), {}, {}};
+  rlk_attach_info info = {};
+  info.struct_size = sizeof(info);
+  info.ordinal = ordinal;
+  info.backend = owner.backend;
+  info.properties = &properties;
+  error = new_error();
+  status = api.device_attach(instance, &info, device, &error);
+  if (status == RLK_OK && *device != nullptr) return std::nullopt;
+  return Failure{
+      &reason::kEnumerateFailed,
+      "device_attach to " + text_of(owner.backend) + ":" + std::to_string(ordinal) + ": " + describe(status, error),
+      {},
+      {}};
+}
+
+void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance,
+                  const std::vector<rlk_plugin_device*>& devices) {
+  if (instance == nullptr) return;
+  for (rlk_plugin_device* device : devices) api.device_close(device, nullptr);
+  api.destroy(instance, nullptr);
+}
+
+}  // namespace rlk::loader

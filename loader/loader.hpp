@@ -1,0 +1,16 @@
+// The whole of loading in two calls: find_plugins answers what is there and what of it can be trusted, Registrar
+// (register.hpp) hands the good part to dispatch.
+#pragma once
+
+#include <vector>
+
+#include "loader/discover.hpp"
+#include "loader/probe.hpp"
+
+namespace rlk::loader {
+
+// Discovers, screens and probes; the built-in CPU plugin is the first of the result. Blocks until every plugin has its
+// verdict. options.mode is taken from options.environment (RLK_PROBE).
+std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options);
+
+}  // namespace rlk::loader

@@ -1,0 +1,121 @@
+#include "loader/register.hpp"
+
+#include <utility>
+
+#include "loader/builtin.hpp"
+
+namespace rlk::loader {
+namespace {
+
+bool is_built_in(const PluginRecord& record) {
+  return record.source == kBuiltInSource;
+}
+
+bool is_wanted(const PluginRecord& record) {
+  return record.state == State::smoke_tested || record.state == State::partial || record.state == State::registered ||
+         is_built_in(record);
+}
+
+bool is_operators_only(const core::PluginBinding& binding) {
+  return (binding.api->flags & RLK_PLUGIN_OPERATORS_ONLY) != 0;
+}
+
+}  // namespace
+
+Registrar::~Registrar() {
+  for (const bool operators_only : {true, false})  // they borrow the others' devices
+    for (const auto& [id, binding] : live_)
+      if (is_operators_only(binding) == operators_only) close_plugin(*binding.api, binding.instance, binding.devices);
+}
+
+void Registrar::publish_built_in(PluginRecord* record) {
+  std::vector<ProbedPlugin> alone = {{std::move(*record), {}}};
+  publish(&alone);
+  *record = std::move(alone.front().record);
+}
+
+void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
+  const auto each_wanted = [&](auto&& step) {
+    for (ProbedPlugin& plugin : *plugins) {
+      if (!is_wanted(plugin.record)) continue;
+      if (const auto failure = step(plugin)) reject(*failure, Place::host, &plugin.record);
+    }
+  };
+  each_wanted([&](const ProbedPlugin& plugin) { return load(plugin); });
+  each_wanted([&](const ProbedPlugin& plugin) { return attach(plugin.record.id); });  // now that all owners are there
+
+  std::vector<core::PluginBinding> bindings;
+  std::vector<core::RejectedPlugin> rejected;
+  for (ProbedPlugin& plugin : *plugins) {
+    PluginRecord& record = plugin.record;
+    if (is_wanted(record) && live_.count(record.id) > 0) {
+      core::PluginBinding& binding = bindings.emplace_back(live_.at(record.id));
+      binding.units = record.units;
+      if (record.state != State::partial && record.state != State::registered)
+        record.advance(State::registered, Place::host);
+    } else if (record.state != State::shadowed) {  // the id of a shadowed one belongs to another
+      rejected.push_back({record.id, record.backend, record.reason_code, record.reason});
+    }
+  }
+  registry_.publish(std::move(bindings), std::move(rejected));
+}
+
+std::optional<Failure> Registrar::load(const ProbedPlugin& plugin) {
+  const PluginRecord& record = plugin.record;
+  if (live_.count(record.id) > 0) return std::nullopt;
+  core::PluginBinding binding;
+  binding.id = record.id;
+  binding.backend = record.backend;
+  binding.built_in = is_built_in(record);
+  auto failure = open(plugin, &binding);
+  if (failure) {
+    if (binding.api != nullptr) close_plugin(*binding.api, binding.instance, binding.devices);
+  } else {
+    live_.emplace(record.id, std::move(binding));
+  }
+  return failure;
+}
+
+std::optional<Failure> Registrar::open(const ProbedPlugin& plugin, core::PluginBinding* binding) {
+  const PluginRecord& record = plugin.record;
+  rlk_plugin_entry_v1_fn entry = binding->built_in ? built_in_entry(record.id) : nullptr;
+  if (entry == nullptr) {
+    // What was verified is that file and no other: compared before its code runs, and after, when it is mapped.
+    const auto changed = [&]() -> std::optional<Failure> {
+      const auto now = identity_of(record.path);
+      if (now && *now == plugin.screened.identity) return std::nullopt;
+      return Failure{&reason::kFileChanged, record.path + " is not the file that was probed", {}, {}};
+    };
+    if (auto failure = changed()) return failure;
+    if (auto failure = load_entry(record.path, &entry)) return failure;
+    if (auto failure = changed()) return failure;
+  }
+  if (auto failure = negotiate(entry, host_, &binding->api)) return failure;
+  if (auto failure = create(*binding->api, host_, &binding->instance)) return failure;
+  if (auto failure = ask_probe(*binding->api, binding->instance, [](const Evidence&) {})) return failure;
+  if (is_operators_only(*binding)) return std::nullopt;
+  std::vector<DeviceInfo> described;
+  return open_devices(*binding->api, binding->instance, &binding->devices, &described);
+}
+
+std::optional<Failure> Registrar::attach(const std::string& id) {
+  core::PluginBinding& binding = live_.at(id);
+  if (!is_operators_only(binding) || !binding.devices.empty()) return std::nullopt;
+  for (const auto& [owner_id, owner] : live_) {
+    if (owner.backend != binding.backend || is_operators_only(owner)) continue;
+    for (size_t i = 0; i < owner.devices.size(); ++i) {
+      rlk_plugin_device* device = nullptr;
+      if (auto failure = attach_device(*binding.api, binding.instance, *owner.api, owner.devices[i],
+                                       static_cast<uint32_t>(i), &device))
+        return failure;
+      binding.devices.push_back(device);
+    }
+    return std::nullopt;
+  }
+  return Failure{&reason::kNoDevice,
+                 "no registered plugin owns devices of the backend " + binding.backend,
+                 "see why the plugin that owns the backend's devices is not registered",
+                 {}};
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,261 @@
+#!/usr/bin/env python3
+"""The binary layout of the plugin ABI: recorded for every version, and only ever appended to.
+
+    layout.py record             writes the layout of the current headers to abi/<version>.json
+    layout.py check              exits with 1 unless the current headers are what abi/<version>.json recorded and, once
+                                 the ABI is frozen, only append to every older recorded version of their major
+    layout.py compare OLD NEW    exits with 1 unless NEW only appends to OLD; each a recorded file or an include folder
+
+A layout holds every struct with its fields (offset, size, type), every typedef and every constant of rlk/abi/*.h and
+rlk/ops/*.h. A small parser names them, the C compiler ($CC, else cc) says where they lie. Extensions in abi/ext/draft
+may change and are left out. Needs Python 3.9.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+HEADERS = HERE.parent / "include"
+VERSION = ("RLK_ABI_MAJOR", "RLK_ABI_MINOR", "RLK_ABI_DRAFT")
+# Constants that count things which may be appended to.
+GROWING = re.compile(r"RLK_\w+_(N_INPUTS|N_OUTPUTS|N_SYMBOLS|REVISION)$")
+
+
+class LayoutError(Exception):
+    pass
+
+
+# ---- parsing ---------------------------------------------------------------------------------------------------------
+def spaced(text):
+    """One spelling per type: single spaces, none around stars, parentheses and commas but after a comma."""
+    text = re.sub(r"\s*([*(),])\s*", r"\1", " ".join(text.split()))
+    return re.sub(r"\*(?=\w)", "* ", text).replace(",", ", ")
+
+
+def without_name(parameter):
+    """The type of a parameter: its name is not part of the ABI."""
+    words = re.findall(r"\w+|\*", parameter)
+    named = len(words) > 1 and words[-1] != "*" and words[-2] not in ("const", "struct")
+    return spaced(" ".join(words[:-1] if named else words))
+
+
+def signature(result, parameters):
+    if "(" in parameters:
+        raise LayoutError(f"name the type of a function that is a parameter: {parameters!r}")
+    return f"{spaced(result)}(*)({', '.join(without_name(p) for p in parameters.split(','))})"
+
+
+def declaration(text):
+    """'uint32_t a, b' -> [('a', 'uint32_t'), ('b', 'uint32_t')]; arrays and function pointers likewise."""
+    text = " ".join(text.split())
+    function = re.fullmatch(r"(.+?)\(\s*\*\s*(\w+)\s*\)\s*\((.*)\)", text)
+    if function:
+        result, name, parameters = function.groups()
+        return [(name, signature(result, parameters))]
+    if "(" in text or ":" in text:
+        raise LayoutError(f"not a declaration this parser knows: {text!r}")
+    first, *rest = [part.strip() for part in text.split(",")]
+    match = re.fullmatch(r"(.+?[\s*])(\w+)((?:\[[^\]]+\])*)", first)
+    if not match:
+        raise LayoutError(f"not a declaration this parser knows: {text!r}")
+    kind, name, array = match.groups()
+    if rest and "*" in kind:
+        raise LayoutError(f"one pointer per declaration, please: {text!r}")
+    fields = [(name, spaced(kind) + array)]
+    for other in rest:
+        match = re.fullmatch(r"(\w+)((?:\[[^\]]+\])*)", other)
+        if not match:
+            raise LayoutError(f"not a declaration this parser knows: {text!r}")
+        fields.append((match.group(1), spaced(kind) + match.group(2)))
+    return fields
+
+
+def parse(headers):
+    """Names and types of everything in the headers, which are texts."""
+    structs, typedefs, constants = {}, {}, []
+    for text in headers:
+        text = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+        constants += re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(?!\{)\S", text, flags=re.M)
+        text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*$", "", text, flags=re.M)
+        for name, body in re.findall(r"typedef\s+struct\s+(\w+)\s*\{(.*?)\}\s*\1\s*;", text, flags=re.S):
+            structs[name] = [field for line in body.split(";") if line.strip() for field in declaration(line)]
+        text = re.sub(r"typedef\s+struct\s+(\w+)\s*\{.*?\}\s*\1\s*;", "", text, flags=re.S)
+        for line in re.findall(r"typedef\s+([^;]+);", text):
+            for name, kind in declaration(line):
+                typedefs[name] = kind
+        left = re.sub(r"typedef\s+[^;]+;", "", text).strip()
+        if left:
+            raise LayoutError(f"not a declaration this parser knows: {left.splitlines()[0]!r}")
+    return structs, typedefs, constants
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+def measure(folder):
+    """The layout of the headers in an include folder."""
+    files = sorted(folder.glob("rlk/abi/*.h")) + sorted(folder.glob("rlk/ops/*.h"))
+    if not files:
+        raise LayoutError(f"{folder} has no rlk/abi/*.h")
+    structs, typedefs, constants = parse([f.read_text() for f in files])
+    lines = ["#include <stddef.h>", "#include <stdio.h>"]
+    lines += [f'#include "{f.relative_to(folder)}"' for f in files]
+    lines += ["#define NUMBER(c) _Generic((c), char*: 0, float: 0, double: 0, default: 1)",
+              "#define VALUE(c) _Generic((c), char*: 0, default: (c))", "int main(void) {"]
+    for name, fields in structs.items():
+        lines.append(f'  printf("struct {name} %zu\\n", sizeof({name}));')
+        for field, _ in fields:
+            lines.append(f'  printf("field %zu %zu\\n", offsetof({name}, {field}), sizeof((({name}*)0)->{field}));')
+    for name in constants:
+        lines.append(f'  if (NUMBER({name})) printf("number {name} %lld\\n", (long long)VALUE({name}));')
+        lines.append(f'  else printf("text {name} %s\\n", _Generic(({name}), char*: ({name}), default: ""));')
+    lines += ["  return 0;", "}", ""]
+    with tempfile.TemporaryDirectory() as work:
+        source, program = pathlib.Path(work, "layout.c"), pathlib.Path(work, "layout")
+        source.write_text("\n".join(lines))
+        command = [os.environ.get("CC", "cc"), "-std=c11", f"-I{folder}", str(source), "-o", str(program)]
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode != 0:
+            raise LayoutError("the headers do not compile as C11:\n" + built.stderr)
+        output = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    layout = {"structs": {}, "typedefs": typedefs, "constants": {}}
+    remaining = None
+    for line in output.splitlines():
+        kind, *words = line.split(" ", 2)
+        if kind == "struct":
+            remaining = iter(structs[words[0]])
+            current = layout["structs"][words[0]] = {"size": int(words[1]), "fields": []}
+        elif kind == "field":
+            name, ctype = next(remaining)
+            current["fields"].append({"name": name, "offset": int(words[0]), "size": int(words[1]), "type": ctype})
+        else:
+            layout["constants"][words[0]] = int(words[1]) if kind == "number" else words[1]
+    return layout
+
+
+def version_of(layout):
+    return tuple(layout["constants"].get(name, 0) for name in VERSION)
+
+
+def recorded_name(version):
+    major, minor, draft = version
+    return f"{major}.{minor}" + (f"-draft{draft}" if draft else "") + ".json"
+
+
+def load(path):
+    path = pathlib.Path(path)
+    return measure(path) if path.is_dir() else json.loads(path.read_text())
+
+
+def text_of(layout):
+    """JSON with one field per line, so that a difference is one line."""
+    text = json.dumps(layout, indent=1, sort_keys=False)
+    return re.sub(r"\{\n\s+\"name\": (.*),\n\s+\"offset\": (.*),\n\s+\"size\": (.*),\n\s+\"type\": (.*)\n\s+\}",
+                  r'{"name": \1, "offset": \2, "size": \3, "type": \4}', text) + "\n"
+
+
+# ---- comparing -------------------------------------------------------------------------------------------------------
+def padding(name, struct):
+    end = 0
+    for field in struct["fields"]:
+        if field["offset"] > end:
+            yield f"{name}.{field['name']}: {field['offset'] - end} bytes of implicit padding before it"
+        end = field["offset"] + field["size"]
+    if struct["size"] > end:
+        yield f"{name}: {struct['size'] - end} bytes of implicit padding at its end"
+
+
+def compare_struct(name, old, new):
+    now = {field["name"]: field for field in new["fields"]}
+    before = {field["name"] for field in old["fields"]}
+    for field in old["fields"]:
+        same = now.get(field["name"])
+        where = f"{name}.{field['name']}"
+        if same is None:
+            yield f"{where}: removed or renamed; a field stays for ever"
+        elif same["type"] != field["type"]:
+            yield f"{where}: was {field['type']}, is {same['type']}; append a new field instead"
+        elif (same["offset"], same["size"]) != (field["offset"], field["size"]):
+            yield (f"{where}: was at offset {field['offset']} with {field['size']} bytes, is at {same['offset']} with "
+                   f"{same['size']}; fields keep their place")
+    for field in new["fields"]:
+        if field["name"] not in before and field["offset"] < old["size"]:
+            yield f"{name}.{field['name']}: new at offset {field['offset']}, inside the old {old['size']} bytes; append it"
+    if new["size"] < old["size"]:
+        yield f"{name}: shrank from {old['size']} to {new['size']} bytes"
+    if new["size"] > old["size"] and old["fields"][0]["name"] != "struct_size":
+        yield f"{name}: grew from {old['size']} to {new['size']} bytes, but has no struct_size to say so"
+
+
+def compare(old, new):
+    """Everything in `new` that a plugin or host built with `old` could trip over."""
+    errors = [f"struct {name}: removed" for name in old["structs"] if name not in new["structs"]]
+    for name, struct in new["structs"].items():
+        errors += padding(name, struct)
+        if name in old["structs"]:
+            errors += compare_struct(name, old["structs"][name], struct)
+    for name, kind in old["typedefs"].items():
+        if new["typedefs"].get(name) != kind:
+            errors.append(f"typedef {name}: was {kind}, is {new['typedefs'].get(name, 'gone')}")
+    for name, value in old["constants"].items():
+        now = new["constants"].get(name)
+        if name in VERSION or (GROWING.match(name) and isinstance(now, int) and now >= value):
+            continue
+        if now != value:
+            errors.append(f"constant {name}: was {value!r}, is {'gone' if now is None else repr(now)}")
+    return errors
+
+
+def differences(old, new):
+    """For people: where two layouts that should be equal are not."""
+    found = compare(old, new)
+    for kind in ("structs", "typedefs", "constants"):
+        found += [f"{kind[:-1]} {n}: not in the record" for n in new[kind] if n not in old[kind]]
+        for name in old[kind]:
+            if name in new[kind] and old[kind][name] != new[kind][name] and not any(name in text for text in found):
+                found.append(f"{kind[:-1]} {name}: differs from the record")
+    return found
+
+
+def check(folder=HEADERS, records=HERE):
+    current = measure(folder)
+    version = version_of(current)
+    record = records / recorded_name(version)
+    if not record.exists():
+        return [f"{record.name} does not exist: record the layout (layout.py record)"]
+    errors = []
+    if json.loads(record.read_text()) != current:
+        errors = [f"{record.name}: {text}" for text in differences(json.loads(record.read_text()), current)]
+        errors.append("the headers changed: raise the draft number (or, once frozen, the minor version), then record")
+    for other in sorted(records.glob("*.json")):
+        layout = json.loads(other.read_text())
+        major, minor, draft = version_of(layout)
+        if draft == 0 and version[2] == 0 and major == version[0] and minor < version[1]:
+            errors += [f"since {other.name}: {text}" for text in compare(layout, current)]
+    return errors
+
+
+def main(arguments):
+    try:
+        if arguments == ["record"]:
+            layout = measure(HEADERS)
+            (HERE / recorded_name(version_of(layout))).write_text(text_of(layout))
+            return 0
+        if arguments == ["check"]:
+            errors = check()
+        elif len(arguments) == 3 and arguments[0] == "compare":
+            errors = compare(load(arguments[1]), load(arguments[2]))
+        else:
+            print(__doc__, file=sys.stderr)
+            return 2
+    except (LayoutError, OSError, ValueError) as error:
+        errors = [str(error)]
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,231 @@
+// A plugin of rlk: the device "acme" and the operators it brings. It is complete and passes conformance as it is, with
+// host memory as its device; make it yours by replacing memory and streams by your runtime's and the loops by kernels.
+#include <rlk/sdk.hpp>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <initializer_list>
+#include <limits>
+
+namespace acme {
+
+using rlk::sdk::Call;
+using rlk::sdk::Run;
+using rlk::sdk::Support;
+
+// ---- the device
+// ------------------------------------------------------------------------------------------------------
+class Stream : public rlk::sdk::Stream {
+public:
+  void* native() override { return &record_; }  // your runtime's stream
+  // Data errors are what kernels left in the record since the last question.
+  rlk_status query(rlk_data_error& out) override {
+    if (record_.state == 0) return RLK_OK;
+    out.kind = record_.kind;
+    out.tag = record_.tag;
+    out.row = record_.row;
+    out.value = record_.value;
+    record_ = rlk_data_error_record();
+    return RLK_DATA_ERROR;
+  }
+  rlk_status synchronize(uint64_t, rlk_data_error& out) override { return query(out); }
+  void wait(rlk::sdk::Event&) override {}
+  void copy(void* destination, const void* source, uint64_t bytes, int32_t) override {
+    if (bytes > 0) std::memcpy(destination, source, bytes);
+  }
+  void fill(void* memory, uint8_t value, uint64_t bytes) override {
+    if (bytes > 0) std::memset(memory, value, bytes);
+  }
+  void* data_error_record() override { return &record_; }  // in device memory, where kernels write it
+  void enqueue_host_function(rlk_host_function function, void* user) override { function(user); }
+
+private:
+  rlk_data_error_record record_ = rlk_data_error_record();
+};
+
+class Event : public rlk::sdk::Event {
+public:
+  void record(rlk::sdk::Stream&) override { time_ = std::chrono::steady_clock::now(); }
+  rlk_status query() override { return RLK_OK; }
+  rlk_status synchronize(uint64_t) override { return RLK_OK; }
+  double elapsed_ms(rlk::sdk::Event& start) override {
+    return std::chrono::duration<double, std::milli>(time_ - static_cast<Event&>(start).time_).count();
+  }
+
+private:
+  std::chrono::steady_clock::time_point time_;
+};
+
+class Device : public rlk::sdk::Device {
+public:
+  void properties(rlk_device_properties& out) override {
+    out.flags = RLK_DEVICE_INLINE_STREAMS;  // work is done when enqueue returns: not on a real device
+    out.memory_bytes = kMemoryBytes;
+    std::snprintf(out.name, sizeof(out.name), "acme 100");
+    std::snprintf(out.arch, sizeof(out.arch), "host");
+  }
+  void* allocate(int32_t, uint64_t bytes) override {
+    void* memory = bytes <= kMemoryBytes ? std::aligned_alloc(256, (bytes + 255) / 256 * 256) : nullptr;
+    if (memory == nullptr)
+      throw rlk::sdk::Error(RLK_OUT_OF_MEMORY, "no memory for " + std::to_string(bytes) + " bytes");
+    return memory;
+  }
+  void deallocate(int32_t, void* memory) override { std::free(memory); }
+  void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override { free_bytes = total_bytes = kMemoryBytes; }
+  std::unique_ptr<rlk::sdk::Stream> create_stream(int32_t) override { return std::make_unique<Stream>(); }
+  std::unique_ptr<rlk::sdk::Stream> wrap_stream(void*) override {
+    throw rlk::sdk::Error(RLK_UNSUPPORTED, "acme has no runtime whose streams could be wrapped");
+  }
+  std::unique_ptr<rlk::sdk::Event> create_event(bool) override { return std::make_unique<Event>(); }
+
+private:
+  static constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
+};
+
+// ---- operators
+// ------------------------------------------------------------------------------------------------------- What an
+// operator means is in its header, here rlk/ops/add.h and rlk/ops/logp.h. A plugin declines what it does not have, in
+// words: the call then goes elsewhere, and the user is told why.
+Support supports(std::initializer_list<const rlk_tensor*> f32_tensors) {
+  for (const rlk_tensor* tensor : f32_tensors) {
+    if (tensor == nullptr) continue;  // an optional argument that is absent
+    const rlk::sdk::Dtype dtype = rlk::sdk::dtype_of(*tensor);
+    if (dtype != rlk::sdk::Dtype::f32) {
+      return Support::no("DTYPE", std::string("a tensor is ") + name_of(dtype) + "; only f32 is supported");
+    }
+    if (!rlk::sdk::is_contiguous(*tensor)) {
+      return Support::no("STRIDES", "only contiguous tensors are supported", RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+  }
+  return Support::yes("serial", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT);
+}
+
+struct Add {
+  using Op = rlk::sdk::ops::Add;
+  static constexpr const char* kName = "elementwise";
+
+  static Support query(Device&, const Call<Op>& call) {
+    const rlk_tensor *a = call.input(RLK_ADD_IN_A), *b = call.input(RLK_ADD_IN_B), *out = call.output(RLK_ADD_OUT_OUT);
+    const int64_t count = rlk::sdk::element_count(*out);
+    if (rlk::sdk::element_count(*a) != count || rlk::sdk::element_count(*b) != count) {
+      return Support::no("BROADCAST", "a and b must have one shape");
+    }
+    return supports({a, b, out});
+  }
+
+  class Plan : public rlk::sdk::Plan {
+  public:
+    explicit Plan(const Call<Op>& call) : alpha_(call.params().alpha) {
+      numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+      variant = "serial";
+    }
+    void enqueue(rlk::sdk::Stream&, const Run& run) override {
+      const auto* a = rlk::sdk::data_of<const float>(run.input(RLK_ADD_IN_A));
+      const auto* b = rlk::sdk::data_of<const float>(run.input(RLK_ADD_IN_B));
+      auto* out = rlk::sdk::data_of<float>(run.output(RLK_ADD_OUT_OUT));
+      const int64_t count = rlk::sdk::element_count(*run.output(RLK_ADD_OUT_OUT));
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = static_cast<float>(static_cast<double>(a[i]) + alpha_ * static_cast<double>(b[i]));
+      }
+    }
+
+  private:
+    double alpha_;
+  };
+  static std::unique_ptr<rlk::sdk::Plan> plan(Device&, const Call<Op>& call) { return std::make_unique<Plan>(call); }
+};
+
+struct Logp {
+  using Op = rlk::sdk::ops::Logp;
+  static constexpr const char* kName = "rows";
+
+  static Support query(Device&, const Call<Op>& call) {
+    for (uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES}) {
+      if (call.input(i) != nullptr) return Support::no("INPUT", "bias, mask and row_indices are not supported");
+    }
+    if (call.output(RLK_LOGP_OUT_ENTROPY) != nullptr) return Support::no("OUTPUT", "entropy is not supported");
+    if (call.params().softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
+    if (call.params().global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
+    const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);
+    if (rlk::sdk::dtype_of(*ids) != rlk::sdk::Dtype::i64) return Support::no("DTYPE", "ids must be i64");
+    if (!rlk::sdk::is_contiguous(*ids)) {
+      return Support::no("STRIDES", "ids must be contiguous", RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+    return supports({call.input(RLK_LOGP_IN_LOGITS), call.output(RLK_LOGP_OUT_LOGP), call.output(RLK_LOGP_OUT_LSE)});
+  }
+
+  class Plan : public rlk::sdk::Plan {
+  public:
+    explicit Plan(const Call<Op>& call) : params_(call.params()) {
+      dynamic_symbols = 1u << RLK_LOGP_SYM_N | 1u << RLK_LOGP_SYM_R;  // one plan for every number of tokens
+      numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+      variant = "serial";
+    }
+    void enqueue(rlk::sdk::Stream&, const Run& run) override {
+      const int64_t vocab = run.symbol(RLK_LOGP_SYM_V);
+      const auto* logits = rlk::sdk::data_of<const float>(run.input(RLK_LOGP_IN_LOGITS));
+      const auto* ids = rlk::sdk::data_of<const int64_t>(run.input(RLK_LOGP_IN_IDS));
+      auto* logp = rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LOGP));
+      auto* lse = rlk::sdk::data_of<float>(run.output(RLK_LOGP_OUT_LSE));
+      for (int64_t n = 0; n < run.symbol(RLK_LOGP_SYM_N); ++n) {
+        const Row row = compute(run, logits + n * vocab, vocab, n, ids[n]);
+        logp[n] = static_cast<float>(row.logp);
+        if (lse != nullptr) lse[n] = static_cast<float>(row.lse);
+      }
+    }
+
+  private:
+    struct Row {
+      double logp, lse;
+    };
+    Row compute(const Run& run, const float* x, int64_t vocab, int64_t n, int64_t id) const {
+      if (id == params_.ignore_index) return {0, 0};
+      if (id < 0 || id >= vocab) return data_error(run, RLK_DATA_ID_OUT_OF_RANGE, n, id);
+      double max = -std::numeric_limits<double>::infinity();
+      bool finite_or_nan = false;
+      for (int64_t v = 0; v < vocab; ++v) {
+        max = std::fmax(max, static_cast<double>(x[v]));
+        finite_or_nan = finite_or_nan || !std::isinf(x[v]) || x[v] > 0;
+      }
+      if (!finite_or_nan) return data_error(run, RLK_DATA_NO_FINITE_LOGIT, n, 0);
+      double sum = 0;
+      for (int64_t v = 0; v < vocab; ++v) sum += std::exp((static_cast<double>(x[v]) - max) / params_.temperature);
+      const double lse = max / params_.temperature + std::log(sum);
+      return {static_cast<double>(x[id]) / params_.temperature - lse, lse};
+    }
+    // A kernel does the same with an atomic compare-and-swap on state.
+    static Row data_error(const Run& run, int32_t kind, int64_t row, int64_t value) {
+      rlk_data_error_record* record = run.data_error_record();
+      if (record->state == 0) *record = {1, kind, run.tag(), 0, row, value};
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      return {nan, nan};
+    }
+    rlk_logp_params params_;
+  };
+  static std::unique_ptr<rlk::sdk::Plan> plan(Device&, const Call<Op>& call) { return std::make_unique<Plan>(call); }
+};
+
+// ---- the plugin
+// ------------------------------------------------------------------------------------------------------
+class Plugin : public rlk::sdk::Plugin {
+public:
+  using Device = acme::Device;
+  using Stream = acme::Stream;
+  using Event = acme::Event;
+  using Implementations = std::tuple<Add, Logp>;
+
+  explicit Plugin(const rlk::sdk::Host&) {}  // open your runtime here, never before
+  // Is this machine's hardware yours? Say what was seen and why. No hardware is an answer, not an error:
+  // Verdict::absent("NO_DEVICE", "/dev/acme0 does not exist", "load the acme driver").
+  rlk::sdk::Verdict probe(rlk::sdk::Evidence& evidence) override {
+    evidence.supports("device_name", "acme 100");
+    return rlk::sdk::Verdict::mine("runtime 1.0");
+  }
+  uint32_t device_count() override { return 1; }
+  std::unique_ptr<rlk::sdk::Device> open_device(uint32_t) override { return std::make_unique<Device>(); }
+};
+
+}  // namespace acme
+
+RLK_PLUGIN(acme::Plugin, "acme", "acme", "0.1.0", "The acme device and its operators")

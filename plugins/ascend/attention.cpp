@@ -1,0 +1,279 @@
+#include "attention.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tokens.hpp"
+
+namespace rlk::ascend {
+namespace {
+
+constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC;
+constexpr int64_t kNoLimit = std::numeric_limits<int32_t>::max();  // of preTokens and nextTokens
+constexpr int64_t kMaskSize = 2048;                                // of the compressed causal mask
+
+// sparseMode of the vendor.
+constexpr int64_t kEverything = 0;  // no mask
+constexpr int64_t kCausal = 3;      // aligned at the lower right corner
+constexpr int64_t kBand = 4;        // preTokens and nextTokens around the diagonal that ends there
+
+struct Sequence {
+  int64_t q_first, q_length, k_first, k_length;
+};
+
+struct Window {
+  int64_t left = -1, right = -1;  // -1: no limit; causal is right = 0
+};
+
+// How many queries at the beginning of a sequence see no key: query i is at key position i + Lk - Lq and sees nothing
+// when even its last key lies before the first. Never queries at the end: their own position is a key.
+int64_t blind_queries(const Sequence& s, const Window& window) {
+  if (s.k_length == 0) return s.q_length;
+  return window.right < 0 ? 0 : std::clamp<int64_t>(s.q_length - s.k_length - window.right, 0, s.q_length);
+}
+
+// The first bad entry of cu_seqlens, as position and content.
+struct BadSeqlens {
+  int64_t position, content;
+};
+
+std::optional<BadSeqlens> find_bad(const Dims& cu_seqlens, int64_t total) {
+  const auto last = static_cast<int64_t>(cu_seqlens.size()) - 1;
+  for (int64_t i = 0; i <= last; ++i) {
+    const int64_t content = cu_seqlens[static_cast<size_t>(i)];
+    const int64_t before = i == 0 ? 0 : cu_seqlens[static_cast<size_t>(i - 1)];
+    if ((i == 0 && content != 0) || content < before || (i == last && content != total)) return BadSeqlens{i, content};
+  }
+  return std::nullopt;
+}
+
+class AttentionPlan final : public ProgramPlan {
+public:
+  AttentionPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
+      : ProgramPlan(device, sdk::ops::Attention::kInputs, sdk::ops::Attention::kOutputs, sdk::ops::Attention::kSymbols),
+        packed_(call.params().layout == RLK_ATTENTION_LAYOUT_PACKED),
+        q_heads_(call.symbol(RLK_ATTENTION_SYM_HQ)),
+        kv_heads_(call.symbol(RLK_ATTENTION_SYM_HKV)),
+        head_size_(call.symbol(RLK_ATTENTION_SYM_D)),
+        scale_(call.params().scale > 0 ? call.params().scale : 1 / std::sqrt(static_cast<double>(head_size_))),
+        mask_(device.attention_mask()),
+        c_(constants_, 0) {
+    window_.left = call.params().window_left;
+    window_.right = call.params().causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT ? 0 : call.params().window_right;
+    const auto bit = [](int symbol) { return uint64_t{1} << symbol; };
+    dynamic_symbols = bit(RLK_ATTENTION_SYM_B);
+    if (packed_) {
+      dynamic_symbols |= bit(RLK_ATTENTION_SYM_TQ) | bit(RLK_ATTENTION_SYM_TK);
+      host_inputs = bit(RLK_ATTENTION_IN_CU_SEQLENS_Q) | bit(RLK_ATTENTION_IN_CU_SEQLENS_K);
+    } else {
+      dynamic_symbols |= bit(RLK_ATTENTION_SYM_SQ) | bit(RLK_ATTENTION_SYM_SK);
+    }
+    numerics = kNumerics;
+    variant = "fused_v3";
+  }
+
+private:
+  Dims host_values(const sdk::Run& run, uint32_t index) const {
+    const rlk_tensor& tensor = *run.input(index);
+    const void* values = run.host_input(index);
+    if (values == nullptr) {
+      throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("host values of input %u are missing; query and plan_create "
+                                                         "asked for them",
+                                                         index));
+    }
+    Dims result(static_cast<size_t>(tensor.shape[0]));
+    for (size_t i = 0; i < result.size(); ++i) {
+      result[i] = sdk::dtype_of(tensor) == sdk::Dtype::i32 ? static_cast<const int32_t*>(values)[i]
+                                                           : static_cast<const int64_t*>(values)[i];
+    }
+    return result;
+  }
+
+  void append_key(std::vector<int64_t>& key, const sdk::Run& run) const override {
+    if (!packed_) return;
+    for (const uint32_t index : {RLK_ATTENTION_IN_CU_SEQLENS_Q, RLK_ATTENTION_IN_CU_SEQLENS_K}) {
+      const Dims values = host_values(run, index);
+      key.insert(key.end(), values.begin(), values.end());
+    }
+  }
+
+  void build(Builder& b, const sdk::Run& run) override {
+    // Rows of heads: tokens of all sequences one after the other, in both layouts.
+    const Operand q = input(run, RLK_ATTENTION_IN_Q);
+    const Operand k = input(run, RLK_ATTENTION_IN_K);
+    const int64_t q_tokens = packed_ ? q.dims[0] : q.dims[0] * q.dims[1];
+    const int64_t k_tokens = packed_ ? k.dims[0] : k.dims[0] * k.dims[1];
+    const Operand out = reshaped(output(run, RLK_ATTENTION_OUT_OUT), {q_tokens, q_heads_ * head_size_});
+    const Operand lse = output(run, RLK_ATTENTION_OUT_LSE);
+
+    std::vector<Sequence> sequences;
+    Dims q_ends, k_ends;
+    if (packed_) {
+      const Dims q_starts = host_values(run, RLK_ATTENTION_IN_CU_SEQLENS_Q);
+      const Dims k_starts = host_values(run, RLK_ATTENTION_IN_CU_SEQLENS_K);
+      auto bad = find_bad(q_starts, q_tokens);
+      if (!bad) bad = find_bad(k_starts, k_tokens);
+      if (bad) return add_bad_seqlens(b, *bad, out, lse);
+      for (size_t i = 0; i + 1 < q_starts.size(); ++i) {
+        sequences.push_back({q_starts[i], q_starts[i + 1] - q_starts[i], k_starts[i], k_starts[i + 1] - k_starts[i]});
+      }
+      q_ends.assign(q_starts.begin() + 1, q_starts.end());
+      k_ends.assign(k_starts.begin() + 1, k_starts.end());
+    } else {
+      for (int64_t i = 0; i < q.dims[0]; ++i) sequences.push_back({i * q.dims[1], q.dims[1], i * k.dims[1], k.dims[1]});
+    }
+    if (q_tokens == 0) return;
+    if (k_tokens > 0) add_fused(b, run, sequences, q_ends, k_ends, lse);
+    add_blind_queries(b, sequences, out, lse);
+  }
+
+  void add_bad_seqlens(Builder& b, const BadSeqlens& bad, const Operand& out, const Operand& lse) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    if (element_count(out.dims) > 0) b.fill(out, nan);
+    if (lse.present && element_count(lse.dims) > 0) b.fill(lse, nan);
+    add_known_error(b, c_, RLK_DATA_BAD_SEQLENS, bad.position, bad.content);
+  }
+
+  void add_fused(Builder& b, const sdk::Run& run, const std::vector<Sequence>& sequences, const Dims& q_ends,
+                 const Dims& k_ends, const Operand& lse) {
+    // Only what hides a key of some sequence is asked for: the vendor's single-query kernels know no masks.
+    int64_t longest_q = 0, longest_k = 0;
+    for (const Sequence& s : sequences) {
+      longest_q = std::max(longest_q, s.q_length);
+      longest_k = std::max(longest_k, s.k_length);
+    }
+    const bool hides_right = window_.right >= 0 && window_.right < longest_q - 1;
+    const bool hides_left = window_.left >= 0 && window_.left < longest_k - 1;
+    const int64_t sparse_mode = hides_left || (hides_right && window_.right > 0) ? kBand
+                                : hides_right                                    ? kCausal
+                                                                                 : kEverything;
+    const int64_t before = hides_left ? std::min(window_.left, kNoLimit) : kNoLimit;
+    const int64_t after = hides_right ? std::min(window_.right, kNoLimit) : kNoLimit;
+
+    Operand key = input(run, RLK_ATTENTION_IN_K);
+    Operand value = input(run, RLK_ATTENTION_IN_V);
+    key.in_list = value.in_list = true;
+    Operand mask = Operand::absent();
+    if (sparse_mode != kEverything) {
+      mask = Operand();
+      mask.place = Place::fixed;
+      mask.fixed = mask_;
+      mask.dtype = kAclBool;
+      mask = reshaped(mask, {kMaskSize, kMaskSize});
+    }
+    const Operand q = input(run, RLK_ATTENTION_IN_Q);
+    // The vendor writes [tokens, heads, 1] for packed and [batch, heads, queries, 1] for dense sequences.
+    const Dims vendors = packed_ ? Dims{q.dims[0], q_heads_, 1} : Dims{q.dims[0], q_heads_, q.dims[1], 1};
+    const bool direct =
+        lse.present && lse.strides == contiguous_strides(lse.dims) && (packed_ || q_heads_ == 1 || q.dims[1] == 1);
+    const Operand vendor_lse = !lse.present ? lse : direct ? reshaped(lse, vendors) : b.scratch(kAclFloat, vendors);
+
+    Step step;
+    step.name = runtime().FusedInferAttentionScoreV3.name;
+    step.run = runtime().FusedInferAttentionScoreV3.run;
+    step.inputs = {q, key, value, mask};
+    step.outputs = {output(run, RLK_ATTENTION_OUT_OUT), vendor_lse};
+    step.rebindable = false;  // sequence lengths and addresses belong together
+    const AclIntArray* q_lengths = packed_ ? b.program().ints(q_ends) : nullptr;
+    const AclIntArray* k_lengths = packed_ ? b.program().ints(k_ends) : nullptr;
+    step.begin = [=, heads = q_heads_, kv_heads = kv_heads_, scale = scale_, packed = packed_, want_lse = lse.present](
+                     Descriptors& t, uint32_t, uint64_t* bytes, AclExecutor** executor) {
+      static char tnd[] = "TND", bsnd[] = "BSND";
+      const AclTensor* const none = nullptr;
+      constexpr int64_t kHighPrecision = 0;  // innerPrecise
+      return runtime().FusedInferAttentionScoreV3.workspace(
+          t.in[0], t.lists[0], t.lists[1], none, t.in[3], q_lengths, k_lengths, none, none, none, none, none, none,
+          none, none, none, none, none, none, none, none, none, none, nullptr, none, none, none, heads, scale, before,
+          after, packed ? tnd : bsnd, kv_heads, sparse_mode, kHighPrecision, 0, 0, want_lse, 0, 0, t.out[0], t.out[1],
+          bytes, executor);
+    };
+    b.program().add(std::move(step));
+    if (!lse.present || direct) return;
+    Operand as_ours = vendor_lse;
+    if (packed_) {
+      as_ours = reshaped(vendor_lse, lse.dims);
+    } else {
+      as_ours.dims = lse.dims;
+      as_ours.strides = {q_heads_ * q.dims[1], 1, q.dims[1]};
+    }
+    b.copy(as_ours, lse);
+  }
+
+  // What the vendor writes for a query without keys depends on its version: it is overwritten with 0 and -inf.
+  void add_blind_queries(Builder& b, const std::vector<Sequence>& sequences, const Operand& out, const Operand& lse) {
+    Operand lse_rows = lse;
+    if (lse.present && !packed_) {
+      lse_rows.dims = {lse.dims[0] * lse.dims[1], lse.dims[2]};
+      lse_rows.strides = {lse.strides[1], lse.strides[2]};
+    }
+    for (size_t i = 0; i < sequences.size();) {
+      const int64_t first = sequences[i].q_first;
+      int64_t end = first + blind_queries(sequences[i], window_);
+      // Neighbours that are blind as a whole join.
+      for (++i; i < sequences.size() && end == sequences[i].q_first; ++i) end += blind_queries(sequences[i], window_);
+      if (end == first) continue;
+      b.fill_bytes(rows(out, first, end - first), 0);
+      if (lse.present) b.fill(rows(lse_rows, first, end - first), -std::numeric_limits<float>::infinity());
+    }
+  }
+
+  const bool packed_;
+  const int64_t q_heads_, kv_heads_, head_size_;
+  const double scale_;
+  void* const mask_;
+  Window window_;
+  const TokenConstants c_;
+};
+
+}  // namespace
+
+sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
+  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
+  if (dtype != sdk::Dtype::f16 && dtype != sdk::Dtype::bf16) {
+    return sdk::Support::no("DTYPE",
+                            sdk::format("%s: aclnnFusedInferAttentionScoreV3 takes f16 and bf16", sdk::name_of(dtype)));
+  }
+  const std::string& soc = device.soc();
+  if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0) {
+    return sdk::Support::no("DEVICE", soc + ": the fused attention runs on Ascend910B and Ascend910_93");
+  }
+  if (auto no = decline_missing(missing(runtime().FusedInferAttentionScoreV3, runtime().InplaceFillScalar,
+                                        runtime().InplaceCopy, runtime().EqTensor, runtime().SWhere))) {
+    return *no;
+  }
+  const int64_t head_size = call.symbol(RLK_ATTENTION_SYM_D);
+  const int64_t q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
+  const int64_t kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);
+  if (head_size % 16 != 0) {
+    return sdk::Support::no("SIZE", sdk::format("head size %lld; the fused attention takes multiples of 16",
+                                                static_cast<long long>(head_size)));
+  }
+  if (q_heads > 256 || q_heads / kv_heads > 64) {
+    return sdk::Support::no("SIZE", sdk::format("%lld query heads on %lld key heads; at most 256, 64 to one",
+                                                static_cast<long long>(q_heads), static_cast<long long>(kv_heads)));
+  }
+  if (auto no = decline_views(call.desc())) return *no;
+  for (const rlk_tensor* tensor : {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
+                                   call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)}) {
+    if (sdk::is_contiguous(*tensor)) continue;
+    return sdk::Support::no("STRIDES", "the fused attention takes contiguous q, k, v and out",
+                            RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  // Rows of a dense lse are filled as one view of tokens and heads.
+  const rlk_tensor* lse = call.output(RLK_ATTENTION_OUT_LSE);
+  if (lse != nullptr && lse->ndim == 3 && lse->shape[0] > 1 && lse->strides[0] != lse->shape[1] * lse->strides[1]) {
+    return sdk::Support::no("STRIDES", "lse whose sequences do not follow each other", RLK_SUPPORT_IF_CONTIGUOUS);
+  }
+  sdk::Support yes = sdk::Support::yes("fused_v3", kNumerics, RLK_SUPPORT_PREFERRED);
+  yes.workspace_bound = std::numeric_limits<uint64_t>::max();
+  if (call.params().layout == RLK_ATTENTION_LAYOUT_PACKED) {
+    yes.host_inputs = (uint64_t{1} << RLK_ATTENTION_IN_CU_SEQLENS_Q) | (uint64_t{1} << RLK_ATTENTION_IN_CU_SEQLENS_K);
+  }
+  return yes;
+}
+
+std::unique_ptr<sdk::Plan> Attention::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionPlan>(device, call);
+}
+
+}  // namespace rlk::ascend

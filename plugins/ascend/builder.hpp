@@ -1,0 +1,65 @@
+// The aclnn operators by name, as steps of a program. Every method adds one call; `out` may be the memory of an input
+// where the method works element by element. Shapes broadcast as in the vendor's documentation.
+#pragma once
+
+#include "program.hpp"
+
+namespace rlk::ascend {
+
+class Builder {
+public:
+  explicit Builder(Program& program) : program_(program), r_(runtime()) {}
+
+  Program& program() { return program_; }
+  Operand scratch(int32_t dtype, Dims dims) { return program_.scratch(dtype, std::move(dims)); }
+
+  void cast(const Operand& x, const Operand& out);
+  void add(const Operand& x, const Operand& y, const Operand& out) { add_scaled(x, y, program_.scalar(1.0F), out); }
+  void add_i64(const Operand& x, const Operand& y, const Operand& out) {
+    add_scaled(x, y, program_.scalar(int64_t{1}), out);
+  }
+  void add_scaled(const Operand& x, const Operand& y, AclScalar* alpha, const Operand& out);
+  void add_scalar(const Operand& x, float y, const Operand& out);
+  void add_scalar(const Operand& x, int64_t y, const Operand& out);
+  void subtract(const Operand& x, const Operand& y, const Operand& out);
+  void multiply(const Operand& x, const Operand& y, const Operand& out);
+  void multiply_scalar(const Operand& x, float y, const Operand& out);
+  void divide(const Operand& x, const Operand& y, const Operand& out);
+  void divide_scalar(const Operand& x, float y, const Operand& out);
+  void exp(const Operand& x, const Operand& out);
+  void log(const Operand& x, const Operand& out);
+  void tanh(const Operand& x, const Operand& out);
+  void clamp(const Operand& x, int64_t low, int64_t high, const Operand& out);
+  void clamp_min(const Operand& x, float low, const Operand& out);
+  void clamp_min(const Operand& x, int64_t low, const Operand& out);
+  void equal(const Operand& x, const Operand& y, const Operand& out);
+  void less(const Operand& x, const Operand& y, const Operand& out);
+  void less_scalar(const Operand& x, float y, const Operand& out);
+  void where(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
+  void copy(const Operand& x, const Operand& out);
+  void fill(const Operand& out, float value) { fill_with(out, program_.scalar(value)); }
+  void fill(const Operand& out, int64_t value) { fill_with(out, program_.scalar(value)); }
+  // rlk_run.tag + 1 of the execution.
+  void fill_with_tag(const Operand& out);
+  // Every byte of a contiguous operand.
+  void fill_bytes(const Operand& out, uint8_t byte);
+  void arange(float start, float end, float step, const Operand& out);
+  void arange(int64_t start, int64_t end, int64_t step, const Operand& out);
+  void sum(const Operand& x, int64_t dim, bool keep, const Operand& out);
+  // `where` receives INT32 positions.
+  void max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where);
+  void gather(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
+  void index_select(const Operand& x, int64_t dim, const Operand& index, const Operand& out);
+  void index_copy(const Operand& target, int64_t dim, const Operand& index, const Operand& source);
+
+private:
+  using Operands = std::vector<Operand>;
+  template <class Op, class Call>
+  void step(const Op& op, Operands inputs, Operands outputs, Call call, bool rebindable = true);
+  void fill_with(const Operand& out, AclScalar* value);
+
+  Program& program_;
+  const Runtime& r_;
+};
+
+}  // namespace rlk::ascend

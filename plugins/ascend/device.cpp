@@ -1,0 +1,345 @@
+#include "device.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace rlk::ascend {
+namespace {
+
+constexpr int32_t kHugeFirst = 0;                           // aclrtMemMallocPolicy
+constexpr uint32_t kFastLaunchAndSync = 3;                  // stream flags
+constexpr uint32_t kEventOrder = 3;                         // wait between streams, query
+constexpr uint32_t kEventTiming = 8;                        // time stamps
+constexpr int32_t kStreamComplete = 0, kEventComplete = 1;  // status numbers differ
+constexpr int32_t kCopyToDevice = 1, kCopyToHost = 2, kCopyOnDevice = 3;
+constexpr uint64_t kForever = std::numeric_limits<uint64_t>::max();
+constexpr int64_t kMaskSize = 2048;  // rows and columns
+
+// Milliseconds for a deadline in nanoseconds, at least one.
+int32_t milliseconds(uint64_t ns) {
+  const uint64_t ms = (ns - 1) / 1000000 + 1;
+  return static_cast<int32_t>(std::min<uint64_t>(ms, std::numeric_limits<int32_t>::max()));
+}
+
+AclContext current_context() {
+  AclContext context = nullptr;
+  return runtime().aclrtGetCurrentContext(&context) == 0 ? context : nullptr;
+}
+
+void copy_name(char* to, size_t size, const std::string& from) {
+  std::snprintf(to, size, "%s", from.c_str());
+}
+
+}  // namespace
+
+CurrentContext::CurrentContext(AclContext wanted) : previous_(current_context()) {
+  if (previous_ == wanted) return;
+  check(runtime().aclrtSetCurrentContext(wanted), "aclrtSetCurrentContext");
+  restore_ = previous_ != nullptr;
+}
+
+CurrentContext::~CurrentContext() {
+  if (restore_) runtime().aclrtSetCurrentContext(previous_);
+}
+
+// --- device ----------------------------------------------------------------------------------------------------------
+
+Device::Device(int32_t ordinal) : ordinal_(ordinal) {
+  // aclrtSetDevice makes the device's default context; it is what this plugin works in.
+  const AclContext callers = current_context();
+  check(runtime().aclrtSetDevice(ordinal), "aclrtSetDevice");
+  check(runtime().aclrtGetCurrentContext(&context_), "aclrtGetCurrentContext");
+  if (callers != nullptr && callers != context_)
+    check(runtime().aclrtSetCurrentContext(callers), "aclrtSetCurrentContext");
+  const char* soc = runtime().aclrtGetSocName();
+  soc_ = soc != nullptr ? soc : "";
+}
+
+Device::~Device() {
+  try {
+    const CurrentContext current(context_);
+    // A wrapped stream may have left while its work still writes to the record that it had.
+    if (!records_.empty()) runtime().aclrtSynchronizeDevice();
+    for (const UsedRecord& used : records_) {
+      if (used.busy_until != nullptr) runtime().aclrtDestroyEvent(used.busy_until);
+      runtime().aclrtFree(used.record);
+    }
+    if (attention_mask_ != nullptr) runtime().aclrtFree(attention_mask_);
+  } catch (const sdk::Error&) {
+    // The context is gone and the memory with it.
+  }
+}
+
+void Device::properties(rlk_device_properties& out) {
+  const CurrentContext current(context_);
+  const Runtime& r = runtime();
+  const auto capability = [&](int32_t which) {
+    int64_t value = 0;
+    const bool known = r.aclGetDeviceCapability != nullptr &&
+                       r.aclGetDeviceCapability(static_cast<uint32_t>(ordinal_), which, &value) == 0;
+    return known && value > 0 ? value : 0;
+  };
+  uint64_t free_bytes = 0;
+  memory_info(free_bytes, out.memory_bytes);
+  out.compute_units = static_cast<uint32_t>(capability(0));  // AI cores
+  out.l2_bytes = static_cast<uint64_t>(capability(2));
+  copy_name(out.name, sizeof(out.name), "Huawei " + soc_);
+  copy_name(out.arch, sizeof(out.arch), soc_);
+  if (r.aclrtDeviceGetPCIBusId != nullptr) {
+    char bus[32] = {};
+    if (r.aclrtDeviceGetPCIBusId(ordinal_, bus, sizeof(bus)) == 0)
+      copy_name(out.pci_bus_id, sizeof(out.pci_bus_id), bus);
+  }
+  int32_t major = 0, minor = 0, patch = 0;
+  if (r.aclrtGetVersion != nullptr && r.aclrtGetVersion(&major, &minor, &patch) == 0) {
+    copy_name(out.runtime_version, sizeof(out.runtime_version), sdk::format("%d.%d.%d", major, minor, patch));
+  }
+}
+
+void* Device::allocate(int32_t kind, uint64_t bytes) {
+  const CurrentContext current(context_);
+  void* memory = nullptr;
+  if (kind == RLK_MEMORY_PINNED) {
+    check(runtime().aclrtMallocHost(&memory, bytes), "aclrtMallocHost");
+  } else if (kind == RLK_MEMORY_DEVICE) {
+    check(runtime().aclrtMalloc(&memory, bytes, kHugeFirst), "aclrtMalloc");
+  } else {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("memory kind %d; device is 0 and pinned 1", kind));
+  }
+  if (reinterpret_cast<uintptr_t>(memory) % 256 == 0) return memory;
+  deallocate(kind, memory);
+  throw sdk::Error(RLK_BACKEND_ERROR,
+                   sdk::format("the runtime gave memory at %p, which is not aligned to 256 bytes", memory));
+}
+
+void Device::deallocate(int32_t kind, void* memory) {
+  const CurrentContext current(context_);
+  if (kind == RLK_MEMORY_PINNED)
+    check(runtime().aclrtFreeHost(memory), "aclrtFreeHost");
+  else
+    check(runtime().aclrtFree(memory), "aclrtFree");
+}
+
+void Device::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
+  const CurrentContext current(context_);
+  size_t available = 0, total = 0;
+  check(runtime().aclrtGetMemInfo(kAclHbm, &available, &total), "aclrtGetMemInfo");
+  free_bytes = available;
+  total_bytes = total;
+}
+
+bool Device::can_access_peer(sdk::Device& peer) {
+  int32_t can = 0;
+  if (runtime().aclrtDeviceCanAccessPeer == nullptr) return false;
+  check(runtime().aclrtDeviceCanAccessPeer(&can, ordinal_, static_cast<Device&>(peer).ordinal_),
+        "aclrtDeviceCanAccessPeer");
+  return can != 0;
+}
+
+std::unique_ptr<sdk::Stream> Device::create_stream(int32_t /*priority*/) {
+  // All streams are alike: level 0 is the most urgent that AscendCL has, and the only one that is everywhere.
+  const CurrentContext current(context_);
+  AclStream native = nullptr;
+  check(runtime().aclrtCreateStreamWithConfig(&native, 0, kFastLaunchAndSync), "aclrtCreateStreamWithConfig");
+  try {
+    return std::make_unique<Stream>(*this, native, context_, true);
+  } catch (...) {
+    runtime().aclrtDestroyStream(native);
+    throw;
+  }
+}
+
+std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
+  // The stream belongs to the context that is current where it comes from; without one it must be the default one.
+  const AclContext callers = current_context();
+  return std::make_unique<Stream>(*this, native, callers != nullptr ? callers : context_, false);
+}
+
+std::unique_ptr<sdk::Event> Device::create_event(bool timing) {
+  return std::make_unique<Event>(*this, timing);
+}
+
+void* Device::attention_mask() {
+  const std::lock_guard lock(mutex_);
+  if (attention_mask_ != nullptr) return attention_mask_;
+  std::vector<uint8_t> hidden(kMaskSize * kMaskSize, 0);
+  for (int64_t i = 0; i < kMaskSize; ++i) {
+    std::fill(hidden.begin() + i * kMaskSize + i + 1, hidden.begin() + (i + 1) * kMaskSize, uint8_t{1});
+  }
+  const CurrentContext current(context_);
+  void* memory = nullptr;
+  check(runtime().aclrtMalloc(&memory, hidden.size(), kHugeFirst), "aclrtMalloc");
+  check(runtime().aclrtMemcpy(memory, hidden.size(), hidden.data(), hidden.size(), kCopyToDevice), "aclrtMemcpy");
+  return attention_mask_ = memory;
+}
+
+DeviceErrorRecord* Device::take_record() {
+  const CurrentContext current(context_);
+  const std::lock_guard lock(mutex_);
+  void* memory = nullptr;
+  for (auto used = records_.begin(); used != records_.end(); ++used) {
+    int32_t status = kEventComplete;
+    if (used->busy_until != nullptr) {
+      check(runtime().aclrtQueryEventStatus(used->busy_until, &status), "aclrtQueryEventStatus");
+    }
+    if (status != kEventComplete) continue;
+    if (used->busy_until != nullptr) check(runtime().aclrtDestroyEvent(used->busy_until), "aclrtDestroyEvent");
+    memory = used->record;
+    records_.erase(used);
+    break;
+  }
+  constexpr size_t kBytes = sizeof(DeviceErrorRecord);
+  if (memory == nullptr) check(runtime().aclrtMalloc(&memory, kBytes, kHugeFirst), "aclrtMalloc");
+  check(runtime().aclrtMemset(memory, kBytes, 0, kBytes), "aclrtMemset");
+  return static_cast<DeviceErrorRecord*>(memory);
+}
+
+void Device::give_back_record(DeviceErrorRecord* record, AclEvent busy_until) {
+  const std::lock_guard lock(mutex_);
+  records_.push_back({record, busy_until});
+}
+
+// --- stream ----------------------------------------------------------------------------------------------------------
+
+Stream::Stream(Device& device, AclStream native, AclContext context, bool owned)
+    : device_(device), native_(native), context_(context), owned_(owned), record_(device.take_record()) {}
+
+Stream::~Stream() {
+  try {
+    const CurrentContext current(context_);
+    const Runtime& r = runtime();
+    AclEvent busy_until = nullptr;
+    if (owned_) {
+      r.aclrtSynchronizeStream(native_);
+      r.aclrtDestroyStream(native_);
+    } else if (record_in_use_) {
+      check(r.aclrtCreateEventWithFlag(&busy_until, kEventOrder), "aclrtCreateEventWithFlag");
+      check(r.aclrtRecordEvent(busy_until, native_), "aclrtRecordEvent");
+    }
+    device_.give_back_record(record_, busy_until);
+  } catch (...) {
+    // Without the event nobody knows when the record is free: it is lost rather than reused too early.
+  }
+}
+
+rlk_status Stream::read_record(rlk_data_error& data_error) {
+  if (!record_in_use_) return RLK_OK;
+  DeviceErrorRecord seen{};
+  check(runtime().aclrtMemcpy(&seen, sizeof(seen), record_, sizeof(seen), kCopyToHost), "aclrtMemcpy");
+  record_in_use_ = false;
+  if (seen.state == 0) return RLK_OK;
+  check(runtime().aclrtMemset(record_, sizeof(seen), 0, sizeof(seen)), "aclrtMemset");
+  data_error.kind = static_cast<int32_t>(seen.kind);
+  data_error.tag = static_cast<uint32_t>(seen.state - 1);
+  data_error.row = seen.row;
+  data_error.value = seen.value;
+  return RLK_DATA_ERROR;
+}
+
+rlk_status Stream::query(rlk_data_error& data_error) {
+  const CurrentContext current(context_);
+  int32_t status = kStreamComplete;
+  check(runtime().aclrtStreamQuery(native_, &status), "aclrtStreamQuery");
+  return status == kStreamComplete ? read_record(data_error) : RLK_NOT_READY;
+}
+
+rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
+  if (timeout_ns == 0) {
+    const rlk_status status = query(data_error);
+    return status == RLK_NOT_READY ? RLK_TIMEOUT : status;
+  }
+  const CurrentContext current(context_);
+  const int code = timeout_ns == kForever
+                       ? runtime().aclrtSynchronizeStream(native_)
+                       : runtime().aclrtSynchronizeStreamWithTimeout(native_, milliseconds(timeout_ns));
+  if (code == kAclStreamSyncTimeout) return RLK_TIMEOUT;
+  check(code, "aclrtSynchronizeStream");
+  return read_record(data_error);
+}
+
+void Stream::wait(sdk::Event& event) {
+  const Event& other = static_cast<Event&>(event);
+  if (!other.recorded()) return;
+  const CurrentContext current(context_);
+  check(runtime().aclrtStreamWaitEvent(native_, other.native()), "aclrtStreamWaitEvent");
+}
+
+void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
+  if (bytes == 0) return;
+  const CurrentContext current(context_);
+  const int32_t native_kind = kind == RLK_COPY_HOST_TO_DEVICE   ? kCopyToDevice
+                              : kind == RLK_COPY_DEVICE_TO_HOST ? kCopyToHost
+                                                                : kCopyOnDevice;
+  check(runtime().aclrtMemcpyAsync(destination, bytes, source, bytes, native_kind, native_), "aclrtMemcpyAsync");
+}
+
+void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
+  if (bytes == 0) return;
+  const CurrentContext current(context_);
+  check(runtime().aclrtMemsetAsync(memory, bytes, value, bytes, native_), "aclrtMemsetAsync");
+}
+
+void Stream::enqueue_host_function(rlk_host_function function, void* user) {
+  if (runtime().aclrtLaunchHostFunc == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED,
+                     "this CANN has no aclrtLaunchHostFunc (it came with 9.0): wait for the stream instead");
+  }
+  const CurrentContext current(context_);
+  check(runtime().aclrtLaunchHostFunc(native_, function, user), "aclrtLaunchHostFunc");
+}
+
+// --- event -----------------------------------------------------------------------------------------------------------
+
+Event::Event(Device& device, bool timing) : device_(device) {
+  const CurrentContext current(device_.context());
+  const Runtime& r = runtime();
+  const uint32_t flags = kEventOrder | (timing ? kEventTiming : 0);
+  // Events of the Ex kind may be recorded again without a reset.
+  const auto create =
+      r.aclrtCreateEventExWithFlag != nullptr ? r.aclrtCreateEventExWithFlag : r.aclrtCreateEventWithFlag;
+  check(create(&native_, flags), "aclrtCreateEventExWithFlag");
+}
+
+Event::~Event() {
+  try {
+    const CurrentContext current(device_.context());
+    runtime().aclrtDestroyEvent(native_);
+  } catch (const sdk::Error&) {
+    // The context is gone and the event with it.
+  }
+}
+
+void Event::record(sdk::Stream& stream) {
+  const CurrentContext current(static_cast<Stream&>(stream).context());
+  check(runtime().aclrtRecordEvent(native_, stream.native()), "aclrtRecordEvent");
+  recorded_ = true;
+}
+
+rlk_status Event::query() {
+  if (!recorded_) return RLK_OK;
+  const CurrentContext current(device_.context());
+  int32_t status = kEventComplete;
+  check(runtime().aclrtQueryEventStatus(native_, &status), "aclrtQueryEventStatus");
+  return status == kEventComplete ? RLK_OK : RLK_NOT_READY;
+}
+
+rlk_status Event::synchronize(uint64_t timeout_ns) {
+  if (!recorded_) return RLK_OK;
+  if (timeout_ns == 0) return query() == RLK_OK ? RLK_OK : RLK_TIMEOUT;
+  const CurrentContext current(device_.context());
+  const int code = timeout_ns == kForever
+                       ? runtime().aclrtSynchronizeEvent(native_)
+                       : runtime().aclrtSynchronizeEventWithTimeout(native_, milliseconds(timeout_ns));
+  if (code == kAclEventSyncTimeout) return RLK_TIMEOUT;
+  check(code, "aclrtSynchronizeEvent");
+  return RLK_OK;
+}
+
+double Event::elapsed_ms(sdk::Event& start) {
+  const CurrentContext current(device_.context());
+  float ms = 0;
+  check(runtime().aclrtEventElapsedTime(&ms, static_cast<Event&>(start).native_, native_), "aclrtEventElapsedTime");
+  return ms;
+}
+
+}  // namespace rlk::ascend

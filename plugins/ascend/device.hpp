@@ -1,0 +1,127 @@
+// What are a device, a stream and an event on Ascend? AscendCL wants a current context on every calling thread: each
+// entry makes the right one current and puts the caller's back.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "runtime.hpp"
+
+namespace rlk::ascend {
+
+// Makes a context current on this thread for a scope.
+class CurrentContext {
+public:
+  explicit CurrentContext(AclContext wanted);
+  ~CurrentContext();
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+private:
+  AclContext previous_ = nullptr;
+  bool restore_ = false;
+};
+
+// The first data error that an operator met on a stream, in device memory. aclnn has no compare-and-swap, so operators
+// update all four numbers with one selection, in stream order.
+struct DeviceErrorRecord {
+  int64_t state;  // 0: none; otherwise rlk_run.tag + 1
+  int64_t kind;   // RLK_DATA_*
+  int64_t row;
+  int64_t value;
+};
+
+class Device final : public sdk::Device {
+public:
+  explicit Device(int32_t ordinal);
+  ~Device() override;
+
+  void properties(rlk_device_properties& out) override;
+  void* allocate(int32_t kind, uint64_t bytes) override;
+  void deallocate(int32_t kind, void* memory) override;
+  void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
+  bool can_access_peer(sdk::Device& peer) override;
+  std::unique_ptr<sdk::Stream> create_stream(int32_t priority) override;
+  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override;
+  std::unique_ptr<sdk::Event> create_event(bool timing) override;
+
+  int32_t ordinal() const { return ordinal_; }
+  AclContext context() const { return context_; }
+  const std::string& soc() const { return soc_; }
+
+  // The compressed causal mask of the fused attention: 2048 x 2048 bytes, 1 above the diagonal. Made on the first call.
+  // [thread-safe]
+  void* attention_mask();
+
+  // A cleared record. A record whose stream may still write to it is given back with an event behind that work.
+  DeviceErrorRecord* take_record();
+  void give_back_record(DeviceErrorRecord* record, AclEvent busy_until);
+
+private:
+  struct UsedRecord {
+    DeviceErrorRecord* record;
+    AclEvent busy_until;  // null: not in use
+  };
+  const int32_t ordinal_;
+  AclContext context_ = nullptr;
+  std::string soc_;
+  std::mutex mutex_;
+  void* attention_mask_ = nullptr;
+  std::vector<UsedRecord> records_;
+};
+
+class Stream final : public sdk::Stream {
+public:
+  // Owned streams are waited for and destroyed; others are borrowed.
+  Stream(Device& device, AclStream native, AclContext context, bool owned);
+  ~Stream() override;
+
+  void* native() override { return native_; }
+  rlk_status query(rlk_data_error& data_error) override;
+  rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
+  void wait(sdk::Event& event) override;
+  void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
+  void fill(void* memory, uint8_t value, uint64_t bytes) override;
+  // Host functions need aclrtLaunchHostFunc of CANN 9; before, RLK_UNSUPPORTED.
+  void enqueue_host_function(rlk_host_function function, void* user) override;
+
+  AclContext context() const { return context_; }
+  // For operators that can meet data errors; data_error_record() of the ABI stays NULL because its layout needs a
+  // compare-and-swap.
+  DeviceErrorRecord* error_record() {
+    record_in_use_ = true;
+    return record_;
+  }
+
+private:
+  rlk_status read_record(rlk_data_error& data_error);
+
+  Device& device_;
+  const AclStream native_;
+  const AclContext context_;
+  const bool owned_;
+  DeviceErrorRecord* record_;
+  bool record_in_use_ = false;  // an operator may have written since it was last read
+};
+
+class Event final : public sdk::Event {
+public:
+  Event(Device& device, bool timing);
+  ~Event() override;
+  void record(sdk::Stream& stream) override;
+  rlk_status query() override;
+  rlk_status synchronize(uint64_t timeout_ns) override;
+  double elapsed_ms(sdk::Event& start) override;
+
+  // AscendCL may not be asked to wait for an event that was never recorded.
+  bool recorded() const { return recorded_.load(); }
+  AclEvent native() const { return native_; }
+
+private:
+  Device& device_;
+  AclEvent native_ = nullptr;
+  std::atomic<bool> recorded_{false};
+};
+
+}  // namespace rlk::ascend

@@ -1,0 +1,130 @@
+// The Ascend plugin: what it concludes from this machine, its devices and its operators. Creating it opens the vendor's
+// libraries; AscendCL itself is initialised by probe and device_count, and never finalised, because others in the
+// process may use it.
+#include <dirent.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "add.hpp"
+#include "attention.hpp"
+#include "logp.hpp"
+#include "logp_backward.hpp"
+
+namespace rlk::ascend {
+namespace {
+
+constexpr const char* kInstallHint =
+    "install the CANN toolkit and operator packages, then source its set_env.sh (ASCEND_HOME_PATH, LD_LIBRARY_PATH)";
+
+// "davinci0 davinci1 davinci_manager", or empty.
+std::string device_nodes() {
+  std::string names;
+  DIR* folder = opendir("/dev");
+  if (folder == nullptr) return names;
+  while (const dirent* entry = readdir(folder)) {
+    if (std::strncmp(entry->d_name, "davinci", 7) == 0)
+      names += (names.empty() ? "" : " ") + std::string(entry->d_name);
+  }
+  closedir(folder);
+  return names;
+}
+
+// "25.0.rc1" of "Version=25.0.rc1" in the driver's information file, or empty.
+std::string driver_version() {
+  std::ifstream file("/usr/local/Ascend/driver/version.info");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("Version=", 0) == 0) return line.substr(8);
+  }
+  return {};
+}
+
+std::string runtime_version() {
+  int32_t major = 0, minor = 0, patch = 0;
+  const auto ask = runtime().aclrtGetVersion;
+  return ask != nullptr && ask(&major, &minor, &patch) == 0 ? sdk::format("%d.%d.%d", major, minor, patch) : "";
+}
+
+class AscendPlugin final : public sdk::Plugin {
+public:
+  using Device = ascend::Device;
+  using Stream = ascend::Stream;
+  using Event = ascend::Event;
+  using Implementations = std::tuple<Logp, LogpBackward, Attention, Add>;
+
+  explicit AscendPlugin(const sdk::Host&) {}
+
+  sdk::Verdict probe(sdk::Evidence& evidence) override {
+    const std::string nodes = device_nodes();
+    if (nodes.empty())
+      evidence.neutral("device_node", "no /dev/davinci*");
+    else
+      evidence.supports("device_node", nodes);
+    for (const char* name : {"ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES"}) {
+      if (const char* value = std::getenv(name)) evidence.neutral("environment", std::string(name) + "=" + value);
+    }
+
+    const Runtime& r = runtime();
+    for (const std::string& path : r.library_paths) evidence.supports("runtime_library", path);
+    if (!r.missing_libraries.empty()) {
+      evidence.contradicts("runtime_library", r.missing_libraries);
+      return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", "cannot open " + r.missing_libraries, kInstallHint);
+    }
+    if (!r.missing_functions.empty()) {
+      evidence.contradicts("runtime_symbols", r.missing_functions);
+      return sdk::Verdict::absent("RUNTIME_SYMBOL_MISSING",
+                                  "this CANN is not supported; it lacks " + r.missing_functions,
+                                  "CANN 8.1 or newer is needed");
+    }
+    const std::string version = runtime_version();
+    if (!version.empty()) evidence.neutral("runtime_version", version);
+
+    if (const int code = initialize(); code != 0) {
+      return sdk::Verdict::absent("RUNTIME_INIT_FAILED", sdk::format("aclInit failed with %d", code),
+                                  "see the log in ~/ascend/log; the driver may not match this CANN");
+    }
+    uint32_t count = 0;
+    const int code = r.aclrtGetDeviceCount(&count);
+    if (code != 0 || count == 0) {
+      evidence.contradicts("device_count", sdk::format("%u (aclrtGetDeviceCount returned %d)", count, code));
+      return sdk::Verdict::absent("NO_DEVICE", sdk::format("CANN is here but sees no device (code %d)", code),
+                                  "check npu-smi info, the container's /dev/davinci* and ASCEND_RT_VISIBLE_DEVICES");
+    }
+    evidence.supports("device_count", std::to_string(count));
+    const char* soc = r.aclrtGetSocName();
+    const std::string name = soc != nullptr ? soc : "";
+    if (name.rfind("Ascend", 0) != 0) {
+      evidence.contradicts("device_name", name);
+      return sdk::Verdict::not_mine("UNKNOWN_DEVICE", "the runtime's device is \"" + name + "\", not an Ascend", "");
+    }
+    evidence.supports("device_name", name);
+    return sdk::Verdict::mine("acl " + version + " driver " + driver_version() + " " + name);
+  }
+
+  uint32_t device_count() override {
+    uint32_t count = 0;
+    if (!runtime().loaded() || initialize() != 0) return 0;
+    return runtime().aclrtGetDeviceCount(&count) == 0 ? count : 0;
+  }
+
+  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    const uint32_t count = device_count();
+    if (ordinal >= count) {
+      throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("device %u of %u", ordinal, count));
+    }
+    return std::make_unique<Device>(static_cast<int32_t>(ordinal));
+  }
+
+private:
+  // aclInit works once per process; whoever came first is as good.
+  static int initialize() {
+    static const int code = runtime().aclInit(nullptr);
+    return code == kAclRepeatInitialize ? 0 : code;
+  }
+};
+
+}  // namespace
+}  // namespace rlk::ascend
+
+RLK_PLUGIN(rlk::ascend::AscendPlugin, "ascend", "ascend", "0.1.0", "Huawei Ascend through AscendCL and aclnn")

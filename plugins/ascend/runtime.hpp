@@ -1,0 +1,182 @@
+// Which functions of CANN does the plugin use, and where do they come from? AscendCL (libascendcl.so), the aclnn base
+// (libnnopbase.so) and the aclnn operators (libopapi.so; 9.x splits it) are opened at run time. Prototypes are those of
+// the public headers of CANN 8.1; each is also valid for 9.x.
+#pragma once
+
+#include <rlk/sdk.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace rlk::ascend {
+
+// The vendor's opaque handles.
+struct AclTensor;
+struct AclScalar;
+struct AclIntArray;
+struct AclTensorList;
+struct AclExecutor;
+using AclStream = void*;
+using AclEvent = void*;
+using AclContext = void*;
+
+enum AclDtype : int32_t {
+  kAclFloat = 0,
+  kAclFloat16 = 1,
+  kAclInt32 = 3,
+  kAclUint8 = 4,
+  kAclInt64 = 9,
+  kAclDouble = 11,
+  kAclBool = 12,
+  kAclBf16 = 27
+};
+
+constexpr int kAclRepeatInitialize = 100002;
+constexpr int kAclStreamSyncTimeout = 507046;
+constexpr int kAclEventSyncTimeout = 507047;
+constexpr int32_t kAclFormatNd = 2;
+constexpr int32_t kAclHbm = 1;
+constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of every aclTensor
+
+// X(name, result, arguments)
+#define RLK_ASCEND_ACL_REQUIRED(X)                                                   \
+  X(aclInit, int, (const char*))                                                     \
+  X(aclrtGetDeviceCount, int, (uint32_t*))                                           \
+  X(aclrtSetDevice, int, (int32_t))                                                  \
+  X(aclrtGetCurrentContext, int, (AclContext*))                                      \
+  X(aclrtSetCurrentContext, int, (AclContext))                                       \
+  X(aclrtSynchronizeDevice, int, ())                                                 \
+  X(aclrtGetSocName, const char*, ())                                                \
+  X(aclGetRecentErrMsg, const char*, ())                                             \
+  X(aclrtMalloc, int, (void**, size_t, int32_t))                                     \
+  X(aclrtFree, int, (void*))                                                         \
+  X(aclrtMallocHost, int, (void**, size_t))                                          \
+  X(aclrtFreeHost, int, (void*))                                                     \
+  X(aclrtMemcpy, int, (void*, size_t, const void*, size_t, int32_t))                 \
+  X(aclrtMemcpyAsync, int, (void*, size_t, const void*, size_t, int32_t, AclStream)) \
+  X(aclrtMemset, int, (void*, size_t, int32_t, size_t))                              \
+  X(aclrtMemsetAsync, int, (void*, size_t, int32_t, size_t, AclStream))              \
+  X(aclrtGetMemInfo, int, (int32_t, size_t*, size_t*))                               \
+  X(aclrtCreateStreamWithConfig, int, (AclStream*, uint32_t, uint32_t))              \
+  X(aclrtDestroyStream, int, (AclStream))                                            \
+  X(aclrtSynchronizeStream, int, (AclStream))                                        \
+  X(aclrtSynchronizeStreamWithTimeout, int, (AclStream, int32_t))                    \
+  X(aclrtStreamQuery, int, (AclStream, int32_t*))                                    \
+  X(aclrtStreamWaitEvent, int, (AclStream, AclEvent))                                \
+  X(aclrtCreateEventWithFlag, int, (AclEvent*, uint32_t))                            \
+  X(aclrtDestroyEvent, int, (AclEvent))                                              \
+  X(aclrtRecordEvent, int, (AclEvent, AclStream))                                    \
+  X(aclrtQueryEventStatus, int, (AclEvent, int32_t*))                                \
+  X(aclrtSynchronizeEvent, int, (AclEvent))                                          \
+  X(aclrtSynchronizeEventWithTimeout, int, (AclEvent, int32_t))                      \
+  X(aclrtEventElapsedTime, int, (float*, AclEvent, AclEvent))
+
+#define RLK_ASCEND_ACL_OPTIONAL(X)                               \
+  X(aclrtGetVersion, int, (int32_t*, int32_t*, int32_t*))        \
+  X(aclGetDeviceCapability, int, (uint32_t, int32_t, int64_t*))  \
+  X(aclrtDeviceCanAccessPeer, int, (int32_t*, int32_t, int32_t)) \
+  X(aclrtDeviceGetPCIBusId, int, (int32_t, char*, int32_t))      \
+  X(aclrtCreateEventExWithFlag, int, (AclEvent*, uint32_t))      \
+  X(aclrtLaunchHostFunc, int, (AclStream, void (*)(void*), void*)) /* since 9 */
+
+#define RLK_ASCEND_NNOPBASE_REQUIRED(X)                                                                     \
+  X(aclCreateTensor, AclTensor*,                                                                            \
+    (const int64_t*, uint64_t, int32_t, const int64_t*, int64_t, int32_t, const int64_t*, uint64_t, void*)) \
+  X(aclDestroyTensor, int32_t, (const AclTensor*))                                                          \
+  X(aclCreateScalar, AclScalar*, (void*, int32_t))                                                          \
+  X(aclDestroyScalar, int32_t, (const AclScalar*))                                                          \
+  X(aclCreateIntArray, AclIntArray*, (const int64_t*, uint64_t))                                            \
+  X(aclDestroyIntArray, int32_t, (const AclIntArray*))                                                      \
+  X(aclCreateTensorList, AclTensorList*, (const AclTensor* const*, uint64_t))                               \
+  X(aclDestroyTensorList, int32_t, (const AclTensorList*))                                                  \
+  X(aclSetAclOpExecutorRepeatable, int32_t, (AclExecutor*))                                                 \
+  X(aclDestroyAclOpExecutor, int32_t, (AclExecutor*))                                                       \
+  X(aclSetInputTensorAddr, int32_t, (AclExecutor*, size_t, AclTensor*, void*))                              \
+  X(aclSetOutputTensorAddr, int32_t, (AclExecutor*, size_t, AclTensor*, void*))
+
+// X(name, arguments of phase 1 before the workspace size and the executor)
+#define RLK_ASCEND_OPERATORS(X)                                                                                     \
+  X(Add, const AclTensor*, const AclTensor*, const AclScalar*, AclTensor*)                                          \
+  X(Adds, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                         \
+  X(Sub, const AclTensor*, const AclTensor*, const AclScalar*, AclTensor*)                                          \
+  X(Mul, const AclTensor*, const AclTensor*, AclTensor*)                                                            \
+  X(Muls, const AclTensor*, const AclScalar*, AclTensor*)                                                           \
+  X(Div, const AclTensor*, const AclTensor*, AclTensor*)                                                            \
+  X(Divs, const AclTensor*, const AclScalar*, AclTensor*)                                                           \
+  X(Exp, const AclTensor*, AclTensor*)                                                                              \
+  X(Log, const AclTensor*, AclTensor*)                                                                              \
+  X(Tanh, const AclTensor*, AclTensor*)                                                                             \
+  X(Clamp, const AclTensor*, const AclScalar*, const AclScalar*, AclTensor*)                                        \
+  X(ClampMin, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(EqTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
+  X(LtTensor, const AclTensor*, const AclTensor*, AclTensor*)                                                       \
+  X(LtScalar, const AclTensor*, const AclScalar*, AclTensor*)                                                       \
+  X(SWhere, const AclTensor*, const AclTensor*, const AclTensor*, AclTensor*)                                       \
+  X(Cast, const AclTensor*, int32_t, AclTensor*)                                                                    \
+  X(InplaceCopy, AclTensor*, const AclTensor*)                                                                      \
+  X(InplaceFillScalar, AclTensor*, const AclScalar*)                                                                \
+  X(Arange, const AclScalar*, const AclScalar*, const AclScalar*, AclTensor*)                                       \
+  X(ReduceSum, const AclTensor*, const AclIntArray*, bool, int32_t, AclTensor*)                                     \
+  X(MaxDim, const AclTensor*, int64_t, bool, AclTensor*, AclTensor*)                                                \
+  X(Gather, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                                \
+  X(IndexSelect, const AclTensor*, int64_t, const AclTensor*, AclTensor*)                                           \
+  X(InplaceIndexCopy, AclTensor*, int64_t, const AclTensor*, const AclTensor*)                                      \
+  X(FusedInferAttentionScoreV3, const AclTensor*, const AclTensorList*, const AclTensorList*, const AclTensor*,     \
+    const AclTensor*, const AclIntArray*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, \
+    const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*,     \
+    const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*, const AclTensor*,     \
+    const AclTensor*, const AclIntArray*, const AclTensor*, const AclTensor*, const AclTensor*, int64_t, double,    \
+    int64_t, int64_t, char*, int64_t, int64_t, int64_t, int64_t, int64_t, bool, int64_t, int64_t, const AclTensor*, \
+    const AclTensor*)
+
+using Phase2 = int32_t (*)(void* workspace, uint64_t workspace_bytes, AclExecutor*, AclStream);
+
+// One aclnn operator; both are null when the installed CANN lacks it.
+template <class... Arguments>
+struct Operator {
+  const char* name;
+  int32_t (*workspace)(Arguments..., uint64_t*, AclExecutor**) = nullptr;
+  Phase2 run = nullptr;
+  bool present() const { return workspace != nullptr && run != nullptr; }
+};
+
+// The bound functions. One per process, made once, never freed: the libraries start threads and are never closed.
+struct Runtime {
+#define RLK_ASCEND_MEMBER(name, result, arguments) result(*name) arguments = nullptr;
+  RLK_ASCEND_ACL_REQUIRED(RLK_ASCEND_MEMBER)
+  RLK_ASCEND_ACL_OPTIONAL(RLK_ASCEND_MEMBER)
+  RLK_ASCEND_NNOPBASE_REQUIRED(RLK_ASCEND_MEMBER)
+#undef RLK_ASCEND_MEMBER
+#define RLK_ASCEND_MEMBER(name, ...) Operator<__VA_ARGS__> name{"aclnn" #name};
+  RLK_ASCEND_OPERATORS(RLK_ASCEND_MEMBER)
+#undef RLK_ASCEND_MEMBER
+
+  // Empty when the required libraries and functions are all here; otherwise why not, all names in one text.
+  std::string missing_libraries;
+  std::string missing_functions;
+  std::vector<std::string> library_paths;  // of what was opened
+
+  bool loaded() const {
+    return missing_libraries.empty() && missing_functions.empty();
+  }
+};
+
+// Opens the libraries on the first call. [thread-safe]
+const Runtime& runtime();
+
+// Throws unless code is 0, with the vendor's text.
+void check(int code, const char* call);
+
+// Names of those operators that the installed CANN lacks, separated by commas.
+template <class... Operators>
+std::string missing(const Operators&... operators) {
+  std::string names;
+  const auto look = [&names](const auto& op) {
+    if (!op.present()) names += (names.empty() ? "" : ", ") + std::string(op.name);
+  };
+  (look(operators), ...);
+  return names;
+}
+
+}  // namespace rlk::ascend

@@ -1,0 +1,22 @@
+// The kernels of logp_backward. Names: logp_backward_<dtype>_<rows|plain|plain_entropy|transform_entropy|bias>.
+#include "../../simt/logp_backward.cuh"
+
+using namespace rlk::simt;
+
+#define RLK_BACKWARD_KERNEL(name, threads, blocks, body)                                                              \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ LogpBackwardArgs args) { \
+    body(args);                                                                                                       \
+  }
+#define RLK_BACKWARD_KERNELS(suffix, T)                                                                               \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_rows, kBackwardRowsThreads, 1, logp_backward_rows<T>)                  \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain, kBackwardThreads, 4, (logp_backward_gradient<T, false, false>)) \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_plain_entropy, kBackwardThreads, 4,                                    \
+                      (logp_backward_gradient<T, false, true>))                                                       \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_transform_entropy, kBackwardThreads, 2,                                \
+                      (logp_backward_gradient<T, true, true>))                                                        \
+  RLK_BACKWARD_KERNEL(logp_backward_##suffix##_bias, kBackwardBiasThreads, 1, logp_backward_bias<T>)
+
+RLK_BACKWARD_KERNELS(f32, float)
+RLK_BACKWARD_KERNELS(bf16, bf16)
+RLK_BACKWARD_KERNELS(f16, f16)
+RLK_BACKWARD_KERNELS(f64, double)

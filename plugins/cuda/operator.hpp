@@ -1,0 +1,80 @@
+// What the operators share: reasons to decline, how tensors become kernel arguments.
+#pragma once
+
+#include "../simt/args.h"
+#include "../simt/tiling.h"
+#include "stream.hpp"
+
+#include <cstddef>
+#include <optional>
+
+namespace rlk::cuda {
+
+static_assert(sizeof(simt::DataErrorRecord) == sizeof(rlk_data_error_record));
+static_assert(offsetof(simt::DataErrorRecord, value) == offsetof(rlk_data_error_record, value));
+static_assert(simt::kDataIdOutOfRange == RLK_DATA_ID_OUT_OF_RANGE &&
+              simt::kDataNoFiniteLogit == RLK_DATA_NO_FINITE_LOGIT &&
+              simt::kDataRowOutOfRange == RLK_DATA_ROW_OUT_OF_RANGE && simt::kDataBadSeqlens == RLK_DATA_BAD_SEQLENS);
+
+constexpr double kLaunchUs = 2.5;  // what a launch adds to the estimate of a call's time
+constexpr double kLog2e = 1.4426950408889634074;
+
+inline int64_t element_bytes(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::f64 ? 8 : dtype == sdk::Dtype::f32 ? 4 : 2;
+}
+inline int64_t accumulator_bytes(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::f64 ? 8 : 4;
+}
+
+inline int64_t ceil_divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+inline uint64_t align_256(uint64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+inline bool is_floating(sdk::Dtype dtype) {
+  return dtype == sdk::Dtype::f32 || dtype == sdk::Dtype::bf16 || dtype == sdk::Dtype::f16 || dtype == sdk::Dtype::f64;
+}
+
+// What no operator of this plugin can do on the device, whatever the call.
+std::optional<sdk::Support> refuse_device(const CudaDevice& device);
+
+inline sdk::Support refuse_strides(const char* which, const char* expected) {
+  return sdk::Support::no("STRIDES", std::string(which) + " must be " + expected, RLK_SUPPORT_IF_CONTIGUOUS);
+}
+
+// Elements follow each other along the last dimension (a size below 2 has no stride to obey).
+inline bool has_dense_rows(const rlk_tensor* tensor) {
+  const int32_t last = tensor->ndim - 1;
+  return last < 0 || tensor->shape[last] < 2 || tensor->strides[last] == 1 || sdk::element_count(*tensor) == 0;
+}
+
+inline bool is_aligned(const void* pointer, int64_t stride_bytes) {
+  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride_bytes % 16 == 0;
+}
+
+inline simt::DataErrorSink error_sink(const sdk::Run& run) {
+  return {reinterpret_cast<simt::DataErrorRecord*>(run.data_error_record()), run.tag(), 0};
+}
+
+inline CudaStream& own(sdk::Stream& stream) {
+  return static_cast<CudaStream&>(stream);
+}
+
+// Gives parts of a call's workspace out, each aligned to 256 bytes.
+class Workspace {
+public:
+  explicit Workspace(void* base) : at_(static_cast<char*>(base)) {}
+  template <class T>
+  T* take(uint64_t bytes) {
+    T* part = reinterpret_cast<T*>(at_);
+    at_ += align_256(bytes);
+    return part;
+  }
+
+private:
+  char* at_;
+};
+
+}  // namespace rlk::cuda

@@ -1,0 +1,38 @@
+// The plugin for NVIDIA devices: what it is called, what it brings.
+#include "graph.hpp"
+#include "operators.hpp"
+#include "probe.hpp"
+
+#include <cstring>
+
+namespace rlk::cuda {
+
+class CudaPlugin final : public sdk::Plugin {
+public:
+  using Device = CudaDevice;
+  using Stream = CudaStream;
+  using Event = CudaEvent;
+  using Implementations = std::tuple<Logp, LogpBackward, AttentionMma, AttentionMma16, AttentionSimt, Add>;
+
+  explicit CudaPlugin(const sdk::Host&) {}
+  sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
+  uint32_t device_count() override { return static_cast<uint32_t>(cuda::device_count()); }
+
+  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    if (!driver().usable()) throw sdk::Error(RLK_ABSENT, "no CUDA device: " + driver().problem);
+    const uint32_t count = device_count();
+    if (ordinal >= count) {
+      throw sdk::Error(count == 0 ? RLK_ABSENT : RLK_INVALID_ARGUMENT,
+                       sdk::format("device %u was asked for; the driver shows %u", ordinal, count));
+    }
+    return std::make_unique<CudaDevice>(static_cast<int>(ordinal));
+  }
+
+  const void* extension(const char* id) override {
+    return std::strcmp(id, RLK_EXT_GRAPH) == 0 ? graph_extension() : nullptr;
+  }
+};
+
+}  // namespace rlk::cuda
+
+RLK_PLUGIN(rlk::cuda::CudaPlugin, "cuda", "cuda", "0.1.0", "operators for NVIDIA devices of sm_80 and later")

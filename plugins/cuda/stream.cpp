@@ -1,0 +1,184 @@
+#include "stream.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace rlk::cuda {
+namespace {
+
+// Asks until there is another answer than RLK_NOT_READY: spins at first, then sleeps between the questions.
+template <class Ask>
+rlk_status poll(uint64_t timeout_ns, Ask&& ask) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  for (uint64_t turn = 0;; ++turn) {
+    const rlk_status status = ask();
+    if (status != RLK_NOT_READY) return status;
+    const auto waited = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+    if (static_cast<uint64_t>(waited.count()) >= timeout_ns) return RLK_TIMEOUT;
+    if (waited > std::chrono::microseconds(200)) {
+      const uint64_t left = timeout_ns - static_cast<uint64_t>(waited.count());
+      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<uint64_t>(left, 50000)));
+    } else if (turn > 16) {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace
+
+CudaEvent::CudaEvent(CudaDevice& device, bool timing) : device_(device), timing_(timing) {
+  const ContextScope scope(device_.context());
+  check(driver().event_create(&handle_, timing ? 0 : kEventDisableTiming), "creating an event");
+}
+
+CudaEvent::~CudaEvent() {
+  try {
+    const ContextScope scope(device_.context());
+    driver().event_destroy(handle_);
+  } catch (...) {
+    // A lost device has lost its events too.
+  }
+}
+
+void CudaEvent::record(sdk::Stream& stream) {
+  const ContextScope scope(device_.context());
+  check(driver().event_record(handle_, static_cast<CudaStream&>(stream).handle()), "recording an event");
+}
+
+rlk_status CudaEvent::query() {
+  const ContextScope scope(device_.context());
+  const Result code = driver().event_query(handle_);
+  if (code == kNotReady) return RLK_NOT_READY;
+  check(code, "the work before an event");
+  return RLK_OK;
+}
+
+rlk_status CudaEvent::synchronize(uint64_t timeout_ns) {
+  if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(); });
+  const ContextScope scope(device_.context());
+  check(driver().event_synchronize(handle_), "the work before an event");
+  return RLK_OK;
+}
+
+double CudaEvent::elapsed_ms(sdk::Event& start) {
+  const CudaEvent& from = static_cast<CudaEvent&>(start);
+  if (!timing_ || !from.timing_) {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, "an event was created without RLK_EVENT_TIMING: it has no time");
+  }
+  const ContextScope scope(device_.context());
+  float ms = 0;
+  check(driver().event_elapsed(&ms, from.handle_, handle_), "asking for the time between events");
+  return static_cast<double>(ms);
+}
+
+CudaStream::CudaStream(CudaDevice& device, StreamHandle handle, bool owned)
+    : device_(device), handle_(handle), owned_(owned), record_(device.new_record()) {}
+
+CudaStream::~CudaStream() {
+  if (!owned_) return;
+  try {
+    const ContextScope scope(device_.context());
+    driver().stream_synchronize(handle_);
+    driver().stream_destroy(handle_);
+  } catch (...) {
+    // A lost device has lost its streams too.
+  }
+}
+
+bool CudaStream::capturing() {
+  int status = 0;
+  check(driver().stream_is_capturing(handle_, &status), "asking whether the stream captures");
+  return status != 0;
+}
+
+void CudaStream::refuse_while_capturing(const char* what) {
+  if (!capturing()) return;
+  throw sdk::Error(RLK_CAPTURE_FORBIDS,
+                   std::string("the stream is capturing a graph: ") + what + " would break the capture; end it first");
+}
+
+rlk_status CudaStream::finished(rlk_data_error& data_error) {
+  rlk_status status = record_->read(data_error) ? RLK_DATA_ERROR : RLK_OK;
+  // One answer at a time: what another record still holds is told next time.
+  std::vector<std::shared_ptr<Record>> pending;
+  for (std::shared_ptr<Record>& record : watched_) {
+    if (status == RLK_OK && record->read(data_error)) {
+      status = RLK_DATA_ERROR;
+    } else if (record->holds_error()) {
+      pending.push_back(std::move(record));
+    }
+  }
+  watched_ = std::move(pending);
+  return status;
+}
+
+rlk_status CudaStream::query(rlk_data_error& data_error) {
+  const ContextScope scope(device_.context());
+  refuse_while_capturing("a query");
+  const Result code = driver().stream_query(handle_);
+  if (code == kNotReady) return RLK_NOT_READY;
+  check(code, "the stream's work");
+  return finished(data_error);
+}
+
+rlk_status CudaStream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
+  if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(data_error); });
+  const ContextScope scope(device_.context());
+  refuse_while_capturing("a synchronization");
+  check(driver().stream_synchronize(handle_), "the stream's work");
+  return finished(data_error);
+}
+
+void CudaStream::wait(sdk::Event& event) {
+  const ContextScope scope(device_.context());
+  check(driver().stream_wait_event(handle_, static_cast<CudaEvent&>(event).handle(), 0), "waiting for an event");
+}
+
+void CudaStream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
+  if (kind != RLK_COPY_HOST_TO_DEVICE && kind != RLK_COPY_DEVICE_TO_HOST && kind != RLK_COPY_DEVICE_TO_DEVICE) {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("copy kind %d; the kinds are 1, 2 and 3", kind));
+  }
+  if (bytes == 0) return;
+  const ContextScope scope(device_.context());
+  // With unified addressing the driver sees from the addresses which way the copy goes.
+  check(driver().copy_async(reinterpret_cast<DevicePointer>(destination), reinterpret_cast<DevicePointer>(source),
+                            bytes, handle_),
+        "copying");
+}
+
+void CudaStream::fill(void* memory, uint8_t value, uint64_t bytes) {
+  if (bytes == 0) return;
+  const ContextScope scope(device_.context());
+  check(driver().fill_async(reinterpret_cast<DevicePointer>(memory), value, bytes, handle_), "filling memory");
+}
+
+void CudaStream::enqueue_host_function(rlk_host_function function, void* user) {
+  const ContextScope scope(device_.context());
+  check(driver().launch_host_function(handle_, function, user), "enqueueing a host function");
+}
+
+void* CudaStream::allocate_async(uint64_t bytes) {
+  if (!device_.has_memory_pools()) {
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation; use the device's allocate");
+  }
+  const ContextScope scope(device_.context());
+  DevicePointer memory = 0;
+  check(driver().allocate_async(&memory, bytes, handle_), "allocating device memory in stream order");
+  return reinterpret_cast<void*>(memory);
+}
+
+void CudaStream::deallocate_async(void* memory) {
+  if (memory == nullptr) return;
+  if (!device_.has_memory_pools()) throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation");
+  const ContextScope scope(device_.context());
+  check(driver().free_async(reinterpret_cast<DevicePointer>(memory), handle_), "freeing device memory in stream order");
+}
+
+void CudaStream::watch(const std::shared_ptr<Record>& record) {
+  if (record == record_ || std::find(watched_.begin(), watched_.end(), record) != watched_.end()) return;
+  watched_.push_back(record);
+}
+
+}  // namespace rlk::cuda

@@ -1,0 +1,338 @@
+// logp_backward: how the gradient of the logits is written in one read and one write.
+//
+// The rows kernel checks every token, prepares its scalars in fp64 (LogpBackwardRow) and computes the one gradient that
+// needs care, the target's; with row_indices it also notes which token owns each logits row. The gradient kernel needs no
+// exchange between threads: a thread keeps one pack of columns and walks down the rows of its chunk, the next rows under
+// way while it computes on this one, so it can sum grad_bias on the way; a last kernel adds the chunks in order. grad_logits may be logits: each thread reads a pack before it writes it, and nobody else reads it.
+// Cost: 2 V sizeof(T) bytes a row.
+#pragma once
+
+#include "element.cuh"
+#include "tokens.cuh"
+
+namespace rlk::simt {
+
+// The logits row of a token that is not ignored, or -1 when there is none.
+__device__ __forceinline__ int64_t existing_row(const TokenRows& tokens, const Token& token) {
+  return token.state != kRowZero && token.logits_row >= 0 && token.logits_row < tokens.logits_rows ? token.logits_row : -1;
+}
+
+// The logits row that the last token before block_first names, or -1. Looks back a block's width at a time, so that a
+// long ignored prompt costs one look per block.
+__device__ inline int64_t last_row_before(const TokenRows& tokens, int64_t block_first) {
+  __shared__ int found;
+  __shared__ int64_t found_row;
+  for (int64_t end = block_first; end > 0; end -= kBackwardRowsThreads) {
+    if (threadIdx.x == 0) found = -1;
+    __syncthreads();
+    const int64_t n = end - kBackwardRowsThreads + static_cast<int64_t>(threadIdx.x);
+    const int64_t row = existing_row(tokens, resolve_token(tokens, n));
+    if (row >= 0) atomicMax(&found, static_cast<int>(threadIdx.x));
+    __syncthreads();
+    if (found == static_cast<int>(threadIdx.x)) found_row = row;
+    __syncthreads();
+    const bool any = found >= 0;
+    const int64_t last = found_row;
+    __syncthreads();
+    if (any) return last;
+  }
+  return -1;
+}
+
+// For each thread of the block the highest row named before its own token: by the block, or by the last token before it.
+__device__ inline int64_t highest_row_before(const TokenRows& tokens, int64_t block_first, int64_t row) {
+  __shared__ int64_t highest[kBackwardRowsThreads];
+  const int me = static_cast<int>(threadIdx.x);
+  const int64_t outside = last_row_before(tokens, block_first);
+  highest[me] = row;
+  __syncthreads();
+  for (int step = 1; step < kBackwardRowsThreads; step *= 2) {
+    const int64_t other = me >= step ? highest[me - step] : -1;
+    __syncthreads();
+    if (other > highest[me]) highest[me] = other;
+    __syncthreads();
+  }
+  const int64_t inside = me > 0 ? highest[me - 1] : -1;
+  return inside > outside ? inside : outside;
+}
+
+// Whether every logit of the row is -inf. All threads of the block take part.
+template <class T>
+__device__ inline bool all_minus_infinity(const T* row, int64_t columns) {
+  bool mine = true;
+  for (int64_t v = threadIdx.x; v < columns; v += kBackwardRowsThreads) {
+    if (widen(row[v]) != -Accumulator<T>(INFINITY)) mine = false;
+  }
+  return __syncthreads_and(mine) != 0;
+}
+
+template <class T>
+__device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args) {
+  using A = Accumulator<T>;
+  constexpr double kLog2e = 1.4426950408889634074;
+  __shared__ int suspects;
+  __shared__ int64_t suspect[kBackwardRowsThreads];
+  __shared__ bool hopeless[kBackwardRowsThreads];
+  const TokenRows& tokens = args.tokens;
+  const int64_t block_first = blockIdx.x * static_cast<int64_t>(kBackwardRowsThreads);
+  const int64_t n = block_first + threadIdx.x;
+  const int me = static_cast<int>(threadIdx.x);
+  Token token{kRowZero, 0, 0, 0, -1};
+  if (n < tokens.rows) token = resolve_token(tokens, n);
+  const int64_t existing = existing_row(tokens, token);
+  if (tokens.row_indices != nullptr) {
+    const int64_t highest = highest_row_before(tokens, block_first, existing);
+    if (token.state == kRowActive && existing <= highest) {
+      token.state = kRowNan;
+      token.kind = kDataRowOutOfRange;
+      token.value = existing;
+    }
+  }
+
+  // A row of -inf alone has lse -inf or NaN (a shard's may be finite). Rare, so the block looks at such rows together.
+  double lse = 0;
+  if (token.state == kRowActive) lse = static_cast<const A*>(args.lse)[n];
+  const bool doubtful = token.state == kRowActive && tokens.sharded == 0 && !(lse > -INFINITY);
+  if (me == 0) suspects = 0;
+  hopeless[me] = false;
+  __syncthreads();
+  if (doubtful) suspect[atomicAdd(&suspects, 1)] = (token.logits_row << 8) | me;
+  __syncthreads();
+  for (int s = 0; s < suspects; ++s) {
+    const T* row = static_cast<const T*>(args.logits) + (suspect[s] >> 8) * args.row_stride;
+    const bool empty = all_minus_infinity(row, tokens.vocab);
+    if (me == 0) hopeless[suspect[s] & 255] = empty;
+  }
+  __syncthreads();
+  if (hopeless[me]) {
+    token.state = kRowNan;
+    token.kind = kDataNoFiniteLogit;
+    token.value = 0;
+  }
+  if (n >= tokens.rows) return;
+
+  if (token.state == kRowNan) report_data_error(args.errors, token.kind, n, token.value);
+  LogpBackwardRow out{0, 0, 0, 0, -1, token.state, 0};
+  if (token.state == kRowActive) {
+    const double inverse_temperature = 1.0 / args.transform.temperature;
+    const double g_logp = args.grad_logp_is_accumulator != 0 ? double(static_cast<const A*>(args.grad_logp)[n])
+                                                             : double(widen(static_cast<const T*>(args.grad_logp)[n]));
+    const double g_lse = args.grad_lse != nullptr ? static_cast<const A*>(args.grad_lse)[n] : A(0);
+    const double g_entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.grad_entropy)[n] : A(0);
+    const double entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.entropy)[n] : A(0);
+    out.lse2 = lse * kLog2e;
+    out.gain = (g_lse - g_logp - g_entropy * entropy) * inverse_temperature;
+    out.entropy_gain = g_entropy / kLog2e * inverse_temperature;
+    out.target = token.target;
+    if (token.target >= 0) {
+      const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
+      double y = widen(row[token.target]), factor = inverse_temperature;
+      if (args.transform.bias != nullptr) y += widen(static_cast<const T*>(args.transform.bias)[token.target]);
+      const bool nothing = y == -INFINITY;
+      if (args.transform.softcap > 0) {
+        const double t = tanh(y / args.transform.softcap);
+        y = args.transform.softcap * t;
+        factor *= 1 - t * t;
+      }
+      // 1 - p by expm1: exact also where p is nearly 1.
+      const double log_p = y * inverse_temperature - lse;
+      const double rest = g_lse - (g_entropy != 0 ? g_entropy * (log_p + entropy) : 0);
+      out.target_gradient = nothing ? 0 : (rest * exp(log_p) - g_logp * expm1(log_p)) * factor;
+    }
+  }
+  args.row[n] = out;
+  if (args.owner == nullptr || token.state == kRowZero) return;
+  // The larger wins, whatever the order: a data error makes the row NaN, and the sum of all rows.
+  const auto mark = [&](int64_t at, int64_t owner) {
+    atomicMax(reinterpret_cast<long long*>(args.owner + at), static_cast<long long>(owner));
+  };
+  if (existing >= 0) mark(existing, token.state == kRowNan ? kOwnerNan : n);
+  if (token.state == kRowNan) mark(tokens.logits_rows, kOwnerNan);
+}
+
+// The scalars of a row as the gradient kernel uses them.
+template <class A>
+struct RowScalars {
+  A lse2, lse2_lo;  // lo: what the rounding lost
+  A gain, entropy_gain, target_gradient;
+  int32_t state;
+  int32_t target;  // column within the block's tile, or below 0
+};
+
+template <class A>
+struct Slope {  // of z as a function of x
+  A softcap, inverse_softcap, scale, scale_lo;
+};
+
+template <class A>
+struct Probability {
+  A log2;    // log2 p
+  A factor;  // d y / d x
+};
+
+// kCareful: the low halves restore what rounding log2(e) / temperature and lse * log2(e) lost. 16-bit gradients are
+// rounded far above that.
+template <class A, bool kTransform, bool kCareful>
+__device__ __forceinline__ Probability<A> probability(A x, A bias, const RowScalars<A>& row, const Slope<A>& slope) {
+  A y = x, factor = A(1);
+  if constexpr (kTransform) {
+    y = x + bias;
+    if (slope.softcap > A(0)) {
+      const A t = tanh(y * slope.inverse_softcap);
+      y = slope.softcap * t;
+      factor = A(1) - t * t;
+    }
+  }
+  if constexpr (kCareful) {
+    y = fmax(y, A(-3e38));  // -inf times a low half could be +inf
+    return {fma(y, slope.scale, -row.lse2) + fma(y, slope.scale_lo, -row.lse2_lo), factor};
+  } else {
+    return {fma(y, slope.scale, -row.lse2), factor};
+  }
+}
+
+template <class T, bool kTransform, bool kEntropy>
+__device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowScalars<Accumulator<T>>& row,
+                                                 const Slope<Accumulator<T>>& slope,
+                                                 const Accumulator<T> (&bias)[Pack<T>::kSize], int column,
+                                                 Accumulator<T> (&grad)[Pack<T>::kSize]) {
+  using A = Accumulator<T>;
+  A x[Pack<T>::kSize];
+  pack.unpack(x);
+#pragma unroll
+  for (int i = 0; i < Pack<T>::kSize; ++i) {
+    const Probability<A> of = probability<A, kTransform, sizeof(T) == 4>(x[i], bias[i], row, slope);
+    A g = row.gain;
+    if constexpr (kEntropy) g -= row.entropy_gain * fmax(of.log2, A(-1024));  // p is 0 where log p is not finite
+    g *= exp2_fast(of.log2);
+    if constexpr (kTransform) g = x[i] + bias[i] == -A(INFINITY) ? A(0) : g * of.factor;
+    grad[i] = g;
+  }
+  const int at = row.target - column;
+  if (at >= 0 && at < Pack<T>::kSize) {
+#pragma unroll
+    for (int i = 0; i < Pack<T>::kSize; ++i) grad[i] = at == i ? row.target_gradient : grad[i];
+  }
+}
+
+// kTransform: bias or softcap is present, or grad_bias is wanted.
+template <class T, bool kTransform, bool kEntropy>
+__device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& args) {
+  using A = Accumulator<T>;
+  constexpr int kSize = Pack<T>::kSize;
+  __shared__ RowScalars<A> scalars[kBackwardBatch];
+  const int64_t columns = args.tokens.vocab;
+  const int64_t tiles = (columns + kBackwardThreads * kSize - 1) / (kBackwardThreads * kSize);
+  const int64_t chunk = blockIdx.x / tiles, tile = blockIdx.x - chunk * tiles;
+  const int in_tile = static_cast<int>(threadIdx.x) * kSize;
+  const int64_t tile_column = tile * kBackwardThreads * kSize, column = tile_column + in_tile;
+  const int64_t row_begin = chunk * args.rows_per_chunk;
+  const int64_t row_end = row_begin + args.rows_per_chunk < args.tokens.logits_rows ? row_begin + args.rows_per_chunk
+                                                                                    : args.tokens.logits_rows;
+  const bool aligned = args.aligned != 0;
+  const bool whole = aligned && column + kSize <= columns;
+  const T lowest = Narrow<T>::of(-A(INFINITY));
+
+  Slope<A> slope{A(args.transform.softcap), A(0), A(1.4426950408889634074 / args.transform.temperature), A(0)};
+  if (args.transform.softcap > 0) slope.inverse_softcap = A(1.0 / args.transform.softcap);
+  if constexpr (sizeof(A) == 4) {
+    slope.scale = args.transform.exp2_scale;
+    slope.scale_lo = args.transform.exp2_scale_lo;
+  }
+  A bias[kSize] = {};
+  A total[kSize] = {};
+  if constexpr (kTransform) {
+    const T* given = static_cast<const T*>(args.transform.bias);
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      if (given != nullptr && column + i < columns) bias[i] = widen(given[column + i]);
+    }
+  }
+
+  for (int64_t batch = row_begin; batch < row_end; batch += kBackwardBatch) {
+    __syncthreads();
+    if (threadIdx.x < kBackwardBatch && batch + threadIdx.x < row_end) {
+      const int64_t r = batch + threadIdx.x;
+      const int64_t n = args.owner != nullptr ? args.owner[r] : r;
+      RowScalars<A> s{A(0), A(0), A(0), A(0), A(0), n < 0 ? kRowZero : kRowNan, -1};
+      if (n >= 0 && n < args.tokens.rows) {
+        const LogpBackwardRow& row = args.row[n];
+        s.lse2 = A(row.lse2);
+        s.lse2_lo = A(row.lse2 - double(s.lse2));
+        s.gain = A(row.gain);
+        s.entropy_gain = A(row.entropy_gain);
+        s.target_gradient = A(row.target_gradient);
+        s.state = row.state;
+        const int64_t target = row.target - tile_column;
+        if (row.target >= 0 && target >= 0 && target < kBackwardThreads * kSize) s.target = static_cast<int32_t>(target);
+      }
+      scalars[threadIdx.x] = s;
+    }
+    __syncthreads();
+    const int count = static_cast<int>(row_end - batch < kBackwardBatch ? row_end - batch : kBackwardBatch);
+    if (column >= columns) continue;
+    const T* logits = static_cast<const T*>(args.logits) + batch * args.row_stride;
+    T* gradient = static_cast<T*>(args.grad_logits) + batch * args.grad_row_stride + column;
+    const auto load_row = [&](int row, Pack<T>& pack) {
+      if (row >= count || scalars[row].state != kRowActive) return;
+      const T* from = logits + row * args.row_stride;
+      if (whole) {
+        pack.bits = load_stream(from + column);
+      } else {
+        pack = load_pack(from, column, columns, lowest);
+      }
+    };
+    Pack<T> packs[kBackwardRows];
+#pragma unroll
+    for (int k = 0; k < kBackwardRows; ++k) load_row(k, packs[k]);
+    for (int first = 0; first < count; first += kBackwardRows) {
+#pragma unroll
+      for (int k = 0; k < kBackwardRows; ++k) {
+        if (first + k >= count) break;
+        const RowScalars<A> row = scalars[first + k];
+        const Pack<T> pack = packs[k];
+        load_row(first + k + kBackwardRows, packs[k]);
+        A grad[kSize];
+        if (row.state == kRowActive) {
+          gradient_of_pack<T, kTransform, kEntropy>(pack, row, slope, bias, in_tile, grad);
+        } else {
+#pragma unroll
+          for (int i = 0; i < kSize; ++i) grad[i] = row.state == kRowZero ? A(0) : A(NAN);
+        }
+        if constexpr (kTransform) {
+#pragma unroll
+          for (int i = 0; i < kSize; ++i) total[i] += grad[i];
+        }
+        Pack<T> out;
+        out.pack(grad);
+        if (whole) {
+          store_stream(gradient, out.bits);
+        } else {
+          store_pack(gradient, columns - column, out);
+        }
+        gradient += args.grad_row_stride;
+      }
+    }
+  }
+  if (kTransform && args.bias_part != nullptr && column < columns) {
+    A* part = static_cast<A*>(args.bias_part) + chunk * columns;
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      if (column + i < columns) part[column + i] = total[i];
+    }
+  }
+}
+
+template <class T>
+__device__ __forceinline__ void logp_backward_bias(const LogpBackwardArgs& args) {
+  using A = Accumulator<T>;
+  const A* part = static_cast<const A*>(args.bias_part);
+  for (int64_t v = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; v < args.tokens.vocab;
+       v += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    A sum = args.owner != nullptr && args.owner[args.tokens.logits_rows] == kOwnerNan ? A(NAN) : A(0);
+    for (int64_t chunk = 0; chunk < args.chunks; ++chunk) sum += part[chunk * args.tokens.vocab + v];
+    static_cast<A*>(args.grad_bias)[v] = sum;
+  }
+}
+
+}  // namespace rlk::simt

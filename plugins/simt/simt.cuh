@@ -1,0 +1,39 @@
+// What the kernels ask of a SIMT machine. One header per compiler answers; beside the CUDA language itself (threadIdx,
+// __syncthreads, atomics, fma and the like) it gives, in rlk::simt:
+//   bf16, f16           the 16-bit types
+//   kWave               threads that exchange values directly
+//   wave_xor(v, n)      v of lane (own lane ^ n);   wave_read(v, lane)   v of that lane;   wave_sync()
+//   dynamic_shared()    the block's dynamic shared memory, aligned to 128 bytes
+//   exp2_fast(x)        2^x within 2 ulp, subnormal results as 0; exactly 1 at 0 and 0 at -inf
+//   load_stream, store_stream   16 bytes that pass through once: they do not displace what others will read again
+//   funnel_shift(low, high, bits)   the low 32 bits of high:low >> bits, bits < 32
+//   max_pair(a, b, T()) the larger of each of two T in 32 bits; a NaN may lose
+#pragma once
+
+#include <cstdint>
+
+#include "args.h"
+#include "tiling.h"
+
+#if defined(RLK_SIMT_PLATFORM)
+#include RLK_SIMT_PLATFORM
+#else
+#include "platform_cuda.cuh"
+#endif
+
+namespace rlk::simt {
+
+__device__ __forceinline__ double exp2_fast(double x) {
+  return exp2(x);
+}
+
+// The first data error of the stream wins; the host reads the record when the stream has drained.
+__device__ inline void report_data_error(const DataErrorSink& sink, int32_t kind, int64_t row, int64_t value) {
+  if (sink.record == nullptr || atomicCAS(&sink.record->state, 0, 1) != 0) return;
+  sink.record->kind = kind;
+  sink.record->tag = sink.tag;
+  sink.record->row = row;
+  sink.record->value = value;
+}
+
+}  // namespace rlk::simt

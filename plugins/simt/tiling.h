@@ -1,0 +1,63 @@
+// How the kernels cut their work: read by the kernels and by the host that sizes grids and workspaces for them.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define RLK_SIMT_BOTH __host__ __device__
+#else
+#define RLK_SIMT_BOTH
+#endif
+
+namespace rlk::simt {
+
+// logp: packs of 16 bytes that a thread has in flight; bias or softcap need registers of their own.
+constexpr int kLogpThreads = 256;
+constexpr int kLogpFinishThreads = 64;
+constexpr int kLogpSegmentBytes = 65536;
+constexpr int kLogpBlockSegments = 4;  // at most, that one block takes
+RLK_SIMT_BOTH constexpr int logp_loads(bool transform) {
+  return transform ? 2 : 4;
+}
+// Columns of a segment: a function of the dtype alone, so that a row is always cut the same way.
+RLK_SIMT_BOTH constexpr int64_t logp_segment_length(int64_t element_bytes) {
+  return kLogpSegmentBytes / element_bytes;
+}
+
+// logp_backward
+constexpr int kBackwardThreads = 256;
+constexpr int kBackwardRows = 4;    // rows that a thread has in flight
+constexpr int kBackwardBatch = 64;  // rows whose scalars a block holds at a time
+constexpr int kBackwardRowsThreads = 256;
+constexpr int kBackwardBiasThreads = 256;
+RLK_SIMT_BOTH constexpr int64_t backward_tile(int64_t element_bytes) {
+  return kBackwardThreads * (16 / element_bytes);
+}
+
+// add
+constexpr int kAddThreads = 256;
+constexpr int kAddLoads = 4;
+
+// attention
+constexpr int kPlanThreads = 256;
+constexpr int kSimtWaves = 4;
+constexpr int kSimtRows = 4;  // per wave
+constexpr int kSimtBlockRows = kSimtWaves * kSimtRows;
+constexpr int kSimtMaxHead = 256;
+RLK_SIMT_BOTH constexpr int64_t attention_simt_shared_bytes(int64_t wave, int64_t head_size,
+                                                            int64_t accumulator_bytes) {
+  return (wave * (head_size + 1) + kSimtBlockRows * head_size) * accumulator_bytes;
+}
+
+// The tensor core kernel's rows of shared memory are padded; keys of a tile depend on the head size alone.
+RLK_SIMT_BOTH constexpr int attention_mma_keys(int padded_head) {
+  return padded_head <= 128 ? 64 : 32;
+}
+RLK_SIMT_BOTH constexpr int attention_mma_stride(int padded_head) {
+  return padded_head + 8;
+}
+RLK_SIMT_BOTH constexpr int attention_mma_shared_bytes(int padded_head, int block_rows) {
+  return 2 * attention_mma_stride(padded_head) * (block_rows + 4 * attention_mma_keys(padded_head));
+}
+
+}  // namespace rlk::simt

@@ -1,0 +1,232 @@
+"""Does the append-only checker refuse everything that would break a plugin, and nothing else?
+
+Each test writes the headers of a synthetic release and compares it with the one before it. Run through ctest.
+"""
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "plugin_api/abi"))
+import layout  # noqa: E402
+
+RELEASE = """
+#include <stdint.h>
+#define RLK_ABI_MAJOR 1
+#define RLK_ABI_MINOR 0
+#define RLK_ABI_DRAFT 0
+#define RLK_KIND_HOT 1u
+#define RLK_KIND_COLD 2u
+#define RLK_SERVICE "rlk.kettle/1" /* an id */
+#define RLK_BREW_N_INPUTS 2
+typedef int32_t rlk_status;
+typedef struct rlk_kettle rlk_kettle;
+typedef void (*rlk_whistle)(void* user);
+typedef struct rlk_water { /* passed by value: no struct_size */
+  uint32_t litres, degrees;
+} rlk_water;
+typedef struct rlk_kettle_api {
+  uint32_t struct_size;
+  uint32_t reserved;
+  char name[16];
+  rlk_status (*fill)(rlk_kettle*, const rlk_water* water, int64_t spoons);
+  rlk_status (*boil)(rlk_kettle*, double degrees);
+} rlk_kettle_api;
+"""
+
+
+class Release:
+    """An include folder with one header."""
+
+    def __init__(self, text):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "rlk/abi").mkdir(parents=True)
+        (self.path / "rlk/abi/kettle.h").write_text(text)
+
+    def layout(self):
+        with self.folder:
+            return layout.measure(self.path)
+
+
+def release(*changes):
+    """The layout of RELEASE with each (old, new) replaced."""
+    text = RELEASE
+    for old, new in changes:
+        assert text.count(old) == 1, f"{old!r} must occur once"
+        text = text.replace(old, new)
+    return Release(text).layout()
+
+
+BEFORE = release()
+BOIL = "  rlk_status (*boil)(rlk_kettle*, double degrees);\n"
+FILL = "  rlk_status (*fill)(rlk_kettle*, const rlk_water* water, int64_t spoons);\n"
+
+
+class AppendOnly(unittest.TestCase):
+    def allowed(self, *changes):
+        self.assertEqual(layout.compare(BEFORE, release(*changes)), [])
+
+    def refused(self, expected, *changes):
+        errors = layout.compare(BEFORE, release(*changes))
+        self.assertTrue(errors, "the checker let it pass")
+        self.assertIn(expected, "\n".join(errors))
+
+    def test_unchanged(self):
+        self.allowed()
+
+    def test_appended_field(self):
+        self.allowed((BOIL, BOIL + "  uint64_t capacity_ml;\n"))
+
+    def test_appended_slot(self):
+        self.allowed((BOIL, BOIL + "  rlk_status (*pour)(rlk_kettle*, rlk_water* out);\n"))
+
+    def test_new_struct_constant_and_input(self):
+        self.allowed(("typedef struct rlk_kettle rlk_kettle;",
+                      "typedef struct rlk_kettle rlk_kettle;\n"
+                      "typedef struct rlk_cup { uint32_t struct_size; uint32_t reserved; } rlk_cup;"),
+                     ("#define RLK_KIND_COLD 2u", "#define RLK_KIND_COLD 2u\n#define RLK_KIND_ICED 4u"),
+                     ("N_INPUTS 2", "N_INPUTS 3"), ("RLK_ABI_MINOR 0", "RLK_ABI_MINOR 1"))
+
+    def test_renamed_parameter(self):
+        self.allowed(("double degrees)", "double celsius)"))
+
+    def test_changed_comment(self):
+        self.allowed(("/* an id */", "/* another word */"))
+
+    def test_inserted_field(self):
+        self.refused("rlk_kettle_api.fill: was at offset 24", (FILL, "  uint64_t capacity_ml;\n" + FILL))
+
+    def test_inserted_slot(self):
+        self.refused("rlk_kettle_api.boil: was at offset 32", (BOIL, "  rlk_status (*pour)(rlk_kettle*);\n" + BOIL))
+
+    def test_swapped_slots(self):
+        self.refused("rlk_kettle_api.fill: was at offset 24 with 8 bytes, is at 32", (FILL + BOIL, BOIL + FILL))
+
+    def test_swapped_fields_of_one_declaration(self):
+        self.refused("rlk_water.litres", ("litres, degrees", "degrees, litres"))
+
+    def test_changed_type_of_the_same_size(self):
+        self.refused("rlk_water.litres: was uint32_t, is int32_t",
+                     ("uint32_t litres, degrees;", "int32_t litres;\n  uint32_t degrees;"))
+
+    def test_longer_array(self):
+        self.refused("rlk_kettle_api.name: was char[16], is char[32]", ("char name[16]", "char name[32]"))
+
+    def test_changed_signature_of_a_slot(self):
+        self.refused("rlk_kettle_api.boil", ("(*boil)(rlk_kettle*, double degrees)", "(*boil)(rlk_kettle*, float degrees)"))
+
+    def test_parameter_added_to_a_slot(self):
+        self.refused("rlk_kettle_api.boil", ("double degrees)", "double degrees, int32_t seconds)"))
+
+    def test_changed_return_type_of_a_slot(self):
+        self.refused("rlk_kettle_api.boil", ("rlk_status (*boil)", "void (*boil)"))
+
+    def test_lost_const(self):
+        self.refused("rlk_kettle_api.fill", ("const rlk_water* water", "rlk_water* water"))
+
+    def test_removed_slot(self):
+        self.refused("rlk_kettle_api.boil: removed or renamed", (BOIL, ""))
+
+    def test_renamed_slot(self):
+        self.refused("rlk_kettle_api.boil: removed or renamed", ("(*boil)", "(*heat)"))
+
+    def test_removed_struct(self):
+        self.refused("struct rlk_water: removed", ("typedef struct rlk_water { /* passed by value: no struct_size */\n"
+                                                   "  uint32_t litres, degrees;\n} rlk_water;",
+                                                   "typedef struct rlk_water rlk_water;"))
+
+    def test_padding_before_an_appended_field(self):
+        self.refused("rlk_kettle_api.capacity_ml: 4 bytes of implicit padding",
+                     (BOIL, BOIL + "  uint32_t flags;\n  uint64_t capacity_ml;\n"))
+
+    def test_padding_at_the_end(self):
+        self.refused("rlk_kettle_api: 4 bytes of implicit padding at its end", (BOIL, BOIL + "  uint32_t flags;\n"))
+
+    def test_padding_in_a_new_struct(self):
+        self.refused("rlk_cup.size_ml: 4 bytes of implicit padding",
+                     ("typedef struct rlk_kettle rlk_kettle;",
+                      "typedef struct rlk_kettle rlk_kettle;\n"
+                      "typedef struct rlk_cup { uint32_t struct_size; uint64_t size_ml; } rlk_cup;"))
+
+    def test_growth_of_a_struct_without_struct_size(self):
+        self.refused("rlk_water: grew from 8 to 12 bytes", ("litres, degrees", "litres, degrees, minerals"))
+
+    def test_changed_constant(self):
+        self.refused("constant RLK_KIND_COLD: was 2, is 3", ("COLD 2u", "COLD 3u"))
+
+    def test_removed_constant(self):
+        self.refused("constant RLK_KIND_COLD: was 2, is gone", ("#define RLK_KIND_COLD 2u\n", ""))
+
+    def test_changed_service_id(self):
+        self.refused("constant RLK_SERVICE", ("kettle/1", "kettle/2"))
+
+    def test_fewer_inputs(self):
+        self.refused("constant RLK_BREW_N_INPUTS: was 2, is 1", ("N_INPUTS 2", "N_INPUTS 1"))
+
+    def test_changed_typedef(self):
+        self.refused("typedef rlk_whistle", ("(*rlk_whistle)(void* user)", "(*rlk_whistle)(void* user, int32_t pitch)"))
+        self.refused("typedef rlk_status", ("typedef int32_t rlk_status", "typedef int64_t rlk_status"))
+
+    def test_what_the_parser_does_not_know_is_an_error(self):
+        for change in (("double degrees", "double degrees);\n  rlk_status (*x)(void (*)(int), int"),
+                       ("uint32_t reserved;", "uint32_t reserved : 4;"), ("typedef int32_t", "extern int32_t")):
+            with self.subTest(change), self.assertRaises(layout.LayoutError):
+                release(change)
+
+
+class Records(unittest.TestCase):
+    """check: the current headers against the recorded versions."""
+
+    def check(self, text, *records):
+        with tempfile.TemporaryDirectory() as folder:
+            for record in records:
+                path = pathlib.Path(folder, layout.recorded_name(layout.version_of(record)))
+                path.write_text(layout.text_of(record))
+            made = Release(text)
+            with made.folder:
+                return layout.check(made.path, pathlib.Path(folder))
+
+    def test_equal(self):
+        self.assertEqual(self.check(RELEASE, BEFORE), [])
+
+    def test_not_recorded(self):
+        self.assertIn("1.0.json does not exist", self.check(RELEASE)[0])
+
+    def test_changed_without_a_new_version(self):
+        errors = self.check(RELEASE.replace(BOIL, BOIL + "  uint64_t capacity_ml;\n"), BEFORE)
+        self.assertIn("rlk_kettle_api: differs from the record", "\n".join(errors))
+
+    def test_a_frozen_version_binds_later_ones(self):
+        later = RELEASE.replace("RLK_ABI_MINOR 0", "RLK_ABI_MINOR 1").replace(FILL, "")
+        errors = self.check(later, BEFORE, Release(later).layout())
+        self.assertIn("since 1.0.json: rlk_kettle_api.fill: removed", "\n".join(errors))
+
+    def test_a_draft_binds_nobody(self):
+        draft = RELEASE.replace("RLK_ABI_DRAFT 0", "RLK_ABI_DRAFT 1")
+        later = RELEASE.replace("RLK_ABI_DRAFT 0", "RLK_ABI_DRAFT 2").replace(FILL, "")
+        self.assertEqual(self.check(later, Release(draft).layout(), Release(later).layout()), [])
+
+
+class ThisAbi(unittest.TestCase):
+    def test_headers_are_what_was_recorded(self):
+        self.assertEqual(layout.check(), [])
+
+    def test_nothing_is_padded(self):
+        current = layout.measure(layout.HEADERS)
+        self.assertEqual([e for n, s in current["structs"].items() for e in layout.padding(n, s)], [])
+
+    def test_everything_growing_says_its_size(self):
+        current = layout.measure(layout.HEADERS)
+        without = {n for n, s in current["structs"].items() if s["fields"][0]["name"] != "struct_size"}
+        self.assertEqual(without, {"rlk_dtype", "rlk_data_error_record"})
+
+    def test_the_record_reads_back(self):
+        current = layout.measure(layout.HEADERS)
+        self.assertEqual(json.loads(layout.text_of(current)), current)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,102 @@
+/* The headers of the plugin ABI and of the public API as a program in C sees them. This one file is compiled as C11 and
+   as C++11, 14, 17 and 20, without a warning and without a byte of implicit padding. The sizes are those of a 64-bit
+   machine. */
+#include <rlk/abi.h>
+#include <rlk/abi/ext/draft/graph.h>
+#include <rlk/ops/add.h>
+#include <rlk/ops/attention.h>
+#include <rlk/ops/logp.h>
+#include <rlk/ops/logp_backward.h>
+#include <rlk/rlk.h>
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+#define PIN(type, bytes) static_assert(sizeof(type) == (bytes), #type " has another size than it had")
+#else
+#define PIN(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has another size than it had")
+#endif
+
+PIN(rlk_error, 512);
+PIN(rlk_data_error, 32);
+PIN(rlk_data_error_record, 32);
+PIN(rlk_ext, 16);
+PIN(rlk_dtype, 4);
+PIN(rlk_tensor, 48);
+PIN(rlk_host, 56);
+PIN(rlk_log_service, 16);
+PIN(rlk_allocate_service, 24);
+PIN(rlk_parallel_service, 24);
+PIN(rlk_kernel_cache_service, 24);
+PIN(rlk_device_properties, 208);
+PIN(rlk_device_api, 56);
+PIN(rlk_stream_api, 112);
+PIN(rlk_event_api, 56);
+PIN(rlk_call_desc, 80);
+PIN(rlk_support, 360);
+PIN(rlk_plan_info, 88);
+PIN(rlk_run, 88);
+PIN(rlk_switch, 24);
+PIN(rlk_implementation, 96);
+PIN(rlk_evidence, 24);
+PIN(rlk_evidence_sink, 24);
+PIN(rlk_probe_result, 616);
+PIN(rlk_attach_info, 24);
+PIN(rlk_plugin, 160);
+PIN(rlk_graph_api, 48);
+PIN(rlk_logp_params, 48);
+PIN(rlk_logp_backward_params, 48);
+PIN(rlk_attention_params, 48);
+PIN(rlk_add_params, 16);
+PIN(rlk_runtime_options, 24);
+PIN(rlk_call_options, 24);
+PIN(rlk_memory_statistics, 56);
+
+static int defaults_are_set(void) {
+  const rlk_logp_params logp = RLK_LOGP_PARAMS_INIT;
+  const rlk_logp_backward_params logp_backward = RLK_LOGP_BACKWARD_PARAMS_INIT;
+  const rlk_attention_params attention = RLK_ATTENTION_PARAMS_INIT;
+  const rlk_add_params add = RLK_ADD_PARAMS_INIT;
+  return logp.struct_size == sizeof(logp) && logp.ignore_index == -100 && logp.temperature == 1.0 &&
+         logp_backward.struct_size == sizeof(logp_backward) && attention.struct_size == sizeof(attention) &&
+         attention.causal == RLK_ATTENTION_CAUSAL_NONE && attention.window_left == -1 &&
+         add.struct_size == sizeof(add) && add.alpha == 1.0;
+}
+
+/* A plugin's table without the SDK: what a vendor who writes C writes. */
+static const rlk_plugin* entry(const rlk_host* host, rlk_error* error) {
+  static const rlk_plugin plugin = {sizeof(rlk_plugin),
+                                    RLK_ABI_MAJOR,
+                                    RLK_ABI_MINOR,
+                                    RLK_ABI_DRAFT,
+                                    0,
+                                    0,
+                                    0,
+                                    0,
+                                    "c",
+                                    "c",
+                                    "1",
+                                    "In plain C",
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL,
+                                    NULL};
+  if (host->abi_major == RLK_ABI_MAJOR) return &plugin;
+  if (error != NULL) error->status = RLK_ABI_MISMATCH;
+  return NULL;
+}
+
+int main(void) {
+  const rlk_plugin_entry_v1_fn fn = &entry;
+  const rlk_host host = {sizeof(rlk_host), RLK_ABI_MAJOR, RLK_ABI_MINOR, RLK_ABI_DRAFT, 0, 0, "test", "1", NULL, NULL};
+  const rlk_plugin* plugin = fn(&host, NULL);
+  return defaults_are_set() && plugin != NULL && plugin->struct_size == sizeof(rlk_plugin) ? 0 : 1;
+}

@@ -1,0 +1,108 @@
+"""Running rlk-plugins in a world of its own: empty cache, empty plugin folder, none of the caller's RLK_ variables."""
+import array
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND = os.environ.get("RLK_TEST_COMMAND")
+PLUGINS = os.environ.get("RLK_TEST_PLUGINS", "")
+SIZES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "|u1": "B"}
+
+
+def write_npy(path, descr, shape, values):
+    """`values` are flat and row-major; NumPy is not needed."""
+    shape_text = "(" + "".join(f"{size}, " for size in shape).rstrip() + ")"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape_text}, }}"
+    header += " " * ((-(10 + len(header) + 1)) % 64) + "\n"
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        file.write(array.array(SIZES[descr], values).tobytes())
+
+
+def read_npy(path):
+    """(descr, shape, flat values)"""
+    with open(path, "rb") as file:
+        data = file.read()
+    assert data[:8] == b"\x93NUMPY\x01\x00", data[:8]
+    size = struct.unpack("<H", data[8:10])[0]
+    header = eval(data[10:10 + size], {"__builtins__": {}})  # our own file
+    assert not header["fortran_order"]
+    values = array.array(SIZES[header["descr"]])
+    values.frombytes(data[10 + size:])
+    return header["descr"], header["shape"], list(values)
+
+
+def to_bf16(value):
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def from_bf16(word):
+    return struct.unpack("<f", struct.pack("<I", word << 16))[0]
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        # One cache per class: the CPU is verified once.
+        cls.cache = tempfile.mkdtemp(prefix="rlk-cli-cache-")
+        os.chmod(cls.cache, 0o700)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.cache, ignore_errors=True)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="rlk-cli-")
+        self.plugins = os.path.join(self.folder, "plugins")
+        os.mkdir(self.plugins)
+
+    def tearDown(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_command(self, *words, code=0, **variables):
+        """The finished process; its exit code must be `code`."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
+        environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins)
+        environment.update({k: v for k, v in variables.items() if v is not None})
+        done = subprocess.run([COMMAND, *words], env=environment, capture_output=True, text=True, timeout=300,
+                              cwd=self.folder, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
+        return done
+
+    def output(self, *words, **options):
+        return self.run_command(*words, **options).stdout
+
+    def json(self, *words, **options):
+        document = json.loads(self.output(*words, "--json", **options))
+        self.assertEqual(document["schema"], 1)
+        return document
+
+    def usage_error(self, *words):
+        """The text of a refused command line."""
+        done = self.run_command(*words, code=2)
+        self.assertEqual(done.stdout, "")
+        self.assertIn("--help", done.stderr)
+        return done.stderr
+
+    def add_plugin(self, name):
+        """Copies a plugin of the test suite into the plugin folder, or skips the test when it was not built."""
+        for folder in ("all", "golden"):
+            source = os.path.join(PLUGINS, folder, f"librlk_plugin_{name}.so")
+            if os.path.exists(source):
+                return shutil.copy(source, self.plugins)
+        self.skipTest(f"the test plugin {name} is not built")
+
+
+def main():
+    if not COMMAND:
+        sys.exit("set RLK_TEST_COMMAND to the path of rlk-plugins")
+    unittest.main()

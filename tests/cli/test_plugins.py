@@ -1,0 +1,88 @@
+"""The command beside plugins that are good, wrong, crashing or hanging."""
+import os
+
+import command
+
+
+class Good(command.Case):
+    def test_a_good_plugin_is_registered_and_passes(self):
+        path = self.add_plugin("golden")
+        plugins = {plugin["id"]: plugin for plugin in self.json("list")["plugins"]}
+        self.assertEqual(plugins["golden"]["state"], "registered", plugins["golden"])
+        self.assertEqual(plugins["golden"]["source"], "RLK_PLUGIN_PATH")
+        document = self.json("conformance", path, "--op", "logp", "--dtype", "f32")
+        units = document["plugin"]["units"]
+        self.assertTrue(units)
+        self.assertEqual({unit["op"] for unit in units}, {"logp"})
+        self.assertIn("passed", self.output("conformance", path, "--op", "add"))
+        self.assertEqual(self.json("lint", path)["id"], "golden")
+
+    def test_a_call_can_be_pinned_to_it(self):
+        self.add_plugin("golden")
+        command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
+        done = self.output("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", "--output", "out=out.npy",
+                           "--backend", "golden")
+        self.assertIn("golden/", done)
+        self.assertEqual(command.read_npy(self.path("out.npy"))[2], [2, 4, 6])
+
+    def test_a_filtered_plugin_is_no_fault(self):
+        self.add_plugin("golden")
+        plugins = {p["id"]: p for p in self.json("list", RLK_PLUGINS_DISABLE="gold*")["plugins"]}
+        self.assertEqual(plugins["golden"]["reason_code"], "DISABLED")
+
+
+class Broken(command.Case):
+    def test_a_crash_is_an_answer(self):
+        for fault in ("crash_constructor", "crash_entry", "crash_create", "crash_probe"):
+            with self.subTest(fault=fault):
+                path = self.add_plugin(fault)
+                plugins = {p["id"]: p for p in self.json("list", code=1)["plugins"]}
+                self.assertEqual(plugins["cpu"]["state"], "registered")
+                self.assertEqual((plugins[fault]["state"], plugins[fault]["reason_code"]), ("rejected", "CRASHED"))
+                self.assertIn("SIG", plugins[fault]["reason"])
+                text = self.output("inspect", fault, code=1)
+                self.assertIn("CRASHED", text)
+                self.assertEqual(self.json("conformance", path, code=1)["plugin"]["reason_code"], "CRASHED")
+                os.remove(path)
+
+    def test_a_wrong_result_is_named_by_its_unit(self):
+        path = self.add_plugin("liar_softcap")
+        [liar] = [p for p in self.json("list", code=1)["plugins"] if p["id"] == "liar_softcap"]
+        self.assertEqual(liar["state"], "partial")
+        text = self.output("conformance", path, "--op", "logp", code=1)
+        self.assertIn("softcap", text)
+        self.assertIn("WRONG_RESULT", text)
+        failed = [u for u in self.json("scope", "liar_softcap", code=1)["units"] if u["verdict"] == "failed"]
+        self.assertTrue(failed)
+        self.assertTrue(all("softcap" in unit["feature"] for unit in failed), failed)
+
+    def test_a_hang_is_ended(self):
+        self.add_plugin("hang_create")
+        [hang] = [p for p in self.json("list", RLK_PROBE_TIMEOUT="2")["plugins"] if p["id"] == "hang_create"]
+        self.assertEqual((hang["state"], hang["reason_code"]), ("deferred", "TIMED_OUT"))
+
+    def test_lint_names_what_is_wrong_with_a_file(self):
+        path = self.add_plugin("missing_library")
+        [finding] = [f for f in self.json("lint", path)["findings"] if f["code"] == "RUNTIME_LIBRARY_MISSING"]
+        self.assertIn("libacme_blas.so.3", finding["text"])
+        self.assertIn("libacme_runtime.so.3", finding["text"])
+        path = self.add_plugin("no_symbol")
+        codes = [f["code"] for f in self.json("lint", path, code=1)["findings"]]
+        self.assertIn("ENTRY_SYMBOL_MISSING", codes)
+        with open(self.path("librlk_plugin_text.so"), "w") as file:
+            file.write("hello")
+        self.assertIn("NOT_ELF", self.output("lint", self.path("librlk_plugin_text.so"), code=1))
+
+    def test_all_of_them_at_once(self):
+        folder = os.path.join(command.PLUGINS, "all")
+        if not os.path.isdir(folder):
+            self.skipTest("the test plugins are not built")
+        plugins = self.json("list", code=1, RLK_PLUGIN_PATH=folder, RLK_PROBE_TIMEOUT="2")["plugins"]
+        states = {plugin["id"]: plugin["state"] for plugin in plugins}
+        self.assertEqual(states["cpu"], "registered")
+        self.assertGreater(len(states), 10)
+        self.output("doctor", code=1, RLK_PLUGIN_PATH=folder, RLK_PROBE_TIMEOUT="2")
+
+
+if __name__ == "__main__":
+    command.main()

@@ -1,0 +1,203 @@
+"""The verbs that ask questions, on a machine with the built-in CPU alone; and command lines that are wrong."""
+import os
+
+import command
+
+
+class List(command.Case):
+    def test_the_cpu_is_registered_and_verified(self):
+        document = self.json("list")
+        self.assertEqual(set(document), {"schema", "host", "plugins"})
+        self.assertEqual(document["host"]["abi"], "1.0")
+        [cpu] = document["plugins"]
+        for key in ("id", "backend", "version", "abi", "state", "reason_code", "reason", "hint", "path", "source",
+                    "devices", "evidence", "ops"):
+            self.assertIn(key, cpu)
+        self.assertEqual((cpu["id"], cpu["backend"], cpu["state"]), ("cpu", "cpu", "registered"))
+        self.assertEqual(cpu["reason_code"], "", cpu["reason"])
+        self.assertEqual(cpu["ops"]["partial"], 0)
+        self.assertGreaterEqual(cpu["ops"]["verified"], 4)
+        self.assertEqual(cpu["devices"][0]["index"], 0)
+        self.assertGreater(cpu["devices"][0]["memory_bytes"], 0)
+
+    def test_people_get_one_aligned_line_per_plugin(self):
+        lines = self.output("list").splitlines()
+        self.assertTrue(lines[0].startswith("plugin"), lines[0])
+        self.assertTrue(lines[1].startswith("cpu"), lines[1])
+        self.assertEqual(lines[0].index("state"), lines[1].index("registered"))
+        self.assertNotIn("\x1b", "".join(lines))
+
+    def test_a_named_folder_that_is_missing_is_told_and_counts_as_broken(self):
+        document = self.json("list", code=1, RLK_PLUGIN_PATH="/nonexistent/plugins")
+        self.assertEqual(document["plugins"][0]["id"], "cpu")
+        [missing] = document["plugins"][1:]
+        self.assertEqual(missing["reason_code"], "FOLDER_MISSING")
+        self.assertIn("/nonexistent/plugins", missing["path"] + missing["reason"])
+
+
+class Questions(command.Case):
+    def test_inspect_tells_the_way_of_the_cpu(self):
+        document = self.json("inspect", "cpu")
+        self.assertEqual(document["state"], "registered")
+        states = [change["state"] for change in document["history"]]
+        self.assertEqual(states[0], "discovered")
+        self.assertEqual(states[-1], "registered")
+        self.assertTrue(document["units"])
+        text = self.output("inspect", "cpu")
+        for part in ("backend", "evidence", "logp_backward", "verified"):
+            self.assertIn(part, text)
+
+    def test_scope_is_a_matrix_of_verified_units(self):
+        units = self.json("scope", "cpu")["units"]
+        plain = {(u["op"], u["dtype"]) for u in units if u["verdict"] == "verified" and u["feature"] == ""}
+        for op in ("logp", "logp_backward", "attention", "add"):
+            for dtype in ("f32", "bf16", "f16", "f64"):
+                self.assertIn((op, dtype), plain)
+        text = self.output("scope", "cpu")
+        self.assertIn("(plain call)", text)
+        self.assertIn("softcap", text)
+
+    def test_probe_remembers_and_fresh_measures_anew(self):
+        self.output("probe")
+        self.assertIn("remembered", self.output("probe"))
+        self.assertNotIn("remembered", self.output("probe", "--fresh", "cpu"))
+        self.assertEqual(len(self.json("probe", "cpu")["plugins"]), 1)
+
+    def test_explain_names_every_candidate(self):
+        document = self.json("explain", "logp", "--dtype", "bf16", "--shape", "N=64,V=1000", "--with", "entropy")
+        self.assertEqual(document["op"], "logp")
+        self.assertEqual(document["chosen"]["plugin"], "cpu")
+        self.assertTrue(document["candidates"])
+        for candidate in document["candidates"]:
+            for key in ("plugin", "implementation", "verdict", "reason_code", "reason", "numerics", "cost_us"):
+                self.assertIn(key, candidate)
+            self.assertIn(candidate["verdict"], ("taken", "declined", "failed", "filtered"))
+        self.assertIn("taken", [candidate["verdict"] for candidate in document["candidates"]])
+        self.assertIn("chosen: cpu/", self.output("explain", "attention", "--param", "layout=packed"))
+
+    def test_ops_are_the_declarations(self):
+        ops = {op["name"]: op for op in self.json("ops")["ops"]}
+        self.assertLessEqual({"logp", "logp_backward", "attention", "add"}, set(ops))
+        logp = ops["logp"]
+        for key in ("revision", "family", "summary", "differentiable", "backward", "inputs", "outputs", "params",
+                    "dtypes"):
+            self.assertIn(key, logp)
+        self.assertEqual((logp["differentiable"], logp["backward"]), (True, "logp_backward"))
+        self.assertEqual([entry["name"] for entry in logp["inputs"]],
+                         ["logits", "ids", "bias", "mask", "row_indices"])
+        self.assertEqual([op["name"] for op in self.json("ops", "add")["ops"]], ["add"])
+        text = self.output("ops", "attention")
+        for part in ("bottom_right", "cu_seqlens_q", "head_size", "host readable", "dtype T: f32 bf16 f16 f64"):
+            self.assertIn(part, text)
+        for name in ops:
+            self.assertIn(name, self.output("ops"))
+
+    def test_doctor_finds_nothing_wrong(self):
+        self.assertIn("no problems", self.output("doctor"))
+        subjects = [check["subject"] for check in self.json("doctor")["checks"]]
+        for subject in ("rlk", "prober", "cache", "plugin cpu"):
+            self.assertIn(subject, subjects)
+
+    def test_doctor_finds_what_is_wrong(self):
+        text = self.output("doctor", code=1, RLK_PROBE="isolate", RLK_BAKEND="cuda", RLK_REQUIRE="vaporware")
+        self.assertIn("did you mean 'isolated'?", text)
+        self.assertIn("did you mean RLK_BACKEND?", text)
+        self.assertIn("no usable plugin for the backend vaporware", text)
+
+    def test_cache_is_listed_and_cleared(self):
+        self.output("list")
+        before = self.json("cache", "ls")
+        self.assertEqual(before["folder"], self.cache)
+        self.assertTrue([entry for entry in before["entries"] if entry["name"].startswith("probe-")])
+        self.assertEqual(self.json("cache", "clear")["removed"], len(before["entries"]))
+        self.assertEqual(self.json("cache", "ls")["entries"], [])
+
+    def test_bench_measures_random_data(self):
+        [row] = self.json("bench", "logp", "--shape", "N=16,V=500", "--seconds", "0.05")["rows"]
+        for key in ("case", "op", "shape", "dtype", "impl", "median_us", "min_us", "bytes", "flops", "extra_bytes",
+                    "ratio_to_limit"):
+            self.assertIn(key, row)
+        self.assertEqual(row["shape"], {"N": 16, "R": 16, "V": 500})
+        self.assertEqual(row["bytes"], 16 * 500 * 4 + 16 * 8 + 16 * 4)
+        self.assertGreater(row["min_us"], 0)
+        self.assertLessEqual(row["min_us"], row["median_us"])
+        self.assertTrue(row["impl"].startswith("cpu/"))
+
+    def test_bench_makes_the_inputs_that_another_operator_computes(self):
+        for words in (("logp_backward", "--with", "grad_entropy,entropy,row_indices,mask", "--shape", "N=9,R=12,V=50"),
+                      ("attention", "--param", "layout=packed", "--shape", "B=3,Tq=20,Tk=31"),
+                      ("add", "--dtype", "f16", "--shape", "a=8x1,b=5")):
+            self.assertEqual(len(self.json("bench", *words, "--seconds", "0.02")["rows"]), 1)
+
+
+class New(command.Case):
+    def test_the_template_is_copied_under_the_new_name(self):
+        folder = self.path("plugin")
+        files = self.json("new", "zenith_x1", "--folder", folder)["files"]
+        self.assertTrue(files)
+        text = ""
+        for file in files:
+            with open(file) as opened:
+                text += opened.read()
+            self.assertNotIn("acme", os.path.basename(file).lower())
+        self.assertNotIn("acme", text.lower())
+        self.assertIn("rlk_add_plugin(zenith_x1", text)
+        self.assertIn("exists already", self.usage_error("new", "zenith_x1", "--folder", folder))
+
+    def test_names_that_are_no_identifiers_are_refused(self):
+        for name in ("Acme", "9lives", "a-b", "../x", "", "a/b"):
+            self.assertIn("expected a name of a-z", self.usage_error("new", name))
+
+
+class Usage(command.Case):
+    def test_help_of_every_verb_has_an_example(self):
+        text = self.output("--help")
+        verbs = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2] != " "]
+        verbs = [verb for verb in verbs if verb != "rlk-plugins"]
+        self.assertGreaterEqual(len(verbs), 12)
+        for verb in verbs:
+            help_text = self.output(verb, "--help")
+            self.assertIn(f"rlk-plugins {verb}", help_text)
+            self.assertIn("example:", help_text)
+            self.assertIn("--json", help_text)
+
+    def test_wrong_command_lines_say_what_would_be_right(self):
+        for words, text in (
+            (("lsit",), "did you mean 'list'?"),
+            (("list", "--jsn"), "did you mean '--json'?"),
+            (("list", "more"), "unexpected word 'more'"),
+            (("inspect",), "missing ID"),
+            (("inspect", "cuda"), "no plugin is called 'cuda'"),
+            (("explain", "lgop"), "did you mean 'logp'?"),
+            (("explain", "logp", "--shape", "V=0"), "V"),
+            (("explain", "logp", "--numerics", "exact"), "no numerics class"),
+            (("ops", "softmax"), "no operator is called 'softmax'"),
+            (("cache", "burn"), "expected ls or clear"),
+            (("lint", "/nonexistent.so"), "no such file"),
+            (("conformance", "/nonexistent.so"), "no such file"),
+            (("bench", "logp", "--seconds", "-1"), "expected a positive number"),
+            (("run", "logp"), "--input logits=FILE.npy --input ids=FILE.npy"),
+            (("run", "logp", "--input", "logit=x.npy"), "did you mean 'logits'?"),
+            (("run", "logp", "--input", "logits"), "expected NAME=VALUE"),
+            (("run", "logp", "--input", "logits=/nonexistent.npy"), "/nonexistent.npy"),
+        ):
+            with self.subTest(words=words):
+                self.assertIn(text, self.usage_error(*words))
+
+    def test_without_a_verb_the_verbs_are_told(self):
+        done = self.run_command(code=2)
+        self.assertIn("explain", done.stderr)
+
+    def test_version(self):
+        self.assertRegex(self.output("--version"), r"^rlk \d+\.\d+\.\d+, plugin ABI 1\.0\n$")
+
+    def test_output_that_cannot_be_written_is_an_error(self):
+        environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins)
+        import subprocess
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([command.COMMAND, "ops"], env=environment, stdout=full, stderr=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 1)
+
+
+if __name__ == "__main__":
+    command.main()

@@ -1,0 +1,152 @@
+// Are the generated cases legal, many enough, and what they say they are?
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <set>
+
+#include "core/conformance/conformance.hpp"
+#include "core/conformance/data.hpp"
+#include "core/conformance/elements.hpp"
+#include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/schedule.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+template <class Visit>
+void for_each_case(bool smoke, Visit&& visit) {
+  for (const OpDecl& decl : declarations()) {
+    for (size_t dtype = 0; dtype < decl.dtypes[0].choices.size(); ++dtype) {
+      for (size_t form = 0; form < decl.forms.size(); ++form) {
+        schedule(decl, static_cast<int>(dtype), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
+          Call call;
+          EXPECT_TRUE(resolve(c, call)) << decl.name;
+          visit(c, call);
+          return std::vector<std::string>{""};
+        });
+      }
+    }
+  }
+}
+
+TEST(Cases, AreLegalByValidation) {
+  std::set<std::string> seen;
+  for_each_case(false, [&](const Case& c, const Call& call) {
+    const std::string words = std::string(c.decl->name) + " " + describe(c, call);
+    if (!seen.insert(words).second) return;
+    const Descriptors tensors(call);
+    std::vector<std::byte> storage(c.decl->params_size);
+    BoundCall bound;
+    rlk_error error{};
+    error.struct_size = sizeof(error);
+    const rlk_status status =
+        validate(*c.decl, call.params.data(), tensors.inputs(), tensors.outputs(), false, storage, bound, &error);
+    EXPECT_EQ(status, RLK_OK) << words << ": " << error.text;
+    EXPECT_EQ(bound.symbols, call.symbols) << words;
+    EXPECT_EQ(bound.present, call.present) << words;
+    EXPECT_EQ(bound.form, call.form) << words;
+  });
+  std::printf("%zu different cases\n", seen.size());
+}
+
+TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
+  std::map<std::string, std::set<std::string>> smoke;
+  std::map<std::string, std::set<std::set<std::string>>> pairs;
+  for_each_case(true, [&](const Case& c, const Call& call) {
+    const std::vector<std::string> words = features(call);
+    for (const std::string& a : words) {
+      smoke[c.decl->name].insert(a);
+      for (const std::string& b : words) {
+        if (a != b) pairs[c.decl->name].insert({a, b});
+      }
+    }
+  });
+  const std::set<std::string> logp = {"I=i32",        "O=bf16",      "O=f16",      "bias",        "entropy",
+                                      "ignore_index", "lse",         "mask",       "row_indices", "softcap",
+                                      "strided",      "temperature", "vocab_shard"};
+  EXPECT_EQ(smoke["logp"], logp);
+  const std::set<std::string> attention = {"C=i64",   "causal=bottom_right", "layout=packed", "lse", "scale",
+                                           "strided", "window_left",         "window_right"};
+  EXPECT_EQ(smoke["attention"], attention);
+  const std::set<std::string> add = {"alias:out=a", "alias:out=b", "alpha", "strided"};
+  EXPECT_EQ(smoke["add"], add);
+  const std::set<std::string> backward = {"I=i32",        "O=bf16",
+                                          "O=f16",        "alias:grad_logits=logits",
+                                          "bias",         "entropy_gradient",
+                                          "grad_bias",    "grad_lse",
+                                          "ignore_index", "mask",
+                                          "row_indices",  "softcap",
+                                          "strided",      "temperature",
+                                          "vocab_shard"};
+  EXPECT_EQ(smoke["logp_backward"], backward);
+  for (const auto& [op, words] : smoke) {
+    for (const std::string& a : words) {
+      for (const std::string& b : words) {
+        const bool excluded = a.substr(0, 2) == b.substr(0, 2) && (a[1] == '=' || a.rfind("alias", 0) == 0);
+        if (excluded || b <= a) continue;
+        EXPECT_TRUE(pairs[op].count({a, b})) << op << ": " << a << " with " << b;
+      }
+    }
+  }
+}
+
+TEST(Cases, AreCounted) {
+  for (const CaseCount& count : count_cases()) {
+    std::printf("%-14s smoke %5d, full %5d\n", count.op.c_str(), count.smoke, count.full);
+    EXPECT_GT(count.smoke, 50);
+    EXPECT_GT(count.full, count.smoke);
+  }
+}
+
+Call filled(const Case& c) {
+  Call call;
+  EXPECT_TRUE(resolve(c, call));
+  fill_inputs(c, 1, call);
+  return call;
+}
+
+// The answer to a case and the reason why it cannot hide a defect: active, ignored and failing rows are all there.
+TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
+  std::set<std::string> seen;
+  int faults = 0;
+  for_each_case(true, [&](const Case& c, const Call& resolved) {
+    if (!seen.insert(std::string(c.decl->name) + describe(c, resolved)).second) return;
+    const Call call = filled(c);
+    const Answer answer = golden_answer(call);
+    const std::string words = std::string(c.decl->name) + " " + describe(c, call);
+    if (c.content == Content::fault) {
+      ++faults;
+      EXPECT_FALSE(answer.faults.empty()) << words;
+    } else if (c.content != Content::all_minus_inf) {
+      EXPECT_TRUE(answer.faults.empty()) << words;
+    }
+  });
+  EXPECT_GT(faults, 100);
+}
+
+TEST(Data, OfPlainRowsHasIgnoredAndActiveOnes) {
+  const OpDecl& decl = *find_declaration("logp");
+  const Call call = filled(plain_cases(decl, 0, 0, true, {})[0]);
+  int ignored = 0;
+  for (int64_t n = 0; n < call.symbols[0]; ++n) ignored += is_ignored(call, n) ? 1 : 0;
+  EXPECT_EQ(ignored, 1);
+}
+
+TEST(Data, IsTheSameForTheSameSeedAndOtherForAnother) {
+  const Case c = plain_cases(*find_declaration("attention"), 1, 1, true, {})[0];
+  Call a, b, other;
+  ASSERT_TRUE(resolve(c, a) && resolve(c, b) && resolve(c, other));
+  fill_inputs(c, 1, a);
+  fill_inputs(c, 1, b);
+  fill_inputs(c, 2, other);
+  for (size_t i = 0; i < a.inputs.size(); ++i) {
+    EXPECT_EQ(a.inputs[i].bytes, b.inputs[i].bytes);
+  }
+  EXPECT_NE(a.inputs[0].bytes, other.inputs[0].bytes);
+  EXPECT_NE(a.inputs[3].bytes, other.inputs[3].bytes) << "cu_seqlens must change with the seed";
+}
+
+}  // namespace
+}  // namespace rlk::core::conformance

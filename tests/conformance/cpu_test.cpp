@@ -1,0 +1,53 @@
+// Is the built-in CPU plugin right? Everything that the conformance engine can try, with both classes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "conformance/simple/target.hpp"
+#include "core/dispatch/host.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::core {
+namespace {
+
+void expect_all_verified(bool smoke) {
+  static simple::OpenTarget target(rlk_cpu_entry_v1(host_services(), nullptr), host_services());
+  ConformanceOptions options;
+  options.smoke = smoke;
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<UnitResult> results = run_conformance(target.target(), options);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::map<std::string, std::pair<int, double>> table;  // units, worst error
+  for (const UnitResult& r : results) {
+    const std::string unit =
+        r.op + " " + r.implementation + " " + r.dtype + " \"" + r.feature + "\" (" + r.variant + ")";
+    EXPECT_EQ(r.verdict, UnitResult::Verdict::verified) << unit << ": " << r.reason_code << ": " << r.reason;
+    EXPECT_EQ(r.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT),
+              RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT)
+        << unit;
+    auto& [units, worst] = table[r.op + " " + r.implementation + " " + r.dtype];
+    ++units;
+    worst = std::max(worst, r.max_error_ulp);
+  }
+  EXPECT_GE(table.size(), 16u);  // four operators, four dtypes
+  for (const auto& [name, row] : table) {
+    std::printf("%-28s %2d units, largest error / allowed %.3f\n", name.c_str(), row.first, row.second);
+  }
+  std::printf("%s: %zu units in %.1f s\n", smoke ? "smoke" : "full", results.size(), took.count());
+}
+
+TEST(CpuPlugin, PassesTheSmokeTest) {
+  expect_all_verified(true);
+}
+
+TEST(CpuPlugin, PassesFullConformanceDeterministicAndBatchInvariant) {
+  expect_all_verified(false);
+}
+
+}  // namespace
+}  // namespace rlk::core

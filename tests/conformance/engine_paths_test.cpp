@@ -1,0 +1,120 @@
+// Does the engine go every way that the ABI allows? Graphs, plugins without devices, older plugins, lost devices.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <rlk/ops/logp.h>
+
+#include "conformance/simple/mutant.hpp"
+#include "conformance/simple/target.hpp"
+
+namespace rlk::core {
+namespace {
+
+using Verdict = UnitResult::Verdict;
+
+class EnginePaths : public testing::Test {
+protected:
+  ~EnginePaths() override { simple::set_mutant(""); }
+  static std::vector<UnitResult> run(const Target& target, const char* op, bool graph_replay = false) {
+    ConformanceOptions options;
+    options.op = op;
+    options.dtype = "f32";
+    options.graph_replay = graph_replay;
+    return run_conformance(target, options);
+  }
+  static std::string words(const UnitResult& r) { return r.feature + ": " + r.reason_code + ": " + r.reason; }
+
+  const rlk_plugin* plugin_ = rlk_simple_entry(simple::bare_host(), nullptr);
+  simple::OpenTarget open_{plugin_, simple::bare_host()};
+};
+
+TEST_F(EnginePaths, ReplayFromAGraphIsTriedWhenAsked) {
+  for (const UnitResult& r : run(open_.target(), "add", true)) EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
+
+  simple::set_mutant("graph_runs_once");
+  for (const UnitResult& r : run(open_.target(), "add", false)) EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
+  int failed = 0;
+  for (const UnitResult& r : run(open_.target(), "add", true)) {
+    if (r.verdict != Verdict::failed) continue;
+    ++failed;
+    EXPECT_EQ(r.reason_code, "NOT_WRITTEN");
+    EXPECT_NE(r.reason.find("replayed from a graph"), std::string::npos) << r.reason;
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST_F(EnginePaths, OperatorsOnlyPluginRunsOnItsOwnersMemoryAndStream) {
+  rlk_plugin operators = *plugin_;  // the same code as a guest: no device table, streams only by wrapping
+  operators.flags = RLK_PLUGIN_OPERATORS_ONLY;
+  operators.device = nullptr;
+  operators.event = nullptr;
+  rlk_stream_api streams = *plugin_->stream;
+  streams.create = nullptr;
+  streams.query = nullptr;
+  streams.synchronize = nullptr;
+  streams.copy = nullptr;
+  streams.data_error_record = nullptr;
+  operators.stream = &streams;
+  Target target = open_.target();
+  target.plugin = &operators;
+  const std::vector<UnitResult> results = run(target, "logp");
+  EXPECT_GT(results.size(), 20u);
+  for (const UnitResult& r : results) EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
+}
+
+TEST_F(EnginePaths, WhatAnOlderPluginDoesNotKnowIsDeclinedOnItsBehalf) {
+  rlk_implementation older = *plugin_->implementations[0];
+  ASSERT_STREQ(older.op, "logp");
+  older.params_size = offsetof(rlk_logp_params, softcap);  // knows temperature only
+  older.n_inputs = RLK_LOGP_IN_MASK;                       // knows no mask and no row_indices
+  older.n_outputs = RLK_LOGP_OUT_ENTROPY;
+  const rlk_implementation* rows[] = {&older};
+  rlk_plugin plugin = *plugin_;
+  plugin.implementations = rows;
+  plugin.n_implementations = 1;
+  Target target = open_.target();
+  target.plugin = &plugin;
+  std::set<std::string> declined;
+  for (const UnitResult& r : run(target, "logp")) {
+    if (r.verdict == Verdict::verified) continue;
+    EXPECT_EQ(r.verdict, Verdict::declined) << words(r);
+    EXPECT_EQ(r.reason_code, "OLDER_REVISION") << words(r);
+    declined.insert(r.feature);
+  }
+  const std::set<std::string> newer = {"entropy", "ignore_index", "mask", "row_indices", "softcap", "vocab_shard"};
+  EXPECT_EQ(declined, newer);
+}
+
+TEST_F(EnginePaths, ALostDeviceEndsTheRunAndLeavesTheRestUnverified) {
+  simple::set_mutant("device_lost");
+  int failed = 0;
+  const std::vector<UnitResult> results = run(open_.target(), "add");
+  for (const UnitResult& r : results) {
+    EXPECT_NE(r.verdict, Verdict::verified) << words(r);
+    EXPECT_EQ(r.reason_code, "DEVICE_LOST") << words(r);
+    failed += r.verdict == Verdict::failed ? 1 : 0;
+  }
+  EXPECT_GT(failed, 0);
+}
+
+TEST_F(EnginePaths, AnUnknownOperatorIsDeclinedByName) {
+  rlk_implementation unknown = *plugin_->implementations[0];
+  unknown.op = "rope";
+  const rlk_implementation* rows[] = {&unknown};
+  rlk_plugin plugin = *plugin_;
+  plugin.implementations = rows;
+  plugin.n_implementations = 1;
+  Target target = open_.target();
+  target.plugin = &plugin;
+  const std::vector<UnitResult> results = run(target, "");
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].verdict, Verdict::declined);
+  EXPECT_EQ(results[0].reason_code, "UNKNOWN_OPERATOR");
+}
+
+}  // namespace
+}  // namespace rlk::core

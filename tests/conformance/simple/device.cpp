@@ -1,0 +1,130 @@
+// Memory, streams and the data error record of the simple plugin.
+#include "conformance/simple/device.hpp"
+
+#include <rlk/abi/ext/draft/graph.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "conformance/simple/mutant.hpp"
+
+namespace rlk::simple {
+namespace {
+std::string g_mutant;
+}
+
+void set_mutant(std::string_view name) {
+  g_mutant = name;
+}
+bool mutant(std::string_view name) {
+  return g_mutant == name;
+}
+
+void SimpleDevice::properties(rlk_device_properties& out) {
+  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+  std::strncpy(out.name, "simple", sizeof(out.name) - 1);
+}
+
+void* SimpleDevice::allocate(int32_t, uint64_t bytes) {
+  void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (memory == nullptr) throw sdk::Error(RLK_OUT_OF_MEMORY, "host memory is exhausted");
+  return memory;
+}
+void SimpleDevice::deallocate(int32_t, void* memory) {
+  std::free(memory);
+}
+void SimpleDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
+  free_bytes = total_bytes = 0;
+}
+std::unique_ptr<sdk::Stream> SimpleDevice::create_stream(int32_t) {
+  return std::make_unique<SimpleStream>();
+}
+// Work is done at once, so any stream of the device will do; data errors go to the record that the run names.
+std::unique_ptr<sdk::Stream> SimpleDevice::wrap_stream(void*) {
+  return std::make_unique<SimpleStream>();
+}
+std::unique_ptr<sdk::Event> SimpleDevice::create_event(bool) {
+  return std::make_unique<SimpleEvent>();
+}
+
+rlk_status SimpleStream::query(rlk_data_error& data_error) {
+  if (record_.state == 0) return RLK_OK;
+  data_error.kind = record_.kind;
+  data_error.tag = record_.tag;
+  data_error.row = record_.row;
+  data_error.value = record_.value;
+  // The mutant tells everything twice.
+  record_.state = mutant("stream.error_repeated") && record_.state == 1 ? 2 : 0;
+  return RLK_DATA_ERROR;
+}
+
+rlk_status SimpleStream::synchronize(uint64_t, rlk_data_error& data_error) {
+  return query(data_error);
+}
+
+void SimpleStream::copy(void* destination, const void* source, uint64_t bytes, int32_t) {
+  std::memmove(destination, source, bytes);
+}
+void SimpleStream::fill(void* memory, uint8_t value, uint64_t bytes) {
+  std::memset(memory, value, bytes);
+}
+
+void SimpleStream::submit(std::function<void()> work) {
+  if (!capturing_) return work();
+  captured_.push_back(std::move(work));
+}
+std::vector<std::function<void()>> SimpleStream::end_capture() {
+  capturing_ = false;
+  return std::exchange(captured_, {});
+}
+
+namespace {
+using Graph = std::vector<std::function<void()>>;
+SimpleStream& stream_of(rlk_plugin_stream* stream) {
+  return static_cast<SimpleStream&>(*sdk::detail::stream_of(stream));
+}
+Graph* graph_of(rlk_plugin_graph* graph) {
+  return reinterpret_cast<Graph*>(graph);
+}
+
+rlk_status begin_capture(rlk_plugin_stream* stream, rlk_error*) {
+  stream_of(stream).begin_capture();
+  return RLK_OK;
+}
+rlk_status end_capture(rlk_plugin_stream* stream, rlk_plugin_graph** out, rlk_error*) {
+  *out = reinterpret_cast<rlk_plugin_graph*>(new Graph(stream_of(stream).end_capture()));
+  return RLK_OK;
+}
+rlk_status is_capturing(rlk_plugin_stream*, int32_t* out, rlk_error*) {
+  *out = 0;
+  return RLK_OK;
+}
+rlk_status launch(rlk_plugin_graph* graph, rlk_plugin_stream*, rlk_error*) {
+  for (const auto& work : *graph_of(graph)) work();
+  if (mutant("graph_runs_once")) graph_of(graph)->clear();
+  return RLK_OK;
+}
+rlk_status destroy_graph(rlk_plugin_graph* graph, rlk_error*) {
+  delete graph_of(graph);
+  return RLK_OK;
+}
+}  // namespace
+
+const void* graph_extension() {
+  static const rlk_graph_api api = {sizeof(rlk_graph_api), 0,       &begin_capture, &end_capture,
+                                    &is_capturing,         &launch, &destroy_graph};
+  return &api;
+}
+
+void report(const sdk::Run& run, int32_t kind, int64_t row, int64_t value) {
+  rlk_data_error_record& record = *run.data_error_record();
+  if (record.state != 0 || mutant("stream.error_missing")) return;
+  record = {1, kind, run.tag(), 0, row, value};
+  if (mutant("stream.error_wrong_row")) ++record.row;
+  if (mutant("stream.error_wrong_value")) ++record.value;
+  if (mutant("stream.error_wrong_tag")) record.tag = 0;
+}
+
+}  // namespace rlk::simple

@@ -1,0 +1,56 @@
+// The device of the simple plugin: host memory, and streams that do their work in the call that asks for it.
+#pragma once
+
+#include <rlk/sdk.hpp>
+
+#include <functional>
+#include <vector>
+
+namespace rlk::simple {
+
+class SimpleDevice : public sdk::Device {
+public:
+  void properties(rlk_device_properties& out) override;
+  void* allocate(int32_t kind, uint64_t bytes) override;
+  void deallocate(int32_t kind, void* memory) override;
+  void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
+  std::unique_ptr<sdk::Stream> create_stream(int32_t priority) override;
+  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override;
+  std::unique_ptr<sdk::Event> create_event(bool timing) override;
+};
+
+class SimpleStream : public sdk::Stream {
+public:
+  void* native() override { return this; }
+  rlk_status query(rlk_data_error& data_error) override;
+  rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
+  void wait(sdk::Event&) override {}
+  void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
+  void fill(void* memory, uint8_t value, uint64_t bytes) override;
+  void* data_error_record() override { return &record_; }
+
+  // Does the work, or keeps it for the graph that is being captured.
+  void submit(std::function<void()> work);
+  void begin_capture() { capturing_ = true; }
+  std::vector<std::function<void()>> end_capture();
+
+private:
+  rlk_data_error_record record_{};
+  bool capturing_ = false;
+  std::vector<std::function<void()>> captured_;
+};
+
+// "rlk.graph/1" of this device.
+const void* graph_extension();
+
+class SimpleEvent : public sdk::Event {
+public:
+  void record(sdk::Stream&) override {}
+  rlk_status query() override { return RLK_OK; }
+  rlk_status synchronize(uint64_t) override { return RLK_OK; }
+};
+
+// Writes the record of the run's stream, unless one is there already.
+void report(const sdk::Run& run, int32_t kind, int64_t row, int64_t value);
+
+}  // namespace rlk::simple

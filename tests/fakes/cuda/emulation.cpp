@@ -1,0 +1,253 @@
+#include "emulation.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+
+namespace rlk::emulation {
+namespace {
+
+constexpr size_t kStackBytes = 128 * 1024;
+
+// Switching between stacks. On x86-64 by hand, because swapcontext enters the kernel twice; blocks switch a lot.
+#if defined(__x86_64__)
+using Context = void*;  // the stack pointer, everything else lies on the stack
+extern "C" void rlk_emulation_switch(Context* from, Context to);
+asm(R"(
+.text
+.globl rlk_emulation_switch
+.hidden rlk_emulation_switch
+.type rlk_emulation_switch, @function
+rlk_emulation_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size rlk_emulation_switch, . - rlk_emulation_switch
+)");
+void switch_to(Context& from, Context& to) {
+  rlk_emulation_switch(&from, to);
+}
+void start_at(Context& context, char* stack, void (*entry)()) {
+  void** top = reinterpret_cast<void**>(stack + kStackBytes);
+  *--top = nullptr;  // as if entry had been called: keeps the alignment that functions expect
+  *--top = reinterpret_cast<void*>(entry);
+  for (int i = 0; i < 6; ++i) *--top = nullptr;
+  context = top;
+}
+#else
+using Context = ucontext_t;
+void switch_to(Context& from, Context& to) {
+  swapcontext(&from, &to);
+}
+void start_at(Context& context, char* stack, void (*entry)()) {
+  getcontext(&context);
+  context.uc_stack.ss_sp = stack;
+  context.uc_stack.ss_size = kStackBytes;
+  context.uc_link = nullptr;
+  makecontext(&context, entry, 0);
+}
+#endif
+
+enum class State { ready, in_wave, in_block, done };
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+
+struct Fiber {
+  Context context{};
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  State state = State::ready;
+  Thread where;
+  bool vote = true;
+  std::vector<Copy> open;
+  std::deque<std::vector<Copy>> committed;
+};
+
+struct Wave {
+  unsigned char slots[2][kWave][kSlotBytes];
+  unsigned turn[kWave];
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  std::vector<Wave> waves;
+  std::vector<unsigned char> shared;
+  const std::function<void()>* body = nullptr;
+  size_t running = 0;
+  Context scheduler{};
+  bool all = true;
+};
+
+thread_local Block* block = nullptr;
+
+Fiber& mine() {
+  return block->fibers[block->running];
+}
+
+void yield(State state) {
+  Fiber& fiber = mine();
+  fiber.state = state;
+  switch_to(fiber.context, block->scheduler);
+}
+
+void fiber_main() {
+  (*block->body)();
+  yield(State::done);
+  std::abort();
+}
+
+[[noreturn]] void stuck() {
+  int counts[4] = {};
+  for (const Fiber& fiber : block->fibers) ++counts[static_cast<int>(fiber.state)];
+  std::fprintf(stderr, "emulated kernel: of %zu threads %d wait for their wave, %d for their block, %d have returned\n",
+               block->fibers.size(), counts[1], counts[2], counts[3]);
+  std::abort();
+}
+
+// Runs the fibers of a wave until none is ready. True when any ran.
+bool run_wave(size_t first, size_t end) {
+  bool any = false;
+  for (;;) {
+    bool ran = false;
+    for (size_t i = first; i < end; ++i) {
+      if (block->fibers[i].state != State::ready) continue;
+      block->running = i;
+      switch_to(block->scheduler, block->fibers[i].context);
+      ran = any = true;
+    }
+    bool whole = true;
+    for (size_t i = first; i < end; ++i) {
+      whole = whole && (block->fibers[i].state == State::in_wave || block->fibers[i].state == State::done);
+    }
+    if (whole) {
+      for (size_t i = first; i < end; ++i) {
+        if (block->fibers[i].state == State::in_wave) block->fibers[i].state = State::ready, ran = true;
+      }
+    }
+    if (!ran) return any;
+  }
+}
+
+void run_block() {
+  const size_t count = block->fibers.size();
+  for (;;) {
+    bool any = false;
+    for (size_t first = 0; first < count; first += kWave) any = run_wave(first, std::min(count, first + kWave)) || any;
+    size_t done = 0, waiting = 0;
+    for (const Fiber& fiber : block->fibers) {
+      done += fiber.state == State::done ? 1 : 0;
+      waiting += fiber.state == State::in_block ? 1 : 0;
+    }
+    if (done == count) return;
+    if (waiting > 0 && done + waiting == count) {
+      block->all = true;
+      for (Fiber& fiber : block->fibers) {
+        if (fiber.state == State::in_block) block->all = block->all && fiber.vote, fiber.state = State::ready;
+      }
+    } else if (!any) {
+      stuck();
+    }
+  }
+}
+
+}  // namespace
+
+const Thread& current() {
+  return mine().where;
+}
+
+int lane() {
+  return static_cast<int>(mine().where.thread.x) % kWave;
+}
+
+void wait_for_block() {
+  mine().vote = true;
+  yield(State::in_block);
+}
+
+bool block_and(bool vote) {
+  mine().vote = vote;
+  yield(State::in_block);
+  return block->all;
+}
+
+const unsigned char* exchange(const void* value, size_t bytes) {
+  Wave& wave = block->waves[block->running / kWave];
+  const int at = lane();
+  const unsigned turn = wave.turn[at]++ % 2;
+  if (bytes > 0) std::memcpy(wave.slots[turn][at], value, bytes);
+  yield(State::in_wave);
+  return &wave.slots[turn][0][0];
+}
+
+unsigned char* dynamic_shared() {
+  const auto address = reinterpret_cast<uintptr_t>(block->shared.data());
+  return block->shared.data() + (128 - address % 128) % 128;
+}
+
+void copy_later(void* to, const void* from, size_t bytes) {
+  mine().open.push_back({to, from, bytes});
+}
+void commit_copies() {
+  mine().committed.push_back(std::move(mine().open));
+  mine().open.clear();
+}
+void wait_copies(int pending) {
+  std::deque<std::vector<Copy>>& groups = mine().committed;
+  while (static_cast<int>(groups.size()) > pending) {
+    for (const Copy& copy : groups.front()) {
+      if (copy.from != nullptr) {
+        std::memcpy(copy.to, copy.from, copy.bytes);
+      } else {
+        std::memset(copy.to, 0, copy.bytes);
+      }
+    }
+    groups.pop_front();
+  }
+}
+
+void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body) {
+  Block own;
+  Block* const outer = block;
+  block = &own;
+  own.fibers = std::vector<Fiber>(static_cast<size_t>(size.x) * size.y * size.z);
+  own.waves.resize((own.fibers.size() + kWave - 1) / kWave);
+  own.body = &body;
+  for (unsigned b = 0; b < grid.x; ++b) {
+    own.shared.assign(shared_bytes + 128, 0xee);  // no kernel may count on what it finds
+    for (size_t i = 0; i < own.fibers.size(); ++i) {
+      Fiber& fiber = own.fibers[i];
+      fiber.state = State::ready;
+      fiber.where = Thread{{static_cast<unsigned>(i), 0, 0}, {b, 0, 0}, size, grid};
+      fiber.open.clear();
+      fiber.committed.clear();
+      start_at(fiber.context, fiber.stack.get(), &fiber_main);
+    }
+    std::memset(own.waves.data(), 0, own.waves.size() * sizeof(Wave));
+    run_block();
+  }
+  block = outer;
+}
+
+}  // namespace rlk::emulation

@@ -1,0 +1,219 @@
+// How a kernel of plugins/simt runs on the host: the words of the CUDA language as macros and functions, and a platform
+// header for simt.cuh. The threads of a block are fibers of one host thread; barriers and exchanges within a wave
+// switch between them, and a barrier that not every thread reaches ends the program with a message. What a kernel
+// computes here it computes on a device too, up to the last bits of exp2, tanh and the like.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+namespace rlk::emulation {
+
+struct Dim {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct Thread {
+  Dim thread, block, block_size, grid;
+};
+
+const Thread& current();
+void wait_for_block();
+bool block_and(bool mine);  // over all threads
+// Every lane of the wave gives 16 bytes at most; the pointer is valid until the exchange after the next one.
+constexpr int kWave = 32;
+constexpr int kSlotBytes = 64;
+const unsigned char* exchange(const void* mine, size_t bytes);  // [kWave][kSlotBytes]
+int lane();
+unsigned char* dynamic_shared();
+
+// Copies that happen when they are waited for, and not before: what reads too early reads old bytes.
+void copy_later(void* to, const void* from, size_t bytes);
+void commit_copies();
+void wait_copies(int pending);
+
+// Runs body once per thread of the grid.
+void run_grid(const Dim& grid, const Dim& block, size_t shared_bytes, const std::function<void()>& body);
+
+}  // namespace rlk::emulation
+
+#define __device__
+#define __global__
+#define __host__
+#define __grid_constant__
+#define __forceinline__ inline
+#define __shared__ static thread_local
+#define __launch_bounds__(...)
+#define threadIdx (::rlk::emulation::current().thread)
+#define blockIdx (::rlk::emulation::current().block)
+#define blockDim (::rlk::emulation::current().block_size)
+#define gridDim (::rlk::emulation::current().grid)
+
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct float2 {
+  float x, y;
+};
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
+
+inline void __syncthreads() {
+  rlk::emulation::wait_for_block();
+}
+inline int __syncthreads_and(bool mine) {
+  return rlk::emulation::block_and(mine) ? 1 : 0;
+}
+
+template <class T>
+T atomicCAS(T* at, T expected, T desired) {
+  const T old = *at;
+  if (old == expected) *at = desired;
+  return old;
+}
+template <class T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
+  *at = std::max(old, value);
+  return old;
+}
+template <class T>
+T atomicMin(T* at, T value) {
+  const T old = *at;
+  *at = std::min(old, value);
+  return old;
+}
+template <class T>
+T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at = old + value;
+  return old;
+}
+
+// No contraction: this file's users are compiled with -ffp-contract=off.
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+inline double __dadd_rn(double a, double b) {
+  return a + b;
+}
+inline double __dmul_rn(double a, double b) {
+  return a * b;
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return std::fma(a, b, c);
+}
+inline float __int_as_float(int bits) {
+  float out;
+  std::memcpy(&out, &bits, 4);
+  return out;
+}
+inline int __float_as_int(float x) {
+  int bits;
+  std::memcpy(&bits, &x, 4);
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  return __int_as_float(static_cast<int>(bits));
+}
+inline float __double2float_rz(double x) {
+  const float near = static_cast<float>(x);
+  return std::fabs(static_cast<double>(near)) > std::fabs(x) ? std::nextafterf(near, 0.0f) : near;
+}
+
+namespace rlk::simt {
+
+using std::exp2;
+using std::expm1;
+using std::fma;
+using std::fmax;
+using std::isinf;
+using std::isnan;
+using std::log;
+using std::log2;
+using std::max;
+using std::min;
+using std::tanh;
+
+struct bf16 {
+  uint16_t bits;
+};
+struct f16 {
+  _Float16 value;
+};
+inline float __bfloat162float(bf16 x) {
+  return __int_as_float(static_cast<int>(static_cast<uint32_t>(x.bits) << 16));
+}
+inline bf16 __float2bfloat16(float x) {
+  uint32_t bits = static_cast<uint32_t>(__float_as_int(x));
+  if (std::isnan(x)) return {0x7fff};
+  bits += 0x7fff + (bits >> 16 & 1);
+  return {static_cast<uint16_t>(bits >> 16)};
+}
+inline float __half2float(f16 x) {
+  return static_cast<float>(x.value);
+}
+inline f16 __float2half_rn(float x) {
+  return {static_cast<_Float16>(x)};
+}
+
+constexpr int kWave = emulation::kWave;
+
+template <class T>
+T wave_read(T value, int lane) {
+  T out;
+  std::memcpy(&out, emulation::exchange(&value, sizeof(T)) + lane * emulation::kSlotBytes, sizeof(T));
+  return out;
+}
+template <class T>
+T wave_xor(T value, int lanes) {
+  return wave_read(value, emulation::lane() ^ lanes);
+}
+inline void wave_sync() {
+  emulation::exchange(nullptr, 0);
+}
+inline unsigned char* dynamic_shared() {
+  return emulation::dynamic_shared();
+}
+inline float exp2_fast(float x) {
+  const float y = std::exp2(x);
+  return std::fabs(y) < 0x1p-126f ? 0.0f : y;
+}
+inline uint4 load_stream(const void* address) {
+  uint4 v;
+  std::memcpy(&v, __builtin_assume_aligned(address, 16), 16);
+  return v;
+}
+inline void store_stream(void* address, uint4 v) {
+  std::memcpy(__builtin_assume_aligned(address, 16), &v, 16);
+}
+
+inline uint32_t funnel_shift(uint32_t low, uint32_t high, unsigned bits) {
+  return static_cast<uint32_t>((static_cast<uint64_t>(high) << 32 | low) >> bits);
+}
+
+template <class T, class Widen>
+uint32_t max_pair_of(uint32_t a, uint32_t b, Widen widen) {
+  T x[2], y[2];
+  std::memcpy(x, &a, 4);
+  std::memcpy(y, &b, 4);
+  for (int i = 0; i < 2; ++i) {
+    if (std::isnan(widen(x[i])) || widen(y[i]) > widen(x[i])) x[i] = y[i];
+  }
+  std::memcpy(&a, x, 4);
+  return a;
+}
+inline uint32_t max_pair(uint32_t a, uint32_t b, bf16) {
+  return max_pair_of<bf16>(a, b, __bfloat162float);
+}
+inline uint32_t max_pair(uint32_t a, uint32_t b, f16) {
+  return max_pair_of<f16>(a, b, __half2float);
+}
+
+}  // namespace rlk::simt

@@ -1,0 +1,258 @@
+// Remembered results: what makes them valid, how long, and the lock that keeps eight ranks from probing at once.
+#include "loader/cache.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "framework/fs.hpp"
+#include "framework/process.hpp"
+#include "loader/fingerprint.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::in_fork;
+using rlk::testing::join;
+using rlk::testing::TempFolder;
+
+ResultKey example_key() {
+  ResultKey key;
+  key.id = "acme";
+  key.content = "c";
+  key.dependencies = {"/lib/a 1", "/lib/b 2"};
+  key.host = "0.1.0";
+  key.device_fingerprint = "d";
+  key.environment = {"A=1"};
+  return key;
+}
+
+PluginRecord verified_record() {
+  PluginRecord record;
+  record.id = "acme";
+  record.advance(State::smoke_tested, Place::child);
+  return record;
+}
+
+class CacheTest : public ::testing::Test {
+protected:
+  TempFolder folder;
+  Store store{folder.path()};
+  int64_t now = 1'000'000;
+  ResultCache cache{&store, [this] { return now; }};
+  const ResultKey key = example_key();
+};
+
+TEST(ResultKeys, EveryPartCounts) {
+  const std::string name = example_key().name();
+  std::vector<ResultKey> others(7, example_key());
+  others[0].content = "C";
+  others[1].dependencies[1] = "/lib/b 3";
+  others[2].dependencies.pop_back();
+  others[3].host = "0.1.1";
+  others[4].device_fingerprint = "D";
+  others[5].environment = {"A=2"};
+  others[6].dependencies = {"/lib/a 1/lib/b 2"};
+  for (size_t i = 0; i < others.size(); ++i) EXPECT_NE(others[i].name(), name) << i;
+  EXPECT_EQ(example_key().name(), name);
+}
+
+TEST(ResultKeys, TheEnvironmentThatCounts) {
+  const Environment environment{{{"ACME_VISIBLE_DEVICES", "0"},
+                                 {"LD_LIBRARY_PATH", "/x"},
+                                 {"RLK_LOG", "debug"},
+                                 {"RLK_NUM_THREADS", "4"},
+                                 {"TILE", "7"}},
+                                false};
+  EXPECT_EQ(relevant_environment(environment, {"TILE", "UNSET"}),
+            (std::vector<std::string>{"ACME_VISIBLE_DEVICES=0", "LD_LIBRARY_PATH=/x", "RLK_NUM_THREADS=4", "TILE=7"}));
+}
+
+TEST_F(CacheTest, AVerifiedResultIsRememberedForGood) {
+  EXPECT_FALSE(cache.find(key));
+  cache.store(key, verified_record());
+  now += 10 * 365 * 86400;
+  const auto found = cache.find(key);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->id, "acme");
+  EXPECT_EQ(found->state, State::smoke_tested);
+  EXPECT_TRUE(found->from_cache);
+  ResultKey other = key;
+  other.content = "another";
+  EXPECT_FALSE(cache.find(other));
+}
+
+TEST_F(CacheTest, FailuresAreForgottenAfterTheirTime) {
+  const auto remembered_for = [&](State state, const Reason& why) -> int64_t {
+    PluginRecord record = verified_record();
+    record.stop(state, Place::child, why, "text");
+    store.clear("");
+    cache.store(key, record);
+    const int64_t begin = now;
+    while (cache.find(key) && now - begin < 1'000'000) now += 100;
+    return now - begin;
+  };
+  EXPECT_EQ(remembered_for(State::rejected, reason::kCrashed), ResultCache::kFailureSeconds);
+  EXPECT_EQ(remembered_for(State::rejected, reason::kNoDevice), ResultCache::kAbsentSeconds);
+  EXPECT_EQ(remembered_for(State::partial, reason::kSomeFailed), ResultCache::kPartialSeconds);
+}
+
+TEST_F(CacheTest, WhatSaysNothingLastingIsNeverRemembered) {
+  for (const Reason* why : {&reason::kTimedOut, &reason::kKilled, &reason::kCancelled, &reason::kProbeBusy}) {
+    PluginRecord record = verified_record();
+    record.stop(State::deferred, Place::child, *why, "text");
+    cache.store(key, record);
+    EXPECT_FALSE(cache.find(key)) << why->code;
+  }
+  for (const Reason* why : {&reason::kSpawnFailed, &reason::kProbeError, &reason::kProbeOff}) {
+    PluginRecord record = verified_record();
+    record.stop(State::rejected, Place::child, *why, "text");
+    cache.store(key, record);
+    EXPECT_FALSE(cache.find(key)) << why->code;
+  }
+  PluginRecord unreached = verified_record();
+  unreached.units.resize(1);
+  unreached.units[0].op = "logp";
+  unreached.units[0].reason_code = kUnitNotReached;
+  cache.store(key, unreached);
+  EXPECT_FALSE(cache.find(key));
+}
+
+TEST_F(CacheTest, AFileThatTheProbeHadLoadedMustStillBeTheSame) {
+  PluginRecord record = verified_record();
+  record.loaded_files = {folder.file("libvendor.so.1", "old")};
+  cache.store(key, record);
+  EXPECT_TRUE(cache.find(key));
+  folder.file("libvendor.so.1", "newer driver");
+  EXPECT_FALSE(cache.find(key));
+  cache.store(key, record);
+  EXPECT_TRUE(cache.find(key));
+  std::filesystem::remove(folder / "libvendor.so.1");
+  EXPECT_FALSE(cache.find(key));
+}
+
+TEST_F(CacheTest, ADamagedEntryIsIgnoredAndRewritten) {
+  cache.store(key, verified_record());
+  for (const char* content : {"", "garbage", "rlk-store-1 00000000000000000000000000000000\n{}"}) {
+    folder.file(key.name(), content);
+    EXPECT_FALSE(cache.find(key)) << content;
+  }
+  // Sealed rightly, but not what it should be inside.
+  for (const char* content :
+       {"", "{}", "[]", R"({"schema":1})", R"({"schema":99,"expires_unix":0,"record":"{}"})",
+        R"({"schema":1,"expires_unix":0,"record":{}})", R"({"schema":1,"expires_unix":"x","record":"{}"})",
+        R"({"schema":1,"expires_unix":0,"record":"{\"state\":\"?\"}"})"}) {
+    store.put(key.name(), content);
+    EXPECT_FALSE(cache.find(key)) << content;
+  }
+  cache.store(key, verified_record());
+  EXPECT_TRUE(cache.find(key));
+}
+
+TEST_F(CacheTest, OldEntriesMakeRoom) {
+  for (size_t i = 0; i < ResultCache::kMaxEntries + 5; ++i) {
+    ResultKey other = key;
+    other.content = std::to_string(i);
+    cache.store(other, verified_record());
+  }
+  EXPECT_EQ(store.list("probe-").size(), ResultCache::kMaxEntries);
+}
+
+TEST_F(CacheTest, AStoreWithoutAFolderRemembersInThisProcess) {
+  Store memory("");
+  ResultCache own(&memory);
+  own.store(key, verified_record());
+  EXPECT_TRUE(own.find(key));
+  EXPECT_EQ(lock_path(memory, "acme"), "");
+}
+
+TEST_F(CacheTest, TheLockKeepsOthersOutUntilItsOwnerIsGone) {
+  const std::string path = lock_path(store, "acme");
+  EXPECT_NE(path, lock_path(store, "other"));
+  {
+    const auto mine = FileLock::acquire(path, 0.0);
+    ASSERT_TRUE(mine);
+    EXPECT_FALSE(FileLock::acquire(path, 0.3));
+    EXPECT_TRUE(FileLock::acquire(lock_path(store, "other"), 0.0));
+  }
+  EXPECT_TRUE(FileLock::acquire(path, 0.0));
+  const pid_t child = in_fork([&] {
+    const auto theirs = FileLock::acquire(path, 5.0);
+    usleep(300'000);
+    return theirs ? raise(SIGKILL) : 1;  // dies with the lock
+  });
+  usleep(100'000);
+  const auto after = FileLock::acquire(path, 30.0);
+  EXPECT_TRUE(after);
+  EXPECT_EQ(join(child), -SIGKILL);
+}
+
+TEST_F(CacheTest, WaitingForTheLockEndsWhenToldTo) {
+  const std::string path = lock_path(store, "acme");
+  const auto mine = FileLock::acquire(path, 0.0);
+  int asked = 0;
+  EXPECT_FALSE(FileLock::acquire(path, 60.0, nullptr, [&] { return ++asked == 3; }));
+  EXPECT_EQ(asked, 3);
+  const std::atomic<bool> cancel{true};
+  EXPECT_FALSE(FileLock::acquire(path, 60.0, &cancel));
+}
+
+TEST_F(CacheTest, OfManyProcessesOneProbesAndTheOthersFindTheResult) {
+  // Each does what the loader does: look, lock, look again, work, remember.
+  const std::string log = folder.file("log");
+  std::vector<pid_t> children;
+  for (int i = 0; i < 6; ++i) {
+    children.push_back(in_fork([&] {
+      Store own(folder.path());
+      ResultCache own_cache(&own);
+      if (own_cache.find(key)) return 0;
+      const auto lock = FileLock::acquire(lock_path(own, "acme"), 60.0);
+      if (!lock) return 1;
+      if (own_cache.find(key)) return 0;
+      FILE* file = fopen(log.c_str(), "a");
+      fputs("x", file);
+      fclose(file);
+      usleep(200'000);
+      own_cache.store(key, verified_record());
+      return 0;
+    }));
+  }
+  for (const pid_t child : children) EXPECT_EQ(join(child), 0);
+  EXPECT_EQ(rlk::testing::read_text(log), "x");
+}
+
+TEST(Fingerprint, ChangesWithTheMachineAndOnlyThen) {
+  const TempFolder machine;
+  const auto device = [&](const std::string& address, const std::string& pci_class) {
+    const std::string base = "sys/bus/pci/devices/" + address + "/";
+    machine.file(base + "class", pci_class + "\n");
+    machine.file(base + "vendor", "0x10de\n");
+    machine.file(base + "device", "0x2330\n");
+  };
+  machine.file("proc/cpuinfo", "model name : A\nflags : sse2 avx2\n\nmodel name : A\n");
+  machine.file("dev/acme0");
+  const std::string start = device_fingerprint(machine.path());
+  EXPECT_EQ(device_fingerprint(machine.path()), start);
+  machine.file("dev/tty9");
+  device("0000:00:1f.0", "0x060100");  // a bridge
+  EXPECT_EQ(device_fingerprint(machine.path()), start);
+  device("0000:17:00.0", "0x030200");
+  const std::string with_gpu = device_fingerprint(machine.path());
+  EXPECT_NE(with_gpu, start);
+  machine.folder("sys/module/acme");
+  machine.folder("sys/bus/pci/devices/0000:17:00.0/driver");
+  machine.link("../../../../../module/acme", "sys/bus/pci/devices/0000:17:00.0/driver/module");
+  machine.file("sys/module/acme/version", "535.1\n");
+  const std::string with_driver = device_fingerprint(machine.path());
+  EXPECT_NE(with_driver, with_gpu);
+  machine.file("sys/module/acme/version", "550.2\n");
+  EXPECT_NE(device_fingerprint(machine.path()), with_driver);
+  machine.file("dev/acme1");
+  const std::string more = device_fingerprint(machine.path());
+  machine.file("proc/cpuinfo", "model name : B\nflags : sse2 avx2\n");
+  EXPECT_NE(device_fingerprint(machine.path()), more);
+}
+
+}  // namespace
+}  // namespace rlk::loader

@@ -1,0 +1,198 @@
+// Discovery: which variable finds what, in which order, and who is to blame for what was dropped.
+#include "loader/discover.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "framework/env.hpp"
+#include "framework/fs.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::TempFolder;
+using Values = std::map<std::string, std::string, std::less<>>;
+
+const std::string kTinyPlugin = RLK_TEST_OBJECTS "/tiny_plugin.so";
+
+Environment environment(Values values, bool privileged = false) {
+  return {std::move(values), privileged};
+}
+
+// "id state code source", one line per record: discovery in a form that a test can state.
+std::string summary(const std::vector<PluginRecord>& records) {
+  std::string out;
+  for (const PluginRecord& record : records) {
+    out +=
+        record.id + " " + std::string(to_string(record.state)) + " " + record.reason_code + " " + record.source + "\n";
+  }
+  return out;
+}
+
+class Discover : public ::testing::Test {
+protected:
+  Discover() {
+    for (const char* name : {"a", "b", "c"}) folder.folder(name);
+    folder.file("a/librlk_plugin_zeta.so");
+    folder.file("a/librlk_plugin_alpha.so");
+    folder.file("a/librlk_plugin_.so");       // no id
+    folder.file("a/libother.so");             // not a plugin
+    folder.file("a/librlk_plugin_x.so.bak");  // not a plugin
+    folder.file("b/librlk_plugin_beta.so");
+    folder.file("c/librlk_plugin_gamma.so");
+    options.defaults = {{folder / "c", "default folder", true}};
+  }
+  std::string run(Values values, bool privileged = false) {
+    return summary(discover(environment(std::move(values), privileged), options));
+  }
+  TempFolder folder;
+  SearchOptions options;
+};
+
+TEST_F(Discover, WithoutVariablesTheDefaultsAreSearched) {
+  EXPECT_EQ(run({}), "gamma discovered  default folder\n");
+}
+
+TEST_F(Discover, AMissingDefaultFolderLeavesNoRecord) {
+  options.defaults = {{folder / "none", "default folder", true}};
+  EXPECT_EQ(run({}), "");
+}
+
+TEST_F(Discover, PluginPathReplacesTheDefaultsAndSortsAFolder) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "a"}}),
+            "alpha discovered  RLK_PLUGIN_PATH\nzeta discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, PathsAreSearchedInTheirOrderAndEmptyPiecesAreNothing) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", "::" + (folder / "b") + ":" + (folder / "a/") + ":"}}),
+            "beta discovered  RLK_PLUGIN_PATH\nalpha discovered  RLK_PLUGIN_PATH\nzeta discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, AnEmptyVariableIsAnUnsetOne) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", ""}, {"RLK_PLUGINS_SELECT", ""}}), "gamma discovered  default folder\n");
+}
+
+TEST_F(Discover, AFileThatIsNamedMayHaveAnyName) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "a/libother.so"}}), "libother discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, AddPluginPathComesBeforeTheDefaults) {
+  EXPECT_EQ(run({{"RLK_ADD_PLUGIN_PATH", folder / "b"}}),
+            "beta discovered  RLK_ADD_PLUGIN_PATH\ngamma discovered  default folder\n");
+}
+
+TEST_F(Discover, AddPluginPathComesBeforeAReplacementToo) {
+  EXPECT_EQ(run({{"RLK_ADD_PLUGIN_PATH", folder / "b"}, {"RLK_PLUGIN_PATH", folder / "c"}}),
+            "beta discovered  RLK_ADD_PLUGIN_PATH\ngamma discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, PolicyEntriesComeBeforeTheDefaultsAndAreNamedWhenReplaced) {
+  options.policy = {{folder / "b", "/etc/rlk.toml"}};
+  EXPECT_EQ(run({}), "beta discovered  /etc/rlk.toml\ngamma discovered  default folder\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "c"}}),
+            "gamma discovered  RLK_PLUGIN_PATH\nb rejected SEARCH_REPLACED /etc/rlk.toml\n");
+}
+
+TEST_F(Discover, MissingUnreadableAndRelativePathsAreRecords) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "none"}}), "none rejected FOLDER_MISSING RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", "plugins:./x:librlk_plugin_q.so"}}),
+            "plugins rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nx rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n"
+            "q rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n");
+  if (geteuid() == 0) return;  // root reads everything
+  folder.folder("b", 0000);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "b"}}), "b rejected FOLDER_UNREADABLE RLK_PLUGIN_PATH\n");
+  folder.folder("b", 0755);
+}
+
+TEST_F(Discover, TheReasonNamesTheVariableAndThePath) {
+  const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "none"}}), options);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_NE(records[0].reason.find("RLK_PLUGIN_PATH"), std::string::npos);
+  EXPECT_NE(records[0].reason.find(folder / "none"), std::string::npos);
+  EXPECT_NE(records[0].reason.find("No such file"), std::string::npos);
+}
+
+TEST_F(Discover, SelectAndDisableFilterByGlobsOnTheId) {
+  const std::string both = (folder / "a") + ":" + (folder / "b");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}, {"RLK_PLUGINS_SELECT", "z*,beta"}}),
+            "alpha rejected NOT_SELECTED RLK_PLUGIN_PATH\nzeta discovered  RLK_PLUGIN_PATH\n"
+            "beta discovered  RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}, {"RLK_PLUGINS_DISABLE", "?eta"}}),
+            "alpha discovered  RLK_PLUGIN_PATH\nzeta rejected DISABLED RLK_PLUGIN_PATH\n"
+            "beta rejected DISABLED RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", both}, {"RLK_PLUGINS_SELECT", "*eta"}, {"RLK_PLUGINS_DISABLE", "zeta"}}),
+            "alpha rejected NOT_SELECTED RLK_PLUGIN_PATH\nzeta rejected DISABLED RLK_PLUGIN_PATH\n"
+            "beta discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, TheIdComesFromTheNoteAndNotFromTheName) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "b"}}), options);
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].id, "tiny");
+  EXPECT_EQ(records[0].backend, "acme");
+  EXPECT_EQ(records[0].version, "0.1.0");
+  EXPECT_EQ(records[0].abi, "1.0");
+}
+
+TEST_F(Discover, TheSameFileIsShadowedHoweverItIsReached) {
+  folder.link(folder / "b/librlk_plugin_beta.so", "c/librlk_plugin_gamma2.so");
+  std::filesystem::create_hard_link(folder / "b/librlk_plugin_beta.so", folder / "c/librlk_plugin_hard.so");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "b") + ":" + (folder / "c")}}),
+            "beta discovered  RLK_PLUGIN_PATH\ngamma discovered  RLK_PLUGIN_PATH\n"
+            "gamma2 shadowed SAME_FILE RLK_PLUGIN_PATH\nhard shadowed SAME_FILE RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, TheSameIdIsShadowedByTheFirst) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
+  const auto records =
+      discover(environment({{"RLK_ADD_PLUGIN_PATH", folder / "b"}, {"RLK_PLUGIN_PATH", folder / "c"}}), options);
+  EXPECT_EQ(summary(records), "tiny discovered  RLK_ADD_PLUGIN_PATH\ntiny shadowed SAME_ID RLK_PLUGIN_PATH\n");
+  EXPECT_NE(records[1].reason.find(folder / "b/librlk_plugin_beta.so"), std::string::npos);
+}
+
+TEST_F(Discover, AFilteredPluginShadowsNobody) {
+  folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
+  folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", (folder / "b") + ":" + (folder / "c")}, {"RLK_PLUGINS_DISABLE", "tiny"}}),
+            "tiny rejected DISABLED RLK_PLUGIN_PATH\ntiny rejected DISABLED RLK_PLUGIN_PATH\n");
+}
+
+TEST_F(Discover, PrivilegedProcessesIgnorePathVariablesAndSaySo) {
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "a"}, {"RLK_ADD_PLUGIN_PATH", folder / "b"}}, true),
+            "b rejected PRIVILEGED_PROCESS RLK_ADD_PLUGIN_PATH\na rejected PRIVILEGED_PROCESS RLK_PLUGIN_PATH\n"
+            "gamma discovered  default folder\n");
+}
+
+TEST_F(Discover, AFolderFullOfStrangeThingsIsHarmless) {
+  folder.folder("a/librlk_plugin_folder.so");
+  folder.link("/nowhere", "a/librlk_plugin_dangling.so");
+  ASSERT_EQ(mkfifo((folder / "a/librlk_plugin_pipe.so").c_str(), 0644), 0);
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "a"}}),
+            "alpha discovered  RLK_PLUGIN_PATH\ndangling discovered  RLK_PLUGIN_PATH\n"
+            "folder discovered  RLK_PLUGIN_PATH\npipe discovered  RLK_PLUGIN_PATH\n"
+            "zeta discovered  RLK_PLUGIN_PATH\n");
+}
+
+TEST(DefaultFolders, AreAbsoluteAndIncludeTheOneBesideThisCode) {
+  const auto folders = default_folders();
+  ASSERT_EQ(folders.size(), 2u);
+  for (const SearchEntry& entry : folders) {
+    EXPECT_EQ(entry.path.front(), '/');
+    EXPECT_TRUE(entry.optional);
+    EXPECT_TRUE(entry.path.ends_with("/rlk/plugins")) << entry.path;
+  }
+}
+
+TEST(Environment, OfProcessSeesTheVariables) {
+  const rlk::testing::ScopedEnv set("RLK_TEST_VARIABLE", "a=b");
+  const Environment environment = Environment::of_process();
+  EXPECT_EQ(environment.get("RLK_TEST_VARIABLE"), "a=b");
+  EXPECT_EQ(environment.get("RLK_TEST_NO_SUCH_VARIABLE"), std::nullopt);
+  EXPECT_FALSE(environment.privileged);
+}
+
+}  // namespace
+}  // namespace rlk::loader

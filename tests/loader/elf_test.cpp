@@ -1,0 +1,195 @@
+// The ELF reader: right about a real file, and safe with every damaged one.
+#include "loader/elf.hpp"
+
+#include <elf.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "framework/fs.hpp"
+#include "loader/note.hpp"
+
+namespace rlk::loader {
+namespace {
+
+const std::string& tiny() {
+  static const std::string bytes = rlk::testing::read_text(RLK_TEST_OBJECTS "/tiny_plugin.so");
+  return bytes;
+}
+
+ElfResult read(const std::string& bytes) {
+  return read_elf(source_of(bytes));
+}
+
+// A copy of the file with one header field changed.
+template <class Value>
+std::string patched(size_t offset, Value value) {
+  std::string bytes = tiny();
+  std::memcpy(bytes.data() + offset, &value, sizeof(value));
+  return bytes;
+}
+
+TEST(Elf, ReadsARealSharedObject) {
+  const ElfResult result = read(tiny());
+  ASSERT_EQ(result.status, ElfStatus::ok) << result.error;
+  EXPECT_EQ(result.info.bits, 64);
+  EXPECT_EQ(result.info.type, ET_DYN);
+  EXPECT_EQ(result.info.machine, kHostMachine);
+  EXPECT_EQ(result.info.runpath, "$ORIGIN");
+  EXPECT_EQ(std::count(result.info.exports.begin(), result.info.exports.end(), "rlk_plugin_entry_v1"), 1);
+  EXPECT_EQ(std::count(result.info.needed.begin(), result.info.needed.end(), "libc.so.6"), 1);
+  EXPECT_EQ(result.info.build_id.size(), 40u);
+  ASSERT_NE(find_abi_note(result.info), nullptr);
+}
+
+TEST(Elf, DoesNotCallUndefinedSymbolsExports) {
+  const ElfResult result = read(tiny());
+  EXPECT_EQ(std::count(result.info.exports.begin(), result.info.exports.end(), "__cxa_finalize"), 0);
+}
+
+TEST(Elf, ReadsTheSystemsLibraries) {
+  rlk::testing::TempFolder unused;
+  for (const char* path : {"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libm.so.6",
+                           "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/lib/aarch64-linux-gnu/libc.so.6"}) {
+    const std::string bytes = rlk::testing::read_text(path);
+    if (bytes.empty()) continue;
+    const ElfResult result = read(bytes);
+    EXPECT_EQ(result.status, ElfStatus::ok) << path << ": " << result.error;
+    EXPECT_GT(result.info.exports.size(), 100u) << path;
+    EXPECT_FALSE(result.info.soname.empty()) << path;
+  }
+}
+
+TEST(Elf, AFileThatIsNoElfSaysSo) {
+  for (const std::string& bytes :
+       {std::string(), std::string("\x7f"), std::string("#!/bin/sh\n"), std::string(4096, 'x')}) {
+    const ElfResult result = read(bytes);
+    EXPECT_EQ(result.status, ElfStatus::not_elf);
+    EXPECT_FALSE(result.error.empty());
+  }
+}
+
+TEST(Elf, A32BitFileIsForeign) {
+  std::string bytes = patched<uint8_t>(EI_CLASS, ELFCLASS32);
+  const uint16_t i386 = EM_386;
+  std::memcpy(bytes.data() + 18, &i386, 2);
+  const ElfResult result = read(bytes);
+  EXPECT_EQ(result.status, ElfStatus::foreign);
+  EXPECT_EQ(result.info.bits, 32);
+  EXPECT_EQ(machine_name(result.info.machine), "x86 (32 bits)");
+}
+
+TEST(Elf, ABigEndianFileIsForeignAndItsMachineIsRead) {
+  std::string bytes = patched<uint8_t>(EI_DATA, ELFDATA2MSB);
+  bytes[18] = 0;
+  bytes[19] = EM_PPC64;
+  const ElfResult result = read(bytes);
+  EXPECT_EQ(result.status, ElfStatus::foreign);
+  EXPECT_EQ(machine_name(result.info.machine), "ppc64");
+}
+
+TEST(Elf, AnotherMachineIsReadNormally) {
+  const uint16_t other = kHostMachine == EM_X86_64 ? EM_AARCH64 : EM_X86_64;
+  const ElfResult result = read(patched<uint16_t>(18, other));
+  EXPECT_EQ(result.status, ElfStatus::ok);
+  EXPECT_EQ(result.info.machine, other);
+}
+
+TEST(Elf, EveryTruncationIsAnErrorOrAWholeAnswer) {
+  const ElfResult whole = read(tiny());
+  size_t damaged = 0;
+  for (size_t length = 0; length < tiny().size(); ++length) {
+    const ElfResult result = read(tiny().substr(0, length));
+    if (result.status == ElfStatus::ok) {
+      // Only what the dynamic linker does not look at may be missing (section headers stand at the end).
+      ASSERT_EQ(result.info.exports, whole.info.exports) << length;
+      ASSERT_EQ(result.info.needed, whole.info.needed) << length;
+    } else {
+      ASSERT_FALSE(result.error.empty()) << length;
+      ++damaged;
+    }
+  }
+  EXPECT_GT(damaged, tiny().size() / 4);
+}
+
+TEST(Elf, EveryByteOfTheHeadersMayLie) {
+  // Headers, program headers and the tables behind them: each byte takes the values that hurt most.
+  const size_t end = std::min<size_t>(tiny().size(), 2048);
+  for (size_t at = 0; at < end; ++at) {
+    for (const int value : {0x00, 0x01, 0x7f, 0x80, 0xff}) {
+      const ElfResult result = read(patched(at, static_cast<unsigned char>(value)));
+      ASSERT_TRUE(result.status == ElfStatus::ok || !result.error.empty()) << at;
+    }
+  }
+}
+
+TEST(Elf, RandomDamageIsSurvived) {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes = tiny();
+    for (int i = 0; i < 8; ++i) {
+      const uint64_t value = random() & (round % 2 == 0 ? ~uint64_t{0} : 0xffff);
+      std::memcpy(bytes.data() + random() % (bytes.size() - 8), &value, 1 + random() % 8);
+    }
+    const ElfResult result = read(bytes);
+    ASSERT_TRUE(result.status == ElfStatus::ok || !result.error.empty()) << round;
+  }
+}
+
+TEST(Elf, RandomBytesBehindASignatureAreSurvived) {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 3000; ++round) {
+    std::string bytes(64 + random() % 2048, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    std::memcpy(bytes.data(), ELFMAG, SELFMAG);
+    bytes[EI_CLASS] = ELFCLASS64;
+    bytes[EI_DATA] = ELFDATA2LSB;
+    const uint16_t entry_bytes = sizeof(Elf64_Phdr);
+    std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_phentsize), &entry_bytes, 2);
+    const uint64_t offset = 64;
+    std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_phoff), &offset, 8);
+    const uint16_t count = static_cast<uint16_t>(1 + random() % 8);
+    std::memcpy(bytes.data() + offsetof(Elf64_Ehdr, e_phnum), &count, 2);
+    read(bytes);
+  }
+}
+
+TEST(Elf, AReaderThatFailsIsAnErrorNotACrash) {
+  ElfSource source = source_of(tiny());
+  int reads_left = 0;
+  auto inner = source.read;
+  source.read = [&](uint64_t offset, void* out, size_t n) { return reads_left-- > 0 && inner(offset, out, n); };
+  for (int reads = 0; reads < 12; ++reads) {
+    reads_left = reads;
+    EXPECT_NE(read_elf(source).error, "") << reads;
+  }
+}
+
+TEST(AbiNote, IsReadFromText) {
+  std::string error;
+  const auto note = parse_abi_note(
+      std::string_view("abi=1.2;draft=3;id=a-b_9;backend=cpu;version=1;env=A,B;new=thing\0", 66), &error);
+  ASSERT_TRUE(note) << error;
+  EXPECT_EQ(note->abi, (AbiVersion{1, 2, 3}));
+  EXPECT_EQ(note->id, "a-b_9");
+  EXPECT_EQ(note->backend, "cpu");
+  EXPECT_EQ(note->env, (std::vector<std::string>{"A", "B"}));
+}
+
+TEST(AbiNote, WhatIsNotANoteIsExplained) {
+  for (const char* text :
+       {"", "abi", "abi=1", "abi=x.y;id=a;backend=b", "abi=1.0", "abi=1.0;id=a", "abi=1.0;id=;backend=b",
+        "abi=1.0;id=UPPER;backend=b", "abi=1.0;id=../x;backend=b", "abi=1.0;draft=-1;id=a;backend=b",
+        "abi=1.0;id=a;backend=b;junk", "abi=1.0\n;id=a;backend=b", "abi=99999999999.0;id=a;backend=b"}) {
+    std::string error;
+    EXPECT_FALSE(parse_abi_note(text, &error)) << text;
+    EXPECT_FALSE(error.empty()) << text;
+  }
+  std::string error;
+  EXPECT_FALSE(parse_abi_note(std::string(5000, 'x'), &error));
+}
+
+}  // namespace
+}  // namespace rlk::loader

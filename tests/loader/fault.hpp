@@ -1,0 +1,105 @@
+// Misbehaviour on demand, and a correct `add` to go with it: shared by the plugins of the loader's tests.
+// RLK_TEST_FAULT is "where:what", for example "create:crash".
+#pragma once
+
+#include <rlk/sdk.hpp>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace rlk::testing {
+
+inline std::string fault_at(const char* where) {
+  const char* fault = std::getenv("RLK_TEST_FAULT");
+  const size_t length = std::strlen(where);
+  return fault != nullptr && std::strncmp(fault, where, length) == 0 && fault[length] == ':' ? fault + length + 1 : "";
+}
+
+// The faults that can happen anywhere. Returns the fault for the place itself to act on.
+inline std::string act(const char* where) {
+  const std::string what = fault_at(where);
+  if (what == "crash") std::raise(SIGSEGV);
+  if (what == "abort") std::abort();
+  if (what == "killed") std::raise(SIGKILL);
+  if (what == "exit") std::exit(5);
+  if (what == "hang") {
+    for (int signal = 1; signal < 32; ++signal) std::signal(signal, SIG_IGN);
+    while (true) pause();
+  }
+  if (what == "print") {
+    for (int i = 0; i < 100; ++i) std::printf("a vendor's banner at %s\n", where);
+    std::fprintf(stderr, "a vendor's warning\n");
+    std::fflush(stdout);
+  }
+  // Descriptors that are not its own: everything small, where a socket might be.
+  if (what == "scribble")
+    for (int fd = 3; fd < 64; ++fd) (void)!write(fd, "scribble", 8);
+  if (what == "throw") throw sdk::Error(RLK_BACKEND_ERROR, "the vendor said no", 100, "acme");
+  if (what == "throw_int") throw 7;
+  if (what == "absent") throw sdk::Error(RLK_ABSENT, "no acme driver on this machine");
+  return what;
+}
+
+// out = a + alpha * b for f32 and f64, any shape and stride.
+class AddPlan final : public sdk::Plan {
+public:
+  explicit AddPlan(double alpha) : alpha_(alpha) {
+    variant = "simple";
+    numerics = RLK_NUMERICS_DETERMINISTIC;
+  }
+  void enqueue(sdk::Stream&, const sdk::Run& run) override {
+    const std::string what = act("enqueue");
+    const rlk_tensor& out = *run.output(RLK_ADD_OUT_OUT);
+    const bool is_double = sdk::dtype_of(out) == sdk::Dtype::f64;
+    if (is_double && what == "wrong_f64") return;  // leaves the output unwritten
+    is_double ? add<double>(run) : add<float>(run);
+  }
+
+private:
+  // The element of an operand at an index of the output: shapes are aligned at their last dimension.
+  template <class T>
+  static T at(const rlk_tensor& tensor, const int64_t* index, int32_t ndim) {
+    int64_t offset = 0;
+    for (int32_t i = 0; i < tensor.ndim; ++i)
+      offset += tensor.shape[i] == 1 ? 0 : index[i + ndim - tensor.ndim] * tensor.strides[i];
+    return sdk::data_of<T>(&tensor)[offset];
+  }
+  template <class T>
+  void add(const sdk::Run& run) {
+    const rlk_tensor& a = *run.input(RLK_ADD_IN_A);
+    const rlk_tensor& b = *run.input(RLK_ADD_IN_B);
+    const rlk_tensor& out = *run.output(RLK_ADD_OUT_OUT);
+    const int64_t count = sdk::element_count(out);
+    int64_t index[RLK_MAX_NDIM] = {};
+    for (int64_t n = 0; n < count; ++n) {
+      int64_t offset = 0;
+      for (int32_t i = 0; i < out.ndim; ++i) offset += index[i] * out.strides[i];
+      sdk::data_of<T>(&out)[offset] =
+          static_cast<T>(double{at<T>(a, index, out.ndim)} + alpha_ * double{at<T>(b, index, out.ndim)});
+      for (int32_t i = out.ndim - 1; i >= 0 && ++index[i] == out.shape[i]; --i) index[i] = 0;
+    }
+  }
+  double alpha_;
+};
+
+template <class DeviceType>
+struct AddOperator {
+  using Op = sdk::ops::Add;
+  static constexpr const char* kName = "simple";
+  static sdk::Support query(DeviceType&, const sdk::Call<Op>& call) {
+    const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ADD_IN_A));
+    if (dtype != sdk::Dtype::f32 && dtype != sdk::Dtype::f64)
+      return sdk::Support::no("DTYPE", std::string(sdk::name_of(dtype)) + "; f32 and f64 are supported");
+    return sdk::Support::yes("simple", RLK_NUMERICS_DETERMINISTIC);
+  }
+  static std::unique_ptr<sdk::Plan> plan(DeviceType&, const sdk::Call<Op>& call) {
+    return std::make_unique<AddPlan>(call.params().alpha);
+  }
+};
+
+}  // namespace rlk::testing

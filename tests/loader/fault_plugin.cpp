@@ -1,0 +1,124 @@
+// A plugin with one device in host memory that misbehaves as RLK_TEST_FAULT says; without it, a good one.
+#include <new>
+
+#include "tests/loader/fault.hpp"
+
+namespace rlk::testing {
+namespace {
+
+class HostStream final : public sdk::Stream {
+public:
+  void* native() override { return this; }
+  rlk_status query(rlk_data_error&) override { return RLK_OK; }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
+  void wait(sdk::Event&) override {}
+  void copy(void* to, const void* from, uint64_t bytes, int32_t) override { std::memcpy(to, from, bytes); }
+  void fill(void* memory, uint8_t value, uint64_t bytes) override { std::memset(memory, value, bytes); }
+  void* data_error_record() override { return &record_; }
+
+private:
+  rlk_data_error_record record_ = {};
+};
+
+class HostEvent final : public sdk::Event {
+public:
+  void record(sdk::Stream&) override {}
+  rlk_status query() override { return RLK_OK; }
+  rlk_status synchronize(uint64_t) override { return RLK_OK; }
+};
+
+class HostDevice final : public sdk::Device {
+public:
+  explicit HostDevice(uint32_t ordinal) : ordinal_(ordinal) {}
+  void properties(rlk_device_properties& out) override {
+    act("properties");
+    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+    out.memory_bytes = uint64_t{1} << 30;
+    std::snprintf(out.name, sizeof(out.name), "Fault %u", ordinal_);
+    std::snprintf(out.arch, sizeof(out.arch), "f1");
+  }
+  void* allocate(int32_t, uint64_t bytes) override { return ::operator new(bytes, std::align_val_t(256)); }
+  void deallocate(int32_t, void* memory) override { ::operator delete(memory, std::align_val_t(256)); }
+  void memory_info(uint64_t& available, uint64_t& total) override { available = total = uint64_t{1} << 30; }
+  std::unique_ptr<sdk::Stream> create_stream(int32_t) override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<sdk::Stream> wrap_stream(void*) override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<sdk::Event> create_event(bool) override { return std::make_unique<HostEvent>(); }
+
+private:
+  uint32_t ordinal_;
+};
+
+class FaultPlugin final : public sdk::Plugin {
+public:
+  using Device = HostDevice;
+  using Stream = HostStream;
+  using Event = HostEvent;
+  using Implementations = std::tuple<AddOperator<HostDevice>>;
+
+  explicit FaultPlugin(const sdk::Host&) { act("create"); }
+  sdk::Verdict probe(sdk::Evidence& evidence) override {
+    evidence.supports("device_node", "/dev/fault0");
+    const std::string what = act("probe");
+    if (what == "not_mine") {
+      evidence.contradicts("simt_width", "64");
+      return sdk::Verdict::not_mine("WRONG_SIMT_WIDTH", "64 threads execute together, mine have 32",
+                                    "use the other plugin");
+    }
+    if (what == "none") return sdk::Verdict::absent("", "");
+    if (what == "nonsense") return {99, {}, {}, {}, {}};
+    return sdk::Verdict::mine("driver 1");
+  }
+  uint32_t device_count() override {
+    const std::string what = act("count");
+    return what == "zero" ? 0 : what == "many" ? 1'000'000 : 2;
+  }
+  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    if (act("open") == "null") return nullptr;
+    return std::make_unique<HostDevice>(ordinal);
+  }
+};
+
+// Runs when the library is loaded, before anything could be asked.
+const struct AtLoad {
+  AtLoad() { act("load"); }
+} at_load;
+
+}  // namespace
+}  // namespace rlk::testing
+
+// The entry by hand: the table that the SDK makes, with what the fault asks for changed.
+RLK_PLUGIN_ENTRY(fault_entry, rlk::testing::FaultPlugin, "fault", "acme", "0.2.0", "misbehaves on demand")
+
+extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
+                                                                                        rlk_error* error) {
+  const std::string what = rlk::testing::fault_at("entry");
+  if (what == "null") return rlk::sdk::detail::fail(error, RLK_INTERNAL, "no table today"), nullptr;
+  if (what == "silent_null") return nullptr;
+  if (what != "throw") rlk::testing::act("entry");
+  const rlk_plugin* made = fault_entry(host, error);
+  if (made == nullptr) return nullptr;
+  static rlk_plugin table;
+  static rlk_stream_api stream;
+  table = *made;
+  if (what == "tiny_table") table.struct_size = 8;
+  if (what == "short_table") table.struct_size = offsetof(rlk_plugin, create);
+  if (what == "other_major") table.abi_major = 2;
+  if (what == "other_draft") table.abi_draft += 1;
+  if (what == "newer_minor") table.abi_minor += 7;
+  if (what == "needs_newer_host") table.min_host_minor = 7;
+  if (what == "other_id") table.id = "somebody-else";
+  if (what == "missing_slots") {
+    stream = *made->stream;
+    stream.copy = nullptr;
+    stream.synchronize = nullptr;
+    table.stream = &stream;
+    table.device = nullptr;
+    table.probe = nullptr;
+  }
+  return &table;
+}
+
+__attribute__((used, retain, section(".note.rlk"),
+               aligned(4))) static const rlk::sdk::detail::Note<sizeof(RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0"))>
+    fault_note = {4, sizeof(RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0")), 1, "rlk",
+                  RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0")};

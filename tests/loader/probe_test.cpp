@@ -1,0 +1,337 @@
+// From a file to a verdict, through a real child process, with a plugin that misbehaves at every step in every way.
+#include "loader/probe.hpp"
+
+#include <gtest/gtest.h>
+
+#include "framework/process.hpp"
+#include "loader/child_probe.hpp"
+#include "loader/examine.hpp"
+#include "loader/loader.hpp"
+#include "tests/loader/staged_loader.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using core::UnitResult;
+
+class Probe : public StagedLoader {
+protected:
+  Probe() { add_plugin("fault"); }
+};
+
+TEST_F(Probe, AGoodPluginPassesEveryState) {
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::smoke_tested) << record.reason_code << ": " << record.reason;
+  EXPECT_EQ(record.version, "0.2.0");
+  EXPECT_EQ(record.source, "RLK_PLUGIN_PATH");
+  std::string states;
+  for (const StateChange& change : record.history)
+    states += std::string(to_string(change.state)) + "@" + std::string(to_string(change.place)) + " ";
+  EXPECT_EQ(states,
+            "discovered@static screened@static loaded@child negotiated@child probed@child capability_checked@child "
+            "smoke_tested@child ");
+  ASSERT_EQ(record.devices.size(), 2u);
+  EXPECT_EQ(record.devices[1].name, "Fault 1");
+  EXPECT_EQ(record.devices[1].memory_bytes, 1u << 30);
+  ASSERT_EQ(record.evidence.size(), 2u);
+  EXPECT_EQ(record.evidence[0].value, "/dev/fault0");
+  EXPECT_EQ(record.evidence[1].kind, "runtime_fingerprint");
+  EXPECT_EQ(std::count(record.loaded_files.begin(), record.loaded_files.end(), record.path), 1);
+  bool verified = false;
+  for (const UnitResult& unit : record.units)
+    verified |= unit.op == "add" && unit.dtype == "f32" && unit.verdict == UnitResult::Verdict::verified;
+  EXPECT_TRUE(verified);
+}
+
+struct FaultCase {
+  const char* fault;
+  State state;
+  const char* code;
+  const char* says;  // a part of the reason
+};
+class Fault : public Probe, public ::testing::WithParamInterface<FaultCase> {};
+
+TEST_P(Fault, HasItsReason) {
+  set_fault(GetParam().fault);
+  set("RLK_PROBE_TIMEOUT", "60");
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(to_string(record.state), to_string(GetParam().state)) << record.reason;
+  EXPECT_EQ(record.reason_code, GetParam().code) << record.reason;
+  EXPECT_NE(record.reason.find(GetParam().says), std::string::npos) << record.reason;
+  EXPECT_FALSE(record.hint.empty());
+  EXPECT_EQ(record.id, "fault");
+  EXPECT_EQ(record.history.back().reason_code, GetParam().code);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, Fault,
+    ::testing::Values(
+        FaultCase{"load:crash", State::rejected, "CRASHED", "SIGSEGV in phase load"},
+        FaultCase{"load:abort", State::rejected, "CRASHED", "SIGABRT in phase load"},
+        FaultCase{"load:exit", State::rejected, "EXITED", "exit code 5 in phase load"},
+        FaultCase{"load:throw_int", State::rejected, "CRASHED", "in phase load"},
+        FaultCase{"entry:crash", State::rejected, "CRASHED", "SIGSEGV in phase negotiate"},
+        FaultCase{"entry:null", State::rejected, "ENTRY_FAILED", "INTERNAL: no table today"},
+        FaultCase{"entry:silent_null", State::rejected, "ENTRY_FAILED", "without a text"},
+        FaultCase{"entry:tiny_table", State::rejected, "ABI_MISMATCH", "size of 8 bytes"},
+        FaultCase{"entry:short_table", State::rejected, "SLOT_MISSING", "rlk_plugin has"},
+        FaultCase{"entry:other_major", State::rejected, "ABI_MISMATCH", "built for ABI 2.0"},
+        FaultCase{"entry:other_draft", State::rejected, "ABI_MISMATCH", "draft"},
+        FaultCase{"entry:needs_newer_host", State::rejected, "ABI_MISMATCH", "asks for a host of ABI 1.7"},
+        FaultCase{"entry:other_id", State::rejected, "IDENTITY_MISMATCH", "somebody-else"},
+        FaultCase{"entry:missing_slots", State::rejected, "SLOT_MISSING",
+                  "rlk_plugin.probe is NULL; rlk_device_api is NULL; rlk_stream_api.synchronize is NULL; "
+                  "rlk_stream_api.copy is NULL"},
+        FaultCase{"create:crash", State::rejected, "CRASHED", "SIGSEGV in phase create"},
+        FaultCase{"create:exit", State::rejected, "EXITED", "exit code 5 in phase create"},
+        FaultCase{"create:throw", State::rejected, "CREATE_FAILED", "BACKEND_ERROR (acme 100): the vendor said no"},
+        FaultCase{"create:throw_int", State::rejected, "CREATE_FAILED", "PLUGIN_EXCEPTION"},
+        FaultCase{"create:absent", State::rejected, "NO_DEVICE", "no acme driver"},
+        FaultCase{"create:killed", State::deferred, "KILLED", "SIGKILL in phase create"},
+        FaultCase{"probe:abort", State::rejected, "CRASHED", "SIGABRT in phase probe"},
+        FaultCase{"probe:not_mine", State::rejected, "WRONG_SIMT_WIDTH", "64 threads"},
+        FaultCase{"probe:none", State::rejected, "NO_DEVICE", "gave no reason"},
+        FaultCase{"probe:nonsense", State::rejected, "CREATE_FAILED", "verdict 99"},
+        FaultCase{"count:zero", State::rejected, "NO_DEVICE", "counts no devices"},
+        FaultCase{"count:many", State::rejected, "ENUMERATE_FAILED", "counts 1000000 devices"},
+        FaultCase{"count:throw", State::rejected, "ENUMERATE_FAILED", "device_count: BACKEND_ERROR"},
+        FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of device 0"},
+        FaultCase{"properties:throw", State::rejected, "ENUMERATE_FAILED", "properties of device 0"},
+        FaultCase{"properties:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
+        FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase smoke, at"},
+        FaultCase{"enqueue:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
+        FaultCase{"enqueue:wrong_f64", State::partial, "SOME_FAILED", "add"}),
+    [](const auto& instance) {
+      std::string name = instance.param.fault;
+      name[name.find(':')] = '_';
+      return name;
+    });
+
+class HangingAt : public Probe, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(HangingAt, IsDeferredAndNeverRemembered) {
+  set_fault(std::string(GetParam()) + ":hang");
+  set("RLK_PROBE_TIMEOUT", "1");
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::deferred) << record.reason_code << ": " << record.reason;
+  EXPECT_EQ(record.reason_code, "TIMED_OUT");
+  EXPECT_FALSE(record.broken);
+  EXPECT_TRUE(store.list("probe-").empty());
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, HangingAt,
+                         ::testing::Values("load", "entry", "create", "probe", "count", "enqueue"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST_F(Probe, WhatWasKnownBeforeACrashIsKept) {
+  set_fault("probe:crash");
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.reason_code, "CRASHED");
+  ASSERT_FALSE(record.evidence.empty());
+  EXPECT_EQ(record.evidence[0].value, "/dev/fault0");
+  const State before = record.history[record.history.size() - 2].state;
+  EXPECT_EQ(before, State::negotiated);
+}
+
+TEST_F(Probe, WhatAPluginPrintsIsKeptAndDoesNoHarm) {
+  set_fault("create:print");
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::smoke_tested) << record.reason;
+  EXPECT_NE(record.output.find("a vendor's banner at create"), std::string::npos);
+  EXPECT_NE(record.output.find("a vendor's warning"), std::string::npos);
+}
+
+TEST_F(Probe, APluginThatScribblesOverSmallDescriptorsDoesNotReachTheProtocol) {
+  set_fault("create:scribble");
+  EXPECT_EQ(probe_one().state, State::smoke_tested);
+}
+
+TEST_F(Probe, ANewerMinorVersionIsAccepted) {
+  set_fault("entry:newer_minor");
+  EXPECT_EQ(probe_one().state, State::smoke_tested);
+}
+
+TEST_F(Probe, TheSecondTimeTheResultIsRemembered) {
+  const PluginRecord first = probe_one();
+  EXPECT_FALSE(first.from_cache);
+  // The fault is not part of the key: had the plugin run, it would have crashed.
+  set_fault("load:crash");
+  const PluginRecord second = probe_one();
+  EXPECT_TRUE(second.from_cache);
+  EXPECT_EQ(second.state, State::smoke_tested);
+  EXPECT_EQ(second.units.size(), first.units.size());
+  options.fresh = true;
+  EXPECT_EQ(probe_one().reason_code, "CRASHED");
+}
+
+TEST_F(Probe, AnotherContentOrEnvironmentIsProbedAnew) {
+  probe_one();
+  set_fault("load:crash");
+  set("ACME_VISIBLE_DEVICES", "1");
+  EXPECT_EQ(probe_one().reason_code, "CRASHED");
+  options.environment.values.erase("ACME_VISIBLE_DEVICES");
+  EXPECT_TRUE(probe_one().from_cache);
+  const std::string file = folder / "plugins/librlk_plugin_fault.so";
+  folder.file("plugins/librlk_plugin_fault.so", rlk::testing::read_text(file) + "x", 0755);
+  EXPECT_EQ(probe_one().reason_code, "CRASHED");
+}
+
+TEST_F(Probe, ACrashIsRememberedToo) {
+  set_fault("create:crash");
+  probe_one();
+  set_fault("");
+  const PluginRecord second = probe_one();
+  EXPECT_TRUE(second.from_cache);
+  EXPECT_EQ(second.reason_code, "CRASHED");
+  EXPECT_NE(second.reason.find("phase create"), std::string::npos);
+}
+
+TEST_F(Probe, OffProbesNothing) {
+  options.mode = ProbeMode::off;
+  EXPECT_EQ(probe_one().reason_code, "PROBE_OFF");
+}
+
+TEST_F(Probe, InProcessGivesTheSameVerdict) {
+  options.mode = ProbeMode::inprocess;
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::smoke_tested) << record.reason;
+  EXPECT_EQ(record.history.back().place, Place::host);
+  EXPECT_TRUE(store.list("probe-").empty());
+}
+
+TEST_F(Probe, AMissingProberIsSaid) {
+  options.prober = "/nowhere/rlk-prober";
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.reason_code, "SPAWN_FAILED");
+  EXPECT_NE(record.reason.find("/nowhere/rlk-prober"), std::string::npos);
+}
+
+TEST_F(Probe, CancellingDefersWhatIsLeft) {
+  const std::atomic<bool> cancel{true};
+  options.cancel = &cancel;
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::deferred);
+  EXPECT_EQ(record.reason_code, "CANCELLED");
+}
+
+TEST_F(Probe, AnOperatorsOnlyPluginIsTestedOnTheOwnersDevice) {
+  add_plugin("fault_attached");
+  const std::vector<ProbedPlugin> plugins = probe();
+  ASSERT_EQ(plugins.size(), 2u);
+  const PluginRecord& attached = plugins[1].record;
+  EXPECT_EQ(attached.id, "fault-attached");
+  EXPECT_EQ(attached.state, State::smoke_tested) << attached.reason;
+  EXPECT_EQ(attached.devices.size(), 2u);
+}
+
+TEST_F(Probe, AnOperatorsOnlyPluginWithoutItsOwnerSaysWhoIsMissing) {
+  add_plugin("fault_attached");
+  set("RLK_PLUGINS_DISABLE", "fault");
+  const std::vector<ProbedPlugin> plugins = probe();
+  ASSERT_EQ(plugins.size(), 2u);
+  EXPECT_EQ(plugins[1].record.reason_code, "NO_DEVICE");
+  EXPECT_NE(plugins[1].record.reason.find("backend acme"), std::string::npos) << plugins[1].record.reason;
+}
+
+TEST_F(Probe, FinishedRecordsAreReportedOnceEach) {
+  add_plugin("fault_attached");
+  folder.file("plugins/librlk_plugin_junk.so", "junk");
+  std::vector<std::string> finished;
+  options.on_finished = [&](const PluginRecord& record) { finished.push_back(record.id); };
+  probe();
+  std::sort(finished.begin(), finished.end());
+  EXPECT_EQ(finished, (std::vector<std::string>{"fault", "fault-attached", "junk"}));
+}
+
+TEST_F(Probe, TheBuiltInIsProbedLikeAnyOther) {
+  options.environment.values["RLK_PLUGINS_DISABLE"] = "*";  // which cannot switch it off
+  const std::vector<ProbedPlugin> plugins = find_plugins({}, options);
+  ASSERT_EQ(plugins.size(), 2u);
+  const PluginRecord& cpu = plugins[0].record;
+  EXPECT_EQ(cpu.id, "cpu");
+  EXPECT_EQ(cpu.source, "built-in");
+  // Whether its kernels are right is asked elsewhere.
+  EXPECT_TRUE(cpu.state == State::smoke_tested || cpu.state == State::partial) << cpu.reason_code << ": " << cpu.reason;
+  EXPECT_GT(count_operators(cpu).verified + count_operators(cpu).partial, 0u);
+  EXPECT_EQ(cpu.devices.size(), 1u);
+  EXPECT_EQ(plugins[1].record.reason_code, "DISABLED");
+}
+
+TEST(Prober, StartedByHandSaysWhatToUseInstead) {
+  const auto result = rlk::testing::run_command({RLK_TEST_PROBER, "--builtin", "cpu"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_NE(result.err.find("rlk-plugins probe"), std::string::npos) << result.err;
+}
+
+TEST(ProbeMode, OfTheEnvironment) {
+  ProbeMode mode = ProbeMode::off;
+  EXPECT_TRUE(probe_mode_of({}, &mode));
+  EXPECT_EQ(mode, ProbeMode::isolated);
+  EXPECT_TRUE(probe_mode_of({{{"RLK_PROBE", "off"}}, false}, &mode));
+  EXPECT_EQ(mode, ProbeMode::off);
+  EXPECT_TRUE(probe_mode_of({{{"RLK_PROBE", "inprocess"}}, false}, &mode));
+  EXPECT_EQ(mode, ProbeMode::inprocess);
+  EXPECT_FALSE(probe_mode_of({{{"RLK_PROBE", "In-Process"}}, false}, &mode));
+  EXPECT_EQ(mode, ProbeMode::isolated);
+}
+
+TEST(ProbeTimeout, ScalesEveryPhase) {
+  const auto scale = [](const char* value) { return timeout_scale_of({{{"RLK_PROBE_TIMEOUT", value}}, false}); };
+  EXPECT_EQ(timeout_scale_of({}), 1.0);
+  EXPECT_EQ(scale("120"), 2.0);
+  EXPECT_EQ(scale("0.6"), 0.01);
+  for (const char* nonsense : {"-1", "0", "x", "5s", "nan", "1e99"}) EXPECT_EQ(scale(nonsense), 1.0) << nonsense;
+  const auto once = phase_budgets(1.0);
+  const auto twice = phase_budgets(2.0);
+  const auto tiny = phase_budgets(0.0005);
+  for (size_t i = 0; i < once.size(); ++i) {
+    EXPECT_EQ(twice[i].seconds, 2 * once[i].seconds);
+    EXPECT_GE(tiny[i].seconds, 0.03);  // RLK_PROBE_TIMEOUT itself is the least a phase gets
+  }
+}
+
+UnitResult unit(const char* dtype, UnitResult::Verdict verdict, uint32_t numerics, const char* code = "") {
+  UnitResult out;
+  out.op = "add";
+  out.implementation = "simple";
+  out.dtype = dtype;
+  out.verdict = verdict;
+  out.numerics = numerics;
+  out.reason_code = code;
+  out.cases = 3;
+  return out;
+}
+
+TEST(MergeUnits, VerifiedIsWhatEveryDeviceVerified) {
+  using V = UnitResult::Verdict;
+  const auto merged =
+      merge_units({{unit("f32", V::verified, 7), unit("f64", V::verified, 3), unit("f16", V::declined, 0)},
+                   {unit("f64", V::failed, 0), unit("f32", V::verified, 5), unit("f16", V::verified, 1)}});
+  ASSERT_EQ(merged.size(), 3u);
+  EXPECT_EQ(merged[0].verdict, V::verified);
+  EXPECT_EQ(merged[0].numerics, 5u);
+  EXPECT_EQ(merged[0].cases, 6);
+  EXPECT_EQ(merged[1].verdict, V::failed);
+  EXPECT_EQ(merged[2].verdict, V::declined);
+}
+
+TEST(Conclude, TheStateFollowsFromTheUnits) {
+  using V = UnitResult::Verdict;
+  const auto state = [](std::vector<UnitResult> units) {
+    PluginRecord record;
+    record.units = std::move(units);
+    conclude(&record, Place::child);
+    return std::string(to_string(record.state)) + " " + record.reason_code;
+  };
+  EXPECT_EQ(state({}), "smoke_tested ");
+  EXPECT_EQ(state({unit("f32", V::verified, 1)}), "smoke_tested ");
+  EXPECT_EQ(state({unit("f32", V::verified, 1), unit("f64", V::declined, 0, "DTYPE")}), "smoke_tested ");
+  EXPECT_EQ(state({unit("f32", V::verified, 1), unit("f64", V::failed, 0)}), "partial SOME_FAILED");
+  EXPECT_EQ(state({unit("f32", V::failed, 0)}), "rejected NOTHING_VERIFIED");
+  EXPECT_EQ(state({unit("f32", V::declined, 0, "KERNELS_NOT_BUILT")}), "rejected NOTHING_VERIFIED");
+  EXPECT_EQ(state({unit("f32", V::verified, 1), unit("f64", V::declined, 0, "BUDGET")}), "partial TIMED_OUT");
+  EXPECT_EQ(state({unit("f32", V::declined, 0, "BUDGET")}), "deferred TIMED_OUT");
+  EXPECT_EQ(state({unit("f32", V::failed, 0), unit("f64", V::declined, 0, "BUDGET")}), "rejected NOTHING_VERIFIED");
+}
+
+}  // namespace
+}  // namespace rlk::loader

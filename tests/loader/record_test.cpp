@@ -1,0 +1,164 @@
+// Records: states, reasons, operator counts, and their JSON there and back.
+#include "loader/record.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace rlk::loader {
+namespace {
+
+using core::UnitResult;
+using nlohmann::json;
+
+UnitResult unit(const char* op, UnitResult::Verdict verdict, const char* dtype = "f32") {
+  UnitResult out;
+  out.op = op;
+  out.implementation = "fused";
+  out.dtype = dtype;
+  out.verdict = verdict;
+  return out;
+}
+
+PluginRecord full_record() {
+  PluginRecord record;
+  record.path = "/plugins/librlk_plugin_acme.so";
+  record.source = "RLK_PLUGIN_PATH";
+  record.id = "acme";
+  record.backend = "acme";
+  record.version = "1.2.3";
+  record.abi = "1.0";
+  record.advance(State::discovered, Place::static_screen);
+  record.advance(State::screened, Place::static_screen);
+  record.stop(State::partial, Place::child, reason::kSomeFailed, "1 of 2 units failed");
+  record.notes = {"a note"};
+  record.devices = {{0, "Acme X", "x1", 1ull << 35}, {1, "Acme Y", "y1", 0}};
+  record.evidence = {{"device_node", "/dev/acme0", 1}, {"pci_id", "10de:2330", 0}, {"simt_width", "32", -1}};
+  record.units = {unit("logp", UnitResult::Verdict::verified), unit("add", UnitResult::Verdict::failed)};
+  record.units[0].numerics = 7;
+  record.units[0].max_error_ulp = 0.125;
+  record.units[0].cases = 9;
+  record.units[1].max_error_ulp = std::numeric_limits<double>::infinity();
+  record.units[1].reason = "NaN at 3";
+  record.loaded_files = {"/lib/libc.so.6"};
+  record.output = "hello\n";
+  return record;
+}
+
+TEST(Reasons, EachCodeIsUniqueAndExplained) {
+  std::set<std::string_view> codes;
+  for (const Reason& entry : kReasons) {
+    EXPECT_TRUE(codes.insert(entry.code).second) << entry.code;
+    EXPECT_FALSE(entry.meaning.empty()) << entry.code;
+    EXPECT_FALSE(entry.hint.empty()) << entry.code;
+    EXPECT_EQ(find_reason(entry.code)->meaning, entry.meaning);
+  }
+  EXPECT_EQ(find_reason("NO_SUCH_CODE"), nullptr);
+}
+
+TEST(Record, StopTakesTheDefaultHintUnlessThereIsABetterOne) {
+  PluginRecord record;
+  record.stop(State::rejected, Place::static_screen, reason::kWrongMachine, "seen");
+  EXPECT_EQ(record.hint, reason::kWrongMachine.hint);
+  EXPECT_TRUE(record.broken);
+  record.stop(State::rejected, Place::child, reason::kNoDevice, "seen", "plug it in");
+  EXPECT_EQ(record.hint, "plug it in");
+  EXPECT_FALSE(record.broken);
+  ASSERT_EQ(record.history.size(), 2u);
+  EXPECT_EQ(record.history[1].place, Place::child);
+  EXPECT_EQ(record.history[1].reason_code, "NO_DEVICE");
+  EXPECT_GT(record.history[1].unix_us, 1'600'000'000'000'000);
+}
+
+TEST(Record, StateNamesGoThereAndBack) {
+  for (int i = 0; i <= static_cast<int>(State::retired); ++i) {
+    State state = State::discovered;
+    ASSERT_TRUE(parse(to_string(static_cast<State>(i)), &state));
+    EXPECT_EQ(state, static_cast<State>(i));
+  }
+  Place place = Place::child;
+  EXPECT_TRUE(parse("static", &place));
+  EXPECT_EQ(place, Place::static_screen);
+  EXPECT_FALSE(parse("elsewhere", &place));
+}
+
+TEST(RecordJson, GoesThereAndBackUnchanged) {
+  const std::string text = record_to_json(full_record());
+  PluginRecord back;
+  std::string error;
+  ASSERT_TRUE(record_from_json(text, &back, &error)) << error;
+  EXPECT_EQ(record_to_json(back), text);
+  ASSERT_EQ(back.units.size(), 2u);
+  EXPECT_EQ(back.units[0].numerics, 7u);
+  EXPECT_TRUE(std::isinf(back.units[1].max_error_ulp));
+  EXPECT_EQ(back.evidence[2].supports, -1);
+  EXPECT_EQ(back.devices[0].memory_bytes, 1ull << 35);
+  EXPECT_TRUE(back.broken);
+}
+
+TEST(RecordJson, TextThatIsNotUtf8IsReplaced) {
+  PluginRecord record = full_record();
+  record.output = "bad \xff\xfe bytes";
+  PluginRecord back;
+  std::string error;
+  ASSERT_TRUE(record_from_json(record_to_json(record), &back, &error)) << error;
+  EXPECT_NE(back.output.find("bytes"), std::string::npos);
+}
+
+TEST(RecordJson, GarbageIsAnErrorAndLeavesTheTargetAlone) {
+  for (const char* text :
+       {"", "{", "[]", "7", "null", "{}", R"({"state":"flying"})", R"({"state":7})", R"({"state":"loaded","units":7})",
+        R"({"state":"loaded","units":[7]})", R"({"state":"loaded","units":[{"op":"logp","verdict":"maybe"}]})",
+        R"({"state":"loaded","units":[{"verdict":"verified"}]})", R"({"state":"loaded","history":[{"state":"x"}]})"}) {
+    PluginRecord record;
+    record.id = "untouched";
+    std::string error;
+    EXPECT_FALSE(record_from_json(text, &record, &error)) << text;
+    EXPECT_FALSE(error.empty()) << text;
+    EXPECT_EQ(record.id, "untouched");
+  }
+}
+
+TEST(RecordJson, EveryCutOfADocumentIsAnError) {
+  const std::string text = record_to_json(full_record());
+  PluginRecord record;
+  std::string error;
+  for (size_t length = 0; length < text.size(); ++length)
+    ASSERT_FALSE(record_from_json(text.substr(0, length), &record, &error)) << length;
+}
+
+TEST(OperatorCounts, CountEachOperatorOnce) {
+  PluginRecord record;
+  record.units = {unit("a", UnitResult::Verdict::verified), unit("a", UnitResult::Verdict::declined, "f64"),
+                  unit("b", UnitResult::Verdict::verified), unit("b", UnitResult::Verdict::failed, "f64"),
+                  unit("c", UnitResult::Verdict::declined), unit("d", UnitResult::Verdict::failed)};
+  const OperatorCounts counts = count_operators(record);
+  EXPECT_EQ(counts.verified, 1u);
+  EXPECT_EQ(counts.partial, 2u);
+  EXPECT_EQ(counts.unsupported, 1u);
+  EXPECT_EQ(counts.quarantined, 0u);
+  record.state = State::quarantined;
+  EXPECT_EQ(count_operators(record).quarantined, 4u);
+}
+
+TEST(ListJson, HasThePublishedShape) {
+  const json document = json::parse(list_to_json({"0.1.0", "1.0"}, {full_record()}));
+  EXPECT_EQ(document["schema"], 1);
+  EXPECT_EQ(document["host"]["version"], "0.1.0");
+  EXPECT_EQ(document["host"]["abi"], "1.0");
+  const json& plugin = document["plugins"].at(0);
+  for (const char* name :
+       {"id", "backend", "version", "abi", "state", "reason_code", "reason", "hint", "path", "source"})
+    EXPECT_TRUE(plugin.at(name).is_string()) << name;
+  EXPECT_EQ(plugin["state"], "partial");
+  EXPECT_EQ(plugin["devices"][0],
+            json({{"index", 0}, {"name", "Acme X"}, {"arch", "x1"}, {"memory_bytes", 1ull << 35}}));
+  EXPECT_EQ(plugin["evidence"][1], json({{"kind", "pci_id"}, {"value", "10de:2330"}, {"supports", false}}));
+  EXPECT_EQ(plugin["ops"], json({{"verified", 1}, {"partial", 1}, {"unsupported", 0}, {"quarantined", 0}}));
+}
+
+}  // namespace
+}  // namespace rlk::loader

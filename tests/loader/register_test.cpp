@@ -1,0 +1,95 @@
+// Verified plugins become candidates of dispatch; everything else becomes a reason.
+#include "loader/register.hpp"
+
+#include <gtest/gtest.h>
+
+#include "loader/loader.hpp"
+#include "tests/loader/staged_loader.hpp"
+
+namespace rlk::loader {
+namespace {
+
+class Register : public StagedLoader {
+protected:
+  core::Registry registry;
+  Registrar registrar{&registry, core::host_services()};
+};
+
+TEST_F(Register, TheBuiltInServesBeforeAnythingIsProbed) {
+  PluginRecord cpu = built_in_record("cpu");
+  registrar.publish_built_in(&cpu);
+  EXPECT_EQ(cpu.state, State::registered) << cpu.reason;
+  const core::Snapshot& now = *registry.current();
+  ASSERT_EQ(now.plugins.size(), 1u);
+  EXPECT_TRUE(now.plugins[0]->built_in);
+  EXPECT_TRUE(now.plugins[0]->units.empty());
+  EXPECT_EQ(now.plugins[0]->devices.size(), 1u);
+}
+
+TEST_F(Register, GoodPluginsAreLoadedAndOthersKeepTheirReason) {
+  add_plugin("fault");
+  add_plugin("fault_attached");
+  folder.file("plugins/librlk_plugin_junk.so", "junk");
+  options.environment.values["RLK_PROBE"] = "isolated";
+  std::vector<ProbedPlugin> plugins = find_plugins({}, options);
+  registrar.publish(&plugins);
+  const core::Snapshot& now = *registry.current();
+  ASSERT_EQ(now.plugins.size(), 3u);
+  EXPECT_EQ(now.plugins[0]->id, "cpu");
+  EXPECT_EQ(now.plugins[1]->id, "fault");
+  EXPECT_EQ(now.plugins[1]->devices.size(), 2u);
+  EXPECT_FALSE(now.plugins[1]->units.empty());
+  EXPECT_EQ(now.plugins[2]->id, "fault-attached");
+  EXPECT_EQ(now.plugins[2]->devices.size(), 2u);
+  ASSERT_EQ(now.rejected.size(), 1u);
+  EXPECT_EQ(now.rejected[0].id, "junk");
+  EXPECT_EQ(now.rejected[0].reason_code, "NOT_ELF");
+  for (size_t i = 1; i < 3; ++i) EXPECT_EQ(plugins[i].record.state, State::registered) << plugins[i].record.reason;
+  EXPECT_EQ(plugins[1].record.history.back().place, Place::host);
+}
+
+TEST_F(Register, AnOwnerThatComesLaterInTheSearchIsStillTheOwner) {
+  add_plugin("fault");
+  add_plugin("fault_attached");
+  set("RLK_PLUGIN_PATH",
+      (folder / "plugins/librlk_plugin_fault_attached.so") + ":" + (folder / "plugins/librlk_plugin_fault.so"));
+  std::vector<ProbedPlugin> plugins = probe();
+  registrar.publish(&plugins);
+  EXPECT_EQ(plugins[0].record.id, "fault-attached");
+  EXPECT_EQ(plugins[0].record.state, State::registered) << plugins[0].record.reason;
+}
+
+TEST_F(Register, PublishingAgainOpensNothingTwice) {
+  add_plugin("fault");
+  std::vector<ProbedPlugin> first = probe();
+  registrar.publish(&first);
+  rlk_plugin_device* const device = registry.current()->plugins.at(0)->devices.at(0);
+  std::vector<ProbedPlugin> second = probe();
+  registrar.publish(&second);
+  EXPECT_EQ(registry.current()->plugins.at(0)->devices.at(0), device);
+  EXPECT_EQ(second[0].record.state, State::registered);
+}
+
+TEST_F(Register, AFileThatChangedAfterItsProbeIsNotLoaded) {
+  add_plugin("fault");
+  std::vector<ProbedPlugin> plugins = probe();
+  ASSERT_EQ(plugins[0].record.state, State::smoke_tested) << plugins[0].record.reason;
+  std::filesystem::remove(folder / "plugins/librlk_plugin_fault.so");
+  add_plugin("fault");  // the same bytes, but nobody has looked at this file
+  registrar.publish(&plugins);
+  EXPECT_EQ(plugins[0].record.state, State::rejected);
+  EXPECT_EQ(plugins[0].record.reason_code, "FILE_CHANGED");
+  ASSERT_EQ(registry.current()->rejected.size(), 1u);
+}
+
+TEST_F(Register, AnUnprobedBuiltInIsRegisteredWithTheReason) {
+  options.environment.values["RLK_PROBE"] = "off";
+  std::vector<ProbedPlugin> plugins = find_plugins({}, options);
+  registrar.publish(&plugins);
+  EXPECT_EQ(plugins[0].record.state, State::registered);
+  EXPECT_EQ(plugins[0].record.reason_code, "PROBE_OFF");
+  EXPECT_EQ(registry.current()->plugins.size(), 1u);
+}
+
+}  // namespace
+}  // namespace rlk::loader

@@ -1,0 +1,191 @@
+// The screen: what makes a file unfit before any of its code runs.
+#include "loader/screen.hpp"
+
+#include <elf.h>
+#include <gtest/gtest.h>
+#include <rlk/abi/version.h>
+
+#include <cstring>
+
+#include "framework/fs.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::read_text;
+using rlk::testing::TempFolder;
+
+const std::string kObjects = RLK_TEST_OBJECTS;
+
+class ScreenTest : public ::testing::Test {
+protected:
+  ScreenTest() {
+    options.libraries = LibrarySearch::of_system({});
+    options.host_abi = {RLK_ABI_MAJOR, RLK_ABI_MINOR, RLK_ABI_DRAFT};
+  }
+  std::string tiny() const { return read_text(kObjects + "/tiny_plugin.so"); }
+
+  bool run(const std::string& path) {
+    record = {};
+    record.path = path;
+    screened = screen(&record, options);
+    return screened.has_value();
+  }
+  // Screens a file of this content and returns the reason code, "" when it passes.
+  std::string code_of(const std::string& bytes) {
+    run(folder.file("p.so", bytes, 0755));
+    return record.reason_code;
+  }
+  TempFolder folder;
+  ScreenOptions options;
+  PluginRecord record;
+  std::optional<Screened> screened;
+};
+
+std::string replaced(std::string bytes, const std::string& from, const std::string& to) {
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  EXPECT_EQ(from.size(), to.size());
+  return at == std::string::npos ? bytes : bytes.replace(at, from.size(), to);
+}
+
+TEST_F(ScreenTest, AGoodFileIsScreenedWithItsIdentity) {
+  ASSERT_TRUE(run(folder.copy(kObjects + "/tiny_plugin.so", "p.so"))) << record.reason;
+  EXPECT_EQ(record.state, State::screened);
+  EXPECT_EQ(record.id, "tiny");
+  EXPECT_EQ(record.backend, "acme");
+  EXPECT_EQ(screened->build_id.size(), 40u);
+  EXPECT_EQ(screened->identity, identity_of(folder / "p.so"));
+  bool has_libc = false;
+  for (const std::string& path : screened->dependencies) has_libc |= path.find("libc.so.6") != std::string::npos;
+  EXPECT_TRUE(has_libc);
+}
+
+TEST_F(ScreenTest, ALinkIsFollowedOnceAndThePathIsCanonicalFromThenOn) {
+  folder.copy(kObjects + "/tiny_plugin.so", "real/p.so");
+  ASSERT_TRUE(run(folder.link("real/p.so", "link.so"))) << record.reason;
+  EXPECT_EQ(record.path, folder / "real/p.so");
+}
+
+TEST_F(ScreenTest, WhatIsNotAFileIsNamed) {
+  EXPECT_FALSE(run(folder / "none.so"));
+  EXPECT_EQ(record.reason_code, "FILE_UNREADABLE");
+  EXPECT_FALSE(run(folder.folder("folder.so")));
+  EXPECT_EQ(record.reason_code, "NOT_A_REGULAR_FILE");
+  ASSERT_EQ(mkfifo((folder / "pipe.so").c_str(), 0644), 0);
+  EXPECT_FALSE(run(folder / "pipe.so"));  // and it does not wait for a writer
+  EXPECT_EQ(record.reason_code, "NOT_A_REGULAR_FILE");
+  EXPECT_FALSE(run("/dev/null"));
+  EXPECT_EQ(record.reason_code, "NOT_A_REGULAR_FILE");
+}
+
+TEST_F(ScreenTest, AFileThatOthersMayWriteIsRefused) {
+  EXPECT_FALSE(run(folder.file("p.so", tiny(), 0777)));
+  EXPECT_EQ(record.reason_code, "WRITABLE_BY_OTHERS");
+}
+
+TEST_F(ScreenTest, ContentThatIsNoPlugin) {
+  EXPECT_EQ(code_of(""), "NOT_ELF");
+  EXPECT_EQ(code_of("not an object"), "NOT_ELF");
+  EXPECT_EQ(code_of(tiny().substr(0, 700)), "ELF_DAMAGED");
+  std::string bytes = tiny();
+  bytes[EI_CLASS] = ELFCLASS32;
+  EXPECT_EQ(code_of(bytes), "WRONG_MACHINE");
+  bytes = tiny();
+  const uint16_t other = kHostMachine == EM_X86_64 ? EM_AARCH64 : EM_X86_64;
+  std::memcpy(bytes.data() + 18, &other, 2);
+  EXPECT_EQ(code_of(bytes), "WRONG_MACHINE");
+  EXPECT_NE(record.reason.find(machine_name(other)), std::string::npos) << record.reason;
+  EXPECT_NE(record.reason.find(machine_name(kHostMachine)), std::string::npos) << record.reason;
+  bytes = tiny();
+  bytes[16] = ET_EXEC;
+  EXPECT_EQ(code_of(bytes), "NOT_ELF");
+}
+
+TEST_F(ScreenTest, AnOrdinaryLibraryIsNoPlugin) {
+  EXPECT_EQ(code_of(read_text(kObjects + "/libchain_c.so")), "ENTRY_SYMBOL_MISSING");
+}
+
+TEST_F(ScreenTest, TheNoteMustBeThereAndFit) {
+  EXPECT_EQ(code_of(replaced(tiny(), "rlk_plugin_entry_v1", "rlk_plugin_entry_v2")), "ENTRY_SYMBOL_MISSING");
+  const std::string name("\x01\0\0\0rlk\0", 8);  // the note's type, then its name
+  EXPECT_EQ(code_of(replaced(tiny(), name, std::string("\x01\0\0\0xyz\0", 8))), "ABI_NOTE_MISSING");
+  EXPECT_EQ(code_of(replaced(tiny(), "id=tiny", "ID=tiny")), "ABI_NOTE_INVALID");
+  EXPECT_EQ(code_of(replaced(tiny(), "abi=1.0", "abi=2.0")), "ABI_MISMATCH");
+  EXPECT_NE(record.reason.find("2.0"), std::string::npos) << record.reason;
+  EXPECT_EQ(code_of(replaced(tiny(), "draft=1", "draft=9")), "ABI_MISMATCH");
+  // A newer minor version is not the screen's business: the two sides settle it when they meet.
+  EXPECT_EQ(code_of(replaced(tiny(), "abi=1.0", "abi=1.7")), "");
+}
+
+TEST_F(ScreenTest, LibrariesBesideThePluginAreFoundThroughItsRunpath) {
+  for (const char* name : {"needy_plugin.so", "libchain_b.so", "libchain_c.so", "libchain_d.so"})
+    folder.copy(kObjects + "/" + name, name);
+  ASSERT_TRUE(run(folder / "needy_plugin.so")) << record.reason;
+  const std::vector<std::string>& found = screened->dependencies;
+  for (const char* name : {"libchain_b.so", "libchain_c.so", "libchain_d.so"})
+    EXPECT_EQ(std::count(found.begin(), found.end(), folder / name), 1) << name;
+}
+
+TEST_F(ScreenTest, AllMissingLibrariesAreNamedAtOnceWithWhoNeedsThemAndWhereTheyWereSought) {
+  folder.copy(kObjects + "/needy_plugin.so", "needy_plugin.so");
+  folder.copy(kObjects + "/libchain_b.so", "libchain_b.so");
+  EXPECT_FALSE(run(folder / "needy_plugin.so"));
+  EXPECT_EQ(record.reason_code, "RUNTIME_LIBRARY_MISSING");
+  EXPECT_FALSE(record.broken);
+  EXPECT_EQ(record.reason.rfind("2 shared libraries are missing", 0), 0u) << record.reason;
+  EXPECT_NE(record.reason.find("libchain_c.so (needed by " + (folder / "libchain_b.so")), std::string::npos)
+      << record.reason;
+  EXPECT_NE(record.reason.find("libchain_d.so (needed by " + (folder / "needy_plugin.so")), std::string::npos)
+      << record.reason;
+  EXPECT_NE(record.reason.find("searched " + folder.path()), std::string::npos) << record.reason;
+  EXPECT_NE(record.reason.find("/etc/ld.so.cache"), std::string::npos) << record.reason;
+  EXPECT_EQ(record.evidence.size(), 2u);
+}
+
+TEST_F(ScreenTest, LibraryPathIsSearchedAndAWrongMachineThereIsPassedOver) {
+  folder.copy(kObjects + "/needy_plugin.so", "needy_plugin.so");
+  const std::string libraries = folder.folder("libraries");
+  for (const char* name : {"libchain_b.so", "libchain_c.so", "libchain_d.so"})
+    folder.copy(kObjects + "/" + std::string(name), "libraries/" + std::string(name));
+  options.libraries.library_path = {libraries};
+  EXPECT_TRUE(run(folder / "needy_plugin.so")) << record.reason;
+
+  std::string foreign = read_text(libraries + "/libchain_d.so");
+  foreign[18] = static_cast<char>(kHostMachine == EM_X86_64 ? EM_AARCH64 : EM_X86_64);
+  folder.file("libraries/libchain_d.so", foreign);
+  EXPECT_FALSE(run(folder / "needy_plugin.so"));
+  EXPECT_NE(record.reason.find("libchain_d.so"), std::string::npos) << record.reason;
+}
+
+TEST_F(ScreenTest, ThePolicyHasTheLastWord) {
+  options.refuse = [](const PluginRecord& candidate) -> std::optional<std::string> {
+    if (candidate.id != "tiny") return std::nullopt;
+    return "not on the list";
+  };
+  EXPECT_FALSE(run(folder.copy(kObjects + "/tiny_plugin.so", "p.so")));
+  EXPECT_EQ(record.reason_code, "NOT_ALLOWED");
+  EXPECT_EQ(record.reason, "not on the list");
+}
+
+TEST(LinkerCache, TheSystemsOwnIsUnderstood) {
+  const auto entries = read_linker_cache("/etc/ld.so.cache");
+  if (entries.empty()) GTEST_SKIP() << "this system has none";
+  const bool has_libc = std::any_of(entries.begin(), entries.end(),
+                                    [](const LinkerCacheEntry& entry) { return entry.name == "libc.so.6"; });
+  EXPECT_TRUE(has_libc);
+  for (const LinkerCacheEntry& entry : entries) ASSERT_EQ(entry.path.front(), '/');
+}
+
+TEST(LinkerCache, EveryTruncationIsHarmless) {
+  const std::string bytes = read_text("/etc/ld.so.cache");
+  if (bytes.empty()) GTEST_SKIP() << "this system has none";
+  const TempFolder folder;
+  for (size_t length = 0; length < std::min<size_t>(bytes.size(), 6000); length += 7)
+    read_linker_cache(folder.file("cache", bytes.substr(0, length)));
+  EXPECT_TRUE(read_linker_cache(folder.file("cache", "garbage")).empty());
+  EXPECT_TRUE(read_linker_cache(folder / "none").empty());
+}
+
+}  // namespace
+}  // namespace rlk::loader

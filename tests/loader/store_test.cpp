@@ -1,0 +1,220 @@
+// The store: which folder is used, damage, full and read-only places, and processes that write at once.
+#include "loader/store.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "framework/fs.hpp"
+#include "framework/process.hpp"
+#include "loader/file.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::in_fork;
+using rlk::testing::join;
+using rlk::testing::TempFolder;
+
+std::string choose(std::map<std::string, std::string, std::less<>> values, Identity identity = Identity::of_process(),
+                   std::vector<std::string>* notes = nullptr) {
+  std::vector<std::string> ignored;
+  return choose_cache_folder({std::move(values), false}, identity, notes == nullptr ? &ignored : notes);
+}
+
+TEST(CacheFolder, TheFirstUsableOneOfTheChainIsMadePrivate) {
+  const TempFolder folder;
+  folder.folder("home");
+  const std::string own = folder / "own/deep";
+  EXPECT_EQ(choose({{"RLK_CACHE_DIR", own}, {"XDG_CACHE_HOME", folder / "xdg"}, {"HOME", folder / "home"}}), own);
+  struct stat status = {};
+  ASSERT_EQ(stat(own.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  EXPECT_EQ(choose({{"XDG_CACHE_HOME", folder / "xdg"}, {"HOME", folder / "home"}}), folder / "xdg/rlk");
+  EXPECT_EQ(choose({{"HOME", folder / "home"}}), folder / "home/.cache/rlk");
+}
+
+TEST(CacheFolder, UnusableOnesArePassedOverWithANote) {
+  const TempFolder folder;
+  folder.file("file");
+  folder.folder("open", 0777);
+  folder.folder("real");
+  folder.folder("home");
+  folder.link(folder / "real", "link");
+  for (const std::string& unusable :
+       {folder / "file", folder / "open", folder / "link", std::string("relative/path"), std::string("/proc/none")}) {
+    std::vector<std::string> notes;
+    EXPECT_EQ(choose({{"RLK_CACHE_DIR", unusable}, {"HOME", folder / "home"}}, Identity::of_process(), &notes),
+              folder / "home/.cache/rlk")
+        << unusable;
+    ASSERT_EQ(notes.size(), 1u) << unusable;
+    EXPECT_NE(notes[0].find(unusable), std::string::npos) << notes[0];
+  }
+}
+
+TEST(CacheFolder, AHomeThatDoesNotExistIsNotMade) {
+  const TempFolder folder;
+  EXPECT_EQ(choose({{"HOME", folder / "none"}}).find(folder.path()), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(folder / "none"));
+}
+
+TEST(CacheFolder, AFolderOfAnotherUserIsNotUsed) {
+  const TempFolder folder;
+  folder.folder("cache", 0700);
+  Identity other = Identity::of_process();
+  other.user += 1;
+  std::vector<std::string> notes;
+  EXPECT_NE(choose({{"RLK_CACHE_DIR", folder / "cache"}}, other, &notes), folder / "cache");
+  EXPECT_NE(notes.at(0).find("belongs to user"), std::string::npos);
+  rmdir(("/tmp/rlk-" + std::to_string(other.user)).c_str());
+}
+
+TEST(CacheFolder, TheLastResortIsPerUser) {
+  const Identity nobody{54321, 54321};
+  const std::string folder = "/tmp/rlk-54321";
+  rmdir(folder.c_str());
+  EXPECT_EQ(choose({}, nobody), geteuid() == 54321 ? folder : "");  // made by us, so not this user's: memory
+  rmdir(folder.c_str());
+}
+
+TEST(CacheFolder, PrivilegedProcessesDoNotFollowVariables) {
+  const TempFolder folder;
+  std::vector<std::string> notes;
+  const std::string chosen = choose_cache_folder({{{"RLK_CACHE_DIR", folder / "a"}, {"HOME", folder / "h"}}, true},
+                                                 Identity::of_process(), &notes);
+  EXPECT_EQ(chosen.find(folder.path()), std::string::npos) << chosen;
+}
+
+class StoreTest : public ::testing::Test {
+protected:
+  TempFolder folder;
+  Store store{folder.path()};
+};
+
+TEST_F(StoreTest, WhatIsPutIsGot) {
+  const std::string bytes("a\0b\nc", 5);
+  EXPECT_EQ(store.get("entry"), std::nullopt);
+  EXPECT_TRUE(store.put("entry", bytes));
+  EXPECT_EQ(store.get("entry"), bytes);
+  EXPECT_TRUE(store.put("entry", ""));
+  EXPECT_EQ(store.get("entry"), "");
+  EXPECT_EQ(Store(folder.path()).get("entry"), "");  // another process would see the same
+}
+
+TEST_F(StoreTest, EveryDamageIsNoticedAndTheNextPutMends) {
+  ASSERT_TRUE(store.put("entry", "some content"));
+  const std::string good = rlk::testing::read_text(folder / "entry");
+  for (size_t length = 0; length < good.size(); ++length) {
+    folder.file("entry", good.substr(0, length));
+    ASSERT_EQ(store.get("entry"), std::nullopt) << length;
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    folder.file("entry", bad);
+    ASSERT_EQ(store.get("entry"), std::nullopt) << at;
+  }
+  folder.file("renamed", good);
+  EXPECT_EQ(store.get("renamed"), std::nullopt);
+  folder.file("entry", good + "tail");
+  EXPECT_EQ(store.get("entry"), std::nullopt);
+  EXPECT_TRUE(store.put("entry", "new"));
+  EXPECT_EQ(store.get("entry"), "new");
+}
+
+TEST_F(StoreTest, NamesThatLeaveTheFolderAreRefused) {
+  for (const char* name : {"", ".", "..", "../x", "a/b", ".hidden", "a b"}) {
+    EXPECT_FALSE(store.put(name, "x")) << name;
+    EXPECT_EQ(store.get(name), std::nullopt) << name;
+  }
+}
+
+TEST_F(StoreTest, ALinkOrAPipeInItsPlaceIsHarmless) {
+  folder.link("/etc/passwd", "link");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(store.get("link"), std::nullopt);
+  EXPECT_EQ(store.get("pipe"), std::nullopt);
+  EXPECT_TRUE(store.put("link", "mine"));  // replaces the link, does not write through it
+  EXPECT_EQ(store.get("link"), "mine");
+}
+
+TEST_F(StoreTest, AWriteThatFailsKeepsTheEntryInMemoryAndLeavesNoRubbish) {
+  const pid_t child = in_fork([&] {
+    // A full disk, as a limit on the size of files.
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const bool on_disk = store.put("big", std::string(5000, 'x'));
+    return !on_disk && store.get("big") == std::string(5000, 'x') ? 0 : 1;
+  });
+  EXPECT_EQ(join(child), 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_F(StoreTest, AFolderThatVanishesLeavesMemory) {
+  Store lost(folder / "gone");
+  EXPECT_FALSE(lost.put("entry", "x"));
+  EXPECT_EQ(lost.get("entry"), "x");
+}
+
+TEST(MemoryStore, WorksWithoutAFolder) {
+  Store store("");
+  EXPECT_TRUE(store.put("entry", "x"));
+  EXPECT_EQ(store.get("entry"), "x");
+  ASSERT_EQ(store.list("").size(), 1u);
+  EXPECT_EQ(store.clear("e"), 1u);
+  EXPECT_EQ(store.get("entry"), std::nullopt);
+}
+
+TEST_F(StoreTest, ListAndClearGoByPrefix) {
+  for (const char* name : {"probe-1", "probe-2", "kernel-1"}) store.put(name, "xyz");
+  const auto entries = store.list("probe-");
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].name, "probe-1");
+  EXPECT_GT(entries[0].modified_unix, 1'600'000'000);
+  EXPECT_EQ(store.clear("probe-"), 2u);
+  EXPECT_EQ(store.list("").size(), 1u);
+}
+
+TEST_F(StoreTest, ProcessesThatWriteAndReadAtOnceSeeWholeEntries) {
+  constexpr int kRounds = 200;
+  std::vector<pid_t> children;
+  for (char letter : {'a', 'b'}) {
+    children.push_back(in_fork([&, letter] {
+      Store own(folder.path());
+      const std::string mine(20000, letter);
+      for (int i = 0; i < kRounds; ++i)
+        if (!own.put("entry", mine)) return 1;
+      return 0;
+    }));
+  }
+  int bad = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto seen = store.get("entry");
+    if (seen && *seen != std::string(20000, seen->front())) ++bad;
+  }
+  for (const pid_t child : children) EXPECT_EQ(join(child), 0);
+  EXPECT_EQ(bad, 0);
+  EXPECT_TRUE(store.get("entry"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);  // no temporary file is left
+}
+
+TEST_F(StoreTest, ContentHashesAreRememberedByIdentityOnceTheFileHasSettled) {
+  const std::string file = folder.file("plugin.so", "content");
+  const auto fresh = content_hash(&store, file);
+  ASSERT_TRUE(fresh);
+  EXPECT_EQ(*fresh, *hash_file(file));
+  EXPECT_TRUE(store.list("content-").empty());  // changed a moment ago: the next change might look the same
+  sleep(3);
+  EXPECT_EQ(content_hash(&store, file), fresh);
+  const auto entries = store.list("content-");
+  ASSERT_EQ(entries.size(), 1u);
+  store.put(entries[0].name, "remembered");
+  EXPECT_EQ(content_hash(&store, file), "remembered");  // not read again
+  folder.file("plugin.so", "CONTENT");
+  EXPECT_EQ(content_hash(&store, file), hash_file(file));
+  EXPECT_EQ(content_hash(&store, folder / "none"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace rlk::loader

@@ -1,0 +1,217 @@
+// Do the simulated operators compute what the vendor documents? Hand-computed values.
+#include <cmath>
+#include <limits>
+
+#include "fixture.hpp"
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+class Primitives : public ascend_fake::Fixture {
+protected:
+  void* memory = nullptr;  // of the output
+};
+
+TEST_F(Primitives, add_broadcasts_and_scales) {
+  aclTensor* out = empty_like<float>({2, 3}, &memory);
+  ASSERT_EQ(call(aclnnAddGetWorkspaceSize, aclnnAdd, tensor<float>({2, 1}, {1, 2}), tensor<float>({3}, {10, 20, 30}),
+                 scalar(0.5F), out),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 6), (std::vector<float>{6, 11, 16, 7, 12, 17}));
+}
+
+TEST_F(Primitives, add_of_bf16_rounds_the_scaled_summand_first) {
+  // 1 + 3 * 1.0078125 (bf16 0x3f81): the product 3.0234375 is a tie between bf16 neighbours 3.015625 and 3.03125 and
+  // goes to the even 3.03125 (0x4042); the sum 4.03125 has spacing 2^-5 and is exact.
+  aclTensor* out = empty_like<uint16_t>({1}, &memory, ACL_BF16);
+  const auto bf16 = [&](uint16_t bits) { return tensor<uint16_t>({1}, {bits}, nullptr, ACL_BF16); };
+  ASSERT_EQ(call(aclnnAddGetWorkspaceSize, aclnnAdd, bf16(0x3f80), bf16(0x3f81), scalar(3.0F), out), ACL_SUCCESS);
+  EXPECT_EQ(read<uint16_t>(memory, 1)[0], 0x4081);
+}
+
+TEST_F(Primitives, integers_and_bools) {
+  aclTensor* sum = empty_like<int64_t>({2}, &memory);
+  ASSERT_EQ(call(aclnnAddsGetWorkspaceSize, aclnnAdds, tensor<int64_t>({2}, {int64_t{1} << 60, -3}), scalar<int64_t>(1),
+                 scalar<int64_t>(1), sum),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 2), (std::vector<int64_t>{(int64_t{1} << 60) + 1, -2}));
+  aclTensor* both = empty_like<uint8_t>({4}, &memory, ACL_BOOL);
+  ASSERT_EQ(call(aclnnMulGetWorkspaceSize, aclnnMul, tensor<uint8_t>({4}, {0, 0, 1, 1}, nullptr, ACL_BOOL),
+                 tensor<uint8_t>({4}, {0, 1, 0, 1}, nullptr, ACL_BOOL), both),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<uint8_t>(memory, 4), (std::vector<uint8_t>{0, 0, 0, 1}));
+}
+
+TEST_F(Primitives, unary_functions) {
+  aclTensor* out = empty_like<float>({3}, &memory);
+  aclTensor* in = tensor<float>({3}, {-kInf, 0, 1});
+  ASSERT_EQ(call(aclnnExpGetWorkspaceSize, aclnnExp, in, out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{0, 1, std::exp(1.0F)}));
+  ASSERT_EQ(call(aclnnTanhGetWorkspaceSize, aclnnTanh, in, out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{-1, 0, std::tanh(1.0F)}));
+  ASSERT_EQ(call(aclnnLogGetWorkspaceSize, aclnnLog, tensor<float>({3}, {0, 1, 8}), out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{-kInf, 0, std::log(8.0F)}));
+}
+
+TEST_F(Primitives, differences_products_quotients) {
+  aclTensor* out = empty_like<float>({2}, &memory);
+  aclTensor* a = tensor<float>({2}, {6, 9});
+  aclTensor* b = tensor<float>({2}, {2, 3});
+  ASSERT_EQ(call(aclnnSubGetWorkspaceSize, aclnnSub, a, b, scalar(2.0F), out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{2, 3}));
+  ASSERT_EQ(call(aclnnDivGetWorkspaceSize, aclnnDiv, a, b, out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{3, 3}));
+  ASSERT_EQ(call(aclnnMulsGetWorkspaceSize, aclnnMuls, a, scalar(-1.0F), out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{-6, -9}));
+  ASSERT_EQ(call(aclnnDivsGetWorkspaceSize, aclnnDivs, a, scalar(4.0F), out), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{1.5F, 2.25F}));
+  ASSERT_EQ(call(aclnnInplaceAddGetWorkspaceSize, aclnnInplaceAdd, out, a, scalar(2.0F)), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{13.5F, 20.25F}));
+}
+
+TEST_F(Primitives, clamps_keep_nan) {
+  aclTensor* out = empty_like<float>({3}, &memory);
+  ASSERT_EQ(call(aclnnClampMinGetWorkspaceSize, aclnnClampMin, tensor<float>({3}, {-kInf, 5, NAN}), scalar(-2.0F), out),
+            ACL_SUCCESS);
+  const auto values = read<float>(memory, 3);
+  EXPECT_EQ(values[0], -2);
+  EXPECT_EQ(values[1], 5);
+  EXPECT_TRUE(std::isnan(values[2]));
+  aclTensor* ids = empty_like<int64_t>({3}, &memory);
+  ASSERT_EQ(call(aclnnClampGetWorkspaceSize, aclnnClamp, tensor<int64_t>({3}, {-7, 3, 99}), scalar<int64_t>(0),
+                 scalar<int64_t>(9), ids),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 3), (std::vector<int64_t>{0, 3, 9}));
+}
+
+TEST_F(Primitives, comparisons_and_selection) {
+  aclTensor* out = empty_like<uint8_t>({3}, &memory, ACL_BOOL);
+  aclTensor* a = tensor<float>({3}, {1, 2, NAN});
+  ASSERT_EQ(call(aclnnEqTensorGetWorkspaceSize, aclnnEqTensor, a, tensor<float>({1}, {2}), out), ACL_SUCCESS);
+  EXPECT_EQ(read<uint8_t>(memory, 3), (std::vector<uint8_t>{0, 1, 0}));
+  ASSERT_EQ(call(aclnnLtTensorGetWorkspaceSize, aclnnLtTensor, a, tensor<float>({1}, {2}), out), ACL_SUCCESS);
+  EXPECT_EQ(read<uint8_t>(memory, 3), (std::vector<uint8_t>{1, 0, 0}));
+  ASSERT_EQ(call(aclnnLtScalarGetWorkspaceSize, aclnnLtScalar, a, scalar(1.5F), out), ACL_SUCCESS);
+  EXPECT_EQ(read<uint8_t>(memory, 3), (std::vector<uint8_t>{1, 0, 0}));
+  void* chosen = nullptr;
+  ASSERT_EQ(call(aclnnSWhereGetWorkspaceSize, aclnnSWhere, out, tensor<float>({1}, {7}), tensor<float>({3}, {1, 2, 3}),
+                 empty_like<float>({3}, &chosen)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(chosen, 3), (std::vector<float>{7, 2, 3}));
+}
+
+TEST_F(Primitives, casts_round_to_nearest_even) {
+  aclTensor* half = empty_like<uint16_t>({5}, &memory, ACL_FLOAT16);
+  ASSERT_EQ(call(aclnnCastGetWorkspaceSize, aclnnCast,
+                 tensor<float>({5}, {1, 65520, 5.9604645e-08F, 1.00048828125F, -0.0F}), ACL_FLOAT16, half),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<uint16_t>(memory, 5), (std::vector<uint16_t>{0x3c00, 0x7c00, 0x0001, 0x3c00, 0x8000}));
+  aclTensor* bfloat = empty_like<uint16_t>({2}, &memory, ACL_BF16);
+  ASSERT_EQ(
+      call(aclnnCastGetWorkspaceSize, aclnnCast, tensor<float>({2}, {1.00390625F, 1.01171875F}), ACL_BF16, bfloat),
+      ACL_SUCCESS);
+  EXPECT_EQ(read<uint16_t>(memory, 2), (std::vector<uint16_t>{0x3f80, 0x3f82}));
+  aclTensor* wide = empty_like<int64_t>({3}, &memory);
+  ASSERT_EQ(call(aclnnCastGetWorkspaceSize, aclnnCast, tensor<int32_t>({3}, {-1, 0, 2147483647}), ACL_INT64, wide),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 3), (std::vector<int64_t>{-1, 0, 2147483647}));
+  aclTensor* flags = empty_like<uint8_t>({3}, &memory, ACL_BOOL);
+  ASSERT_EQ(call(aclnnCastGetWorkspaceSize, aclnnCast, tensor<uint8_t>({3}, {0, 2, 255}), ACL_BOOL, flags),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<uint8_t>(memory, 3), (std::vector<uint8_t>{0, 1, 1}));
+}
+
+TEST_F(Primitives, views_have_strides_and_offsets) {
+  void* storage = nullptr;
+  tensor<float>({12}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, &storage);
+  aclTensor* transposed = view(storage, ACL_FLOAT, {2, 3}, {1, 4}, 1, 12);  // columns 1 and 2 of [3, 4]
+  aclTensor* out = empty_like<float>({2, 3}, &memory);
+  ASSERT_EQ(call(aclnnInplaceCopyGetWorkspaceSize, aclnnInplaceCopy, out, transposed), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 6), (std::vector<float>{1, 5, 9, 2, 6, 10}));
+  ASSERT_EQ(call(aclnnInplaceZeroGetWorkspaceSize, aclnnInplaceZero, transposed), ACL_SUCCESS);
+  EXPECT_EQ(read<float>(storage, 12), (std::vector<float>{0, 0, 0, 3, 4, 0, 0, 7, 8, 0, 0, 11}));
+}
+
+TEST_F(Primitives, fills) {
+  aclTensor* out = empty_like<float>({2, 2}, &memory);
+  ASSERT_EQ(call(aclnnInplaceFillScalarGetWorkspaceSize, aclnnInplaceFillScalar, out, scalar(3.0F)), ACL_SUCCESS);
+  ASSERT_EQ(call(aclnnInplaceMaskedFillScalarGetWorkspaceSize, aclnnInplaceMaskedFillScalar, out,
+                 tensor<uint8_t>({2, 1}, {0, 1}, nullptr, ACL_BOOL), scalar(-kInf)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{3, 3, -kInf, -kInf}));
+  aclTensor* range = empty_like<int64_t>({3}, &memory);
+  ASSERT_EQ(call(aclnnArangeGetWorkspaceSize, aclnnArange, scalar<int64_t>(5), scalar<int64_t>(11), scalar<int64_t>(2),
+                 range),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<int64_t>(memory, 3), (std::vector<int64_t>{5, 7, 9}));
+}
+
+TEST_F(Primitives, sums_and_maxima) {
+  aclTensor* matrix = tensor<float>({2, 3}, {1, 2, 3, 6, 5, -kInf});
+  ASSERT_EQ(call(aclnnReduceSumGetWorkspaceSize, aclnnReduceSum, matrix, ints({0}), false, int32_t{ACL_FLOAT},
+                 empty_like<float>({3}, &memory)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{7, 7, -kInf}));
+  void* where = nullptr;
+  ASSERT_EQ(call(aclnnMaxDimGetWorkspaceSize, aclnnMaxDim, matrix, int64_t{1}, true, empty_like<float>({2, 1}, &memory),
+                 empty_like<int32_t>({2, 1}, &where)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{3, 6}));
+  EXPECT_EQ(read<int32_t>(where, 2), (std::vector<int32_t>{2, 0}));
+}
+
+TEST_F(Primitives, gathers_and_scatters) {
+  void* storage = nullptr;
+  aclTensor* matrix = tensor<float>({3, 2}, {1, 2, 3, 4, 5, 6}, &storage);
+  ASSERT_EQ(call(aclnnGatherGetWorkspaceSize, aclnnGather, matrix, int64_t{1}, tensor<int64_t>({3, 1}, {1, 0, 1}),
+                 empty_like<float>({3, 1}, &memory)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 3), (std::vector<float>{2, 3, 6}));
+  ASSERT_EQ(call(aclnnIndexSelectGetWorkspaceSize, aclnnIndexSelect, matrix, int64_t{0}, tensor<int64_t>({2}, {2, 0}),
+                 empty_like<float>({2, 2}, &memory)),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(memory, 4), (std::vector<float>{5, 6, 1, 2}));
+  ASSERT_EQ(call(aclnnInplaceIndexCopyGetWorkspaceSize, aclnnInplaceIndexCopy, matrix, int64_t{0},
+                 tensor<int64_t>({1}, {1}), tensor<float>({1, 2}, {8, 9})),
+            ACL_SUCCESS);
+  EXPECT_EQ(read<float>(storage, 6), (std::vector<float>{1, 2, 8, 9, 5, 6}));
+}
+
+TEST_F(Primitives, wrong_shapes_are_a_status) {
+  aclTensor* out = empty_like<float>({4}, &memory);
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  EXPECT_EQ(aclnnExpGetWorkspaceSize(tensor<float>({2}, {1, 2}), out, &bytes, &executor), ACLNN_ERR_PARAM_INVALID);
+  EXPECT_EQ(aclnnExpGetWorkspaceSize(nullptr, out, &bytes, &executor), ACLNN_ERR_PARAM_NULLPTR);
+}
+
+TEST_F(Primitives, repeatable_executor_is_rebound) {
+  void* first = nullptr;
+  void* second = nullptr;
+  // The executor destroys the tensors it holds, so the fixture must not know them.
+  tensor<float>({2}, {0, 1}, &first);
+  tensor<float>({2}, {2, 3}, &second);
+  memory = allocate(8);
+  const int64_t two = 2;
+  aclTensor* in = aclCreateTensor(&two, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, &two, 1, nullptr);
+  aclTensor* out = aclCreateTensor(&two, 1, ACL_FLOAT, nullptr, 0, ACL_FORMAT_ND, &two, 1, nullptr);
+  const uint64_t live = fakeAscendLiveExecutors();
+  uint64_t bytes = 0;
+  aclOpExecutor* executor = nullptr;
+  ASSERT_EQ(aclnnExpGetWorkspaceSize(in, out, &bytes, &executor), ACL_SUCCESS);
+  ASSERT_EQ(aclSetAclOpExecutorRepeatable(executor), ACL_SUCCESS);
+  void* workspace = allocate(bytes);
+  ASSERT_EQ(aclSetOutputTensorAddr(executor, 0, out, memory), ACL_SUCCESS);
+  for (void* source : {first, second}) {
+    ASSERT_EQ(aclSetInputTensorAddr(executor, 0, in, source), ACL_SUCCESS);
+    ASSERT_EQ(aclnnExp(workspace, bytes, executor, stream), ACL_SUCCESS);
+    ASSERT_EQ(aclrtSynchronizeStream(stream), ACL_SUCCESS);
+    const float base = source == first ? 0.0F : 2.0F;
+    EXPECT_EQ(read<float>(memory, 2), (std::vector<float>{std::exp(base), std::exp(base + 1)}));
+  }
+  EXPECT_EQ(aclDestroyAclOpExecutor(executor), ACL_SUCCESS);
+  EXPECT_EQ(fakeAscendLiveExecutors(), live);
+}
+
+}  // namespace

@@ -1,0 +1,261 @@
+// What happens around the numbers of an operator on Ascend: phases, data errors, failures, refusals? (The numbers are
+// the conformance suite's.)
+#include <rlk/ops/add.h>
+#include <rlk/ops/attention.h>
+#include <rlk/ops/logp.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "fixture.hpp"
+
+namespace {
+
+using namespace ascend_plugin;
+
+constexpr float kNan = NAN;
+
+class OperatorTest : public Fixture {
+protected:
+  // Plans, prepares and enqueues; the workspace lives as long as the test.
+  rlk_status launch(Call& call, uint32_t tag = 1, rlk_plugin_stream* on = nullptr) {
+    rlk_error error = no_error();
+    uint64_t bytes = 0;
+    if (const rlk_status status = call.prepare(&bytes, &error, tag); status != RLK_OK) return status;
+    return call.enqueue(on != nullptr ? on : stream, bytes > 0 ? allocate(bytes) : nullptr, bytes, &error);
+  }
+
+  // logp of [N, 4] with logits of 0, so that every log-probability is -log 4.
+  std::unique_ptr<Call> logp_of(const std::vector<int64_t>& ids, Tensor** out) {
+    const auto n = static_cast<int64_t>(ids.size());
+    *out = tensor(kF32, {n});
+    auto call =
+        std::make_unique<Call>(plugin, device, "logp", &logp_params_,
+                               std::vector<Tensor*>{tensor(kF32, {n, 4}, std::vector<float>(ids.size() * 4, 0.0F)),
+                                                    tensor(kI64, {n}, ids), nullptr, nullptr, nullptr},
+                               std::vector<Tensor*>{*out, nullptr, nullptr}, std::vector<int64_t>{n, n, 4});
+    rlk_error error = no_error();
+    EXPECT_EQ(call->plan(&error), RLK_OK) << error.text;
+    return call;
+  }
+
+  const rlk_logp_params logp_params_ = RLK_LOGP_PARAMS_INIT;
+  const rlk_add_params add_params_ = RLK_ADD_PARAMS_INIT;
+};
+
+TEST_F(OperatorTest, same_sizes_again_cost_no_phase_1) {
+  Tensor* out = tensor(kF32, {3});
+  Call call(plugin, device, "add", &add_params_, {tensor<float>(kF32, {3}, {1, 2, 3}), tensor<float>(kF32, {1}, {10})},
+            {out}, {});
+  rlk_error error = no_error();
+  ASSERT_EQ(call.plan(&error), RLK_OK) << error.text;
+  ASSERT_EQ(launch(call), RLK_OK);
+  const uint64_t phase1 = fakeAscendCallCount("phase1 aclnnAdd");
+  const uint64_t phase2 = fakeAscendCallCount("phase2 aclnnAdd");
+  ASSERT_EQ(launch(call), RLK_OK);
+  ASSERT_EQ(synchronize(), RLK_OK);
+  EXPECT_EQ(fakeAscendCallCount("phase1 aclnnAdd"), phase1);
+  EXPECT_EQ(fakeAscendCallCount("phase2 aclnnAdd"), phase2 + 1);
+  EXPECT_EQ(read<float>(out), (std::vector<float>{11, 12, 13}));
+}
+
+TEST_F(OperatorTest, an_operator_that_refuses_to_repeat_runs_all_the_same) {
+  setenv("RLK_FAKE_ASCEND_FAIL", "repeatable aclnnAdd", 1);
+  Tensor* out = tensor(kF32, {3});
+  Call call(plugin, device, "add", &add_params_, {tensor<float>(kF32, {3}, {1, 2, 3}), tensor<float>(kF32, {1}, {10})},
+            {out}, {});
+  ASSERT_EQ(call.plan(nullptr), RLK_OK);
+  const uint64_t phase1 = fakeAscendCallCount("phase1 aclnnAdd");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(launch(call), RLK_OK);
+    ASSERT_EQ(synchronize(), RLK_OK);
+    EXPECT_EQ(read<float>(out), (std::vector<float>{11, 12, 13}));
+  }
+  // The addresses are known in prepare, so its phase 1 serves the enqueue.
+  EXPECT_EQ(fakeAscendCallCount("phase1 aclnnAdd"), phase1 + 2);
+  unsetenv("RLK_FAKE_ASCEND_FAIL");
+}
+
+TEST_F(OperatorTest, enqueue_wants_what_prepare_asked_for) {
+  Tensor* out = nullptr;
+  const auto call = logp_of({0, 1}, &out);
+  rlk_error error = no_error();
+  EXPECT_EQ(call->enqueue(stream, nullptr, 0, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.text).find("plan_prepare"), std::string::npos);
+  uint64_t bytes = 0;
+  ASSERT_EQ(call->prepare(&bytes, &error), RLK_OK);
+  EXPECT_EQ(call->enqueue(stream, allocate(bytes), bytes - 1, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.text).find("workspace"), std::string::npos);
+}
+
+TEST_F(OperatorTest, the_first_data_error_is_told_once) {
+  Tensor* out = nullptr;
+  Tensor* other_out = nullptr;
+  const auto first = logp_of({0, -100, 7, 9}, &out);  // -100 is ignored
+  const auto second = logp_of({5}, &other_out);
+  ASSERT_EQ(launch(*first, 41), RLK_OK);
+  ASSERT_EQ(launch(*second, 42), RLK_OK);
+  rlk_data_error told{};
+  told.struct_size = sizeof(told);
+  EXPECT_EQ(synchronize(&told), RLK_DATA_ERROR);
+  EXPECT_EQ(told.kind, RLK_DATA_ID_OUT_OF_RANGE);
+  EXPECT_EQ(told.tag, 41u);
+  EXPECT_EQ(told.row, 2);
+  EXPECT_EQ(told.value, 7);
+  EXPECT_EQ(synchronize(&told), RLK_OK);
+  const auto values = read<float>(out);
+  EXPECT_FLOAT_EQ(values[0], -std::log(4.0F));
+  EXPECT_EQ(values[1], 0.0F);
+  EXPECT_TRUE(std::isnan(values[2]) && std::isnan(values[3]));
+  EXPECT_TRUE(std::isnan(read<float>(other_out)[0]));
+  ASSERT_EQ(launch(*second, 4294967295u), RLK_OK);
+  EXPECT_EQ(synchronize(&told), RLK_DATA_ERROR);
+  EXPECT_EQ(told.tag, 4294967295u);
+}
+
+TEST_F(OperatorTest, a_wrapped_stream_may_leave_before_its_work) {
+  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  setenv("RLK_FAKE_ASCEND_DELAY_US", "1000", 1);
+  aclrtStream native = nullptr;
+  ASSERT_EQ(aclrtCreateStream(&native), ACL_SUCCESS);
+  unsetenv("RLK_FAKE_ASCEND_DELAY_US");
+  Tensor* out = nullptr;
+  const auto call = logp_of({9}, &out);
+  for (int i = 0; i < 3; ++i) {  // a record still in use is not given to the next stream
+    rlk_plugin_stream* wrapped = nullptr;
+    ASSERT_EQ(plugin.api->stream->wrap(device, native, &wrapped, nullptr), RLK_OK);
+    ASSERT_EQ(launch(*call, 1, wrapped), RLK_OK);
+    EXPECT_EQ(plugin.api->stream->destroy(wrapped, nullptr), RLK_OK);
+  }
+  EXPECT_EQ(aclrtSynchronizeStream(native), ACL_SUCCESS);
+  rlk_plugin_stream* next = nullptr;
+  ASSERT_EQ(plugin.api->stream->wrap(device, native, &next, nullptr), RLK_OK);
+  EXPECT_EQ(plugin.api->stream->synchronize(next, UINT64_MAX, nullptr, nullptr), RLK_OK);
+  EXPECT_EQ(plugin.api->stream->destroy(next, nullptr), RLK_OK);
+  EXPECT_EQ(aclrtDestroyStream(native), ACL_SUCCESS);
+}
+
+TEST_F(OperatorTest, a_failure_on_the_device_reaches_the_host) {
+  Tensor* out = nullptr;
+  const auto call = logp_of({0}, &out);
+  rlk_plugin_stream* broken = nullptr;
+  ASSERT_EQ(plugin.api->stream->create(device, 0, &broken, nullptr), RLK_OK);
+  setenv("RLK_FAKE_ASCEND_ASYNC_FAIL", "aclnnExp:0:507015", 1);
+  ASSERT_EQ(launch(*call, 1, broken), RLK_OK);
+  rlk_error error = no_error();
+  EXPECT_EQ(plugin.api->stream->synchronize(broken, UINT64_MAX, nullptr, &error), RLK_BACKEND_ERROR);
+  unsetenv("RLK_FAKE_ASCEND_ASYNC_FAIL");
+  EXPECT_EQ(error.native_code, 507015);
+  EXPECT_NE(std::string(error.text).find("an AI core raised an exception"), std::string::npos);
+  EXPECT_EQ(plugin.api->stream->destroy(broken, nullptr), RLK_OK);
+}
+
+TEST_F(OperatorTest, a_failing_phase_1_is_an_error_with_the_vendors_text) {
+  Tensor* out = nullptr;
+  const auto call = logp_of({0}, &out);
+  setenv("RLK_FAKE_ASCEND_FAIL", "phase1 aclnnExp:0:561003", 1);
+  rlk_error error = no_error();
+  uint64_t bytes = 0;
+  EXPECT_EQ(call->prepare(&bytes, &error), RLK_BACKEND_ERROR);
+  unsetenv("RLK_FAKE_ASCEND_FAIL");
+  EXPECT_EQ(error.native_code, 561003);
+  EXPECT_STREQ(error.domain, "aclnn");
+  EXPECT_NE(std::string(error.text).find("aclnnExp failed with 561003 (the operator has no kernel"), std::string::npos);
+  ASSERT_EQ(launch(*call), RLK_OK);  // and nothing is broken by it
+  EXPECT_EQ(synchronize(), RLK_OK);
+}
+
+class AttentionTest : public OperatorTest {
+protected:
+  std::unique_ptr<Call> packed(rlk_dtype dtype, int64_t head_size) {
+    params_.layout = RLK_ATTENTION_LAYOUT_PACKED;
+    out_ = tensor(dtype, {2, 1, head_size});
+    lse_ = tensor(kF32, {2, 1});
+    const std::vector<uint16_t> zeros(static_cast<size_t>(2 * head_size), 0);
+    const auto half = [&] { return tensor(dtype, {2, 1, head_size}, zeros); };
+    auto call = std::make_unique<Call>(
+        plugin, device, "attention", &params_,
+        std::vector<Tensor*>{half(), half(), half(), tensor(kI32, {2}), tensor(kI32, {2})},
+        std::vector<Tensor*>{out_, lse_}, std::vector<int64_t>{1, -1, -1, 2, 2, 1, 1, head_size});
+    call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_Q, q_starts_);
+    call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_K, k_starts_);
+    return call;
+  }
+
+  rlk_attention_params params_ = RLK_ATTENTION_PARAMS_INIT;
+  Tensor* out_ = nullptr;
+  Tensor* lse_ = nullptr;
+  int32_t q_starts_[2] = {0, 2};
+  int32_t k_starts_[2] = {0, 2};
+};
+
+TEST_F(AttentionTest, lengths_come_from_the_host_in_one_phase_1_per_call) {
+  const auto call = packed(kF16, 16);
+  const rlk_support support = call->query();
+  EXPECT_EQ(support.level, RLK_SUPPORT_PREFERRED);
+  EXPECT_EQ(support.host_inputs, 0b11000u);
+  ASSERT_EQ(call->plan(nullptr), RLK_OK);
+  for (int i = 1; i <= 2; ++i) {
+    const uint64_t phase1 = fakeAscendCallCount("phase1 aclnnFusedInferAttentionScoreV3");
+    ASSERT_EQ(launch(*call), RLK_OK);
+    ASSERT_EQ(synchronize(), RLK_OK);
+    EXPECT_EQ(fakeAscendCallCount("phase1 aclnnFusedInferAttentionScoreV3"), phase1 + 1);
+    EXPECT_FLOAT_EQ(read<float>(lse_)[0], std::log(2.0F));
+  }
+}
+
+TEST_F(AttentionTest, bad_seqlens_are_a_data_error_and_the_output_is_nan) {
+  k_starts_[1] = 1;
+  const auto call = packed(kF16, 16);
+  ASSERT_EQ(call->plan(nullptr), RLK_OK);
+  ASSERT_EQ(launch(*call, 5), RLK_OK);
+  rlk_data_error told{};
+  told.struct_size = sizeof(told);
+  EXPECT_EQ(synchronize(&told), RLK_DATA_ERROR);
+  EXPECT_EQ(told.kind, RLK_DATA_BAD_SEQLENS);
+  EXPECT_EQ(told.tag, 5u);
+  EXPECT_EQ(told.row, 1);
+  EXPECT_EQ(told.value, 1);
+  EXPECT_TRUE(std::isnan(read<float>(lse_)[1]));
+  EXPECT_EQ(read<uint16_t>(out_)[31] & 0x7c00, 0x7c00);
+}
+
+TEST_F(AttentionTest, missing_host_values_are_an_error) {
+  const auto call = packed(kF16, 16);
+  call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_Q, nullptr);
+  ASSERT_EQ(call->plan(nullptr), RLK_OK);
+  uint64_t bytes = 0;
+  rlk_error error = no_error();
+  EXPECT_EQ(call->prepare(&bytes, &error), RLK_INVALID_ARGUMENT);
+}
+
+TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
+  EXPECT_STREQ(packed(kF32, 16)->query().reason_code, "DTYPE");
+  const rlk_support support = packed(kF16, 40)->query();
+  EXPECT_EQ(support.level, RLK_SUPPORT_NO);
+  EXPECT_STREQ(support.reason_code, "SIZE");
+  EXPECT_STREQ(support.reason, "head size 40; the fused attention takes multiples of 16");
+}
+
+TEST(AttentionTestOf310, is_declined_on_other_chips) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("RLK_FAKE_ASCEND_SOC", "Ascend310P3", 1);
+  const auto run = [] {
+    Loaded plugin;
+    rlk_plugin_device* device = nullptr;
+    plugin.api->device_open(plugin.instance, 0, &device, nullptr);
+    Tensor q;
+    q.shape = {2, 1, 16};
+    q.strides = {16, 16, 1};
+    q.described = {sizeof(rlk_tensor), 256, nullptr, 0, q.shape.data(), q.strides.data(), 3, kF16};
+    rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+    Call call(plugin, device, "attention", &params, {&q, &q, &q, nullptr, nullptr}, {&q, nullptr},
+              {1, -1, -1, 2, 2, 1, 1, 16});
+    const rlk_support support = call.query();
+    _exit(support.level == RLK_SUPPORT_NO && std::string(support.reason_code) == "DEVICE" ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  unsetenv("RLK_FAKE_ASCEND_SOC");
+}
+
+}  // namespace

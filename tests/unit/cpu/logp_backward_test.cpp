@@ -1,0 +1,219 @@
+// logp_backward against the golden reference, and its promises: exact zeros, one order of summation, data errors.
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/logp_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+void expect_golden(LogpCase& c) {
+  const golden::LogpBackwardResult expected = golden::logp_backward(golden_backward_call(c));
+  const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
+  const Dtype dtype = c.logits.dtype();
+  EXPECT_TRUE(matches(got.grad_logits, expected.grad_logits, dtype)) << "grad_logits";
+  if (c.want_grad_bias) {
+    EXPECT_TRUE(matches(got.grad_bias, expected.grad_bias, dtype)) << "grad_bias";
+  }
+  EXPECT_EQ(got.error.kind, expected.error.kind);
+  EXPECT_EQ(got.error.row, expected.error.row);
+  EXPECT_EQ(got.error.value, expected.error.value);
+  for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
+    const LogpBackwardOutputs again = run_logp_backward(c, hook);
+    EXPECT_EQ(again.grad_logits.bytes(), got.grad_logits.bytes());
+    EXPECT_EQ(again.grad_bias.bytes(), got.grad_bias.bytes());
+    EXPECT_EQ(again.error.row, got.error.row);
+  }
+}
+
+TEST(CpuLogpBackward, MatchesGoldenForEveryShapeAndDtype) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (auto [rows, vocab] : std::vector<std::pair<int64_t, int64_t>>{
+               {5, 37}, {1, 1}, {0, 8}, {33, 129}, {4, 1031}, {2, 4096}, {3, 4099}}) {
+        for (bool bias : {false, true}) {
+          SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + "x" + std::to_string(vocab));
+          LogpCase c = make_logp_case(dtype, rows, vocab, 11);
+          add_gradients(c, bias, bias, 12);
+          c.want_grad_bias = bias;
+          expect_golden(c);
+        }
+      }
+    }
+  });
+}
+
+TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (int option = 0; option < 12; ++option) {
+        SCOPED_TRACE(name(dtype) + " option " + std::to_string(option));
+        LogpCase c = make_logp_case(dtype, 6, 1031, 5,
+                                    option == 9    ? Strides::gaps
+                                    : option == 10 ? Strides::reversed
+                                                   : Strides::contiguous);
+        if (option == 1) c.bias = random_tensor(dtype, {1031}, 1.0, 6);
+        if (option == 2) c.temperature = 0.7;
+        if (option == 3) c.softcap = 3.0;
+        if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
+        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 6) {
+          c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 100); });
+        }
+        if (option == 7) {  // three logits rows that nobody names
+          c.logits = random_tensor(dtype, {9, 1031}, 4.0, 5);
+          c.row_indices = Tensor(Dtype::i64, {6}).fill([](int64_t n) { return static_cast<double>(n + n / 2); });
+        }
+        if (option == 8) c.vocab_start = 5, c.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
+        if (option >= 9) {
+          c.bias = random_tensor(dtype, {1031}, 1.0, 6, c.output_strides);
+          c.softcap = 20, c.temperature = 1.5;
+        }
+        c.narrow_logp = option == 11;
+        add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
+        c.want_grad_bias = option % 4 == 1;
+        c.in_place = option % 2 == 0;
+        expect_golden(c);
+        c.in_place = !c.in_place;
+        c.want_grad_bias = !c.want_grad_bias;
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+TEST(CpuLogpBackward, MinusInfinityLogitsGetExactlyZero) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (double softcap : {0.0, 3.0}) {
+        LogpCase c = make_logp_case(dtype, 3, 100, 3);
+        c.softcap = softcap;
+        for (int64_t v = 0; v < 100; v += 3) c.logits.set(100 + v, -kInfinity);
+        c.ids.set_int(1, 3);  // the target itself
+        add_gradients(c, true, true, 4);
+        c.want_grad_bias = true;
+        expect_golden(c);
+        const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
+        for (int64_t v = 0; v < 100; v += 3) EXPECT_EQ(got.grad_logits.get(100 + v), 0.0) << v;
+      }
+    }
+  });
+}
+
+TEST(CpuLogpBackward, ARowWithoutFiniteLogitIsADataError) {
+  for (bool bias : {false, true}) {
+    for (int64_t vocab : {40, 9000}) {
+      LogpCase c = make_logp_case(Dtype::f32, 4, vocab, 3);
+      for (int64_t v = 0; v < vocab; ++v) c.logits.set(2 * vocab + v, -kInfinity);
+      add_gradients(c, false, false, 4);
+      c.want_grad_bias = bias;
+      expect_golden(c);
+      EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.row, 2);
+      c.global_vocab = vocab + 5;  // of a shard it is legal
+      c.lse.set(2, 1.0);
+      expect_golden(c);
+      EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
+    }
+  }
+}
+
+TEST(CpuLogpBackward, RowIndicesMustIncrease) {
+  const std::vector<std::vector<int64_t>> cases = {{0, 2, 2, 5}, {0, 3, 1, 5},  {5, 4, 3, 2},
+                                                   {0, 1, 9, 3}, {0, -1, 2, 3}, {6, 0, 0, 1}};
+  for (const auto& indices : cases) {
+    for (int ignored = -1; ignored < 4; ++ignored) {
+      LogpCase c = make_logp_case(Dtype::f32, 4, 37, 3);
+      c.logits = random_tensor(Dtype::f32, {7, 37}, 4.0, 8);
+      c.row_indices = Tensor(Dtype::i64, {4});
+      for (int64_t n = 0; n < 4; ++n) c.row_indices.set_int(n, indices[static_cast<size_t>(n)]);
+      if (ignored >= 0) c.ids.set_int(ignored, -100);
+      add_gradients(c, false, false, 4);
+      c.want_grad_bias = true;
+      expect_golden(c);
+    }
+  }
+}
+
+TEST(CpuLogpBackward, AnIdOutOfRangeMakesItsRowNan) {
+  LogpCase c = make_logp_case(Dtype::bf16, 4, 37, 3);
+  add_gradients(c, false, false, 4);
+  c.ids.set_int(1, 37).set_int(3, -2);
+  c.want_grad_bias = true;
+  expect_golden(c);
+  const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
+  EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
+  EXPECT_EQ(got.error.row, 1);
+  EXPECT_EQ(got.error.value, 37);
+  EXPECT_TRUE(std::isnan(got.grad_logits.get(37)));
+  EXPECT_FALSE(std::isnan(got.grad_logits.get(0)));
+}
+
+TEST(CpuLogpBackward, ExtremeGradientsAndParametersStayInRange) {
+  for (int variant = 0; variant < 4; ++variant) {
+    SCOPED_TRACE(variant);
+    LogpCase c = make_logp_case(Dtype::f32, 3, 300, 3);
+    if (variant == 0) c.temperature = 1e-25;
+    if (variant == 1) c.temperature = 1e25;
+    if (variant == 2) c.softcap = 1e22;
+    add_gradients(c, true, true, 4);
+    if (variant == 3) c.grad_logp.set(0, 3e38).set(1, 1e-38);
+    expect_golden(c);
+  }
+}
+
+TEST(CpuLogpBackward, BitsDoNotDependOnBatchSize) {
+  for_each_target([] {
+    LogpCase all = make_logp_case(Dtype::bf16, 9, 5000, 31);
+    add_gradients(all, true, true, 32);
+    const LogpBackwardOutputs together = run_logp_backward(all, cpu::tbb_parallel());
+    LogpCase alone = make_logp_case(Dtype::bf16, 1, 5000, 31);
+    add_gradients(alone, true, true, 32);
+    for (int64_t v = 0; v < 5000; ++v) alone.logits.set(v, all.logits.get(4 * 5000 + v));
+    alone.ids.set_int(0, all.ids.get_int(4));
+    const auto take = [](Tensor& to, const Tensor& from) { to.set(0, from.get(4)); };
+    take(alone.lse, all.lse), take(alone.grad_logp, all.grad_logp), take(alone.grad_lse, all.grad_lse);
+    take(alone.grad_entropy, all.grad_entropy), take(alone.entropy, all.entropy);
+    const LogpBackwardOutputs got = run_logp_backward(alone, cpu::tbb_parallel());
+    EXPECT_EQ(got.grad_logits.bits(0, 5000), together.grad_logits.bits(4 * 5000, 5 * 5000));
+  });
+}
+
+// The kernel, not only the golden formula, is the derivative of the golden forward: central differences in fp64.
+TEST(CpuLogpBackward, IsTheDerivativeOfTheForward) {
+  for (double softcap : {0.0, 5.0}) {
+    LogpCase c = make_logp_case(Dtype::f64, 3, 12, 3);
+    c.bias = random_tensor(Dtype::f64, {12}, 1.0, 6);
+    c.temperature = 0.7;
+    c.softcap = softcap;
+    add_gradients(c, true, true, 4);
+    c.want_grad_bias = true;
+    const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
+    const auto objective = [&c] {
+      const golden::LogpResult forward = golden::logp(golden_call(c));
+      double sum = 0;
+      for (int64_t n = 0; n < 3; ++n) {
+        const auto at = static_cast<size_t>(n);
+        sum += c.grad_logp.get(n) * forward.logp.value[at] + c.grad_lse.get(n) * forward.lse.value[at] +
+               c.grad_entropy.get(n) * forward.entropy.value[at];
+      }
+      return sum;
+    };
+    const auto slope = [&objective](Tensor& tensor, int64_t i) {
+      const double value = tensor.get(i), step = 1e-5;
+      tensor.set(i, value + step);
+      const double above = objective();
+      tensor.set(i, value - step);
+      const double below = objective();
+      tensor.set(i, value);
+      return (above - below) / (2 * step);
+    };
+    for (int64_t i = 0; i < 36; ++i) EXPECT_NEAR(got.grad_logits.get(i), slope(c.logits, i), 1e-8) << i;
+    for (int64_t v = 0; v < 12; ++v) EXPECT_NEAR(got.grad_bias.get(v), slope(c.bias, v), 1e-8) << v;
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,79 @@
+#include "unit/cpu/vector_functions.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "unit/cpu/vector_functions.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/kernels/convert-inl.hpp"
+#include "core/cpu/kernels/math-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// count is a multiple of the lanes.
+template <typename T, typename Function>
+HWY_INLINE void map(const T* from, T* to, int64_t count, Function&& function) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += lanes) hn::StoreU(function(d, hn::LoadU(d, from + i)), d, to + i);
+}
+
+void exp2_f32(const float* from, float* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp2_bounded(d, v); });
+}
+void exp2_f64(const double* from, double* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp2_bounded(d, v); });
+}
+constexpr double kTwoLog2e = 2 * 1.4426950408889634;
+void tanh_f32(const float* from, float* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return tanh_scaled(d, v, static_cast<float>(kTwoLog2e)); });
+}
+void tanh_f64(const double* from, double* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR { return tanh_scaled(d, v, kTwoLog2e); });
+}
+
+void load_any(Dtype dtype, const uint16_t* from, float* to, int64_t count) {
+  widen(from, dtype, 1, count, to);
+}
+void store_any(Dtype dtype, const float* from, uint16_t* to, int64_t count) {
+  narrow(from, count, to, dtype, 1);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+HWY_EXPORT(exp2_f32);
+HWY_EXPORT(exp2_f64);
+HWY_EXPORT(tanh_f32);
+HWY_EXPORT(tanh_f64);
+HWY_EXPORT(load_any);
+HWY_EXPORT(store_any);
+}  // namespace rlk::cpu
+
+namespace rlk::test {
+using namespace rlk::cpu;  // where the exported tables are
+
+void exp2_array(const float* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(exp2_f32)(from, to, count);
+}
+void exp2_array(const double* from, double* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(exp2_f64)(from, to, count);
+}
+void tanh_array(const float* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(tanh_f32)(from, to, count);
+}
+void tanh_array(const double* from, double* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(tanh_f64)(from, to, count);
+}
+void load_16bit(cpu::Dtype dtype, const uint16_t* from, float* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(load_any)(dtype, from, to, count);
+}
+void store_16bit(cpu::Dtype dtype, const float* from, uint16_t* to, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(store_any)(dtype, from, to, count);
+}
+
+}  // namespace rlk::test
+#endif  // HWY_ONCE

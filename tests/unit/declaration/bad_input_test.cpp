@@ -1,0 +1,484 @@
+// Every operator against every rule of its declaration: the bad calls are derived from the tables, so a new operator is
+// covered by being declared. Each bad call must be refused with a text that names operator, argument or parameter or
+// rule, what was seen and what was expected.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "framework/op_call.hpp"
+
+namespace rlk::test {
+namespace {
+
+using core::declarations;
+using core::ParamDecl;
+using core::ParamType;
+using core::ShapeDecl;
+
+int bad_calls = 0;
+
+// What every text must hold, besides the operator's name.
+void expect_refused(OpCall& call, const std::string& about, const std::string& seen, const std::string& expected) {
+  ++bad_calls;
+  rlk_error error;
+  const rlk_status status = call.validate(error);
+  EXPECT_EQ(status, RLK_INVALID_ARGUMENT) << about;
+  EXPECT_EQ(error.status, status);
+  const std::string text = error.text;
+  EXPECT_EQ(text.rfind(std::string(call.decl->name) + ": ", 0), 0u) << text;
+  for (const std::string& part : {about, seen, expected})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " | " << text;
+  EXPECT_NE(text.find("expected"), std::string::npos) << text;
+}
+
+// Calls visit with a fresh valid call per operator and form.
+void for_each_form(const std::function<void(const std::function<OpCall()>&, const OpDecl&, int)>& visit) {
+  for (const OpDecl& decl : declarations()) {
+    for (size_t form = 0; form < decl.forms.size(); ++form) {
+      SCOPED_TRACE(std::string(decl.name) + " " + decl.forms[form]);
+      visit([&] { return OpCall(decl, static_cast<int>(form)); }, decl, static_cast<int>(form));
+    }
+  }
+}
+
+std::vector<Argument>& side(OpCall& call, bool output) {
+  return output ? call.outputs : call.inputs;
+}
+std::span<const ArgDecl> side(const OpDecl& decl, bool output) {
+  return output ? decl.outputs : decl.inputs;
+}
+
+// Visits every argument that the form has, in a call where it is given.
+void for_each_argument(const std::function<void(OpCall&, bool output, size_t i, const ArgDecl&)>& visit) {
+  for_each_form([&](const auto& fresh, const OpDecl& decl, int) {
+    for (const bool output : {false, true}) {
+      for (size_t i = 0; i < side(decl, output).size(); ++i) {
+        OpCall call = fresh();
+        const ArgDecl& arg = side(decl, output)[i];
+        if (!call.of_form(arg)) continue;
+        side(call, output)[i].given = true;
+        for (const core::FeatureDecl& feature : decl.features) {  // arguments that go together
+          if ((feature.present >> (output ? 32 + i : i) & 1) == 0) continue;
+          for (size_t k = 0; k < call.inputs.size(); ++k) call.inputs[k].given |= (feature.present >> k & 1) != 0;
+        }
+        call.rebuild();
+        SCOPED_TRACE(arg.name);
+        rlk_error error;
+        ASSERT_EQ(call.validate(error), RLK_OK) << error.text;
+        visit(call, output, i, arg);
+      }
+    }
+  });
+}
+
+std::string quoted(const ArgDecl& arg, bool output) {
+  return std::string(output ? "output '" : "input '") + arg.name + "'";
+}
+
+TEST(BadInput, TheCallThatTheOthersAreMadeFromIsValid) {
+  for_each_form([](const auto& fresh, const OpDecl&, int) {
+    OpCall call = fresh();
+    rlk_error error;
+    EXPECT_EQ(call.validate(error), RLK_OK) << error.text;
+  });
+}
+
+TEST(BadInput, MissingRequiredArgument) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    if (!call.required(arg)) return;
+    side(call, output)[i].given = false;
+    call.refresh();
+    expect_refused(call, quoted(arg, output), "missing", arg.shapes[static_cast<size_t>(call.form)].text);
+  });
+}
+
+TEST(BadInput, ArrayThatEndsBeforeARequiredArgument) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int) {
+    OpCall call = fresh();
+    call.output_pointers.clear();
+    expect_refused(call, quoted(decl.outputs[0], true), "missing", "dtype");
+  });
+}
+
+TEST(BadInput, ArgumentOfAnotherForm) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int) {
+    for (const bool output : {false, true}) {
+      for (size_t i = 0; i < side(decl, output).size(); ++i) {
+        OpCall call = fresh();
+        if (call.of_form(side(decl, output)[i])) continue;
+        Argument& argument = side(call, output)[i];
+        argument.given = true;
+        argument.shape = {3};
+        argument.strides = {1};
+        argument.data = call.allocate(64);
+        call.refresh();
+        const std::string form = decl.forms[static_cast<size_t>(call.form)];
+        expect_refused(call, quoted(side(decl, output)[i], output), "is given", "NULL, because");
+        expect_refused(call, decl.params[static_cast<size_t>(decl.form_param)].name, form, "Set");
+      }
+    }
+  });
+}
+
+TEST(BadInput, TooManyArguments) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int) {
+    for (const bool output : {false, true}) {
+      OpCall call = fresh();
+      auto& pointers = output ? call.output_pointers : call.input_pointers;
+      rlk_error error;
+      pointers.push_back(nullptr);
+      EXPECT_EQ(call.validate(error), RLK_OK) << "absent arguments of a later version are no error: " << error.text;
+      pointers.back() = call.input_pointers[0];
+      const std::string what = output ? " outputs" : " inputs";
+      const size_t declared = side(decl, output).size();
+      expect_refused(call, std::to_string(declared + 1) + what, "are passed",
+                     "at most " + std::to_string(declared) + what);
+    }
+  });
+}
+
+TEST(BadInput, WrongDtype) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    const Dtype right = side(call, output)[i].dtype;
+    for (const Dtype wrong : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::u8}) {
+      // A dtype that the argument's variable does not have among its choices, or that the variable's other users lack.
+      bool legal = wrong == right;
+      if (arg.dtype.kind == core::DtypeExpr::Kind::variable) {
+        const auto& choices = call.decl->dtypes[static_cast<size_t>(arg.dtype.variable)].choices;
+        for (const core::DtypeExpr& choice : choices) legal = legal || call.resolve(choice) == wrong;
+      }
+      if (legal) continue;
+      side(call, output)[i].dtype = wrong;
+      call.refresh();
+      expect_refused(call, quoted(arg, output), core::name_of(wrong), "expected");
+    }
+    side(call, output)[i].dtype = right;
+    call.refresh();
+    rlk_tensor& tensor = side(call, output)[i].tensor;
+    tensor.dtype = {7, 8, 1};
+    expect_refused(call, quoted(arg, output), "DLPack code 7", "expected");
+    tensor.dtype = core::abi_of(right);
+    tensor.dtype.lanes = 2;
+    expect_refused(call, quoted(arg, output), "2 lanes", "expected");
+  });
+}
+
+TEST(BadInput, DtypeThatDisagreesWithAnotherUserOfItsVariable) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    if (arg.dtype.kind != core::DtypeExpr::Kind::variable) return;
+    const auto variable = static_cast<size_t>(arg.dtype.variable);
+    int users = 0;
+    for (const bool o : {false, true}) {
+      for (size_t k = 0; k < side(*call.decl, o).size(); ++k) {
+        const core::DtypeExpr& dtype = side(*call.decl, o)[k].dtype;
+        users += side(call, o)[k].given && dtype.kind == arg.dtype.kind && dtype.variable == arg.dtype.variable;
+      }
+    }
+    for (const core::DtypeExpr& choice : call.decl->dtypes[variable].choices) {
+      const Dtype wrong = call.resolve(choice);
+      if (users < 2 || wrong == side(call, output)[i].dtype) continue;
+      side(call, output)[i].dtype = wrong;
+      call.refresh();
+      expect_refused(call, call.decl->dtypes[variable].name, core::name_of(wrong),
+                     core::name_of(call.dtypes[variable]));
+      return;
+    }
+  });
+}
+
+TEST(BadInput, WrongRank) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    if (arg.shapes[static_cast<size_t>(call.form)].kind != ShapeDecl::Kind::dims) return;
+    Argument& argument = side(call, output)[i];
+    argument.shape.insert(argument.shape.begin(), 1);
+    argument.strides = contiguous_strides(argument.shape);
+    call.refresh();
+    expect_refused(call, quoted(arg, output), std::to_string(argument.shape.size()) + " dimensions",
+                   arg.shapes[static_cast<size_t>(call.form)].text);
+  });
+}
+
+TEST(BadInput, RankAndStructureOutOfBounds) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    rlk_tensor& tensor = side(call, output)[i].tensor;
+    const rlk_tensor good = tensor;
+    for (const int32_t ndim : {-1, RLK_MAX_NDIM + 1, INT32_MAX}) {
+      tensor.ndim = ndim;
+      expect_refused(call, quoted(arg, output), std::to_string(ndim) + " dimensions", "0 to 8");
+    }
+    tensor = good;
+    tensor.struct_size = sizeof(rlk_tensor) - 8;
+    expect_refused(call, quoted(arg, output), "struct_size", "at least");
+    tensor = good;
+    if (tensor.ndim == 0) return;
+    tensor.shape = nullptr;
+    expect_refused(call, quoted(arg, output), "shape NULL", "array");
+    tensor = good;
+    tensor.strides = nullptr;
+    expect_refused(call, quoted(arg, output), "strides NULL", "array");
+    tensor = good;
+    side(call, output)[i].shape[0] = -1;
+    expect_refused(call, quoted(arg, output), "[-1", "no negative size");
+  });
+}
+
+TEST(BadInput, SizesThatOverflow) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    Argument& argument = side(call, output)[i];
+    if (argument.shape.empty()) return;
+    const Argument good = argument;
+    argument.shape[0] = INT64_MAX;
+    expect_refused(call, quoted(arg, output), std::to_string(INT64_MAX), "2^58");
+    argument.shape[0] = 2;
+    argument.strides[0] = INT64_MIN;
+    expect_refused(call, quoted(arg, output), std::to_string(INT64_MIN), "2^58");
+    argument.strides[0] = INT64_MAX;
+    expect_refused(call, quoted(arg, output), std::to_string(INT64_MAX), "2^58");
+  });
+}
+
+TEST(BadInput, SymbolMismatch) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call.form)];
+    for (size_t d = 0; d < shape.dims.size(); ++d) {
+      // Another argument of the call must use the symbol too, or there is nothing to disagree with.
+      int users = 0;
+      for (const bool o : {false, true}) {
+        for (size_t k = 0; k < side(*call.decl, o).size(); ++k) {
+          if (!side(call, o)[k].given) continue;
+          for (const core::Dim& dim : side(*call.decl, o)[k].shapes[static_cast<size_t>(call.form)].dims) {
+            users += dim.symbol == shape.dims[d].symbol;
+          }
+        }
+      }
+      if (users < 2) continue;
+      Argument& argument = side(call, output)[i];
+      const Argument good = argument;
+      argument.shape[d] += 1;
+      argument.strides = contiguous_strides(argument.shape);
+      call.refresh();
+      // The text is about this argument or about the next one that disagrees with it.
+      expect_refused(call, call.decl->symbols[static_cast<size_t>(shape.dims[d].symbol)].name, "has shape [",
+                     "expected [");
+      argument = good;
+      call.refresh();
+    }
+  });
+}
+
+TEST(BadInput, SymbolBelowItsMinimum) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int form) {
+    for (size_t s = 0; s < decl.symbols.size(); ++s) {
+      if (decl.symbols[s].form >= 0 && decl.symbols[s].form != form) continue;
+      OpCall call = fresh();
+      bool has_offset_dim = false, has_plain_dim = false;
+      for (const bool output : {false, true}) {
+        for (size_t i = 0; i < side(decl, output).size(); ++i) {
+          if (!side(call, output)[i].given) continue;
+          for (const core::Dim& dim : side(decl, output)[i].shapes[static_cast<size_t>(form)].dims) {
+            if (dim.symbol == static_cast<int>(s)) (dim.offset > 0 ? has_offset_dim : has_plain_dim) = true;
+          }
+        }
+      }
+      const bool reachable = decl.symbols[s].min > 0 || (has_offset_dim && !has_plain_dim);
+      if (!reachable) continue;
+      call.symbols[s] = decl.symbols[s].min - 1;
+      call.rebuild();
+      expect_refused(call, decl.symbols[s].name, "= " + std::to_string(decl.symbols[s].min - 1),
+                     "at least " + std::to_string(decl.symbols[s].min));
+    }
+  });
+}
+
+TEST(BadInput, ShapesThatDoNotBroadcast) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    const auto kind = arg.shapes[static_cast<size_t>(call.form)].kind;
+    if (kind != ShapeDecl::Kind::any && kind != ShapeDecl::Kind::broadcast) return;
+    Argument& argument = side(call, output)[i];
+    argument.shape.back() += 1;
+    argument.strides = contiguous_strides(argument.shape);
+    call.refresh();
+    expect_refused(call, quoted(arg, output), "[", output ? "expected [" : "equal or 1");
+  });
+}
+
+TEST(BadInput, Parameters) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int) {
+    for (size_t p = 0; p < decl.params.size(); ++p) {
+      const ParamDecl& param = decl.params[p];
+      const int index = static_cast<int>(p);
+      const std::string about = std::string("parameter '") + param.name + "'";
+      SCOPED_TRACE(about);
+      OpCall call = fresh();
+      if (param.type == ParamType::enumeration) {
+        for (const int64_t value : {int64_t{-1}, static_cast<int64_t>(param.values.size()), INT64_MAX}) {
+          call.set_i64(index, value);
+          expect_refused(call, about, std::to_string(value), param.values.back());
+        }
+        continue;
+      }
+      if (param.has_min) {
+        call.set_param(index, param.min_exclusive ? param.min : param.min - 1);
+        expect_refused(call, about, "is ", param.min_exclusive ? "more than" : "at least");
+      }
+      if (param.type == ParamType::f64 && param.finite) {
+        for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+          call.set_f64(index, value);
+          expect_refused(call, about, std::isnan(value) ? "nan" : "inf", "finite");
+        }
+      }
+      if (param.type == ParamType::i64 && param.has_min) {
+        call.set_i64(index, INT64_MIN);
+        expect_refused(call, about, std::to_string(INT64_MIN), "at least");
+      }
+    }
+  });
+}
+
+TEST(BadInput, Rules) {
+  for (const OpDecl& decl : declarations()) {
+    for (const core::RuleDecl& rule : decl.rules) {
+      SCOPED_TRACE(std::string(decl.name) + " " + rule.name);
+      OpCall call(decl);
+      for (const core::SymbolSetting& s : rule.violate_symbols) {
+        call.symbols[static_cast<size_t>(s.symbol)] = s.value.eval(call.values());
+      }
+      for (const core::FeatureSetting& s : rule.violate_params) {
+        call.set_param(s.param, static_cast<double>(s.value.eval(call.values())));
+      }
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        if ((rule.violate_present >> i & 1) != 0) call.inputs[i].given = true;
+      }
+      for (size_t i = 0; i < call.outputs.size(); ++i) {
+        if ((rule.violate_present >> (32 + i) & 1) != 0) call.outputs[i].given = true;
+      }
+      call.rebuild();
+      expect_refused(call, std::string("rule '") + rule.name + "'", "seen", rule.holds.text);
+      expect_refused(call, rule.hint, "seen", "expected");
+    }
+  }
+}
+
+TEST(BadInput, DataNull) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    side(call, output)[i].data = nullptr;
+    call.refresh();
+    expect_refused(call, quoted(arg, output), "data NULL", "memory");
+  });
+}
+
+TEST(BadInput, Misaligned) {
+  for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
+    Argument& argument = side(call, output)[i];
+    if (core::size_of(argument.dtype) > 1) {
+      argument.byte_offset = 1;
+      argument.alignment = 1;
+      call.refresh();
+      expect_refused(call, quoted(arg, output), "address 0x", "multiple of its element size");
+    }
+    argument.byte_offset = static_cast<uint64_t>(core::size_of(argument.dtype));
+    argument.alignment = 64;
+    call.refresh();
+    expect_refused(call, quoted(arg, output), "claims alignment 64", "divides");
+    for (const uint32_t alignment : {0u, 3u}) {
+      argument.alignment = alignment;
+      call.refresh();
+      expect_refused(call, quoted(arg, output), "alignment " + std::to_string(alignment), "power of two");
+    }
+  });
+}
+
+TEST(BadInput, OutputThatOverlapsAnInput) {
+  for_each_argument([](OpCall& call, bool output, size_t o, const ArgDecl& arg) {
+    if (!output) return;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if (!call.inputs[i].given || call.inputs[i].shape.empty()) continue;
+      bool same_layout = call.inputs[i].shape == call.outputs[o].shape && call.inputs[i].dtype == call.outputs[o].dtype;
+      bool may_alias = false;
+      for (const int input : arg.may_alias) may_alias = may_alias || input == static_cast<int>(i);
+      void* own = call.outputs[o].data;
+      call.outputs[o].data = call.inputs[i].data;
+      call.refresh();
+      if (!(same_layout && may_alias)) {
+        expect_refused(call, quoted(arg, true), "overlaps input '" + std::string(call.decl->inputs[i].name),
+                       "expected");
+      }
+      call.outputs[o].data = own;
+      call.refresh();
+    }
+  });
+}
+
+TEST(BadInput, OutputThatOverlapsAnInputItMayBeButNotExactly) {
+  int tried = 0;
+  for_each_argument([&](OpCall& call, bool output, size_t o, const ArgDecl& arg) {
+    if (!output) return;
+    for (const int i : arg.may_alias) {
+      Argument& input = call.inputs[static_cast<size_t>(i)];
+      if (input.shape != call.outputs[o].shape) continue;
+      call.outputs[o].data = input.data;
+      call.outputs[o].byte_offset = static_cast<uint64_t>(core::size_of(input.dtype));
+      call.outputs[o].alignment = 1;
+      call.refresh();
+      expect_refused(call, quoted(arg, true),
+                     "overlaps input '" + std::string(call.decl->inputs[static_cast<size_t>(i)].name),
+                     "exactly the same memory");
+      ++tried;
+    }
+  });
+  EXPECT_GT(tried, 0);
+}
+
+TEST(BadInput, OutputsThatOverlap) {
+  for_each_argument([](OpCall& call, bool output, size_t o, const ArgDecl& arg) {
+    if (!output || o == 0) return;
+    call.outputs[o].data = call.outputs[0].data;
+    call.refresh();
+    expect_refused(call, quoted(arg, true), "overlaps output '" + std::string(call.decl->outputs[0].name), "expected");
+  });
+}
+
+TEST(BadInput, OutputThatOverlapsItself) {
+  for_each_argument([](OpCall& call, bool output, size_t o, const ArgDecl& arg) {
+    if (!output || call.outputs[o].shape.empty() || call.outputs[o].shape[0] < 2) return;
+    call.outputs[o].strides[0] = 0;
+    call.refresh();
+    expect_refused(call, quoted(arg, true), "strides [0", "memory of its own");
+  });
+}
+
+TEST(BadInput, ParametersOfAnotherSize) {
+  for_each_form([](const auto& fresh, const OpDecl& decl, int) {
+    const std::string about = "rlk_" + std::string(decl.name) + "_params";
+    OpCall call = fresh();
+    const auto set_size = [&](uint32_t size) { std::memcpy(call.params.data(), &size, sizeof(size)); };
+    for (const uint32_t size : {0u, 4u, decl.params_size - 1}) {
+      set_size(size);
+      expect_refused(call, about, "struct_size is " + std::to_string(size), std::to_string(decl.params_size));
+    }
+    const uint32_t reserved = 1;
+    set_size(decl.params_size);
+    std::memcpy(reinterpret_cast<char*>(call.params.data()) + 4, &reserved, 4);
+    expect_refused(call, about, "reserved is 1", "0");
+
+    OpCall newer = fresh();
+    newer.params.push_back(0.0);
+    const uint32_t longer = decl.params_size + 8;
+    std::memcpy(newer.params.data(), &longer, sizeof(longer));
+    rlk_error error;
+    EXPECT_EQ(newer.validate(error), RLK_OK) << "a newer struct at its defaults is fine: " << error.text;
+    newer.params.back() = 2.5;
+    expect_refused(newer, about, std::to_string(longer) + " bytes", std::to_string(decl.params_size));
+  });
+}
+
+TEST(BadInput, TheTableIsNotEmpty) {
+  std::cout << bad_calls << " bad calls over " << declarations().size() << " operators\n";
+  if (::testing::GTEST_FLAG(filter) != "*") return;  // the other tests fill the count
+  EXPECT_GT(bad_calls, 50 * static_cast<int>(declarations().size()));
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,252 @@
+// Implementations that answer as a test tells them to, compute simple things, and count.
+#pragma once
+
+#include <rlk/ops/add.h>
+#include <rlk/ops/attention.h>
+#include <rlk/ops/logp.h>
+#include <rlk/sdk.hpp>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "unit/dispatch/fake_device.hpp"
+
+namespace rlk::test {
+
+struct Script {
+  // answers of query
+  int32_t level = RLK_SUPPORT_OK;
+  uint32_t numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
+  uint32_t support_flags = 0;
+  double cost_us = 0;
+  std::string variant = "v1", reason_code, reason;
+  rlk_status fail_query = RLK_OK;
+  // the plan
+  uint32_t plan_flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+  uint64_t dynamic_symbols = ~uint64_t{0};
+  std::vector<int64_t> symbol_min, symbol_max;
+  uint64_t workspace = 0;                     // bytes; what enqueue touches
+  std::function<uint64_t(int64_t)> prepared;  // bytes for symbol 0, when prepare is called
+  uint64_t host_inputs = 0;
+  std::string plan_variant;  // when it is not that of query
+  rlk_status fail_plan = RLK_OK, fail_enqueue = RLK_OK;
+  std::function<void(const sdk::Run&)> on_enqueue;  // on the caller's thread
+  // what happened
+  int queries = 0, plans = 0, prepares = 0, enqueues = 0;
+  std::atomic<int> destroyed{0}, in_flight{0}, most_in_flight{0}, runs{0};
+  int64_t last_first_symbol = -1;
+  double mark = 0;  // what logp writes
+
+  void reset() {  // members are assigned one by one: atomics do not copy
+    level = RLK_SUPPORT_OK;
+    numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
+    support_flags = 0;
+    cost_us = 0;
+    variant = "v1";
+    reason_code = reason = plan_variant = "";
+    fail_query = fail_plan = fail_enqueue = RLK_OK;
+    plan_flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
+    dynamic_symbols = ~uint64_t{0};
+    symbol_min.clear();
+    symbol_max.clear();
+    workspace = host_inputs = 0;
+    prepared = nullptr;
+    on_enqueue = nullptr;
+    queries = plans = prepares = enqueues = 0;
+    destroyed = in_flight = most_in_flight = runs = 0;
+    last_first_symbol = -1;
+  }
+};
+
+// A copy of an execution's arguments, for work that runs later.
+struct OwnedRun {
+  explicit OwnedRun(const sdk::Run& run, uint32_t n_inputs, uint32_t n_outputs)
+      : workspace(run.workspace()),
+        workspace_bytes(run.workspace_bytes()),
+        record(run.data_error_record()),
+        tag(run.tag()) {
+    for (uint32_t i = 0; i < n_inputs; ++i) inputs.push_back(copy(run.input(i)));
+    for (uint32_t i = 0; i < n_outputs; ++i) outputs.push_back(copy(run.output(i)));
+  }
+  struct Tensor {
+    bool given = false;
+    char* data = nullptr;
+    rlk_dtype dtype{};
+    std::vector<int64_t> shape, strides;
+    int64_t count() const {
+      int64_t n = 1;
+      for (int64_t s : shape) n *= s;
+      return n;
+    }
+  };
+  static Tensor copy(const rlk_tensor* t) {
+    if (t == nullptr) return {};
+    return {true, sdk::data_of<char>(t), t->dtype, {t->shape, t->shape + t->ndim}, {t->strides, t->strides + t->ndim}};
+  }
+  std::vector<Tensor> inputs, outputs;
+  void* workspace;
+  uint64_t workspace_bytes;
+  rlk_data_error_record* record;
+  uint32_t tag;
+};
+
+// add: out = a + alpha * b for f32 and equal one-dimensional shapes, any strides.
+inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double) {
+  const auto at = [](const OwnedRun::Tensor& t, int64_t i) -> float& {
+    return *reinterpret_cast<float*>(t.data + (t.shape.empty() || t.shape[0] == 1 ? 0 : i * t.strides[0]) * 4);
+  };
+  for (int64_t i = 0; i < run.outputs[0].count(); ++i) {
+    at(run.outputs[0], i) = at(run.inputs[0], i) + static_cast<float>(params.alpha) * at(run.inputs[1], i);
+  }
+}
+// logp: the script's mark in every row, or a data error for an id out of range.
+inline void compute(const sdk::ops::Logp&, const rlk_logp_params&, const OwnedRun& run, double mark) {
+  const OwnedRun::Tensor& ids = run.inputs[RLK_LOGP_IN_IDS];
+  for (int64_t i = 0; i < ids.count(); ++i) {
+    const int64_t id = reinterpret_cast<const int64_t*>(ids.data)[i];
+    const bool bad = id < 0 || id >= run.inputs[0].shape[1];
+    if (bad) FakeStream::write(run.record, RLK_DATA_ID_OUT_OF_RANGE, run.tag, i, id);
+    if (run.outputs[0].dtype.bits == 32) reinterpret_cast<float*>(run.outputs[0].data)[i] = static_cast<float>(mark);
+  }
+}
+inline void compute(const sdk::ops::Attention&, const rlk_attention_params&, const OwnedRun&, double) {}
+
+template <class OpType, class StreamType>
+class ScriptedPlan : public sdk::Plan {
+public:
+  ScriptedPlan(Script& script, const sdk::Call<OpType>& call) : script_(script), params_(call.params()) {
+    ++script.plans;
+    flags = script.plan_flags;
+    dynamic_symbols = script.dynamic_symbols;
+    symbol_min = script.symbol_min;
+    symbol_max = script.symbol_max;
+    workspace_bound = script.prepared ? UINT64_MAX : script.workspace;
+    host_inputs = script.host_inputs;
+    numerics = script.numerics;
+    variant = script.plan_variant.empty() ? script.variant : script.plan_variant;
+  }
+  ~ScriptedPlan() override {
+    if (running_ > 0) ++fake_log().violations;  // destroyed while an execution is in flight
+    ++script_.destroyed;
+  }
+  uint64_t prepare(const sdk::Run& run) override {
+    ++script_.prepares;
+    return script_.prepared ? script_.prepared(run.symbol(0)) : script_.workspace;
+  }
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    ++script_.enqueues;
+    script_.last_first_symbol = run.symbol(0);
+    if (script_.on_enqueue) script_.on_enqueue(run);
+    if (script_.fail_enqueue != RLK_OK) throw sdk::Error(script_.fail_enqueue, "the script says so", 42, "script");
+    auto owned = std::make_shared<OwnedRun>(run, OpType::kInputs, OpType::kOutputs);
+    ++running_;
+    static_cast<StreamType&>(stream).push([this, owned] {
+      const int now = ++script_.in_flight;
+      int most = script_.most_in_flight;
+      while (most < now && !script_.most_in_flight.compare_exchange_weak(most, now)) {
+      }
+      // A workspace that two executions share at once is seen by the second of them.
+      if (owned->workspace_bytes > 0) std::memset(owned->workspace, 0x11, owned->workspace_bytes);
+      compute(OpType(), params_, *owned, script_.mark);
+      for (uint64_t i = 0; i < owned->workspace_bytes; ++i) {
+        if (static_cast<char*>(owned->workspace)[i] != 0x11) ++fake_log().violations;
+      }
+      ++script_.runs;
+      --script_.in_flight;
+      --running_;
+    });
+  }
+
+private:
+  Script& script_;
+  const typename OpType::Params params_;
+  std::atomic<int> running_{0};
+};
+
+template <class DeviceType, class StreamType, class OpType, int kNumber>
+struct Scripted {
+  using Op = OpType;
+  static constexpr const char* kNames[] = {"first", "second"};
+  static constexpr const char* kName = kNames[kNumber];
+  static Script& script() {
+    static Script instance;
+    return instance;
+  }
+  static sdk::Support query(DeviceType&, const sdk::Call<Op>&) {
+    Script& s = script();
+    ++s.queries;
+    if (s.fail_query != RLK_OK) throw sdk::Error(s.fail_query, "query fails as scripted");
+    sdk::Support answer = sdk::Support::yes(s.variant, s.numerics, s.level);
+    answer.flags = s.support_flags;
+    answer.cost_us = s.cost_us;
+    answer.reason_code = s.reason_code;
+    answer.reason = s.reason;
+    answer.host_inputs = s.host_inputs;
+    return answer;
+  }
+  static std::unique_ptr<sdk::Plan> plan(DeviceType&, const sdk::Call<Op>& call) {
+    Script& s = script();
+    if (s.fail_plan != RLK_OK) throw sdk::Error(s.fail_plan, "plan fails as scripted");
+    return std::make_unique<ScriptedPlan<Op, StreamType>>(s, call);
+  }
+};
+
+// ---- the plugins of a test world
+
+template <class DeviceType, class StreamType, class EventType, bool kGraphs>
+class ScriptedPlugin : public sdk::Plugin {
+public:
+  using Device = DeviceType;
+  using Stream = StreamType;
+  using Event = EventType;
+  template <class Op, int kNumber>
+  using Part = Scripted<DeviceType, StreamType, Op, kNumber>;
+  using Implementations = std::tuple<Part<sdk::ops::Add, 0>, Part<sdk::ops::Add, 1>, Part<sdk::ops::Logp, 0>,
+                                     Part<sdk::ops::Logp, 1>, Part<sdk::ops::Attention, 0>>;
+  explicit ScriptedPlugin(const sdk::Host&) {}
+  sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("fake"); }
+  uint32_t device_count() override { return 1; }
+  std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<DeviceType>(); }
+  const void* extension(const char* id) override {
+    return kGraphs && std::strcmp(id, RLK_EXT_GRAPH) == 0 ? &kFakeGraphs : nullptr;
+  }
+};
+using FakePlugin = ScriptedPlugin<FakeDevice, FakeStreamWithHostFunctions, FakeEvent, true>;
+using PlainPlugin = ScriptedPlugin<PlainDevice, FakeStream, FakeEvent, false>;
+using CpuPlugin = ScriptedPlugin<FakeCpuDevice, FakeCpuStream, FakeCpuEvent, false>;
+
+// Brings operators for the fake device and owns none.
+struct GuestDevice : FakeDevice {};
+class GuestPlugin : public sdk::OperatorPlugin {
+public:
+  using Device = GuestDevice;
+  using Stream = FakeStreamWithHostFunctions;
+  using Event = FakeEvent;
+  using Implementations = std::tuple<Scripted<GuestDevice, FakeStreamWithHostFunctions, sdk::ops::Add, 0>>;
+  explicit GuestPlugin(const sdk::Host&) {}
+  sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("guest"); }
+  std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info&) override {
+    return std::make_unique<GuestDevice>();
+  }
+};
+
+template <class Op, int kNumber = 0>
+Script& fake_script() {
+  return FakePlugin::Part<Op, kNumber>::script();
+}
+template <class Op, int kNumber = 0>
+Script& plain_script() {
+  return PlainPlugin::Part<Op, kNumber>::script();
+}
+template <class Op, int kNumber = 0>
+Script& cpu_script() {
+  return CpuPlugin::Part<Op, kNumber>::script();
+}
+inline Script& guest_script() {
+  return Scripted<GuestDevice, FakeStreamWithHostFunctions, sdk::ops::Add, 0>::script();
+}
+
+}  // namespace rlk::test
