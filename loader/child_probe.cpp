@@ -26,6 +26,7 @@ constexpr struct {
 } kBudgets[] = {{"start", 10},  {"load", 30},      {"negotiate", 5}, {"create", 60}, {"probe", 30},
                 {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 120}};
 constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alone looks like a hang
+constexpr double kSilenceSeconds = 60.0;       // one case of the smoke test that hangs need not use up all its time
 constexpr double kSmokeSeconds = 60.0;         // the test itself stops here, well before it would be killed
 
 // The child's last word wins where the plugin was examined; who the plugin is and who found it stays ours.
@@ -131,6 +132,7 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
                        record->path.empty() ? record->id : record->path};
   for (const auto& [name, value] : probe.environment.values) command.environment.push_back(name + "=" + value);
   command.budgets = phase_budgets(probe.scale);
+  command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);
   command.cancel = probe.cancel;
   command.request = encode_request(*record, probe.owners, kSmokeSeconds * probe.scale);
 

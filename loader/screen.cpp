@@ -22,8 +22,8 @@ public:
   }
 
 private:
-  bool reject(const Reason& why, std::string text) {
-    record_.stop(State::rejected, Place::static_screen, why, std::move(text));
+  bool reject(const Reason& why, std::string text, std::string_view better_hint = {}) {
+    record_.stop(State::rejected, Place::static_screen, why, std::move(text), std::string(better_hint));
     return false;
   }
 
@@ -74,15 +74,19 @@ private:
 
   bool check_note() {
     const std::string* text = find_abi_note(info_);
+    std::string error;
+    auto note = text == nullptr ? std::nullopt : parse_abi_note(*text, &error);
     const bool has_entry = std::find(info_.exports.begin(), info_.exports.end(), kEntrySymbol) != info_.exports.end();
-    if (!has_entry)
-      return reject(reason::kEntrySymbolMissing, record_.path + " exports " + std::to_string(info_.exports.size()) +
-                                                     " names, but not " + std::string(kEntrySymbol));
+    if (!has_entry) {
+      const bool other_major = note && note->abi.major != options_.host_abi.major;  // its entry then has another name
+      return reject(reason::kEntrySymbolMissing,
+                    record_.path + " exports " + std::to_string(info_.exports.size()) + " names, but not " +
+                        std::string(kEntrySymbol) + (other_major ? "; " + abi_mismatch(note->abi) : ""),
+                    other_major ? reason::kAbiMismatch.hint : "");
+    }
     if (text == nullptr)
       return reject(reason::kAbiNoteMissing, record_.path + " has " + std::to_string(info_.notes.size()) +
                                                  " ELF notes, none of name \"rlk\" and type 1");
-    std::string error;
-    auto note = parse_abi_note(*text, &error);
     if (!note) return reject(reason::kAbiNoteInvalid, record_.path + ": " + error);
     record_.id = note->id;
     record_.backend = note->backend;
@@ -92,9 +96,14 @@ private:
     // Minor versions are settled by the two sides themselves when they meet; these two can never work.
     const AbiVersion& host = options_.host_abi;
     if (note->abi.major != host.major || note->abi.draft != host.draft)
-      return reject(reason::kAbiMismatch, "the plugin is built for ABI " + abi_text(note->abi) + draft(note->abi) +
-                                              ", this host speaks " + abi_text(host) + draft(host));
+      return reject(reason::kAbiMismatch, abi_mismatch(note->abi));
     return true;
+  }
+
+  std::string abi_mismatch(const AbiVersion& plugin) const {
+    const AbiVersion& host = options_.host_abi;
+    return "the plugin is built for ABI " + abi_text(plugin) + draft(plugin) + ", this host speaks " + abi_text(host) +
+           draft(host);
   }
 
   static std::string draft(const AbiVersion& abi) {

@@ -96,7 +96,7 @@ struct Rig::Arguments {
 };
 
 Rig::~Rig() {
-  if (broken_) return;  // work may still be in flight: the memory and the stream stay
+  if (broken_ && broken_->code == "TIMEOUT") return;  // work is still in flight: the memory and the stream stay
   if (op_stream_ != nullptr && op_stream_ != stream_) target_.plugin->stream->destroy(op_stream_, nullptr);
   if (stream_ != nullptr) target_.owner->stream->destroy(stream_, nullptr);
   release_memory();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/dispatch/host.hpp"
+#include "loader/api/config.hpp"
 #include "loader/child_probe.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
@@ -56,8 +57,21 @@ std::vector<PluginRecord> records_of(const json& list) {
 
 }  // namespace
 
+std::string config_problem() {
+  loader::Config config;
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  const std::string path = loader::Environment::of_process().path("RLK_CONFIG").value_or("");
+  return loader::read_config(path, &config, &error) == RLK_OK ? "" : error.text;
+}
+
 Judgement judge_plugins(const JudgeRequest& request, const std::function<void(const PluginRecord&)>& on_verdict) {
   loader::Environment environment = loader::Environment::of_process();
+  if (request.ignore_config) {
+    environment.values.erase("RLK_CONFIG");
+  } else if (const std::string problem = config_problem(); !problem.empty()) {
+    throw UsageError("RLK_CONFIG: " + problem);
+  }
   if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
   loader::ChildCommand command = command_for(environment, {{"do", "judge"}, {"fresh", request.fresh}});
   const double scale = loader::timeout_scale_of(environment);

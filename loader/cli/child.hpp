@@ -30,7 +30,10 @@ struct Judgement {
 struct JudgeRequest {
   bool fresh = false;  // probe anew, remembered results are not believed
   std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
+  bool ignore_config = false;
 };
+// What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as UsageError.
+std::string config_problem();
 Judgement judge_plugins(const JudgeRequest& request,
                         const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
 

@@ -9,6 +9,7 @@
 
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
+#include "loader/api/config.hpp"
 #include "loader/cache.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/verb.hpp"
@@ -35,6 +36,12 @@ json records_json(const std::vector<loader::ProbedPlugin>& plugins) {
   return list;
 }
 
+loader::SearchOptions search_options(const loader::Environment& environment) {
+  loader::Config config;  // one that cannot be read was told by the parent
+  loader::read_config(environment.path("RLK_CONFIG").value_or(""), &config, nullptr);
+  return {config.plugin_path, loader::default_folders()};
+}
+
 std::string judge(ChildChannel* channel, const json& request) {
   const loader::Environment environment = loader::Environment::of_process();
   std::vector<std::string> notes;
@@ -48,7 +55,7 @@ std::string judge(ChildChannel* channel, const json& request) {
     channel->send(FrameKind::message, text_of({{"verdict", record_to_json(record)}}));
   };
   channel->send(FrameKind::phase, kFindPhase);
-  std::vector<loader::ProbedPlugin> plugins = loader::find_plugins({{}, loader::default_folders()}, options);
+  std::vector<loader::ProbedPlugin> plugins = loader::find_plugins(search_options(environment), options);
   channel->send(FrameKind::message, text_of({{"records", records_json(plugins)}}));
 
   channel->send(FrameKind::phase, kRegisterPhase);
@@ -62,7 +69,7 @@ std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const 
                                               const loader::ScreenOptions& screen) {
   if (record.backend == "cpu") return {{"cpu", ""}};
   std::vector<loader::OwnerCandidate> owners;
-  for (PluginRecord other : loader::discover(environment, {{}, loader::default_folders()})) {
+  for (PluginRecord other : loader::discover(environment, search_options(environment))) {
     if (other.state == loader::State::discovered && loader::screen(&other, screen) && other.id != record.id &&
         other.backend == record.backend)
       owners.push_back({other.id, other.path});

@@ -30,6 +30,7 @@ constexpr Tone kStatusTones[] = {Tone::good, Tone::plain, Tone::caution, Tone::b
 struct Check {
   Status status;
   std::string subject, text, hint;
+  std::string reason = {};  // a longer text behind `text`
 };
 using Checks = std::vector<Check>;
 
@@ -136,8 +137,7 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
     const std::string state(to_string(record.state));
     const std::string reason = reason_text(record);
     const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;
-    checks->push_back({status, "plugin " + record.id, state + (reason.empty() ? "" : ", " + reason),
-                       reason.empty() ? "" : record.hint});
+    checks->push_back({status, "plugin " + record.id, state, reason.empty() ? "" : record.hint, reason});
     for (const std::string& note : record.notes) checks->push_back({Status::note, "plugin " + record.id, note, ""});
   }
   if (!judgement.trouble.empty()) {
@@ -160,7 +160,13 @@ int run_verb(const Arguments& arguments) {
   Checks checks;
   check_installation(environment, &checks);
   check_environment(environment, &checks);
-  check_plugins(environment, judge_plugins({}), &checks);
+  JudgeRequest request;
+  if (const std::string problem = config_problem(); !problem.empty()) {
+    checks.push_back(
+        {Status::problem, "RLK_CONFIG", problem, "correct or unset it; the checks below go on without it"});
+    request.ignore_config = true;
+  }
+  check_plugins(environment, judge_plugins(request), &checks);
 
   int problems = 0;
   nlohmann::ordered_json json = {{"schema", 1}, {"checks", nlohmann::ordered_json::array()}};
@@ -168,9 +174,13 @@ int run_verb(const Arguments& arguments) {
   for (const Check& check : checks) {
     problems += check.status == Status::problem;
     const char* name = kStatusNames[static_cast<size_t>(check.status)];
-    json["checks"].push_back(
-        {{"status", name}, {"subject", check.subject}, {"text", check.text}, {"hint", check.hint}});
+    json["checks"].push_back({{"status", name},
+                              {"subject", check.subject},
+                              {"text", check.text},
+                              {"reason", check.reason},
+                              {"hint", check.hint}});
     table.row({{name, kStatusTones[static_cast<size_t>(check.status)]}, check.subject, check.text});
+    if (!check.reason.empty()) table.note(check.reason, kStatusTones[static_cast<size_t>(check.status)]);
     if (!check.hint.empty()) table.note("hint: " + check.hint);
   }
   if (arguments.json()) {

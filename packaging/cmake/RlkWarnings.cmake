@@ -5,6 +5,10 @@ function(rlk_warnings target)
     # g++ 12 sees overlap in every "literal" + std::string (its bug 105651).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
   endif()
+  # g++ 13 takes any reference from a call with a temporary argument for dangling.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>)
+  endif()
   if(RLK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${RLK_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=undefined)

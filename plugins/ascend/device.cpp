@@ -280,10 +280,6 @@ void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
 }
 
 void Stream::enqueue_host_function(rlk_host_function function, void* user) {
-  if (runtime().aclrtLaunchHostFunc == nullptr) {
-    throw sdk::Error(RLK_UNSUPPORTED,
-                     "this CANN has no aclrtLaunchHostFunc (it came with 9.0): wait for the stream instead");
-  }
   const CurrentContext current(context_);
   check(runtime().aclrtLaunchHostFunc(native_, function, user), "aclrtLaunchHostFunc");
 }

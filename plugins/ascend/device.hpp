@@ -83,7 +83,7 @@ public:
   void wait(sdk::Event& event) override;
   void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
-  // Host functions need aclrtLaunchHostFunc of CANN 9; before, RLK_UNSUPPORTED.
+  // Needs aclrtLaunchHostFunc, which came with CANN 9; without it the slot is absent (plugin.cpp).
   void enqueue_host_function(rlk_host_function function, void* user) override;
 
   AclContext context() const { return context_; }

@@ -46,6 +46,14 @@ std::string runtime_version() {
   return ask != nullptr && ask(&major, &minor, &patch) == 0 ? sdk::format("%d.%d.%d", major, minor, patch) : "";
 }
 
+// Whether CANN can call host functions is known only when it has been opened, so the slot is absent until then. (The
+// SDK's table has it for good.)
+constinit rlk_stream_api stream_slots = [] {
+  rlk_stream_api slots = sdk::detail::StreamThunks<Stream>::kTable;
+  slots.enqueue_host_function = nullptr;
+  return slots;
+}();
+
 class AscendPlugin final : public sdk::Plugin {
 public:
   using Device = ascend::Device;
@@ -53,7 +61,10 @@ public:
   using Event = ascend::Event;
   using Implementations = std::tuple<Logp, LogpBackward, Attention, Add>;
 
-  explicit AscendPlugin(const sdk::Host&) {}
+  explicit AscendPlugin(const sdk::Host&) {
+    if (runtime().aclrtLaunchHostFunc == nullptr) return;
+    stream_slots.enqueue_host_function = sdk::detail::StreamThunks<Stream>::kTable.enqueue_host_function;
+  }
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     const std::string nodes = device_nodes();
@@ -127,4 +138,26 @@ private:
 }  // namespace
 }  // namespace rlk::ascend
 
-RLK_PLUGIN(rlk::ascend::AscendPlugin, "ascend", "ascend", "0.1.0", "Huawei Ascend through AscendCL and aclnn")
+#define RLK_ASCEND_ID "ascend"
+#define RLK_ASCEND_VERSION "0.1.0"
+
+// RLK_PLUGIN, but for the stream's slots.
+RLK_PLUGIN_ENTRY(rlk_ascend_sdk_entry, rlk::ascend::AscendPlugin, RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION,
+                 "Huawei Ascend through AscendCL and aclnn")
+
+extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
+                                                                                        rlk_error* error) {
+  const rlk_plugin* made = rlk_ascend_sdk_entry(host, error);
+  if (made == nullptr) return nullptr;
+  static const rlk_plugin table = [made] {
+    rlk_plugin copy = *made;
+    copy.stream = &rlk::ascend::stream_slots;
+    return copy;
+  }();
+  return &table;
+}
+
+#define RLK_ASCEND_NOTE RLK_SDK_NOTE_TEXT(RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION)
+__attribute__((used, retain, section(".note.rlk"),
+               aligned(4))) static const rlk::sdk::detail::Note<sizeof(RLK_ASCEND_NOTE)>
+    rlk_plugin_note = {4, sizeof(RLK_ASCEND_NOTE), 1, "rlk", RLK_ASCEND_NOTE};

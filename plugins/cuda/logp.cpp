@@ -69,8 +69,7 @@ public:
     const ContextScope scope(context_);
     const StreamHandle handle = own(stream).handle();
     // The kernel walks over what a grid cannot hold.
-    launch(segments_,
-           std::min<int64_t>(args.tokens.rows * ceil_divide(args.segments, args.block_segments), 0x7fffffff),
+    launch(segments_, std::min<int64_t>(args.tokens.rows * ceil_divide(args.segments, args.block_segments), 0x7fffffff),
            simt::kLogpThreads, 0, handle, args);
     launch(finish_, std::min<int64_t>(ceil_divide(args.tokens.rows, simt::kLogpFinishThreads), 1 << 20),
            simt::kLogpFinishThreads, 0, handle, args);

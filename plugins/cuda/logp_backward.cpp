@@ -55,7 +55,9 @@ public:
     const bool entropy = call.input(RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY) != nullptr;
     const std::string prefix = std::string("logp_backward_") + sdk::name_of(dtype_);
     rows_ = device.kernel(Image::logp_backward, prefix + "_rows");
-    gradient_ = device.kernel(Image::logp_backward, prefix + (transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain"));
+    gradient_ = device.kernel(Image::logp_backward, prefix + (transform ? "_transform_entropy"
+                                                              : entropy ? "_plain_entropy"
+                                                                        : "_plain"));
     bias_ = device.kernel(Image::logp_backward, prefix + "_bias");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = 1u << RLK_LOGP_BACKWARD_SYM_N | 1u << RLK_LOGP_BACKWARD_SYM_R;

@@ -67,8 +67,8 @@ struct LogpArgs {
   void* lse;                    // nullptr: not wanted
   void* entropy;                // nullptr: not wanted
   LogpPartial* part;            // [N, segments]
-  int64_t segments;        // of a row
-  int64_t block_segments;  // that a block takes, at most kLogpBlockSegments
+  int64_t segments;             // of a row
+  int64_t block_segments;       // that a block takes, at most kLogpBlockSegments
   int32_t logp_is_accumulator;  // logp has the accumulator's dtype, else that of the logits
   int32_t aligned;              // every row starts on a 16-byte boundary
   DataErrorSink errors;
@@ -102,7 +102,7 @@ struct LogpBackwardArgs {
   void* grad_logits;
   int64_t grad_row_stride;
   void* grad_bias;         // nullptr: not wanted
-  LogpBackwardRow* row;   // [N]
+  LogpBackwardRow* row;    // [N]
   int64_t* owner;          // [R + 1], -1 before the rows kernel; nullptr without row_indices
   void* bias_part;         // [chunks, V] accumulators, with grad_bias
   int64_t rows_per_chunk;  // logits rows that one block walks over

@@ -154,6 +154,11 @@ __device__ __forceinline__ KeyRange visible_keys(const AttentionArgs& args, cons
   return range;
 }
 
+// A key's number within its tile, or something far outside.
+__device__ __forceinline__ int clamp_to_tile(int64_t x) {
+  return static_cast<int>(x < -(1 << 20) ? -(1 << 20) : x > (1 << 20) ? (1 << 20) : x);
+}
+
 template <class T>
 __device__ __forceinline__ T* tensor_row(const AttentionTensor& tensor, int64_t batch, int64_t token, int64_t head) {
   return static_cast<T*>(tensor.data) + batch * tensor.batch_stride + token * tensor.token_stride +

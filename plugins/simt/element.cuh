@@ -93,8 +93,8 @@ __device__ __forceinline__ uint4 load_unaligned(const void* address) {
 #pragma unroll
   for (int i = 0; i < 5; ++i) word[i] = (shift & 4) != 0 ? word[i + 1] : word[i];
   const unsigned bits = 8 * (shift & 3);
-  return {funnel_shift(word[0], word[1], bits), funnel_shift(word[1], word[2], bits), funnel_shift(word[2], word[3], bits),
-          funnel_shift(word[3], word[4], bits)};
+  return {funnel_shift(word[0], word[1], bits), funnel_shift(word[1], word[2], bits),
+          funnel_shift(word[2], word[3], bits), funnel_shift(word[3], word[4], bits)};
 }
 
 // Elements [column, column + kSize) of a row of `columns`; what lies beyond the row reads as `fill`.

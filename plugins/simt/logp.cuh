@@ -2,10 +2,9 @@
 //
 // A row is cut into segments whose length depends on the dtype alone. A block reads a few neighbouring segments of one
 // row once, the next packs under way while it computes on these, and leaves {max, sum, weighted} of each segment; a
-// second, tiny kernel adds the segments of a row in order and finishes it. A row's bits depend on that row only: how many
-// segments a block takes changes nothing, so a few rows fill a device as well as thousands do.
-// Cost: V * sizeof(T) bytes a row. Each thread keeps a running maximum and rescales its sums once per tile, not once per
-// element.
+// second, tiny kernel adds the segments of a row in order and finishes it. A row's bits depend on that row only: how
+// many segments a block takes changes nothing, so a few rows fill a device as well as thousands do. Cost: V * sizeof(T)
+// bytes a row. Each thread keeps a running maximum and rescales its sums once per tile, not once per element.
 #pragma once
 
 #include "element.cuh"
@@ -119,7 +118,8 @@ __device__ __forceinline__ float largest(const Pack<f16> (&packs)[kLoads]) {
 // One state per thread and segment, for the waves to add up.
 template <class A>
 struct LogpShared {
-  A max[kLogpBlockSegments][kLogpThreads], sum[kLogpBlockSegments][kLogpThreads], weighted[kLogpBlockSegments][kLogpThreads];
+  A max[kLogpBlockSegments][kLogpThreads], sum[kLogpBlockSegments][kLogpThreads],
+      weighted[kLogpBlockSegments][kLogpThreads];
 };
 
 template <class A, bool kEntropy>

@@ -1,10 +1,11 @@
 // logp_backward: how the gradient of the logits is written in one read and one write.
 //
 // The rows kernel checks every token, prepares its scalars in fp64 (LogpBackwardRow) and computes the one gradient that
-// needs care, the target's; with row_indices it also notes which token owns each logits row. The gradient kernel needs no
-// exchange between threads: a thread keeps one pack of columns and walks down the rows of its chunk, the next rows under
-// way while it computes on this one, so it can sum grad_bias on the way; a last kernel adds the chunks in order. grad_logits may be logits: each thread reads a pack before it writes it, and nobody else reads it.
-// Cost: 2 V sizeof(T) bytes a row.
+// needs care, the target's; with row_indices it also notes which token owns each logits row. The gradient kernel needs
+// no exchange between threads: a thread keeps one pack of columns and walks down the rows of its chunk, the next rows
+// under way while it computes on this one, so it can sum grad_bias on the way; a last kernel adds the chunks in order.
+// grad_logits may be logits: each thread reads a pack before it writes it, and nobody else reads it. Cost: 2 V
+// sizeof(T) bytes a row.
 #pragma once
 
 #include "element.cuh"
@@ -14,7 +15,8 @@ namespace rlk::simt {
 
 // The logits row of a token that is not ignored, or -1 when there is none.
 __device__ __forceinline__ int64_t existing_row(const TokenRows& tokens, const Token& token) {
-  return token.state != kRowZero && token.logits_row >= 0 && token.logits_row < tokens.logits_rows ? token.logits_row : -1;
+  return token.state != kRowZero && token.logits_row >= 0 && token.logits_row < tokens.logits_rows ? token.logits_row
+                                                                                                   : -1;
 }
 
 // The logits row that the last token before block_first names, or -1. Looks back a block's width at a time, so that a
@@ -39,7 +41,8 @@ __device__ inline int64_t last_row_before(const TokenRows& tokens, int64_t block
   return -1;
 }
 
-// For each thread of the block the highest row named before its own token: by the block, or by the last token before it.
+// For each thread of the block the highest row named before its own token: by the block, or by the last token before
+// it.
 __device__ inline int64_t highest_row_before(const TokenRows& tokens, int64_t block_first, int64_t row) {
   __shared__ int64_t highest[kBackwardRowsThreads];
   const int me = static_cast<int>(threadIdx.x);
@@ -264,7 +267,8 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
         s.target_gradient = A(row.target_gradient);
         s.state = row.state;
         const int64_t target = row.target - tile_column;
-        if (row.target >= 0 && target >= 0 && target < kBackwardThreads * kSize) s.target = static_cast<int32_t>(target);
+        if (row.target >= 0 && target >= 0 && target < kBackwardThreads * kSize)
+          s.target = static_cast<int32_t>(target);
       }
       scalars[threadIdx.x] = s;
     }

@@ -108,6 +108,10 @@ TEST_F(ScreenTest, AnOrdinaryLibraryIsNoPlugin) {
 
 TEST_F(ScreenTest, TheNoteMustBeThereAndFit) {
   EXPECT_EQ(code_of(replaced(tiny(), "rlk_plugin_entry_v1", "rlk_plugin_entry_v2")), "ENTRY_SYMBOL_MISSING");
+  std::string next = replaced(tiny(), "rlk_plugin_entry_v1", "rlk_plugin_entry_v2");
+  EXPECT_EQ(code_of(replaced(next, "abi=1.0", "abi=2.0")), "ENTRY_SYMBOL_MISSING");
+  EXPECT_NE(record.reason.find("built for ABI 2.0"), std::string::npos) << record.reason;
+  EXPECT_EQ(record.hint, reason::kAbiMismatch.hint);
   const std::string name("\x01\0\0\0rlk\0", 8);  // the note's type, then its name
   EXPECT_EQ(code_of(replaced(tiny(), name, std::string("\x01\0\0\0xyz\0", 8))), "ABI_NOTE_MISSING");
   EXPECT_EQ(code_of(replaced(tiny(), "id=tiny", "ID=tiny")), "ABI_NOTE_INVALID");

@@ -55,7 +55,7 @@ extern "C" int acme_blas_version(void);
 #endif
 
 void crash() {
-  int* volatile nowhere = nullptr;
+  volatile int* volatile nowhere = nullptr;
   *nowhere = 0;
 }
 

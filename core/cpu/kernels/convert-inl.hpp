@@ -88,7 +88,7 @@ HWY_INLINE void store(D /*d*/, hn::VFromD<D> v, Bf16* p) {
 }
 
 template <class D>
-HWY_INLINE void store(D d, hn::VFromD<D> v, F16* p) {
+HWY_INLINE void store([[maybe_unused]] D d, hn::VFromD<D> v, F16* p) {
 #if RLK_CPU_NATIVE_F16
   const hn::Rebind<F16, D> d16;
   hn::StoreU(hn::DemoteTo(d16, v), d16, p);

@@ -64,10 +64,6 @@ struct TileLoader {
   }
 };
 
-__device__ __forceinline__ int clamp_to_tile(int64_t x) {
-  return static_cast<int>(x < -(1 << 20) ? -(1 << 20) : x > (1 << 20) ? (1 << 20) : x);
-}
-
 template <class T, class S, bool kExactWeights>
 __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead;
@@ -119,8 +115,8 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
 
   // This thread's rows of the block are warp * 16 * kRowTiles + 16 r + lane / 4 + 8 h.
   const int warp_row = warp * 16 * kRowTiles;
-  const bool idle = warp_row >= valid_rows;  // it still loads, and meets the barriers
-  int query_of[kRowTiles][2];                // minus first_query
+  const bool idle = warp_row >= valid_rows;    // it still loads, and meets the barriers
+  int query_of[kRowTiles][2];                  // minus first_query
   float top[kRowTiles][2], sum[kRowTiles][2];  // what the exponents have subtracted; of the weights
   float out[kRowTiles][kHeadTiles][4];
 #pragma unroll
@@ -294,8 +290,9 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
       }
       if (args.lse != nullptr && lane % 4 == 0 && row < valid_rows) {
         const int at = first_offset + row;
-        const float lse =
-            total == 0.0f ? -INFINITY : static_cast<float>((double(top[r][h]) + log2(double(total))) * 0.69314718055994530942);
+        const float lse = total == 0.0f
+                              ? -INFINITY
+                              : static_cast<float>((double(top[r][h]) + log2(double(total))) * 0.69314718055994530942);
         static_cast<float*>(args.lse)[(work.lse_token + first_query + at / args.group) * args.q_heads +
                                       work.kv_head * args.group + at % args.group] = lse;
       }

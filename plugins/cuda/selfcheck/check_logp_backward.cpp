@@ -150,8 +150,8 @@ void prepare(BackwardCase& b, uint64_t seed, std::vector<LogpRow>& rows) {
 }  // namespace
 
 void check_logp_backward(Plugin& plugin, Report& report) {
-  const std::pair<int64_t, int64_t> sizes[] = {{0, 37},   {1, 1},    {5, 37},   {33, 129},
-                                               {7, 1031}, {300, 40}, {6, 4096}, {3, 9001}, {2, 151936}};
+  const std::pair<int64_t, int64_t> sizes[] = {{0, 37},   {1, 1},    {5, 37},   {33, 129},  {7, 1031},
+                                               {300, 40}, {6, 4096}, {3, 9001}, {2, 151936}};
   uint64_t seed = 5000;
   for (const Type type : {Type::f32, Type::bf16, Type::f16, Type::f64}) {
     for (const auto& [tokens, vocab] : sizes) {

@@ -43,19 +43,22 @@ struct Attention {
 
     double max = -kInfinity;
     for (int64_t j = begin; j < end; ++j) {
-      double dot = 0;
-      for (int64_t d = 0; d < head_size; ++d) dot += queries.real(q, i, h, d) * keys.real(k, j, g, d);
-      scores[j] = scale * dot;
+      Sum dot;
+      for (int64_t d = 0; d < head_size; ++d) dot.add(queries.real(q, i, h, d) * keys.real(k, j, g, d));
+      scores[j] = scale * dot.value();
       max = scores[j] > max ? scores[j] : max;
     }
-    double sum = 0;
-    for (int64_t j = begin; j < end; ++j) sum += scores[j] = std::exp(scores[j] - max);
+    Sum sum;
+    for (int64_t j = begin; j < end; ++j) {
+      scores[j] = std::exp(scores[j] - max);
+      sum.add(scores[j]);
+    }
     const bool sees_none = begin >= end;
-    if (lse) queries.set(lse, sees_none ? -kInfinity : max + std::log(sum), i, h);
+    if (lse) queries.set(lse, sees_none ? -kInfinity : max + std::log(sum.value()), i, h);
     for (int64_t d = 0; d < head_size; ++d) {
-      double weighted = 0;
-      for (int64_t j = begin; j < end; ++j) weighted += scores[j] * keys.real(v, j, g, d);
-      queries.set(out, sees_none ? 0.0 : weighted / sum, i, h, d);
+      Sum weighted;
+      for (int64_t j = begin; j < end; ++j) weighted.add(scores[j] * keys.real(v, j, g, d));
+      queries.set(out, sees_none ? 0.0 : weighted.value() / sum.value(), i, h, d);
     }
   }
 };

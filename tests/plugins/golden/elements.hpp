@@ -54,4 +54,19 @@ private:
   rlk::sdk::Dtype dtype_;
 };
 
+// A compensated sum (Neumaier): its error does not grow with the number of terms.
+class Sum {
+public:
+  void add(double term) {
+    const double sum = sum_ + term;
+    lost_ += std::fabs(sum_) >= std::fabs(term) ? sum_ - sum + term : term - sum + sum_;
+    sum_ = sum;
+  }
+  double value() const { return std::isfinite(sum_) ? sum_ + lost_ : sum_; }
+
+private:
+  double sum_ = 0;
+  double lost_ = 0;
+};
+
 }  // namespace golden_plugin

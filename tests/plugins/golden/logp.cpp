@@ -11,15 +11,16 @@ struct RowResult {
 RowResult row_result(const double* z, int64_t vocab, int64_t target) {
   double max = -kInfinity;
   for (int64_t v = 0; v < vocab; ++v) max = z[v] > max ? z[v] : max;
-  double sum = 0;
-  for (int64_t v = 0; v < vocab; ++v) sum += std::exp(z[v] - max);
-  const double lse = max + std::log(sum);
-  double mean = 0;
+  Sum sum, mean;  // of exp(z - max), and of z - max under it
   for (int64_t v = 0; v < vocab; ++v) {
-    if (z[v] != -kInfinity) mean += std::exp(z[v] - lse) * z[v];
+    const double weight = std::exp(z[v] - max);
+    sum.add(weight);
+    if (z[v] != -kInfinity) mean.add(weight * (z[v] - max));
   }
+  const double log_sum = std::log(sum.value());
+  const double lse = max + log_sum;
   const bool here = target >= 0 && target < vocab;
-  return {here ? z[target] - lse : -kInfinity, lse, lse - mean};
+  return {here ? z[target] - lse : -kInfinity, lse, log_sum - mean.value() / sum.value()};
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dispatch/data_error.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/graph.hpp"
 #include "core/dispatch/host.hpp"
