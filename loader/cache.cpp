@@ -43,8 +43,8 @@ int64_t lifetime(const PluginRecord& record) {
 
 // Ends of a probe that say nothing about the plugin, so there is nothing to remember about it.
 bool says_nothing(const PluginRecord& record) {
-  for (const Reason* own : {&reason::kSpawnFailed, &reason::kProbeError, &reason::kProbeOff, &reason::kProbeBusy,
-                            &reason::kCancelled, &reason::kTimedOut})
+  for (const Reason* own :
+       {&reason::kSpawnFailed, &reason::kProbeOff, &reason::kProbeBusy, &reason::kCancelled, &reason::kTimedOut})
     if (record.state == State::rejected && record.reason_code == own->code) return true;
   return false;
 }

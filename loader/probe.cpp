@@ -77,8 +77,8 @@ private:
   }
 
   void run_groups(const std::vector<std::vector<Job>>& groups) {
-    const unsigned half = std::max(1u, std::thread::hardware_concurrency() / 2);
-    const size_t limit = options_.max_children > 0 ? options_.max_children : std::min(8u, half);
+    const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+    const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
     std::atomic<size_t> next{0};
     const auto work = [&] {
       for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {

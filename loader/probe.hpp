@@ -31,7 +31,7 @@ struct ProbeOptions {
   ProbeMode mode = ProbeMode::isolated;
   std::string prober;                                    // find_prober() when empty
   bool fresh = false;                                    // do not believe remembered results (new ones are stored)
-  unsigned max_children = 0;                             // at the same time; 0: half the processors, 1 to 8
+  unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
   const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
   std::function<void(const PluginRecord&)> on_finished;  // per plugin, from any thread, one at a time
 };

@@ -77,6 +77,10 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
       text += ": a data error of the unknown kind " + std::to_string(error.kind) + " at row " + row + ", value " +
               value + "; expected values inside the declared domain";
   }
+  // A plugin that reports what the operator cannot have.
+  const bool has_input = error.kind == RLK_DATA_ID_OUT_OF_RANGE || error.kind == RLK_DATA_ROW_OUT_OF_RANGE ||
+                         error.kind == RLK_DATA_BAD_SEQLENS;
+  if (has_input && arg == nullptr) text += "; expected no such error, because no input of the operator can have it";
   return text + " (stream " + stream_name + ", call " + std::to_string(call_of_tag(error.tag)) + " on it)";
 }
 

@@ -8,7 +8,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "core/dispatch/host.hpp"
@@ -53,12 +52,8 @@ int examine_requested(ChildChannel* channel) {
   options.on_progress = [channel](const rlk::loader::PluginRecord& now) {
     channel->send(FrameKind::message, record_to_json(now));
   };
-  try {
-    rlk::loader::examine(&record, options);
-  } catch (const std::exception& problem) {
-    record.stop(rlk::loader::State::rejected, rlk::loader::Place::child, rlk::loader::reason::kProbeError,
-                problem.what());
-  }
+  // An exception that a plugin lets out ends this process, as it would end any host whose C++ runtime is another one.
+  rlk::loader::examine(&record, options);
   return channel->send(FrameKind::result, record_to_json(record)) ? 0 : 3;
 }
 

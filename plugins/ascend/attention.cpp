@@ -56,10 +56,10 @@ public:
         kv_heads_(call.symbol(RLK_ATTENTION_SYM_HKV)),
         head_size_(call.symbol(RLK_ATTENTION_SYM_D)),
         scale_(call.params().scale > 0 ? call.params().scale : 1 / std::sqrt(static_cast<double>(head_size_))),
-        mask_(device.attention_mask()),
         c_(constants_, 0) {
     window_.left = call.params().window_left;
     window_.right = call.params().causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT ? 0 : call.params().window_right;
+    if (window_.left >= 0 || window_.right >= 0) mask_ = device.attention_mask();
     const auto bit = [](int symbol) { return uint64_t{1} << symbol; };
     dynamic_symbols = bit(RLK_ATTENTION_SYM_B);
     if (packed_) {
@@ -220,8 +220,8 @@ private:
   const bool packed_;
   const int64_t q_heads_, kv_heads_, head_size_;
   const double scale_;
-  void* const mask_;
   Window window_;
+  void* mask_ = nullptr;  // absent where nothing is ever hidden
   const TokenConstants c_;
 };
 

@@ -150,8 +150,10 @@ std::unique_ptr<sdk::Stream> Device::create_stream(int32_t /*priority*/) {
 }
 
 std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
-  // The stream belongs to the context that is current where it comes from; without one it must be the default one.
-  const AclContext callers = current_context();
+  // The stream belongs to the caller's context of this device, if the caller is in one.
+  int32_t current = -1;
+  const bool is_here = runtime().aclrtGetDevice(&current) == 0 && current == ordinal_;
+  const AclContext callers = is_here ? current_context() : nullptr;
   return std::make_unique<Stream>(*this, native, callers != nullptr ? callers : context_, false);
 }
 

@@ -164,9 +164,8 @@ private:
 sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
   const Runtime& r = runtime();
   if (sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS)) == sdk::Dtype::f64) {
-    return sdk::Support::no("DTYPE",
-                            "f64: aclnnMaxDim and aclnnReduceSum have no double precision on this hardware; "
-                            "f32, bf16 and f16 are supported");
+    return sdk::Support::no(
+        "DTYPE", "f64: the sums and maxima of this implementation are fp32; f32, bf16 and f16 are supported");
   }
   if (auto no =
           decline_missing(missing(r.Add, r.Adds, r.Sub, r.Mul, r.Muls, r.Div, r.Divs, r.Exp, r.Log, r.Tanh, r.Clamp,

@@ -117,9 +117,9 @@ public:
 
 private:
   struct Prepared;
-  void prepare(Prepared& step, int64_t iterations, const sdk::Run& run);
-  void run_repeatable(Prepared& step, int64_t iteration, const Addresses& addresses, AclStream stream);
-  void run_once(Prepared& step, int64_t iteration, const Addresses& addresses, AclStream stream, uint32_t tag);
+  void prepare(Prepared& prepared, int64_t iterations, const sdk::Run& run);
+  void run_repeatable(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream);
+  void run_once(Prepared& prepared, int64_t iteration, const Addresses& addresses, AclStream stream, uint32_t tag);
 
   struct Section {
     int64_t iterations = 1;

@@ -44,6 +44,7 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
   X(aclInit, int, (const char*))                                                     \
   X(aclrtGetDeviceCount, int, (uint32_t*))                                           \
   X(aclrtSetDevice, int, (int32_t))                                                  \
+  X(aclrtGetDevice, int, (int32_t*))                                                 \
   X(aclrtGetCurrentContext, int, (AclContext*))                                      \
   X(aclrtSetCurrentContext, int, (AclContext))                                       \
   X(aclrtSynchronizeDevice, int, ())                                                 \

@@ -154,15 +154,14 @@ protected:
 
 class AttentionMmaPlan final : public AttentionPlan {
 public:
-  AttentionMmaPlan(CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call, bool exact)
-      : AttentionPlan(device, call, exact ? "mma" : "mma16"), multiprocessors_(device.multiprocessors()) {
+  AttentionMmaPlan(CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call)
+      : AttentionPlan(device, call, "mma"), multiprocessors_(device.multiprocessors()) {
     const int64_t head = sizes_of(call).head;
     head_ = head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
     const std::string prefix =
         sdk::format("attention_mma_%s_%d_", sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
-    const char* tail = exact ? "_exact" : "";
-    few_ = device.kernel(Image::attention_mma, prefix + "64" + tail, simt::attention_mma_shared_bytes(head_, 64));
-    many_ = device.kernel(Image::attention_mma, prefix + "128" + tail, simt::attention_mma_shared_bytes(head_, 128));
+    few_ = device.kernel(Image::attention_mma, prefix + "64", simt::attention_mma_shared_bytes(head_, 64));
+    many_ = device.kernel(Image::attention_mma, prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -216,7 +215,9 @@ private:
   FunctionHandle kernel_ = nullptr;
 };
 
-sdk::Support query_mma(const CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call, bool exact) {
+}  // namespace
+
+sdk::Support AttentionMma::query(CudaDevice& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse(device, call)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
   if (dtype != sdk::Dtype::bf16 && dtype != sdk::Dtype::f16) {
@@ -235,28 +236,14 @@ sdk::Support query_mma(const CudaDevice& device, const sdk::Call<sdk::ops::Atten
                               RLK_SUPPORT_IF_CONTIGUOUS);
     }
   }
-  sdk::Support answer = sdk::Support::yes(exact ? "mma" : "mma16", kNumerics, RLK_SUPPORT_PREFERRED);
+  sdk::Support answer = sdk::Support::yes("mma", kNumerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = workspace_bytes(sizes);
-  answer.cost_us =
-      kLaunchUs * (sizes.packed ? 2 : 1) +
-      std::max(device.matrix_us((exact ? 1.5 : 1.0) * operations(call, sizes)), moved_us(device, sizes, dtype));
+  answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
+                   std::max(device.matrix_us(1.5 * operations(call, sizes)), moved_us(device, sizes, dtype));
   return answer;
 }
-
-}  // namespace
-
-sdk::Support AttentionMma::query(CudaDevice& device, const sdk::Call<Op>& call) {
-  return query_mma(device, call, true);
-}
 std::unique_ptr<sdk::Plan> AttentionMma::plan(CudaDevice& device, const sdk::Call<Op>& call) {
-  return std::make_unique<AttentionMmaPlan>(device, call, true);
-}
-
-sdk::Support AttentionMma16::query(CudaDevice& device, const sdk::Call<Op>& call) {
-  return query_mma(device, call, false);
-}
-std::unique_ptr<sdk::Plan> AttentionMma16::plan(CudaDevice& device, const sdk::Call<Op>& call) {
-  return std::make_unique<AttentionMmaPlan>(device, call, false);
+  return std::make_unique<AttentionMmaPlan>(device, call);
 }
 
 sdk::Support AttentionSimt::query(CudaDevice& device, const sdk::Call<Op>& call) {

@@ -23,20 +23,10 @@ struct LogpBackward {
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 1025}, {sizeof(rlk_switch), 0, "V", 2049}};
 };
 
-// Tensor cores for 16-bit tensors. Mma keeps the attention weights to fp32 rounding, Mma16 rounds them to 16 bits.
+// Tensor cores for 16-bit tensors.
 struct AttentionMma {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "mma";
-  static sdk::Support query(CudaDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CudaDevice& device, const sdk::Call<Op>& call);
-  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},
-                                             {sizeof(rlk_switch), 0, "D", 136},  {sizeof(rlk_switch), 0, "D", 200},
-                                             {sizeof(rlk_switch), 0, "Sq", 129}, {sizeof(rlk_switch), 0, "Tq", 129}};
-};
-
-struct AttentionMma16 {
-  using Op = sdk::ops::Attention;
-  static constexpr const char* kName = "mma16";
   static sdk::Support query(CudaDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CudaDevice& device, const sdk::Call<Op>& call);
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "D", 72},   {sizeof(rlk_switch), 0, "D", 104},

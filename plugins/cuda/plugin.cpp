@@ -12,7 +12,7 @@ public:
   using Device = CudaDevice;
   using Stream = CudaStream;
   using Event = CudaEvent;
-  using Implementations = std::tuple<Logp, LogpBackward, AttentionMma, AttentionMma16, AttentionSimt, Add>;
+  using Implementations = std::tuple<Logp, LogpBackward, AttentionMma, AttentionSimt, Add>;
 
   explicit CudaPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }

@@ -90,18 +90,27 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
       for (int c = 0; c < kColumns; ++c) out[r][c] *= factor;
     }
     const int count = static_cast<int>(work.keys - tile < kWave ? work.keys - tile : kWave);
-    for (int j = 0; j < count; ++j) {
-      const T* value = values + (tile + j) * args.v.token_stride;
-      A w[kSimtRows];
+    // A few keys at a time from zero: long sums of similar terms would gather the rounding of each.
+    for (int first = 0; first < count; first += kSimtSumKeys) {
+      A part[kSimtRows][kColumns] = {};
+      for (int j = first; j < first + kSimtSumKeys && j < count; ++j) {
+        const T* value = values + (tile + j) * args.v.token_stride;
+        A w[kSimtRows];
 #pragma unroll
-      for (int r = 0; r < kSimtRows; ++r) w[r] = wave_read(weight[r], j);
+        for (int r = 0; r < kSimtRows; ++r) w[r] = wave_read(weight[r], j);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int d = c * kWave + lane;
-        if (c * kWave >= head_size) break;
-        const A v = d < head_size ? A(widen(value[d])) : A(0);
+        for (int c = 0; c < kColumns; ++c) {
+          const int d = c * kWave + lane;
+          if (c * kWave >= head_size) break;
+          const A v = d < head_size ? A(widen(value[d])) : A(0);
 #pragma unroll
-        for (int r = 0; r < kSimtRows; ++r) out[r][c] = fma(w[r], v, out[r][c]);
+          for (int r = 0; r < kSimtRows; ++r) part[r][c] = fma(w[r], v, part[r][c]);
+        }
+      }
+#pragma unroll
+      for (int r = 0; r < kSimtRows; ++r) {
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) out[r][c] += part[r][c];
       }
     }
   }

@@ -123,10 +123,12 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
     const double g_lse = args.grad_lse != nullptr ? static_cast<const A*>(args.grad_lse)[n] : A(0);
     const double g_entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.grad_entropy)[n] : A(0);
     const double entropy = args.grad_entropy != nullptr ? static_cast<const A*>(args.entropy)[n] : A(0);
-    out.lse2 = lse * kLog2e;
-    out.gain = (g_lse - g_logp - g_entropy * entropy) * inverse_temperature;
-    out.entropy_gain = g_entropy / kLog2e * inverse_temperature;
     out.target = token.target;
+    // lse -inf: a shard without a finite logit; its gradient is 0, as every gradient of a logit of -inf.
+    const bool nothing_here = lse == -INFINITY;
+    out.lse2 = nothing_here ? 0 : lse * kLog2e;
+    out.gain = nothing_here ? 0 : (g_lse - g_logp - g_entropy * entropy) * inverse_temperature;
+    out.entropy_gain = nothing_here ? 0 : g_entropy / kLog2e * inverse_temperature;
     if (token.target >= 0) {
       const T* row = static_cast<const T*>(args.logits) + token.logits_row * args.row_stride;
       double y = widen(row[token.target]), factor = inverse_temperature;

@@ -44,6 +44,7 @@ constexpr int kSimtWaves = 4;
 constexpr int kSimtRows = 4;  // per wave
 constexpr int kSimtBlockRows = kSimtWaves * kSimtRows;
 constexpr int kSimtMaxHead = 256;
+constexpr int kSimtSumKeys = 8;
 RLK_SIMT_BOTH constexpr int64_t attention_simt_shared_bytes(int64_t wave, int64_t head_size,
                                                             int64_t accumulator_bytes) {
   return (wave * (head_size + 1) + kSimtBlockRows * head_size) * accumulator_bytes;

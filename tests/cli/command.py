@@ -75,7 +75,8 @@ class Case(unittest.TestCase):
         environment.update({k: v for k, v in variables.items() if v is not None})
         done = subprocess.run([COMMAND, *words], env=environment, capture_output=True, text=True, timeout=300,
                               cwd=self.folder, stdin=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, code, f"{words}\n--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}")
+        self.assertEqual(done.returncode, code,
+                         f"{words}\n--- stdout\n{done.stdout[:2000]}\n--- stderr\n{done.stderr[:2000]}")
         return done
 
     def output(self, *words, **options):

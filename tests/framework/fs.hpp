@@ -33,26 +33,26 @@ public:
 
   // Each returns the full path. Modes are set whatever the umask is.
   std::string folder(const std::string& name, mode_t mode = 0755) const {
-    const std::string full = *this / name;
+    std::string full = *this / name;
     std::filesystem::create_directories(full);
     EXPECT_EQ(chmod(full.c_str(), mode), 0);
     return full;
   }
   std::string file(const std::string& name, std::string_view content = {}, mode_t mode = 0644) const {
-    const std::string full = *this / name;
+    std::string full = *this / name;
     std::filesystem::create_directories(std::filesystem::path(full).parent_path());
     std::ofstream(full, std::ios::binary) << content;
     EXPECT_EQ(chmod(full.c_str(), mode), 0);
     return full;
   }
   std::string copy(const std::string& from, const std::string& name) const {
-    const std::string full = *this / name;
+    std::string full = *this / name;
     std::filesystem::create_directories(std::filesystem::path(full).parent_path());
     std::filesystem::copy_file(from, full, std::filesystem::copy_options::overwrite_existing);
     return full;
   }
   std::string link(const std::string& target, const std::string& name) const {
-    const std::string full = *this / name;
+    std::string full = *this / name;
     std::filesystem::create_symlink(target, full);
     return full;
   }

@@ -72,7 +72,7 @@ TEST(ResultKeys, TheEnvironmentThatCounts) {
 TEST_F(CacheTest, AVerifiedResultIsRememberedForGood) {
   EXPECT_FALSE(cache.find(key));
   cache.store(key, verified_record());
-  now += 10 * 365 * 86400;
+  now += int64_t{10} * 365 * 86400;
   const auto found = cache.find(key);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->id, "acme");
@@ -105,7 +105,7 @@ TEST_F(CacheTest, WhatSaysNothingLastingIsNeverRemembered) {
     cache.store(key, record);
     EXPECT_FALSE(cache.find(key)) << why->code;
   }
-  for (const Reason* why : {&reason::kSpawnFailed, &reason::kProbeError, &reason::kProbeOff}) {
+  for (const Reason* why : {&reason::kSpawnFailed, &reason::kProbeOff}) {
     PluginRecord record = verified_record();
     record.stop(State::rejected, Place::child, *why, "text");
     cache.store(key, record);

@@ -22,7 +22,7 @@ inline std::string fault_at(const char* where) {
 
 // The faults that can happen anywhere. Returns the fault for the place itself to act on.
 inline std::string act(const char* where) {
-  const std::string what = fault_at(where);
+  std::string what = fault_at(where);
   if (what == "crash") std::raise(SIGSEGV);
   if (what == "abort") std::abort();
   if (what == "killed") std::raise(SIGKILL);

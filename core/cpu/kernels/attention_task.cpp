@@ -49,11 +49,21 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-// c[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kRows rows of kVecs vectors; b and c have rows of
-// kVecs vectors. With factor (a row of c): c = c * factor + the sum.
+// What a sum of products is added to.
+enum class Into { nothing, scaled, sum };  // c = sum, c = c * factor + sum, c = c + sum
+
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE void put(D d, hn::VFromD<D> sum, Into into, const T* HWY_RESTRICT factor, T* HWY_RESTRICT c) {
+  if (into == Into::scaled) sum = hn::MulAdd(hn::LoadU(d, c), hn::LoadU(d, factor), sum);
+  if (into == Into::sum) sum = hn::Add(hn::LoadU(d, c), sum);
+  hn::StoreU(sum, d, c);
+}
+
+// sum[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kRows rows of kVecs vectors, put into c; b, c and
+// factor have rows of kVecs vectors.
 template <int kVecs, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void outer_product(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
-                              int64_t steps, T* HWY_RESTRICT c, const T* HWY_RESTRICT factor) {
+HWY_INLINE void outer_chunk(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
+                            int64_t steps, T* HWY_RESTRICT c, const T* HWY_RESTRICT factor, Into into) {
   using V = hn::VFromD<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t width = kVecs * lanes;
@@ -68,11 +78,10 @@ HWY_INLINE void outer_product(D d, const T* HWY_RESTRICT a, int64_t a_row, int64
     sum2 = hn::MulAdd(hn::Set(d, column[2 * a_row]), row, sum2);
     sum3 = hn::MulAdd(hn::Set(d, column[3 * a_row]), row, sum3);
   }
-  const auto put = [&](int64_t r, V sum) HWY_ATTR {
-    T* to = c + r * width;
-    hn::StoreU(factor == nullptr ? sum : hn::MulAdd(hn::LoadU(d, to), hn::LoadU(d, factor), sum), d, to);
-  };
-  put(0, sum0), put(1, sum1), put(2, sum2), put(3, sum3);
+  put(d, sum0, into, factor, c);
+  put(d, sum1, into, factor, c + width);
+  put(d, sum2, into, factor, c + 2 * width);
+  put(d, sum3, into, factor, c + 3 * width);
 #else
   V sums[kRows][kVecs];
 #pragma GCC unroll 8
@@ -94,14 +103,21 @@ HWY_INLINE void outer_product(D d, const T* HWY_RESTRICT a, int64_t a_row, int64
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) {
-      T* to = c + r * width + v * lanes;
-      const V sum =
-          factor == nullptr ? sums[r][v] : hn::MulAdd(hn::LoadU(d, to), hn::LoadU(d, factor + v * lanes), sums[r][v]);
-      hn::StoreU(sum, d, to);
-    }
+    for (int v = 0; v < kVecs; ++v) put(d, sums[r][v], into, factor + v * lanes, c + r * width + v * lanes);
   }
 #endif
+}
+
+// Sums of kChunk terms are added up, so that many equal terms do not all round the same way.
+constexpr int64_t kChunk = 32;
+template <int kVecs, class D, typename T = hn::TFromD<D>>
+HWY_INLINE void outer_product(D d, const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t steps, T* c,
+                              const T* factor, Into into) {
+  const int64_t width = kVecs * static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t t = 0; t < steps; t += kChunk) {
+    outer_chunk<kVecs>(d, a + t * a_step, a_row, a_step, b + t * width, std::min(kChunk, steps - t), c, factor,
+                       t == 0 ? into : Into::sum);
+  }
 }
 
 // A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
@@ -142,7 +158,7 @@ public:
     for (int64_t row = task_.begin; row < task_.end; row += most_lanes()) {
       add_tile(row, std::min(row + most_lanes(), task_.end));
     }
-    const int64_t begin = first_key(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
+    const int64_t begin = first_chunk(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
     for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys) {
       const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
       load_keys(from, to);
@@ -159,6 +175,8 @@ private:
   }
   int64_t query_of(int64_t row) const { return row / task_.group; }
   int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query + task_.first_visible); }
+  // Where work begins: sums are cut at multiples of kChunk in the sequence, whatever the company in the tile.
+  int64_t first_chunk(int64_t query) const { return first_key(query) / kChunk * kChunk; }
   int64_t last_key(int64_t query) const { return std::min(task_.k_length - 1, query + task_.last_visible); }
 
   void add_tile(int64_t begin, int64_t end) {
@@ -206,7 +224,7 @@ private:
   // One tile and the keys [from, to) of one block.
   void process(const Tile& tile, int64_t from, int64_t to) {
     const int64_t first_query = query_of(tile.begin), last_query = query_of(tile.end - 1);
-    const int64_t begin = std::max(from, first_key(first_query)), end = std::min(to, last_key(last_query) + 1);
+    const int64_t begin = std::max(from, first_chunk(first_query)), end = std::min(to, last_key(last_query) + 1);
     if (begin >= end) return;
     const bool all_visible = begin >= first_key(last_query) && end - 1 <= last_key(first_query);
     const T* k = k_ + (begin - from) * padded_;
@@ -224,15 +242,13 @@ private:
                                bool all_visible) {
     const int64_t width = tile.width;
     for (int64_t j = 0; j < count; j += kRows) {  // past count there are left-overs of another block: never looked at
-      outer_product<kVecs>(d_, k + j * padded_, padded_, int64_t{1}, tile.q, size_, scores_ + j * width,
-                           static_cast<const T*>(nullptr));
+      outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
     }
     if (!all_visible) hide(tile, begin, count);
     softmax(tile, count);
     if (!all_visible && has_special_values(v, count)) return accumulate_visible(tile, v, count);
     for (int64_t i = 0; i < size_; i += kRows) {
-      outer_product<kVecs>(d_, v + i, int64_t{1}, padded_, scores_, count, tile.out + i * width,
-                           static_cast<const T*>(factor_));
+      outer_product<kVecs>(d_, v + i, 1, padded_, scores_, count, tile.out + i * width, factor_, Into::scaled);
     }
   }
 
@@ -265,23 +281,24 @@ private:
       const V old_shift = hn::LoadU(d_, tile.shift + t);
       const V shift = hn::Max(old_shift, hn::Ceil(max));
       const V factor = exp2(d_, hn::Sub(old_shift, shift));
-      V sum = hn::Zero(d_);
+      V sum0 = hn::Zero(d_), sum1 = sum0, sum2 = sum0, sum3 = sum0;
       int64_t j = 0;
+      const auto row = [&](int64_t k) HWY_ATTR { return scores + (j + k) * tile.width; };
+      const auto below_shift = [&](int64_t k) HWY_ATTR { return hn::Sub(hn::LoadU(d_, row(k)), shift); };
       for (; j + 4 <= count; j += 4) {
-        T* const row = scores + j * tile.width;
-        V p0 = hn::Sub(hn::LoadU(d_, row), shift), p1 = hn::Sub(hn::LoadU(d_, row + tile.width), shift);
-        V p2 = hn::Sub(hn::LoadU(d_, row + 2 * tile.width), shift),
-          p3 = hn::Sub(hn::LoadU(d_, row + 3 * tile.width), shift);
+        V p0 = below_shift(0), p1 = below_shift(1), p2 = below_shift(2), p3 = below_shift(3);
         exp2_four<false>(d_, p0, p1, p2, p3);
-        hn::StoreU(p0, d_, row), hn::StoreU(p1, d_, row + tile.width);
-        hn::StoreU(p2, d_, row + 2 * tile.width), hn::StoreU(p3, d_, row + 3 * tile.width);
-        sum = hn::Add(hn::Add(hn::Add(hn::Add(sum, p0), p1), p2), p3);
+        hn::StoreU(p0, d_, row(0)), hn::StoreU(p1, d_, row(1));
+        hn::StoreU(p2, d_, row(2)), hn::StoreU(p3, d_, row(3));
+        sum0 = hn::Add(sum0, p0), sum1 = hn::Add(sum1, p1), sum2 = hn::Add(sum2, p2), sum3 = hn::Add(sum3, p3);
       }
-      for (; j < count; ++j) {
-        const V p = exp2(d_, hn::Sub(hn::LoadU(d_, scores + j * tile.width), shift));
-        hn::StoreU(p, d_, scores + j * tile.width);
+      for (; j < count; ++j) {  // key j belongs to chain j % 4, so that keys nobody sees change nothing
+        const V p = exp2(d_, below_shift(0));
+        hn::StoreU(p, d_, row(0));
+        V& sum = j % 4 == 0 ? sum0 : j % 4 == 1 ? sum1 : sum2;
         sum = hn::Add(sum, p);
       }
+      const V sum = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
       hn::StoreU(shift, d_, tile.shift + t);
       hn::StoreU(factor, d_, factor_ + t);
       hn::StoreU(hn::MulAdd(hn::LoadU(d_, tile.sum + t), factor, sum), d_, tile.sum + t);
@@ -304,13 +321,14 @@ private:
   void accumulate_visible(const Tile& tile, const T* v, int64_t count) {
     for (int64_t i = 0; i < size_; ++i) {
       for (int64_t t = 0; t < tile.width; t += lanes()) {
-        V sum = hn::Zero(d_);
-        for (int64_t j = 0; j < count; ++j) {
-          const V p = hn::LoadU(d_, scores_ + j * tile.width + t);
-          sum = hn::IfThenElse(visible(j, t), hn::MulAdd(hn::Set(d_, v[j * padded_ + i]), p, sum), sum);
+        for (int64_t chunk = 0; chunk < count; chunk += kChunk) {
+          V sum = hn::Zero(d_);
+          for (int64_t j = chunk; j < std::min(chunk + kChunk, count); ++j) {
+            const V p = hn::LoadU(d_, scores_ + j * tile.width + t);
+            sum = hn::IfThenElse(visible(j, t), hn::MulAdd(hn::Set(d_, v[j * padded_ + i]), p, sum), sum);
+          }
+          put(d_, sum, chunk == 0 ? Into::scaled : Into::sum, factor_ + t, tile.out + i * tile.width + t);
         }
-        T* out = tile.out + i * tile.width + t;
-        hn::StoreU(hn::MulAdd(hn::LoadU(d_, out), hn::LoadU(d_, factor_ + t), sum), d_, out);
       }
     }
   }

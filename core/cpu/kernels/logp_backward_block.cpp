@@ -32,18 +32,16 @@ public:
         weight_(static_cast<TC>((row.grad_lse - row.grad_logp - row.grad_entropy * row.entropy) * scores.slope * kLn2)),
         weight_log_(static_cast<TC>(-row.grad_entropy * kLn2 * scores.slope * kLn2)) {}
 
-  // x becomes the capped logit.
+  // x becomes the derivative of the cap.
   HWY_INLINE V log2_p(D d, V& x) const {
-    if (kCap) x = cap(d, x, softcap_);
-    return hn::MulSub(x, hn::Set(d, slope_), hn::Set(d, lse_));
+    const V capped = kCap ? cap(d, x, softcap_, x) : x;
+    return hn::MulSub(capped, hn::Set(d, slope_), hn::Set(d, lse_));
   }
-  HWY_INLINE V finish(D d, V capped, V y, V p) const {
+  HWY_INLINE V finish(D d, V derivative, V y, V p) const {
     V weight = hn::Set(d, weight_);
     if (kEntropy) weight = hn::MulAdd(at_least(d, TC{-2000}, y), hn::Set(d, weight_log_), weight);  // 0 * -inf
     const V gradient = hn::Mul(p, weight);
-    if (!kCap) return gradient;
-    const V t = hn::Div(capped, hn::Set(d, static_cast<TC>(softcap_)));
-    return hn::Mul(gradient, hn::NegMulAdd(t, t, hn::Set(d, TC{1})));
+    return kCap ? hn::Mul(gradient, derivative) : gradient;
   }
 
 private:
@@ -79,10 +77,10 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
   const auto minus_inf = hn::Set(d, -std::numeric_limits<hn::TFromD<D>>::infinity());
   auto all_masked = hn::Not(hn::FirstN(d, 0));
   // A logit of -inf gets 0, also where lse is NaN.
-  const auto put = [&](V x, V capped, V y, V p, TOut* out, double* sum) HWY_ATTR {
+  const auto put = [&](V x, V derivative, V y, V p, TOut* out, double* sum) HWY_ATTR {
     const auto masked = hn::Eq(x, minus_inf);
     all_masked = hn::And(all_masked, masked);
-    const V result = hn::IfThenZeroElse(masked, gradient.finish(d, capped, y, p));
+    const V result = hn::IfThenZeroElse(masked, gradient.finish(d, derivative, y, p));
     store(d, result, out);
     if (sum != nullptr) add_to(d, result, sum);
   };
@@ -111,9 +109,9 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
     std::fill(in, in + lanes, minus_inf_of<TIn>());
     std::memcpy(in, from + i, n * sizeof(TIn));
     const V x = load(d, static_cast<const TIn*>(in));
-    V capped = x;
-    const V y = gradient.log2_p(d, capped);
-    put(x, capped, y, exp2(d, y), static_cast<TOut*>(out), static_cast<double*>(sum));
+    V derivative = x;
+    const V y = gradient.log2_p(d, derivative);
+    put(x, derivative, y, exp2(d, y), static_cast<TOut*>(out), static_cast<double*>(sum));
     std::memcpy(to + i, out, n * sizeof(TOut));
     for (size_t lane = 0; sums != nullptr && lane < n; ++lane) sums[i + static_cast<int64_t>(lane)] += sum[lane];
   }

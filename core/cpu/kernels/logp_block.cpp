@@ -177,8 +177,9 @@ HWY_NOINLINE const TC* capped(const Scores& scores, const void* row, int64_t beg
   const hn::ScalableTag<TC> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   if (scores.softcap > 0) {
+    auto derivative = hn::Zero(d);                      // not needed here
     for (int64_t i = 0; i < end - begin; i += lanes) {  // the last vector may run over: the buffer has room
-      store(d, cap(d, load(d, buffer + i), scores.softcap), buffer + i);
+      store(d, cap(d, load(d, buffer + i), scores.softcap, derivative), buffer + i);
     }
   }
   return buffer;

@@ -55,11 +55,12 @@ HWY_INLINE void gather(const Scores& scores, const void* row, int64_t begin, int
   for (int64_t i = 0; i < count; ++i) buffer[i] += bias[i];
 }
 
-// softcap * tanh(x / softcap)
+// softcap * tanh(x / softcap), and its derivative.
 template <class D>
-HWY_INLINE hn::VFromD<D> cap(D d, hn::VFromD<D> x, double softcap) {
+HWY_INLINE hn::VFromD<D> cap(D d, hn::VFromD<D> x, double softcap, hn::VFromD<D>& derivative) {
   using TC = hn::TFromD<D>;
-  return hn::Mul(hn::Set(d, static_cast<TC>(softcap)), tanh_scaled(d, x, static_cast<TC>(2 * kLog2e / softcap)));
+  const auto factor = static_cast<TC>(2 * kLog2e / softcap);
+  return hn::Mul(hn::Set(d, static_cast<TC>(softcap)), tanh_scaled(d, x, factor, derivative));
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

@@ -182,10 +182,10 @@ HWY_INLINE void exp2_four(D d, hn::VFromD<D>& y0, hn::VFromD<D>& y1, hn::VFromD<
   }
 }
 
-// tanh(x) = -w / (2 + w) with w = 2^y - 1 and y = -2 |x| log2(e), kept accurate near 0. The caller passes `factor` =
-// 2 log2(e) times whatever scales x.
+// tanh(x) = -w / (2 + w) and its derivative 4 (1 + w) / (2 + w)^2 with w = 2^y - 1 and y = -2 |x| log2(e), kept
+// accurate near 0. The caller passes `factor` = 2 log2(e) times whatever scales x.
 template <class D>
-HWY_INLINE hn::VFromD<D> tanh_scaled(D d, hn::VFromD<D> x, hn::TFromD<D> factor) {
+HWY_INLINE hn::VFromD<D> tanh_scaled(D d, hn::VFromD<D> x, hn::TFromD<D> factor, hn::VFromD<D>& derivative) {
   using T = hn::TFromD<D>;
   const hn::RebindToUnsigned<D> du;
   const auto one = hn::Set(d, T{1});
@@ -198,8 +198,10 @@ HWY_INLINE hn::VFromD<D> tanh_scaled(D d, hn::VFromD<D> x, hn::TFromD<D> factor)
   const auto exponent = hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted));
   const auto scale = hn::BitCast(d, hn::Add(hn::BitCast(du, one), exponent));  // 2^k
   const auto w = hn::MulAdd(scale, small, hn::Sub(scale, one));
-  const auto magnitude = hn::Div(hn::Neg(w), hn::Add(hn::Set(d, T{2}), w));
-  return hn::CopySign(magnitude, x);
+  const auto sum = hn::Add(hn::Set(d, T{2}), w);
+  const auto half_root = hn::Div(hn::Set(d, T{2}), sum);
+  derivative = hn::Mul(hn::Add(one, w), hn::Mul(half_root, half_root));
+  return hn::CopySign(hn::Div(hn::Neg(w), sum), x);
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

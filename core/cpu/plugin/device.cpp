@@ -54,14 +54,19 @@ void CpuDevice::properties(rlk_device_properties& out) {
 }
 
 void* CpuDevice::allocate(int32_t /*kind*/, uint64_t bytes) {
+  // The system would promise more than there is and kill the process later.
+  uint64_t free_bytes = 0, total_bytes = 0;
+  memory_info(free_bytes, total_bytes);
   // Fresh memory in huge pages is touched several times faster; the host keeps and reuses what it allocates here.
   const bool huge = bytes >= 2 * kHugePage;
   const uint64_t alignment = huge ? kHugePage : kAlignment;
-  void* memory = bytes <= UINT64_MAX - kHugePage ? std::aligned_alloc(alignment, round_up(bytes, alignment)) : nullptr;
+  void* memory = bytes <= total_bytes ? std::aligned_alloc(alignment, round_up(bytes, alignment)) : nullptr;
   if (memory == nullptr) {
-    throw sdk::Error(RLK_OUT_OF_MEMORY, sdk::format("the host has no %llu bytes of memory left; free some or use a "
-                                                    "smaller batch",
-                                                    static_cast<unsigned long long>(bytes)));
+    throw sdk::Error(RLK_OUT_OF_MEMORY,
+                     sdk::format("%llu bytes of host memory asked for; the machine has %llu, of which %llu are free: "
+                                 "free some, or use a smaller batch",
+                                 static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(total_bytes),
+                                 static_cast<unsigned long long>(free_bytes)));
   }
   if (huge) madvise(memory, round_up(bytes, kHugePage), MADV_HUGEPAGE);  // a wish: failing changes nothing but speed
   return memory;

@@ -6,8 +6,8 @@
 // Cost: 4 Lq Lk D operations a head; shared memory traffic, not the tensor cores, is what 16 rows a warp would run
 // into.
 //
-// kExactWeights: the weights are multiplied as two 16-bit numbers, what rounding them to one would lose included. A
-// third more matrix work, and the output is within fp32 rounding before its own rounding.
+// The weights are multiplied as two 16-bit numbers, what rounding them to one would lose included: half as much matrix
+// work again, and the output is right to fp32 before its own rounding.
 #pragma once
 
 #include "../../simt/attention.cuh"
@@ -64,7 +64,7 @@ struct TileLoader {
   }
 };
 
-template <class T, class S, bool kExactWeights>
+template <class T, class S>
 __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead;
   constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
@@ -244,10 +244,8 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
           for (int i = 0; i < 4; ++i) {
             const float a = score[r][2 * j + i / 2][i % 2 * 2], b = score[r][2 * j + i / 2][i % 2 * 2 + 1];
             weight[r][i] = pack_pair<T>(a, b);
-            if constexpr (kExactWeights) {
-              const float2 kept = unpack_pair<T>(weight[r][i]);
-              rest[r][i] = pack_pair<T>(a - kept.x, b - kept.y);
-            }
+            const float2 kept = unpack_pair<T>(weight[r][i]);
+            rest[r][i] = pack_pair<T>(a - kept.x, b - kept.y);
           }
         }
 #pragma unroll
@@ -258,10 +256,8 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
           for (int r = 0; r < kRowTiles; ++r) {
             multiply_add<T>(out[r][2 * n], weight[r], v[0], v[1]);
             multiply_add<T>(out[r][2 * n + 1], weight[r], v[2], v[3]);
-            if constexpr (kExactWeights) {
-              multiply_add<T>(out[r][2 * n], rest[r], v[0], v[1]);
-              multiply_add<T>(out[r][2 * n + 1], rest[r], v[2], v[3]);
-            }
+            multiply_add<T>(out[r][2 * n], rest[r], v[0], v[1]);
+            multiply_add<T>(out[r][2 * n + 1], rest[r], v[2], v[3]);
           }
         }
       }

@@ -5,7 +5,7 @@
 // in registers; the product of the weights of one tile and the scores of the next are issued together, so that the
 // tensor cores work on one warpgroup's products while the other one's softmax runs. Shared memory has the 128-byte
 // swizzle of wgmma.cuh: blocks of 64 columns, in each row after row of 128 bytes. Cost: 4 Lq Lk D operations a head;
-// with kExactWeights (see attention_mma.cuh) half of that again.
+// and half of that again for the weights' second halves (see attention_mma.cuh).
 #pragma once
 
 #include "../../simt/attention.cuh"
@@ -173,7 +173,7 @@ __device__ __forceinline__ void wgmma_softmax(const AttentionArgs& args, const W
   }
 }
 
-template <class T, class S, bool kExactWeights>
+template <class T, class S>
 __device__ __forceinline__ void wgmma_consume(const AttentionArgs& args, const WgmmaBlock& block, uint32_t shared,
                                               unsigned char* memory, const WgmmaBarriers& barriers) {
   constexpr int kScoreTiles = S::kKeys / 8, kHeadTiles = S::kHead / 8;
@@ -220,10 +220,8 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArgs& args, const W
       for (int i = 0; i < 4; ++i) {
         const float a = score[2 * j + i / 2][i % 2 * 2], b = score[2 * j + i / 2][i % 2 * 2 + 1];
         weight[j][i] = pack_pair<T>(a, b);
-        if constexpr (kExactWeights) {
-          const float2 kept = unpack_pair<T>(weight[j][i]);
-          rest[j][i] = pack_pair<T>(a - kept.x, b - kept.y);
-        }
+        const float2 kept = unpack_pair<T>(weight[j][i]);
+        rest[j][i] = pack_pair<T>(a - kept.x, b - kept.y);
       }
     }
 
@@ -245,7 +243,7 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArgs& args, const W
         }
       };
       add(weight[j]);
-      if constexpr (kExactWeights) add(rest[j]);
+      add(rest[j]);
     }
     products_commit();
     if (tile + 1 < block.tiles) {
@@ -314,7 +312,7 @@ __device__ inline void write_empty_rows(const AttentionArgs& args, const WgmmaBl
   }
 }
 
-template <class T, class S, bool kExactWeights>
+template <class T, class S>
 __device__ __forceinline__ void attention_wgmma(const AttentionArgs& args) {
   if (fill_nan_if_bad<T>(args)) return;
   WgmmaBlock block;
@@ -355,7 +353,7 @@ __device__ __forceinline__ void attention_wgmma(const AttentionArgs& args) {
     wgmma_produce<T, S>(args, block, shared, barriers);
   } else {
     take_registers<232>();
-    if (threadIdx.x < 128 * (1 + groups)) wgmma_consume<T, S, kExactWeights>(args, block, shared, memory, barriers);
+    if (threadIdx.x < 128 * (1 + groups)) wgmma_consume<T, S>(args, block, shared, memory, barriers);
   }
 }
 

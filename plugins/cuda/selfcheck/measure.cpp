@@ -208,7 +208,6 @@ void measure(Plugin& plugin, Report& report) {
                  "320 flash, 531 cuDNN");
   time_attention(plugin, "attention causal B4 H32/8 S4096 bf16", "mma", Type::bf16, 4, 32, 8, 4096, 4096, 128,
                  "323, 542");
-  time_attention(plugin, "  16-bit weights", "mma16", Type::bf16, 4, 32, 8, 4096, 4096, 128, "323, 542");
   time_attention(plugin, "attention causal B1 H32/8 S16384 bf16", "mma", Type::bf16, 1, 32, 8, 16384, 16384, 128,
                  "337, 579");
   time_attention(plugin, "attention decode B64 H32/8 S8192 bf16", "mma", Type::bf16, 64, 32, 8, 1, 8192, 128,

@@ -13,8 +13,6 @@ namespace {
 
 using namespace ascend_plugin;
 
-constexpr float kNan = NAN;
-
 class OperatorTest : public Fixture {
 protected:
   // Plans, prepares and enqueues; the workspace lives as long as the test.
@@ -74,6 +72,19 @@ TEST_F(OperatorTest, an_operator_that_refuses_to_repeat_runs_all_the_same) {
   // The addresses are known in prepare, so its phase 1 serves the enqueue.
   EXPECT_EQ(fakeAscendCallCount("phase1 aclnnAdd"), phase1 + 2);
   unsetenv("RLK_FAKE_ASCEND_FAIL");
+}
+
+TEST_F(OperatorTest, sixteen_bit_sums_are_rounded_once) {
+  // -3 + 3 * 1.0078125 = 0.0234375; the product alone would become 3.03125, and the sum 0.03125.
+  rlk_add_params params = RLK_ADD_PARAMS_INIT;
+  params.alpha = 3;
+  Tensor* out = tensor(kBf16, {1});
+  Call call(plugin, device, "add", &params,
+            {tensor<uint16_t>(kBf16, {1}, {0xc040}), tensor<uint16_t>(kBf16, {1}, {0x3f81})}, {out}, {});
+  ASSERT_EQ(call.plan(nullptr), RLK_OK);
+  ASSERT_EQ(launch(call), RLK_OK);
+  ASSERT_EQ(synchronize(), RLK_OK);
+  EXPECT_EQ(read<uint16_t>(out)[0], 0x3cc0);
 }
 
 TEST_F(OperatorTest, enqueue_wants_what_prepare_asked_for) {
@@ -167,16 +178,17 @@ TEST_F(OperatorTest, a_failing_phase_1_is_an_error_with_the_vendors_text) {
 
 class AttentionTest : public OperatorTest {
 protected:
-  std::unique_ptr<Call> packed(rlk_dtype dtype, int64_t head_size) {
+  // One sequence of `length` queries and keys, all zeros: lse is the logarithm of the number of visible keys.
+  std::unique_ptr<Call> packed(rlk_dtype dtype, int64_t head_size, int64_t length = 2) {
     params_.layout = RLK_ATTENTION_LAYOUT_PACKED;
-    out_ = tensor(dtype, {2, 1, head_size});
-    lse_ = tensor(kF32, {2, 1});
-    const std::vector<uint16_t> zeros(static_cast<size_t>(2 * head_size), 0);
-    const auto half = [&] { return tensor(dtype, {2, 1, head_size}, zeros); };
+    out_ = tensor(dtype, {length, 1, head_size});
+    lse_ = tensor(kF32, {length, 1});
+    const std::vector<uint16_t> zeros(static_cast<size_t>(length * head_size), 0);
+    const auto half = [&] { return tensor(dtype, {length, 1, head_size}, zeros); };
     auto call = std::make_unique<Call>(
         plugin, device, "attention", &params_,
         std::vector<Tensor*>{half(), half(), half(), tensor(kI32, {2}), tensor(kI32, {2})},
-        std::vector<Tensor*>{out_, lse_}, std::vector<int64_t>{1, -1, -1, 2, 2, 1, 1, head_size});
+        std::vector<Tensor*>{out_, lse_}, std::vector<int64_t>{1, -1, -1, length, length, 1, 1, head_size});
     call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_Q, q_starts_);
     call->host_input(RLK_ATTENTION_IN_CU_SEQLENS_K, k_starts_);
     return call;
@@ -218,6 +230,28 @@ TEST_F(AttentionTest, bad_seqlens_are_a_data_error_and_the_output_is_nan) {
   EXPECT_EQ(told.value, 1);
   EXPECT_TRUE(std::isnan(read<float>(lse_)[1]));
   EXPECT_EQ(read<uint16_t>(out_)[31] & 0x7c00, 0x7c00);
+}
+
+TEST_F(AttentionTest, windows_that_hide_one_key_only) {
+  q_starts_[1] = k_starts_[1] = 3;
+  const auto visible_keys = [&] {
+    const auto call = packed(kF16, 16, 3);
+    EXPECT_EQ(call->plan(nullptr), RLK_OK);
+    EXPECT_EQ(launch(*call), RLK_OK);
+    EXPECT_EQ(synchronize(), RLK_OK);
+    std::vector<int> counts;
+    for (const float value : read<float>(lse_)) counts.push_back(static_cast<int>(std::lround(std::exp(value))));
+    return counts;
+  };
+  EXPECT_EQ(visible_keys(), (std::vector<int>{3, 3, 3}));
+  params_.window_left = 1;
+  EXPECT_EQ(visible_keys(), (std::vector<int>{3, 3, 2}));
+  params_.window_left = -1;
+  params_.window_right = 1;
+  EXPECT_EQ(visible_keys(), (std::vector<int>{2, 3, 3}));
+  params_.window_left = 0;
+  params_.causal = RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT;
+  EXPECT_EQ(visible_keys(), (std::vector<int>{1, 1, 1}));
 }
 
 TEST_F(AttentionTest, missing_host_values_are_an_error) {

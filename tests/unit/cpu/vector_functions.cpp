@@ -25,12 +25,18 @@ void exp2_f32(const float* from, float* to, int64_t count) {
 void exp2_f64(const double* from, double* to, int64_t count) {
   map(from, to, count, [](auto d, auto v) HWY_ATTR { return exp2_bounded(d, v); });
 }
-constexpr double kTwoLog2e = 2 * 1.4426950408889634;
+template <typename T>
+HWY_INLINE void map_tanh(const T* from, T* to, int64_t count) {
+  map(from, to, count, [](auto d, auto v) HWY_ATTR {
+    auto derivative = v;
+    return tanh_scaled(d, v, static_cast<T>(2 * 1.4426950408889634), derivative);
+  });
+}
 void tanh_f32(const float* from, float* to, int64_t count) {
-  map(from, to, count, [](auto d, auto v) HWY_ATTR { return tanh_scaled(d, v, static_cast<float>(kTwoLog2e)); });
+  map_tanh(from, to, count);
 }
 void tanh_f64(const double* from, double* to, int64_t count) {
-  map(from, to, count, [](auto d, auto v) HWY_ATTR { return tanh_scaled(d, v, kTwoLog2e); });
+  map_tanh(from, to, count);
 }
 
 void load_any(Dtype dtype, const uint16_t* from, float* to, int64_t count) {

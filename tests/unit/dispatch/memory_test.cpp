@@ -1,0 +1,200 @@
+// The caching allocator: reuse in stream order, across streams only when the point is passed, and memory that runs out.
+#include "core/dispatch/copy.hpp"
+#include "unit/dispatch/world.hpp"
+
+namespace rlk::test {
+namespace {
+
+class MemoryTest : public ::testing::Test {
+protected:
+  MemoryTest()
+      : one(world.stream()), other(world.stream()), memory(one->device().memory), pinned(one->device().pinned) {}
+
+  void* allocate(core::CachingAllocator& from, Stream& stream, uint64_t bytes) {
+    void* out = nullptr;
+    world.last = {sizeof(rlk_error), 0, 0, {}, {}};
+    EXPECT_EQ(from.allocate(*stream.clock(), bytes, &out, &world.last), RLK_OK) << world.text();
+    return out;
+  }
+  void free(core::CachingAllocator& from, Stream& stream, void* block) {
+    EXPECT_EQ(from.deallocate(block, stream.mark(true), &world.last), RLK_OK) << world.text();
+  }
+  void hold(Stream& stream, bool held) { fake(stream.handle()).worker->hold(held); }
+  void busy(Stream& stream) {
+    hold(stream, true);
+    fake(stream.handle()).push([] {});
+  }
+
+  World world;
+  std::unique_ptr<Stream> one, other;
+  core::CachingAllocator& memory;
+  core::CachingAllocator& pinned;
+};
+
+TEST_F(MemoryTest, IsReusedInTheOrderOfTheStreamAtOnce) {
+  busy(*one);
+  void* block = allocate(memory, *one, 100000);
+  free(memory, *one, block);
+  EXPECT_EQ(allocate(memory, *one, 100000), block);
+  EXPECT_EQ(memory.statistics().cache_hits, 1u);
+  EXPECT_EQ(fake_log().allocations, 1u);
+  hold(*one, false);
+}
+
+TEST_F(MemoryTest, IsReusedByAnotherStreamOnlyWhenThePointIsPassed) {
+  busy(*one);
+  void* block = allocate(memory, *one, 100000);
+  free(memory, *one, block);
+  void* second = allocate(memory, *other, 100000);
+  EXPECT_NE(second, block);
+  hold(*one, false);
+  ASSERT_EQ(world.synchronize(*one), RLK_OK);
+  EXPECT_EQ(allocate(memory, *other, 100000), block);
+}
+
+TEST_F(MemoryTest, PinnedMemoryWaitsForItsOwnStreamToo) {
+  busy(*one);
+  void* block = allocate(pinned, *one, 4096);
+  free(pinned, *one, block);
+  EXPECT_NE(allocate(pinned, *one, 4096), block) << "the host would write into a copy that is still to come";
+  hold(*one, false);
+  ASSERT_EQ(world.synchronize(*one), RLK_OK);
+  EXPECT_EQ(allocate(pinned, *one, 4096), block);
+}
+
+TEST_F(MemoryTest, AnotherUserIsWaitedFor) {
+  void* block = allocate(memory, *one, 100000);
+  busy(*other);
+  ASSERT_EQ(memory.record_use(block, other->mark(true), nullptr), RLK_OK);
+  free(memory, *one, block);
+  void* second = allocate(memory, *one, 100000);
+  EXPECT_NE(second, block);
+  hold(*other, false);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  EXPECT_EQ(allocate(memory, *one, 100000), block);
+}
+
+TEST_F(MemoryTest, SimilarSizesShareBlocksAndDifferentOnesDoNot) {
+  void* block = allocate(memory, *one, 1 << 20);
+  free(memory, *one, block);
+  EXPECT_EQ(allocate(memory, *one, (1 << 20) - 1000), block);
+  free(memory, *one, block);
+  EXPECT_NE(allocate(memory, *one, 1 << 10), block) << "a megabyte for a kilobyte would be waste";
+}
+
+TEST_F(MemoryTest, RunsOutReleasesTheCacheAndTriesAgain) {
+  fake_log().limit_bytes = 3 << 20;
+  busy(*other);
+  void* a = allocate(memory, *one, 1 << 20);
+  void* b = allocate(memory, *other, 1 << 20);
+  free(memory, *one, a);
+  free(memory, *other, b);
+  // Too big for what is left, and one of the cached blocks is still in flight: it is waited for.
+  std::thread releaser([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    hold(*other, false);
+  });
+  EXPECT_NE(allocate(memory, *one, 3 << 20), nullptr);
+  releaser.join();
+  EXPECT_EQ(memory.statistics().out_of_memory_retries, 1u);
+  EXPECT_EQ(memory.statistics().cached_bytes, 0u);
+  EXPECT_EQ(fake_log().deallocations, 2u);
+}
+
+TEST_F(MemoryTest, RunsOutForGoodSaysWhoHoldsWhat) {
+  fake_log().limit_bytes = 2 << 20;
+  allocate(memory, *one, 1 << 20);
+  void* out = nullptr;
+  world.last = {sizeof(rlk_error), 0, 0, {}, {}};
+  EXPECT_EQ(memory.allocate(*one->clock(), 5 << 20, &out, &world.last), RLK_OUT_OF_MEMORY);
+  for (const char* part : {"fake:0", "5242880", "1048576 bytes in use", "device has", "batches"}) {
+    EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
+  }
+}
+
+TEST_F(MemoryTest, ForeignPointersAreRefused) {
+  int local = 0;
+  EXPECT_EQ(memory.deallocate(&local, one->mark(false), &world.last), RLK_INVALID_ARGUMENT);
+  void* block = allocate(memory, *one, 10);
+  free(memory, *one, block);
+  EXPECT_EQ(memory.deallocate(block, one->mark(false), &world.last), RLK_INVALID_ARGUMENT) << "freed twice";
+}
+
+TEST_F(MemoryTest, Statistics) {
+  void* block = allocate(memory, *one, 1000);
+  core::MemoryStatistics s = memory.statistics();
+  EXPECT_EQ(s.in_use_bytes, 1024u);
+  EXPECT_EQ(s.peak_bytes, 1024u);
+  free(memory, *one, block);
+  s = memory.statistics();
+  EXPECT_EQ(s.in_use_bytes, 0u);
+  EXPECT_EQ(s.cached_bytes, 1024u);
+  memory.release_cached(true);
+  EXPECT_EQ(memory.statistics().cached_bytes, 0u);
+  EXPECT_EQ(fake_log().live_bytes, 0u);
+}
+
+TEST_F(MemoryTest, NothingIsLeftWhenTheDispatcherEnds) {
+  fake_script<sdk::ops::Logp>().workspace = 100000;
+  OpCall& call = world.make("logp");
+  ASSERT_EQ(world.call(*one, call), RLK_OK);
+  void* block = allocate(memory, *other, 4096);
+  free(memory, *other, block);
+  one.reset();
+  other.reset();
+  world.dispatcher.reset();
+  EXPECT_EQ(fake_log().live_bytes, 0u);
+  EXPECT_EQ(fake_log().violations, 0);
+}
+
+TEST_F(MemoryTest, CopiesOfOrdinaryMemoryAreDoneWhenTheyReturn) {
+  const uint64_t bytes = (9 << 20) + 12345;
+  std::vector<char> host(bytes), back(bytes);
+  for (size_t i = 0; i < bytes; ++i) host[i] = static_cast<char>(i * 31 % 127);
+  void* device = allocate(memory, *one, bytes);
+  ASSERT_EQ(core::copy(*one, device, host.data(), bytes, RLK_COPY_HOST_TO_DEVICE, &world.last), RLK_OK) << world.text();
+  ASSERT_EQ(core::copy(*one, back.data(), device, bytes, RLK_COPY_DEVICE_TO_HOST, &world.last), RLK_OK) << world.text();
+  EXPECT_EQ(host, back);
+  EXPECT_EQ(core::copy(*one, device, host.data(), 1, 7, &world.last), RLK_INVALID_ARGUMENT);
+  EXPECT_EQ(core::copy(*one, nullptr, host.data(), 1, RLK_COPY_HOST_TO_DEVICE, &world.last), RLK_INVALID_ARGUMENT);
+  EXPECT_EQ(core::copy(*one, nullptr, nullptr, 0, RLK_COPY_HOST_TO_DEVICE, &world.last), RLK_OK);
+}
+
+TEST_F(MemoryTest, CopiesOfPinnedMemoryAreAsynchronous) {
+  auto* host = static_cast<char*>(allocate(pinned, *one, 64));
+  auto* device = static_cast<char*>(allocate(memory, *one, 64));
+  busy(*one);
+  host[0] = 1;
+  device[0] = 0;
+  ASSERT_EQ(core::copy(*one, device, host, 64, RLK_COPY_HOST_TO_DEVICE, &world.last), RLK_OK);
+  EXPECT_EQ(device[0], 0);
+  hold(*one, false);
+  ASSERT_EQ(world.synchronize(*one), RLK_OK);
+  EXPECT_EQ(device[0], 1);
+}
+
+TEST_F(MemoryTest, ManyThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      auto stream = world.stream();
+      std::vector<void*> blocks;
+      for (int i = 0; i < 300; ++i) {
+        void* block = nullptr;
+        ASSERT_EQ(memory.allocate(*stream->clock(), static_cast<uint64_t>((i * 37 + t) % 5000), &block, nullptr),
+                  RLK_OK);
+        blocks.push_back(block);
+        if (blocks.size() > 10) {
+          ASSERT_EQ(memory.deallocate(blocks.front(), stream->mark(true), nullptr), RLK_OK);
+          blocks.erase(blocks.begin());
+        }
+      }
+      for (void* block : blocks) ASSERT_EQ(memory.deallocate(block, stream->mark(true), nullptr), RLK_OK);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(memory.statistics().in_use_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace rlk::test
