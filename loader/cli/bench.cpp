@@ -180,7 +180,7 @@ Verb verb_bench() {
           "How long a call takes on every backend that is here.",
           "Inputs are random and obey the operator's domains. Times are per call, planning not included; devices are\n"
           "timed by their own events. GB/s counts each tensor once. Copy speed is measured on the same device: bytes\n"
-          "read plus bytes written per second of a large copy.",
+          "read plus bytes written per second of a large copy; calls whose data stay in a cache exceed it.",
           "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
           {{"OP", true}},
           std::move(options),

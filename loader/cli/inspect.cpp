@@ -32,12 +32,18 @@ std::string time_text(int64_t unix_us) {
   return text;
 }
 
+std::string milliseconds_text(int64_t us) {
+  char text[32];
+  std::snprintf(text, sizeof(text), us < 100000 ? "%.2f" : "%.0f", static_cast<double>(us) / 1000.0);
+  return text;
+}
+
 void print_history(const PluginRecord& record) {
   Table table({"state", "where", "when", "after ms", "reason"});
   int64_t before = record.history.empty() ? 0 : record.history.front().unix_us;
   for (const loader::StateChange& change : record.history) {
     table.row({std::string(to_string(change.state)), std::string(to_string(change.place)), time_text(change.unix_us),
-               number_text(static_cast<double>(change.unix_us - before) / 1000.0), change.reason_code});
+               milliseconds_text(change.unix_us - before), change.reason_code});
     before = change.unix_us;
   }
   if (!table.empty()) {

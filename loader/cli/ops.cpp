@@ -76,7 +76,7 @@ void print_params(const OpDecl& decl) {
 }
 
 void print_op(const OpDecl& decl) {
-  std::printf("%s, revision %u, %s\n%s\n\n%s\n%s\n\n", decl.name, decl.revision, decl.family, decl.summary,
+  std::printf("%s, revision %u, %s\n%s\n\n%s\n%s\n", decl.name, decl.revision, decl.family, decl.summary,
               wrapped(decl.formula, 2, 130).c_str(), wrapped(decl.notes, 2, 130).c_str());
   print_arguments(decl, true);
   print_arguments(decl, false);

@@ -43,8 +43,8 @@ public:
   void fill_with_tag(const Operand& out);
   // Every byte of a contiguous operand.
   void fill_bytes(const Operand& out, uint8_t byte);
-  void arange(float start, float end, float step, const Operand& out);
-  void arange(int64_t start, int64_t end, int64_t step, const Operand& out);
+  void arange(float start, float end, float increment, const Operand& out);
+  void arange(int64_t start, int64_t end, int64_t increment, const Operand& out);
   void sum(const Operand& x, int64_t dim, bool keep, const Operand& out);
   // `where` receives INT32 positions.
   void max(const Operand& x, int64_t dim, bool keep, const Operand& out, const Operand& where);

@@ -135,7 +135,7 @@ private:
     const bool with_entropy = run.input(RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY) != nullptr;
     const auto widened = [&](const Operand& vector) {
       if (vector.dtype == kAclFloat) return vector;
-      const Operand wide = b.scratch(kAclFloat, vector.dims);
+      Operand wide = b.scratch(kAclFloat, vector.dims);
       b.cast(vector, wide);
       return wide;
     };
@@ -301,7 +301,7 @@ private:
       b.index_select(empty, 0, tokens.row, of_token);
       empty = of_token;
     }
-    const Operand result = b.scratch(kAclBool, {tokens.count});
+    Operand result = b.scratch(kAclBool, {tokens.count});
     b.where(empty, c_.no, valid, result);
     return result;
   }

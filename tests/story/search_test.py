@@ -1,4 +1,5 @@
-"""Search paths that lead nowhere: the CPU serves, and each thing that was dropped says which variable dropped it."""
+"""Search paths that lead nowhere: the CPU serves, and each thing that was dropped says which variable dropped it. A
+path that somebody named and that leads nowhere is a fault to mend: exit code 1."""
 import json
 import os
 import shutil
@@ -33,17 +34,17 @@ class Search(command.Case):
 
     def test_a_missing_folder(self):
         missing = self.path("missing")
-        dropped = self.the_dropped(RLK_PLUGIN_PATH=missing)
+        dropped = self.the_dropped(code=1, RLK_PLUGIN_PATH=missing)
         self.assertEqual((dropped["reason_code"], dropped["source"]), ("FOLDER_MISSING", "RLK_PLUGIN_PATH"))
         self.assertIn(missing, dropped["reason"])
 
     def test_a_missing_folder_beside_a_good_one(self):
         self.add_plugin("golden")
-        found = self.plugins_of(RLK_PLUGIN_PATH=self.path("missing") + ":" + self.plugins)
+        found = self.plugins_of(code=1, RLK_PLUGIN_PATH=self.path("missing") + ":" + self.plugins)
         self.assertEqual({p["state"] for p in found}, {"rejected", "registered"})
 
     def test_a_relative_path(self):
-        dropped = self.the_dropped(RLK_PLUGIN_PATH="plugins")
+        dropped = self.the_dropped(code=1, RLK_PLUGIN_PATH="plugins")
         self.assertEqual((dropped["reason_code"], dropped["source"]), ("PATH_NOT_ABSOLUTE", "RLK_PLUGIN_PATH"))
 
     def test_an_unreadable_folder(self):
@@ -62,7 +63,7 @@ class Search(command.Case):
             self.skipTest("another user cannot reach the command")
         finally:
             os.chmod(self.plugins, 0o700)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, 1, done.stderr)
         plugins = {plugin["id"]: plugin for plugin in json.loads(done.stdout)["plugins"]}
         self.assertEqual(plugins.pop("cpu")["state"], "registered")
         [dropped] = plugins.values()

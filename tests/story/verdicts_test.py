@@ -14,7 +14,7 @@ VERDICTS = {
     "writes_stdout": ("registered", "", ""),
     "liar_softcap": ("partial", "SOME_FAILED", "softcap"),
     "liar_bf16": ("partial", "SOME_FAILED", "bf16"),
-    "declines": ("rejected", "NOTHING_VERIFIED", "this plugin declines every call"),
+    "declines": ("rejected", "NOTHING_VERIFIED", "NOTHING, this plugin declines every call"),
     "old_abi": ("rejected", "ABI_MISMATCH", "0.9"),
     "newer_abi": ("rejected", "ABI_MISMATCH", "draft 2"),
     "newer_major": ("rejected", "ENTRY_SYMBOL_MISSING", "rlk_plugin_entry_v1"),
@@ -29,14 +29,14 @@ VERDICTS = {
     "crash_query": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_plan": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_enqueue": ("rejected", "CRASHED", "SIGSEGV"),
-    "throws_raw": ("rejected", "CRASHED", "SIGABRT"),
+    "throws_raw": ("rejected", "PROBE_ERROR", "the plugin's probe throws past the ABI"),
     "throws": ("rejected", "CREATE_FAILED", "the plugin's probe throws"),
     "exit": ("rejected", "EXITED", ""),
     "hang_create": ("deferred", "TIMED_OUT", "create"),
     "hang_probe": ("deferred", "TIMED_OUT", "probe"),
     "hang_enqueue": ("deferred", "TIMED_OUT", ""),
 }
-LIMIT_SECONDS = 240
+LIMIT_SECONDS = 200
 
 
 class Verdicts(command.Case):
@@ -50,8 +50,10 @@ class Verdicts(command.Case):
         self.plugins = os.path.join(command.PLUGINS, "all")
         if Verdicts.answer is None:
             start = time.monotonic()
-            # Exit code 1: plugins are broken. A quarter of the usual deadlines, which three plugins here run into.
-            Verdicts.answer = self.json("list", code=1, RLK_PROBE_TIMEOUT="15")
+            # First with the usual deadlines and without those that run into them, then all together with short ones:
+            # what was measured is remembered, and so a busy machine fails no good plugin. 1: plugins are broken.
+            self.json("list", code=1, RLK_PLUGINS_DISABLE="hang_*")
+            Verdicts.answer = self.json("list", code=1, RLK_PROBE_TIMEOUT="4")
             Verdicts.seconds = time.monotonic() - start
         self.by_id = {plugin["id"]: plugin for plugin in Verdicts.answer["plugins"]}
 
@@ -93,7 +95,7 @@ class Verdicts(command.Case):
     def test_operators_are_counted(self):
         self.assertEqual(self.by_id["golden"]["ops"], {"verified": 4, "partial": 0, "unsupported": 0, "quarantined": 0})
         self.assertEqual(self.by_id["liar_bf16"]["ops"],
-                         {"verified": 3, "partial": 1, "unsupported": 0, "quarantined": 0})
+                         {"verified": 1, "partial": 1, "unsupported": 0, "quarantined": 0})
 
     def test_a_lie_is_known_by_its_units(self):
         for liar, wrong in (("liar_softcap", lambda unit: "softcap" in unit["feature"]),
@@ -119,11 +121,10 @@ class Verdicts(command.Case):
         explained = self.json("explain", "logp", "--backend", "golden")
         self.assertEqual(explained["chosen"]["plugin"], "operators_only")
 
-    def test_the_second_time_everything_but_time_outs_is_remembered(self):
+    def test_the_next_time_everything_but_time_outs_is_remembered(self):
         start = time.monotonic()
-        again = {p["id"]: p for p in self.json("list", code=1, RLK_PROBE_TIMEOUT="15",
-                                               RLK_PLUGINS_DISABLE="hang_*")["plugins"]}
-        self.assertLess(time.monotonic() - start, 10)
+        again = {p["id"]: p for p in self.json("list", code=1, RLK_PLUGINS_DISABLE="hang_*")["plugins"]}
+        self.assertLess(time.monotonic() - start, 5)
         for name, (state, code, _) in VERDICTS.items():
             if not name.startswith("hang_"):
                 self.assertEqual((again[name]["state"], again[name]["reason_code"]), (state, code), name)

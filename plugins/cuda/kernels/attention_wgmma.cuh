@@ -225,6 +225,8 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArgs& args, const W
       }
     }
 
+    pin(weight);
+    pin(rest);
     barrier_wait(barriers.values_full(stage), parity);
     products_begin();
 #pragma unroll
@@ -256,10 +258,11 @@ __device__ __forceinline__ void wgmma_consume(const AttentionArgs& args, const W
       products_wait<0>();
       pin(score);
       if (lane == 0) barrier_arrive(barriers.keys_empty(next));
+    } else {
+      products_wait<0>();
+      pin(out);
     }
   }
-  products_wait<0>();
-  pin(out);
 
   // Out through this warp's own query rows, to leave in 16-byte accesses; the whole warpgroup is done with them.
   warpgroup_sync(1 + group);

@@ -46,6 +46,14 @@ __device__ __forceinline__ void pin(float (&d)[kTiles][4]) {
     asm volatile("" : "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])::"memory");
   }
 }
+// Before a product: has the operands computed by now, and not between the products.
+template <int kTiles>
+__device__ __forceinline__ void pin(uint32_t (&a)[kTiles][4]) {
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    asm volatile("" : "+r"(a[n][0]), "+r"(a[n][1]), "+r"(a[n][2]), "+r"(a[n][3])::"memory");
+  }
+}
 
 #define RLK_WGMMA_N64_SHARED(type)                                                                      \
   asm volatile(                                                                                         \

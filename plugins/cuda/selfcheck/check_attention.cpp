@@ -79,43 +79,49 @@ Reference reference(const AttentionCase& c, int64_t stride) {
       lk = static_cast<int64_t>(c.cu_k[static_cast<size_t>(b + 1)]) - k0;
     }
     const int64_t position = token - q0 + lk - lq;
-    std::vector<double> s(static_cast<size_t>(lk)), magnitude(s.size());
+    // Wider than fp64, so that fp64 kernels are not blamed for the reference's own rounding.
+    std::vector<long double> s(static_cast<size_t>(lk));
+    std::vector<double> magnitude(s.size());
     for (int64_t h = 0; h < c.q_heads; ++h) {
       const int64_t g = h / (c.q_heads / c.kv_heads);
       const double* q = c.q.data() + (token * c.q_heads + h) * c.head;
-      double top = -kInf;
+      long double top = -kInf;
       for (int64_t j = 0; j < lk; ++j) {
         const bool seen = (!c.causal || j <= position) && (c.left < 0 || j >= position - c.left) &&
                           (c.right < 0 || j <= position + c.right);
-        double dot = 0, size = 0;
+        long double dot = 0;
+        double size = 0;
         const double* k = c.k.data() + ((k0 + j) * c.kv_heads + g) * c.head;
         for (int64_t d = 0; seen && d < c.head; ++d) {
-          dot += q[d] * k[d];
+          dot += static_cast<long double>(q[d]) * k[d];
           size += std::fabs(q[d] * k[d]);
         }
-        s[static_cast<size_t>(j)] = seen ? scale * dot : -kInf;
+        s[static_cast<size_t>(j)] = seen ? scale * dot : -static_cast<long double>(kInf);
         magnitude[static_cast<size_t>(j)] = scale * size;
         top = std::max(top, s[static_cast<size_t>(j)]);
       }
-      double sum = 0, mean = 0;
-      for (const double x : s) sum += x == -kInf ? 0 : std::exp(x - top);
-      const double lse = sum == 0 ? -kInf : top + std::log(sum);
+      long double sum = 0;
+      double mean = 0;
+      for (const long double x : s) sum += x == -kInf ? 0 : std::exp(x - top);
+      const double lse = sum == 0 ? -kInf : static_cast<double>(top + std::log(sum));
       for (size_t j = 0; j < s.size(); ++j) {
         s[j] = s[j] == -kInf ? 0 : std::exp(s[j] - top) / sum;
-        mean += s[j] * magnitude[j];
+        mean += static_cast<double>(s[j]) * magnitude[j];
       }
       const size_t row = static_cast<size_t>(token * c.q_heads + h);
       r.lse[row] = lse;
-      r.lse_condition[row] = 1 + std::fabs(top) + std::fabs(lse) + mean;
+      const double high = sum == 0 ? 0 : static_cast<double>(std::fabs(top));
+      r.lse_condition[row] = 1 + high + std::fabs(lse) + mean;
       for (int64_t d = 0; d < c.head; ++d) {
-        double out = 0, size = 0;
+        long double exact = 0;
+        double size = 0;
         const double* v = c.v.data() + (k0 * c.kv_heads + g) * c.head + d;
-        for (int64_t j = 0; j < lk; ++j) out += s[static_cast<size_t>(j)] * v[j * c.kv_heads * c.head];
+        for (int64_t j = 0; j < lk; ++j) exact += s[static_cast<size_t>(j)] * v[j * c.kv_heads * c.head];
+        const double out = static_cast<double>(exact);
         for (int64_t j = 0; j < lk; ++j) {
-          const double p = s[static_cast<size_t>(j)], value = v[j * c.kv_heads * c.head];
+          const double p = static_cast<double>(s[static_cast<size_t>(j)]), value = v[j * c.kv_heads * c.head];
           size += p * std::fabs(value);
-          size +=
-              p * std::fabs(value - out) * (1 + magnitude[static_cast<size_t>(j)] + (sum == 0 ? 0 : std::fabs(top)));
+          size += p * std::fabs(value - out) * (1 + magnitude[static_cast<size_t>(j)] + high);
         }
         r.out[row * static_cast<size_t>(c.head) + static_cast<size_t>(d)] = out;
         r.out_condition[row * static_cast<size_t>(c.head) + static_cast<size_t>(d)] = size;

@@ -45,7 +45,7 @@ protected:
     const bool tnd = !options.q_ends.empty();
     aclTensor* mask = nullptr;
     if (options.mask) {
-      std::vector<uint8_t> upper(2048 * 2048, 0);
+      std::vector<uint8_t> upper(size_t{2048} * 2048, 0);
       for (size_t i = 0; i < 2048; ++i) {
         for (size_t j = i + 1; j < 2048; ++j) upper[i * 2048 + j] = 1;
       }

@@ -244,8 +244,12 @@ public:
   std::unique_ptr<sdk::Event> create_event(bool) override { return std::make_unique<FakeEvent>(); }
 };
 
-using FakeDevice = FakeDeviceOf<FakeStreamWithHostFunctions>;
-using PlainDevice = FakeDeviceOf<FakeStream>;  // no host functions
+struct FakeDevice : FakeDeviceOf<FakeStreamWithHostFunctions> {
+  static constexpr const char* kPlugin = "fake";
+};
+struct PlainDevice : FakeDeviceOf<FakeStream> {  // no host functions
+  static constexpr const char* kPlugin = "plain";
+};
 
 // The CPU: unified memory, streams that run inline.
 class FakeCpuStream : public sdk::Stream {
@@ -276,6 +280,7 @@ public:
 };
 class FakeCpuDevice : public FakeDevice {
 public:
+  static constexpr const char* kPlugin = "cpu";
   void properties(rlk_device_properties& out) override {
     FakeDevice::properties(out);
     out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;

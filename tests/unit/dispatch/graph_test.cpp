@@ -75,6 +75,7 @@ TEST_F(GraphTest, OwnsItsWorkspace) {
 }
 
 TEST_F(GraphTest, KeepsItsPlansAlive) {
+  stream.reset();
   world.make_dispatcher({}, {}, /*max_plans=*/1);
   stream = world.stream();
   Script& script = fake_script<Add>();

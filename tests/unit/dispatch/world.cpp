@@ -1,0 +1,182 @@
+#include "unit/dispatch/world.hpp"
+
+#include <map>
+#include <tuple>
+
+#include "unit/dispatch/scripted.hpp"
+
+namespace rlk::test {
+
+namespace {
+
+using Scripts = std::map<std::tuple<std::string, std::string, int>, Script>;
+Scripts& scripts() {
+  static Scripts all;
+  return all;
+}
+
+template <class P>
+PluginBinding bind(const char* id, const char* backend, bool built_in = false) {
+  rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
+  PluginBinding binding;
+  binding.id = id;
+  binding.backend = backend;
+  binding.built_in = built_in;
+  binding.api = sdk::detail::PluginThunks<P>::entry(core::host_services(), &error, id, backend, "1.0", "test");
+  EXPECT_NE(binding.api, nullptr) << error.text;
+  EXPECT_EQ(binding.api->create(core::host_services(), &binding.instance, &error), RLK_OK) << error.text;
+  if ((binding.api->flags & RLK_PLUGIN_OPERATORS_ONLY) == 0) {
+    binding.devices.resize(1);
+    EXPECT_EQ(binding.api->device_open(binding.instance, 0, &binding.devices[0], &error), RLK_OK) << error.text;
+  }
+  return binding;
+}
+
+// Everything that the tests ask for is verified unless a test takes it back.
+void verify(PluginBinding& binding) {
+  for (uint32_t i = 0; i < binding.api->n_implementations; ++i) {
+    const rlk_implementation& row = *binding.api->implementations[i];
+    for (const char* dtype : {"f32", "bf16"}) {
+      for (const char* feature : {"", "strided", "alias:out=a", "bias", "lse", "layout=packed", "alpha"}) {
+        binding.units.push_back(unit(row.op, row.name, dtype, feature));
+      }
+    }
+  }
+}
+
+void reset_scripts() {
+  for (auto& [key, script] : scripts()) script.reset();
+  fake_script<sdk::ops::Logp, 0>().mark = 1;
+  fake_script<sdk::ops::Logp, 1>().mark = 2;
+  plain_script<sdk::ops::Logp, 0>().mark = 3;
+  cpu_script<sdk::ops::Logp, 0>().mark = 10;
+  cpu_script<sdk::ops::Logp, 1>().mark = 11;
+}
+
+}  // namespace
+
+Script& script_of(const std::string& plugin, const std::string& op, int number) {
+  return scripts()[{plugin, op, number}];
+}
+
+UnitResult unit(std::string op, std::string implementation, std::string dtype, std::string feature, std::string variant,
+                uint32_t numerics, UnitResult::Verdict verdict) {
+  UnitResult result;
+  result.op = std::move(op);
+  result.implementation = std::move(implementation);
+  result.dtype = std::move(dtype);
+  result.feature = std::move(feature);
+  result.variant = std::move(variant);
+  result.numerics = numerics;
+  result.verdict = verdict;
+  if (verdict != UnitResult::Verdict::verified) {
+    result.reason_code = "WRONG_RESULT";
+    result.reason = "row 3 differs";
+  }
+  return result;
+}
+
+World::World(int parts, const Environment& environment, const std::vector<core::PolicyEntry>& entries,
+             size_t max_plans) {
+  fake_log().reset();
+  reset_scripts();
+  if ((parts & kCpu) != 0) plugins.push_back(cpu());
+  if ((parts & kFake) != 0) plugins.push_back(fake());
+  if ((parts & kPlain) != 0) plugins.push_back(plain());
+  if ((parts & kGuest) != 0) plugins.push_back(guest());
+  publish();
+  make_dispatcher(environment, entries, max_plans);
+}
+
+void World::publish(std::vector<core::RejectedPlugin> rejected) {
+  registry.publish(plugins, std::move(rejected));
+}
+
+rlk_status World::make_policy(const Environment& environment, const std::vector<core::PolicyEntry>& entries,
+                              Policy* out, rlk_error* error) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : environment) names.push_back(name);
+  const auto find = [&](const char* name) -> const char* {
+    for (const auto& [known, value] : environment) {
+      if (known == name) return value.c_str();
+    }
+    return nullptr;
+  };
+  return Policy::make(find, names, entries, out, error);
+}
+void World::make_dispatcher(const Environment& environment, const std::vector<core::PolicyEntry>& entries,
+                            size_t max_plans) {
+  Policy policy;
+  rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
+  EXPECT_EQ(make_policy(environment, entries, &policy, &error), RLK_OK) << error.text;
+  dispatcher = std::make_unique<Dispatcher>(registry, std::move(policy), max_plans);
+}
+
+std::unique_ptr<Stream> World::stream(const char* backend) {
+  core::DeviceState* device = nullptr;
+  rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
+  EXPECT_EQ(dispatcher->device(backend, 0, &device, &error), RLK_OK) << error.text;
+  std::unique_ptr<Stream> made;
+  EXPECT_EQ(Stream::create(*device, dispatcher->counters(), 0, &made, &error), RLK_OK) << error.text;
+  return made;
+}
+
+OpCall& World::make(const char* op, int form) {
+  return *calls.emplace_back(std::make_unique<OpCall>(*core::find_declaration(op), form));
+}
+
+rlk_status World::call(Stream& stream, OpCall& call, core::CallOptions options) {
+  last = {sizeof(rlk_error), 0, 0, {}, {}};
+  return dispatcher->call(stream, *call.decl, call.params.data(), call.input_pointers, call.output_pointers, options,
+                          &last);
+}
+rlk_status World::synchronize(Stream& stream) {
+  last = {sizeof(rlk_error), 0, 0, {}, {}};
+  return dispatcher->synchronize(stream, UINT64_MAX, &last);
+}
+core::Explanation World::explain(Stream& stream, OpCall& call, core::CallOptions options) {
+  core::Explanation explanation;
+  last = {sizeof(rlk_error), 0, 0, {}, {}};
+  EXPECT_EQ(dispatcher->explain(stream, *call.decl, call.params.data(), call.input_pointers, call.output_pointers,
+                                options, &explanation, &last),
+            RLK_OK)
+      << last.text;
+  return explanation;
+}
+std::string World::taken(const core::Explanation& explanation) {
+  for (const core::Option& o : explanation.options) {
+    if (o.verdict == core::Verdict::taken) return o.plugin + "/" + o.implementation + (o.staged ? " staged" : "");
+  }
+  return "";
+}
+
+PluginBinding World::cpu() {
+  static auto& binding = *new PluginBinding(bind<CpuPlugin>("cpu", "cpu", true));
+  return binding;
+}
+PluginBinding World::fake() {
+  static auto& binding = *new PluginBinding(bind<FakePlugin>("fake", "fake"));
+  PluginBinding copy = binding;
+  verify(copy);
+  return copy;
+}
+PluginBinding World::plain() {
+  static auto& binding = *new PluginBinding(bind<PlainPlugin>("plain", "plain"));
+  PluginBinding copy = binding;
+  verify(copy);
+  return copy;
+}
+PluginBinding World::guest() {
+  static auto& binding = *new PluginBinding([] {
+    PluginBinding made = bind<GuestPlugin>("guest", "fake");
+    const rlk_attach_info info = {sizeof(rlk_attach_info), 0, "fake", nullptr};
+    made.devices.resize(1);
+    EXPECT_EQ(made.api->device_attach(made.instance, &info, &made.devices[0], nullptr), RLK_OK);
+    return made;
+  }());
+  PluginBinding copy = binding;
+  verify(copy);
+  return copy;
+}
+
+}  // namespace rlk::test
