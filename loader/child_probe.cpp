@@ -1,14 +1,14 @@
 #include "loader/child_probe.hpp"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "loader/self.hpp"
 
 #ifndef RLK_PROBER_PATH
 #error "RLK_PROBER_PATH, where rlk-prober will be installed, must be defined by the build"
@@ -83,12 +83,7 @@ std::vector<PhaseBudget> phase_budgets(double scale) {
 std::string find_prober(const Environment& environment) {
   std::vector<std::string> candidates;
   if (const auto named = environment.path("RLK_PROBER")) candidates.push_back(*named);
-  Dl_info info = {};
-  char real[PATH_MAX];
-  if (dladdr(reinterpret_cast<const void*>(&find_prober), &info) != 0 && info.dli_fname != nullptr &&
-      realpath(info.dli_fname, real) != nullptr) {
-    const std::string self = real;
-    const std::string folder = self.substr(0, self.find_last_of('/'));
+  if (const std::string folder = own_folder(); !folder.empty()) {
     for (const char* relative : {"/rlk-prober", "/../bin/rlk-prober", "/../libexec/rlk/rlk-prober",
                                  "/../../libexec/rlk/rlk-prober", "/../../bin/rlk-prober"})
       candidates.push_back(folder + relative);

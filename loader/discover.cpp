@@ -1,7 +1,6 @@
 #include "loader/discover.hpp"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <fnmatch.h>
 #include <sys/stat.h>
 
@@ -16,6 +15,7 @@
 #include "loader/elf.hpp"
 #include "loader/file.hpp"
 #include "loader/note.hpp"
+#include "loader/self.hpp"
 
 #ifndef RLK_DEFAULT_PLUGIN_DIR
 #error "RLK_DEFAULT_PLUGIN_DIR, the install folder of plugins, must be defined by the build"
@@ -163,14 +163,14 @@ std::string id_from_file_name(const std::string& path) {
 std::vector<SearchEntry> default_folders() {
   std::vector<SearchEntry> folders = {{RLK_DEFAULT_PLUGIN_DIR, "default folder", true}};
   // Where this very code was loaded from: an rlk that was unpacked or moved finds its own plugins.
-  Dl_info info = {};
+  std::string beside = own_folder();
+  if (beside.empty()) return folders;
+  // A program with rlk inside stands in bin/; the plugins are where librlk would be.
   char real[PATH_MAX];
-  if (dladdr(reinterpret_cast<const void*>(&default_folders), &info) != 0 && info.dli_fname != nullptr &&
-      realpath(info.dli_fname, real) != nullptr) {
-    const std::string self = real;
-    std::string beside = self.substr(0, self.find_last_of('/')) + "/rlk/plugins";
-    if (beside != folders.front().path) folders.push_back({std::move(beside), "folder beside librlk", true});
-  }
+  const std::string from_bin = beside + "/../" RLK_LIBDIR;
+  if (beside.ends_with("/bin") && realpath(from_bin.c_str(), real) != nullptr) beside = real;
+  beside += "/rlk/plugins";
+  if (beside != folders.front().path) folders.push_back({std::move(beside), "folder beside librlk", true});
   return folders;
 }
 

@@ -127,7 +127,10 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
   for (size_t round = 0; round <= snapshot().candidates.size() + 1; ++round) {
     Served served;
     status = find_or_decide(call, snapshot(), &served, error);
-    if (status != RLK_OK) return status;
+    if (status != RLK_OK) {
+      if (policy_.logs_dispatch()) log_outcome(call, status, error, 0);
+      return status;
+    }
     if (policy_.logs_dispatch()) log_decision(call, served);
     const auto start =
         policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();

@@ -60,9 +60,9 @@ std::string near_names(std::string_view name) {
 extern "C" {
 
 rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(name);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(name);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     const OpDecl* decl = rlk::core::find_declaration(name);
     if (decl == nullptr) {
@@ -76,11 +76,11 @@ rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error) {
 rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
                     uint32_t n_inputs, const rlk_tensor* const* outputs, uint32_t n_outputs,
                     const rlk_call_options* options, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  RLK_REQUIRE_ARGUMENT(op);
+  if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
+  if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    RLK_REQUIRE_ARGUMENT(op);
-    if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
-    if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
     rlk::core::CallOptions wanted;
     if (const rlk_status status = rlk::loader::options_of(options, &wanted, error); status != RLK_OK) return status;
     return stream->runtime->dispatcher->call(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},
@@ -91,13 +91,13 @@ rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, co
 rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
                             uint32_t n_inputs, const rlk_tensor* const* outputs, uint32_t n_outputs,
                             const rlk_call_options* options, char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  RLK_REQUIRE_ARGUMENT(op);
+  RLK_REQUIRE_ARGUMENT(out);
+  if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
+  if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    RLK_REQUIRE_ARGUMENT(op);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
-    if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
-    if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
     rlk::core::CallOptions wanted;
     rlk_status status = rlk::loader::options_of(options, &wanted, error);
     if (status != RLK_OK) return status;

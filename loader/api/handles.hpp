@@ -15,7 +15,15 @@
 #include "loader/api/process.hpp"
 
 struct rlk_runtime {
-  std::shared_ptr<rlk::loader::Process> process;
+  explicit rlk_runtime(std::shared_ptr<rlk::loader::Process> shared) : process(std::move(shared)) {}
+  ~rlk_runtime() {
+    dispatcher.reset();
+    process->release();
+  }
+  rlk_runtime(const rlk_runtime&) = delete;
+  rlk_runtime& operator=(const rlk_runtime&) = delete;
+
+  const std::shared_ptr<rlk::loader::Process> process;  // started
   std::unique_ptr<rlk::core::Dispatcher> dispatcher;
 };
 
@@ -25,8 +33,9 @@ struct rlk_stream {
 };
 
 struct rlk_event {
-  rlk::core::DeviceState* device = nullptr;
+  const rlk::core::DeviceEntry* device = nullptr;  // lives as long as the process
   rlk_plugin_event* handle = nullptr;
+  const rlk_event_api& api() const { return *device->owner->api->event; }
 };
 
 struct rlk_graph {

@@ -162,9 +162,9 @@ void rlk_string_free(char* text) {
 }
 
 rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(runtime);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     const std::string abi = std::to_string(RLK_ABI_MAJOR) + "." + std::to_string(RLK_ABI_MINOR);
     return rlk::loader::give_text(
@@ -173,8 +173,8 @@ rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
 }
 
 rlk_status rlk_ops_json(char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     ordered_json document = {{"schema", 1}, {"ops", ordered_json::array()}};
     for (const OpDecl& decl : rlk::core::declarations()) document["ops"].push_back(rlk::loader::op_json(decl));
@@ -183,9 +183,9 @@ rlk_status rlk_ops_json(char** out, rlk_error* error) {
 }
 
 rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(runtime);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     rlk::core::Counters& counters = runtime->dispatcher->counters();
     ordered_json document = {{"schema", 1}, {"ops", ordered_json::array()}};

@@ -15,6 +15,30 @@ Environment with_plugin_path(Environment environment, const std::string& plugin_
   return environment;
 }
 
+// What was verified at the start and failed since: its units count as failed.
+void note_quarantine(const core::Quarantined& off, PluginRecord* record) {
+  bool found = false;
+  for (core::UnitResult& unit : record->units) {
+    if (unit.op != off.op || unit.implementation != off.implementation) continue;
+    if (!off.dtype.empty() && unit.dtype != off.dtype) continue;
+    found = true;
+    unit.verdict = core::UnitResult::Verdict::failed;
+    unit.reason_code = "QUARANTINED";
+    unit.reason = off.reason_code + " at run time: " + off.reason;
+  }
+  if (!found) {
+    core::UnitResult& unit = record->units.emplace_back();
+    unit.op = off.op;
+    unit.implementation = off.implementation;
+    unit.dtype = off.dtype;
+    unit.verdict = core::UnitResult::Verdict::failed;
+    unit.reason_code = "QUARANTINED";
+    unit.reason = off.reason_code + " at run time: " + off.reason;
+  }
+  record->notes.push_back(off.op + "/" + off.implementation + " was switched off at run time for dtype " +
+                          (off.dtype.empty() ? "any" : off.dtype) + " (" + off.reason_code + "): " + off.reason);
+}
+
 std::string chosen_folder(const Environment& environment) {
   std::vector<std::string> notes;
   std::string folder = choose_cache_folder(environment, Identity::of_process(), &notes);
@@ -57,23 +81,31 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
 }
 
 void Process::start(bool wait) {
-  std::unique_lock lock(mutex_);
-  if (!started_) {
-    started_ = true;
-    PluginRecord cpu = built_in_record("cpu");
-    registrar_.publish_built_in(&cpu);
-    records_ = {cpu};
-    search_ = std::thread([this] { search(); });
+  {
+    const std::lock_guard lock(mutex_);
+    ++runtimes_;
+    if (!done_ && !search_.joinable()) {
+      PluginRecord cpu = built_in_record("cpu");
+      registrar_.publish_built_in(&cpu);
+      records_ = {cpu};
+      cancel_ = false;
+      search_ = std::thread([this] { search(); });
+    }
   }
-  if (wait) searched_.wait(lock, [this] { return done_; });
+  if (wait) wait_for_search();
 }
 
-void Process::stop_search() {
+void Process::wait_for_search() {
+  std::unique_lock lock(mutex_);
+  searched_.wait(lock, [this] { return done_; });
+}
+
+void Process::release() {
   std::thread ended;
   {
     const std::lock_guard lock(mutex_);
-    if (!search_.joinable()) return;
-    if (!done_) cancel_ = true;
+    if (--runtimes_ > 0 || !search_.joinable()) return;
+    cancel_ = !done_;
     ended = std::move(search_);
   }
   ended.join();
@@ -99,19 +131,28 @@ void Process::search() {
   }
   const std::lock_guard lock(mutex_);
   if (!records.empty()) records_ = std::move(records);
-  done_ = true;
+  done_ = !cancel_;
   searched_.notify_all();
 }
 
 std::vector<PluginRecord> Process::records() const {
-  const std::lock_guard lock(mutex_);
-  return records_;
+  std::vector<PluginRecord> records;
+  {
+    const std::lock_guard lock(mutex_);
+    records = records_;
+  }
+  for (const auto& off : registry_.current()->quarantined) {
+    for (PluginRecord& record : records) {
+      if (record.id == off->plugin) note_quarantine(*off, &record);
+    }
+  }
+  return records;
 }
 
 rlk_status Process::check_required(rlk_error* error) {
   const auto required = environment_.get("RLK_REQUIRE");
   if (!required) return RLK_OK;
-  start(true);
+  wait_for_search();
   for (const std::string& backend : split(*required, ',')) {
     if (registry_.current()->find_device(backend, 0) != nullptr) continue;
     const core::RejectedPlugin* rejected = registry_.current()->find_rejected(backend);

@@ -28,10 +28,11 @@ public:
 
   core::Registry& registry() { return registry_; }
   const Config& config() const { return config_; }
-  // The CPU is published when this returns; with wait, every plugin has its verdict. [thread-safe]
+  // One more runtime. The CPU is published when this returns; with wait, every plugin has its verdict. [thread-safe]
   void start(bool wait);
-  // Ends a search that still runs behind. [thread-safe]
-  void stop_search();
+  // One runtime less. After the last one a search that still runs behind is ended; the next runtime searches again.
+  // [thread-safe]
+  void release();
   // Present records, the built-in CPU first. [thread-safe]
   std::vector<PluginRecord> records() const;
   // RLK_NOT_FOUND with the plugin's stored reason when a backend named by RLK_REQUIRE has no device. Waits.
@@ -39,6 +40,7 @@ public:
 
 private:
   explicit Process(Environment environment, Config config, const char* plugin_path);
+  void wait_for_search();
   void search();
 
   const Environment environment_;
@@ -49,7 +51,8 @@ private:
   Registrar registrar_;
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable searched_;
-  bool started_ = false, done_ = false;
+  int runtimes_ = 0;
+  bool done_ = false;  // every plugin has its verdict
   std::vector<PluginRecord> records_;
   std::thread search_;
   std::atomic<bool> cancel_{false};

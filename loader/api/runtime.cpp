@@ -13,16 +13,17 @@ using rlk::loader::Process;
 extern "C" {
 
 rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     rlk_runtime_options wanted = RLK_RUNTIME_OPTIONS_INIT;
     if (options != nullptr) {
       std::memcpy(&wanted, options, std::min<size_t>(options->struct_size, sizeof(wanted)));
     }
-    auto runtime = std::make_unique<rlk_runtime>();
-    if (const rlk_status status = Process::get(wanted, &runtime->process, error); status != RLK_OK) return status;
-    runtime->process->start(wanted.wait_for_probes != 0);
+    std::shared_ptr<Process> process;
+    if (const rlk_status status = Process::get(wanted, &process, error); status != RLK_OK) return status;
+    process->start(wanted.wait_for_probes != 0);
+    auto runtime = std::make_unique<rlk_runtime>(std::move(process));
     if (const rlk_status status = runtime->process->check_required(error); status != RLK_OK) return status;
     rlk::core::Policy policy;
     const rlk_status status = rlk::core::Policy::of_process(runtime->process->config().policy, &policy, error);
@@ -44,17 +45,16 @@ rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error) {
       return failf(error, RLK_INVALID_ARGUMENT,
                    "rlk_runtime_destroy: %u streams of the runtime are still alive; destroy them first", streams);
     }
-    runtime->process->stop_search();
     delete runtime;
     return RLK_OK;
   });
 }
 
 rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(backend);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(runtime);
-    RLK_REQUIRE_ARGUMENT(backend);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = 0;
     for (const rlk::core::DeviceEntry* device : runtime->dispatcher->snapshot().devices) {
       if (device->backend == backend) ++*out;
@@ -65,10 +65,10 @@ rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t*
 
 rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal, rlk_device_properties* out,
                                rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(backend);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(runtime);
-    RLK_REQUIRE_ARGUMENT(backend);
-    RLK_REQUIRE_ARGUMENT(out);
     DeviceState* device = nullptr;
     const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
@@ -81,10 +81,10 @@ rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32
 
 rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
                                      rlk_memory_statistics* out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(backend);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(runtime);
-    RLK_REQUIRE_ARGUMENT(backend);
-    RLK_REQUIRE_ARGUMENT(out);
     DeviceState* device = nullptr;
     const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;

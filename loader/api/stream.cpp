@@ -14,9 +14,6 @@ namespace {
 template <class Make>
 rlk_status make_stream(rlk_runtime* runtime, const char* backend, uint32_t ordinal, rlk_stream** out, rlk_error* error,
                        Make&& make) {
-  RLK_REQUIRE_ARGUMENT(runtime);
-  RLK_REQUIRE_ARGUMENT(backend);
-  RLK_REQUIRE_ARGUMENT(out);
   *out = nullptr;
   DeviceState* device = nullptr;
   rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
@@ -26,6 +23,15 @@ rlk_status make_stream(rlk_runtime* runtime, const char* backend, uint32_t ordin
   status = make(*device, runtime->dispatcher->counters(), &made->stream);
   if (status == RLK_OK) *out = made.release();
   return status;
+}
+
+// What a captured allocation would mean for the replays is for no one to say.
+rlk_status refuse_capture(const char* function, Stream& stream, rlk_error* error) {
+  bool capturing = false;
+  if (const rlk_status status = stream.is_capturing(&capturing, error); status != RLK_OK) return status;
+  if (!capturing) return RLK_OK;
+  return failf(error, RLK_CAPTURE_FORBIDS, "%s: stream %s is capturing a graph; allocate and free outside the capture",
+               function, stream.name().c_str());
 }
 
 CachingAllocator* owner_of(DeviceState& device, const void* memory) {
@@ -41,6 +47,9 @@ extern "C" {
 
 rlk_status rlk_stream_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, int32_t priority,
                              rlk_stream** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(backend);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&] {
     return make_stream(runtime, backend, ordinal, out, error, [&](auto& device, auto& counters, auto* stream) {
       return Stream::create(device, counters, priority, stream, error);
@@ -50,6 +59,9 @@ rlk_status rlk_stream_create(rlk_runtime* runtime, const char* backend, uint32_t
 
 rlk_status rlk_stream_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native, rlk_stream** out,
                            rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(backend);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&] {
     return make_stream(runtime, backend, ordinal, out, error, [&](auto& device, auto& counters, auto* stream) {
       return Stream::wrap(device, counters, native, stream, error);
@@ -68,36 +80,36 @@ rlk_status rlk_stream_destroy(rlk_stream* stream, rlk_error* error) {
 }
 
 rlk_status rlk_stream_query(rlk_stream* stream, rlk_error* error) {
-  return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    return stream->runtime->dispatcher->query(*stream->stream, error);
-  });
+  RLK_REQUIRE_ARGUMENT(stream);
+  return guarded(error, [&]() -> rlk_status { return stream->runtime->dispatcher->query(*stream->stream, error); });
 }
 
 rlk_status rlk_stream_synchronize(rlk_stream* stream, uint64_t timeout_ns, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
     return stream->runtime->dispatcher->synchronize(*stream->stream, timeout_ns, error);
   });
 }
 
 rlk_status rlk_allocate(rlk_stream* stream, int32_t kind, uint64_t bytes, void** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     CachingAllocator* allocator = stream->stream->device().allocator(kind);
     if (allocator == nullptr) {
       return failf(error, RLK_INVALID_ARGUMENT,
                    "rlk_allocate: kind is %d; expected RLK_MEMORY_DEVICE (0) or RLK_MEMORY_PINNED (1)", kind);
     }
+    if (const rlk_status status = refuse_capture("rlk_allocate", *stream->stream, error); status != RLK_OK)
+      return status;
     return allocator->allocate(*stream->stream->clock(), bytes, out, error);
   });
 }
 
 rlk_status rlk_deallocate(rlk_stream* stream, void* memory, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
     if (memory == nullptr) return RLK_OK;
     CachingAllocator* allocator = owner_of(stream->stream->device(), memory);
     if (allocator == nullptr) {
@@ -106,41 +118,42 @@ rlk_status rlk_deallocate(rlk_stream* stream, void* memory, rlk_error* error) {
                    "rlk_allocate, or is another device's",
                    memory, stream->stream->name().c_str());
     }
+    if (const rlk_status status = refuse_capture("rlk_deallocate", *stream->stream, error); status != RLK_OK)
+      return status;
     return allocator->deallocate(memory, stream->stream->mark(true), error);
   });
 }
 
 rlk_status rlk_record_stream(rlk_stream* user, void* memory, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(user);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(user);
     CachingAllocator* allocator = owner_of(user->stream->device(), memory);
     if (allocator == nullptr) {
       return failf(error, RLK_INVALID_ARGUMENT, "rlk_record_stream: %p is not memory in use of device %s", memory,
                    user->stream->name().c_str());
     }
+    if (const rlk_status status = refuse_capture("rlk_record_stream", *user->stream, error); status != RLK_OK)
+      return status;
     return allocator->record_use(memory, user->stream->mark(true), error);
   });
 }
 
 rlk_status rlk_copy(rlk_stream* stream, void* destination, const void* source, uint64_t bytes, int32_t kind,
                     rlk_error* error) {
-  return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    return rlk::core::copy(*stream->stream, destination, source, bytes, kind, error);
-  });
+  RLK_REQUIRE_ARGUMENT(stream);
+  return guarded(
+      error, [&]() -> rlk_status { return rlk::core::copy(*stream->stream, destination, source, bytes, kind, error); });
 }
 
 rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error) {
-  return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    return stream->stream->begin_capture(error);
-  });
+  RLK_REQUIRE_ARGUMENT(stream);
+  return guarded(error, [&]() -> rlk_status { return stream->stream->begin_capture(error); });
 }
 
 rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(stream);
-    RLK_REQUIRE_ARGUMENT(out);
     *out = nullptr;
     auto made = std::make_unique<rlk_graph>();
     made->runtime = stream->runtime;
@@ -151,11 +164,9 @@ rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error) 
 }
 
 rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error) {
-  return guarded(error, [&]() -> rlk_status {
-    RLK_REQUIRE_ARGUMENT(graph);
-    RLK_REQUIRE_ARGUMENT(stream);
-    return graph->graph->launch(*stream->stream, error);
-  });
+  RLK_REQUIRE_ARGUMENT(graph);
+  RLK_REQUIRE_ARGUMENT(stream);
+  return guarded(error, [&]() -> rlk_status { return graph->graph->launch(*stream->stream, error); });
 }
 
 rlk_status rlk_graph_destroy(rlk_graph* graph, rlk_error* error) {

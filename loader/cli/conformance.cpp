@@ -1,5 +1,4 @@
 // `rlk-plugins conformance`: what is wrong with a plugin that is being written.
-#include <unistd.h>
 
 #include <climits>
 #include <cstdio>

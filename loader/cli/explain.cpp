@@ -35,7 +35,8 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
                                                : Tone::plain},
                candidate.value("numerics", ""),
                cost_text,
-               code + (code.empty() || reason.empty() ? "" : ": ") + reason});
+               code});
+    if (!reason.empty()) table.note(reason);
   }
   table.print();
 }

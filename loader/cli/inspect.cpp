@@ -99,7 +99,7 @@ int run_inspect(const Arguments& arguments) {
   return record.broken ? kBroken : kFine;
 }
 
-// "TDB 0.71": the classes by their first letters and the worst error.
+// "TDB 0.71": the classes by their first letters and the worst error over the allowed one.
 std::string cell_text(const UnitResult& unit) {
   if (unit.verdict == UnitResult::Verdict::failed) return "FAILED";
   if (unit.verdict == UnitResult::Verdict::declined) return "declined";
@@ -165,12 +165,13 @@ int run_scope(const Arguments& arguments) {
     return code;
   }
   print_scope(record);
-  std::printf("%s",
-              wrapped("T tolerance, D deterministic, B batch invariant, P portable; the number is the worst error "
-                      "against the golden reference, in ulps of the output's dtype allowed for. A call is taken "
-                      "when the plain call and each of its features are verified for its dtype.",
-                      0)
-                  .c_str());
+  std::printf(
+      "%s",
+      wrapped("T tolerance, D deterministic, B batch invariant, P portable; the number is the worst error against the "
+              "golden reference over the allowed one: 1 is the limit. A call is taken when the plain call "
+              "and each of its features are verified for its dtype.",
+              0)
+          .c_str());
   print_failures(record);
   return code;
 }

@@ -1,6 +1,5 @@
 // `rlk-plugins lint`: does a plugin file obey the rules that loading and living beside other plugins ask of it? No byte
 // of it is run.
-#include <unistd.h>
 
 #include <algorithm>
 #include <climits>

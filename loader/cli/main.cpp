@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 
 #include "loader/cli/child.hpp"
 #include "loader/cli/verbs.hpp"

@@ -51,11 +51,15 @@ std::string substituted(const std::string& text, const std::string& name) {
                      upper(kTemplateName), upper(name));
 }
 
-// Beside the folder of this program, as installed and as built, else where the build installs it.
+// The folder that rlk is installed or built into.
+fs::path prefix() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
+}
+
 fs::path find_template() {
   std::error_code error;
-  const fs::path self = fs::read_symlink("/proc/self/exe", error);
-  for (const fs::path& folder : {self.parent_path().parent_path() / "share/rlk/template", fs::path(RLK_TEMPLATE_DIR)})
+  for (const fs::path& folder : {prefix() / "share/rlk/template", fs::path(RLK_TEMPLATE_DIR)})
     if (fs::is_directory(folder, error)) return folder;
   throw Failure(std::string("the plugin template is not installed at ") + RLK_TEMPLATE_DIR);
 }
@@ -93,10 +97,11 @@ int run_verb(const Arguments& arguments) {
     return kFine;
   }
   for (const std::string& file : files) std::printf("%s\n", file.c_str());
-  std::printf(
-      "\nnext:\n  cmake -S %s -B %s/build && cmake --build %s/build\n"
-      "  rlk-plugins conformance %s/build/librlk_plugin_%s.so\n",
-      target.c_str(), target.c_str(), target.c_str(), target.c_str(), name.c_str());
+  const std::string folder = target.string();
+  const std::string build = folder + "/build";
+  std::printf("\nnext:\n  cmake -S %s -B %s -DCMAKE_PREFIX_PATH=%s && cmake --build %s\n", folder.c_str(),
+              build.c_str(), prefix().c_str(), build.c_str());
+  std::printf("  rlk-plugins conformance %s/librlk_plugin_%s.so\n", build.c_str(), name.c_str());
   return kFine;
 }
 

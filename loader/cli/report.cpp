@@ -89,7 +89,7 @@ void print_operators(const PluginRecord& record) {
     sum.worst = std::max(sum.worst, unit.max_error_ulp);
     if (unit.feature.empty()) sum.numerics &= unit.numerics;
   }
-  Table table({"operator", "implementation", "verified", "failed", "declined", "cases", "worst error", "numerics"});
+  Table table({"operator", "implementation", "verified", "failed", "declined", "cases", "error / allowed", "numerics"});
   for (const auto& [key, sum] : sums) {
     table.row({key.first,
                key.second,
@@ -97,7 +97,7 @@ void print_operators(const PluginRecord& record) {
                {std::to_string(sum.failed), sum.failed > 0 ? Tone::bad : Tone::plain},
                std::to_string(sum.declined),
                std::to_string(sum.cases),
-               sum.verified > 0 ? number_text(sum.worst) + " ulp" : "-",
+               sum.verified > 0 ? number_text(sum.worst) : "-",
                sum.verified > 0 && sum.numerics != ~0u ? numerics_text(sum.numerics) : "-"});
   }
   if (!table.empty()) table.print();

@@ -15,7 +15,8 @@ void print_list(const std::vector<loader::PluginRecord>& records);
 // Units of one plugin that failed, with the first failing case of each. Nothing when none did.
 void print_failures(const loader::PluginRecord& record);
 
-// Per operator and implementation: units verified, failed, declined, cases, worst error, classes of its plain units.
+// Per operator and implementation: units verified, failed, declined, cases, the worst error over the allowed one,
+// classes of its plain units.
 void print_operators(const loader::PluginRecord& record);
 
 Tone tone_of(const loader::PluginRecord& record);

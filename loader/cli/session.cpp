@@ -22,6 +22,10 @@ nlohmann::json list_of(rlk_runtime* runtime) {
   return nlohmann::json::parse(take_text(text));
 }
 
+const char* environment(const char* name) {
+  return std::getenv(name);
+}
+
 // Of "cuda", "cuda:fused", or "acme/fused": a plugin's name, whose backend the list tells.
 std::string backend_of(rlk_runtime* runtime, const std::string& pin) {
   const size_t slash = pin.find('/');
@@ -38,7 +42,7 @@ void check(rlk_status status, const rlk_error& error) {
   if (status == RLK_OK) return;
   std::string text = error.text;
   if (text.empty()) text = "rlk answered " + loader::status_name(status);
-  if (status == RLK_INVALID_ARGUMENT || status == RLK_NOT_FOUND) throw UsageError(text);
+  if (status == RLK_INVALID_ARGUMENT) throw UsageError(text);
   throw Failure(text);
 }
 
@@ -99,18 +103,15 @@ void Session::open(const std::string& backend) {
 }
 
 void Session::open_for(const OpCall& call, const std::string& pin) {
-  if (!pin.empty()) return open(backend_of(runtime_, pin));
   std::string variable = "RLK_OP_";
   for (const char* c = call.decl->name; *c != 0; ++c)
     variable += static_cast<char>(std::toupper(static_cast<unsigned char>(*c)));
-  for (const char* name : {variable.c_str(), "RLK_BACKEND"}) {
-    const char* value = std::getenv(name);
-    if (value == nullptr || *value == 0) continue;
-    // A backend that is not here is for dispatch to explain or to refuse, as RLK_FALLBACK has it.
+  for (const char* wish : {pin.c_str(), environment(variable.c_str()), environment("RLK_BACKEND")}) {
+    if (wish == nullptr || *wish == 0) continue;
     uint32_t devices = 0;
-    const std::string backend = backend_of(runtime_, value);
-    if (rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) == RLK_OK && devices > 0) return open(backend);
-    return open("cpu");
+    const std::string backend = backend_of(runtime_, wish);
+    const bool here = rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) == RLK_OK && devices > 0;
+    return open(here ? backend : "cpu");
   }
   for (const std::string& backend : backends()) {
     if (backend == "cpu") continue;

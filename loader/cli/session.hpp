@@ -10,7 +10,7 @@
 
 namespace rlk::cli {
 
-// INVALID_ARGUMENT and NOT_FOUND become UsageError, every other failure Failure.
+// INVALID_ARGUMENT becomes UsageError, every other failure Failure.
 void check(rlk_status status, const rlk_error& error);
 
 // A string of the API, freed.

@@ -1,6 +1,11 @@
-# rlk_warnings(target): warnings are errors, and the sanitizers that RLK_SANITIZE names.
+# rlk_warnings(target): warnings are errors (RLK_WERROR), and the sanitizers that RLK_SANITIZE names.
+option(RLK_WERROR "Warnings are errors" ON)
+
 function(rlk_warnings target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+  if(RLK_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # g++ 12 sees overlap in every "literal" + std::string (its bug 105651).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

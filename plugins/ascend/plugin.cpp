@@ -157,7 +157,10 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   return &table;
 }
 
-#define RLK_ASCEND_NOTE RLK_SDK_NOTE_TEXT(RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION)
+// The variables decide which CANN is found, what it shows, and how large a chunk is: a cached verdict depends on them.
+#define RLK_ASCEND_NOTE                                               \
+  RLK_SDK_NOTE_TEXT(RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION) \
+  ";env=ASCEND_HOME_PATH,ASCEND_TOOLKIT_HOME,LD_LIBRARY_PATH,ASCEND_RT_VISIBLE_DEVICES,RLK_ASCEND_WORKSPACE_MB"
 __attribute__((used, retain, section(".note.rlk"),
                aligned(4))) static const rlk::sdk::detail::Note<sizeof(RLK_ASCEND_NOTE)>
     rlk_plugin_note = {4, sizeof(RLK_ASCEND_NOTE), 1, "rlk", RLK_ASCEND_NOTE};

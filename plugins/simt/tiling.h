@@ -61,14 +61,4 @@ RLK_SIMT_BOTH constexpr int attention_mma_shared_bytes(int padded_head, int bloc
   return 2 * attention_mma_stride(padded_head) * (block_rows + 4 * attention_mma_keys(padded_head));
 }
 
-// The warpgroup kernel: 128 rows, two stages of K and V, barriers; 1 KB more, to start on a multiple of that.
-constexpr int kWgmmaThreads = 384;
-constexpr int kWgmmaBlockRows = 128;
-RLK_SIMT_BOTH constexpr int attention_wgmma_keys(int padded_head) {
-  return padded_head <= 128 ? 128 : 64;
-}
-RLK_SIMT_BOTH constexpr int attention_wgmma_shared_bytes(int padded_head) {
-  return 2 * padded_head * (kWgmmaBlockRows + 4 * attention_wgmma_keys(padded_head)) + 128 + 1024;
-}
-
 }  // namespace rlk::simt

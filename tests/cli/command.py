@@ -68,13 +68,13 @@ class Case(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def run_command(self, *words, code=0, **variables):
+    def run_command(self, *words, code=0, program=None, **variables):
         """The finished process; its exit code must be `code`."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
         # Ten times the usual patience: a busy machine or a sanitizer must not look like a fault.
         environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_PROBE_TIMEOUT="600")
         environment.update({k: v for k, v in variables.items() if v is not None})
-        done = subprocess.run([COMMAND, *words], env=environment, capture_output=True, text=True, timeout=600,
+        done = subprocess.run([program or COMMAND, *words], env=environment, capture_output=True, text=True, timeout=600,
                               cwd=self.folder, stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, code,
                          f"{words}\n--- stdout\n{done.stdout[:2000]}\n--- stderr\n{done.stderr[:2000]}")

@@ -1,5 +1,6 @@
 """The verbs that ask questions, on a machine with the built-in CPU alone; and command lines that are wrong."""
 import os
+import subprocess
 
 import command
 
@@ -98,6 +99,11 @@ class Questions(command.Case):
         for subject in ("rlk", "prober", "cache", "plugin cpu"):
             self.assertIn(subject, subjects)
 
+    def test_the_prober_is_found_however_the_command_was_called(self):
+        folder, name = os.path.split(command.COMMAND)
+        path = folder + os.pathsep + os.environ["PATH"]
+        self.assertIn("no problems", self.output("doctor", program=name, PATH=path))
+
     def test_doctor_finds_what_is_wrong(self):
         text = self.output("doctor", code=1, RLK_PROBE="isolate", RLK_BAKEND="cuda", RLK_REQUIRE="vaporware")
         self.assertIn("did you mean 'isolated'?", text)
@@ -193,7 +199,6 @@ class Usage(command.Case):
 
     def test_output_that_cannot_be_written_is_an_error(self):
         environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins)
-        import subprocess
         with open("/dev/full", "w") as full:
             done = subprocess.run([command.COMMAND, "ops"], env=environment, stdout=full, stderr=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 1)

@@ -10,7 +10,7 @@ struct note {
   char name[4];
   char description[64];
 };
-#define DESCRIPTION                                                                                                   \
+#define DESCRIPTION \
   "abi=" TEXT(RLK_ABI_MAJOR) "." TEXT(RLK_ABI_MINOR) ";draft=" TEXT(RLK_ABI_DRAFT) ";id=tiny;backend=acme;version=0." \
                                                                                    "1.0"
 __attribute__((section(".note.rlk"), used, aligned(4))) static const struct note note = {4, sizeof(DESCRIPTION), 1,

@@ -82,12 +82,12 @@ const struct AtLoad {
 } kAtLoad;
 
 template <class Op>
-void lie(const rlk::sdk::Call<Op>&, typename Op::Params&) {}
-template <>
-void lie(const rlk::sdk::Call<rlk::sdk::ops::Logp>& call, rlk_logp_params& params) {
-  const bool bf16 = rlk::sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS)) == rlk::sdk::Dtype::bf16;
-  if (kFault == Fault::liar_softcap) params.softcap = 0;
-  if (kFault == Fault::liar_bf16 && bf16) params.temperature *= 1.02;
+void lie([[maybe_unused]] const rlk::sdk::Call<Op>& call, [[maybe_unused]] typename Op::Params& params) {
+  if constexpr (std::is_same_v<Op, rlk::sdk::ops::Logp>) {
+    const bool bf16 = rlk::sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS)) == rlk::sdk::Dtype::bf16;
+    if (kFault == Fault::liar_softcap) params.softcap = 0;
+    if (kFault == Fault::liar_bf16 && bf16) params.temperature *= 1.02;
+  }
 }
 
 template <class Op>

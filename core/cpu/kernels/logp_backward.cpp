@@ -33,8 +33,8 @@ public:
   void block(int64_t r, int64_t begin, int64_t end, double* bias_sums) const {
     const int64_t n = owner(r);
     if (n < 0) return fill(r, begin, end, n == kNobody ? 0.0 : kNan);
-    const bool any = gradient_block(scores_, element(args_.logits, r * args_.row_stride, args_.dtype), begin, end,
-                                    gradient(n), grad_row(r), args_.grad_col_stride, bias_sums);
+    const bool any = gradient_block(scores_, element(args_.logits, r * args_.row_stride, args_.dtype), args_.row_stride,
+                                    begin, end, gradient(n), grad_row(r), args_.grad_col_stride, bias_sums);
     std::atomic_ref<uint8_t> seen(seen_[r]);
     if (any && seen.load(std::memory_order_relaxed) == 0) seen.store(1, std::memory_order_relaxed);
   }

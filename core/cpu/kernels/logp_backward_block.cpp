@@ -70,7 +70,7 @@ HWY_INLINE void add_to([[maybe_unused]] D d, hn::VFromD<D> v, double* sums) {
 // Writes the gradients of `count` contiguous logits and adds them to sums, if given. True when a logit is not -inf.
 template <bool kCap, bool kEntropy, class D, typename TIn, typename TOut>
 HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores& scores, const RowGradient& row,
-                               TOut* to, double* sums) {
+                               TOut* to, double* sums, int64_t ahead) {
   using V = hn::VFromD<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Gradient<kCap, kEntropy, D> gradient(scores, row);
@@ -86,7 +86,7 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
   };
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    prefetch_ahead(from + i, 4 * lanes);
+    prefetch_ahead(from + i, 4 * lanes, ahead);
     const V x0 = load(d, from + i), x1 = load(d, from + i + lanes);
     const V x2 = load(d, from + i + 2 * lanes), x3 = load(d, from + i + 3 * lanes);
     V c0 = x0, c1 = x1, c2 = x2, c3 = x3;
@@ -120,9 +120,9 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
 
 template <bool kCap, class D, typename TIn, typename TOut>
 HWY_INLINE bool gradients(D d, const TIn* from, int64_t count, const Scores& scores, const RowGradient& row, TOut* to,
-                          double* sums) {
-  return row.grad_entropy != 0 ? gradients_as<kCap, true>(d, from, count, scores, row, to, sums)
-                               : gradients_as<kCap, false>(d, from, count, scores, row, to, sums);
+                          double* sums, int64_t ahead) {
+  return row.grad_entropy != 0 ? gradients_as<kCap, true>(d, from, count, scores, row, to, sums, ahead)
+                               : gradients_as<kCap, false>(d, from, count, scores, row, to, sums, ahead);
 }
 
 // The target's gradient in fp64.
@@ -148,14 +148,15 @@ HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin,
   TC* const p = buffer;
   gather(scores, row, begin, end, p);
   const int64_t count = end - begin;
-  const bool any = scores.softcap > 0 ? gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums)
-                                      : gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums);
+  const bool any = scores.softcap > 0
+                       ? gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0)
+                       : gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0);
   narrow(p, count, element(grad_row, begin * grad_stride, scores.dtype), scores.dtype, grad_stride);
   return any;
 }
 
-bool gradient_for(const Scores& scores, const void* row, int64_t begin, int64_t end, const RowGradient& g,
-                  void* grad_row, int64_t grad_stride, double* bias_sums) {
+bool gradient_for(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
+                  const RowGradient& g, void* grad_row, int64_t grad_stride, double* bias_sums) {
   const bool has_target = g.target >= begin && g.target < end;
   const double target = has_target ? target_gradient(scores, row, g) : 0;  // before the gradient may overwrite it
   double* const target_sum = has_target && bias_sums != nullptr ? bias_sums + (g.target - begin) : nullptr;
@@ -173,7 +174,8 @@ bool gradient_for(const Scores& scores, const void* row, int64_t begin, int64_t 
       using T = decltype(tag);
       if constexpr (sizeof(T) <= 4) {
         any = gradients<false>(hn::ScalableTag<float>(), static_cast<const T*>(row) + begin, end - begin, scores, g,
-                               static_cast<T*>(grad_row) + begin, bias_sums);
+                               static_cast<T*>(grad_row) + begin, bias_sums,
+                               bias_sums != nullptr ? row_stride * static_cast<int64_t>(sizeof(T)) : kPrefetchBytes);
       }
     });
   }
@@ -190,9 +192,10 @@ namespace rlk::cpu {
 
 HWY_EXPORT(gradient_for);
 
-bool gradient_block(const Scores& scores, const void* row, int64_t begin, int64_t end, const RowGradient& gradient,
-                    void* grad_row, int64_t grad_stride, double* bias_sums) {
-  return HWY_DYNAMIC_DISPATCH(gradient_for)(scores, row, begin, end, gradient, grad_row, grad_stride, bias_sums);
+bool gradient_block(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
+                    const RowGradient& gradient, void* grad_row, int64_t grad_stride, double* bias_sums) {
+  return HWY_DYNAMIC_DISPATCH(gradient_for)(scores, row, row_stride, begin, end, gradient, grad_row, grad_stride,
+                                            bias_sums);
 }
 
 }  // namespace rlk::cpu

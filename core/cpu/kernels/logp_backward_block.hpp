@@ -12,8 +12,9 @@ struct RowGradient {
 };
 
 // Writes the gradient of columns [begin, end) to grad_row (same dtype as logits) and adds it to bias_sums[end - begin]
-// if given. True when a score among them is not -inf. `row` and `grad_row` may be the same memory.
-bool gradient_block(const Scores& scores, const void* row, int64_t begin, int64_t end, const RowGradient& gradient,
-                    void* grad_row, int64_t grad_stride, double* bias_sums);
+// if given; the caller then goes on with the same columns of the next row, row_stride elements away. True when a score
+// among them is not -inf. `row` and `grad_row` may be the same memory.
+bool gradient_block(const Scores& scores, const void* row, int64_t row_stride, int64_t begin, int64_t end,
+                    const RowGradient& gradient, void* grad_row, int64_t grad_stride, double* bias_sums);
 
 }  // namespace rlk::cpu

@@ -29,8 +29,12 @@ constexpr TC kMinusInf = -std::numeric_limits<TC>::infinity();
 
 template <typename T>
 HWY_INLINE bool is_minus_inf(T value) {
-  const T expected = minus_inf_of<T>();
-  return std::memcmp(&value, &expected, sizeof(T)) == 0;
+  if constexpr (sizeof(T) == 2) {
+    const T expected = minus_inf_of<T>();
+    return std::memcmp(&value, &expected, sizeof(T)) == 0;
+  } else {
+    return value == minus_inf_of<T>();
+  }
 }
 // The last, partial group of two vectors, padded with -inf.
 template <class D, typename T>
@@ -108,7 +112,7 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, do
   V x0 = sum0, x1 = sum0, x2 = sum0, x3 = sum0;
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    prefetch_ahead(p + i, 4 * lanes);
+    prefetch_ahead(p + i, 4 * lanes, kPrefetchBytes);
     load_two(d, p + i, x0, x1);
     load_two(d, p + i + 2 * lanes, x2, x3);
     const V y0 = score(x0), y1 = score(x1), y2 = score(x2), y3 = score(x3);

@@ -31,15 +31,16 @@ HWY_INLINE T minus_inf_of() {
   }
 }
 
-// Asks for what a stream will read a block of fp32 later: hardware alone does not keep a core's arithmetic fed. An
+// Asks for what a stream will read `ahead` bytes later: hardware alone does not keep a core's arithmetic fed. An
 // address past the end is harmless.
 template <typename T>
-HWY_INLINE void prefetch_ahead(const T* p, int64_t count) {
-  constexpr int64_t kAheadBytes = 16384, kLineBytes = 64;
-  const auto* ahead = reinterpret_cast<const char*>(p) + kAheadBytes;
+HWY_INLINE void prefetch_ahead(const T* p, int64_t count, int64_t ahead) {
+  constexpr int64_t kLineBytes = 64;
+  const auto* first = reinterpret_cast<const char*>(p) + ahead;
   for (int64_t byte = 0; byte < count * static_cast<int64_t>(sizeof(T)); byte += kLineBytes)
-    hwy::Prefetch(ahead + byte);
+    hwy::Prefetch(first + byte);
 }
+constexpr int64_t kPrefetchBytes = 16384;  // along a row
 
 // logits + bias of columns [begin, end), and zeros where a last vector runs over.
 template <typename TC>

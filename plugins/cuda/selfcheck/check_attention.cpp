@@ -275,13 +275,12 @@ void check_invariance(Plugin& plugin, Report& report, Type type, const char* imp
   report.check(run(plugin, report, dense, implementation).out == whole.out, name + ": other bits when run again");
 }
 
-}  // namespace
-
-void check_attention(Plugin& plugin, Report& report) {
+// Random options, `options` cases for every type and head size, lengths up to the given number of entries.
+void check_random(Plugin& plugin, Report& report, int options, int length_choices) {
   uint64_t seed = 100;
   for (const Type type : {Type::bf16, Type::f16, Type::f32, Type::f64}) {
     for (const int64_t head : {16, 40, 64, 72, 96, 104, 128, 136, 192, 256, 20}) {
-      for (int option = 0; option < 6; ++option) {
+      for (int option = 0; option < options; ++option) {
         AttentionCase c;
         const auto chance = [&](int salt) { return uniform(seed * 17 + static_cast<uint64_t>(salt), 0) < 0.5; };
         c.type = type;
@@ -293,8 +292,8 @@ void check_attention(Plugin& plugin, Report& report) {
         c.kv_heads = chance(4) ? 2 : 1;
         c.batch = 1 + static_cast<int64_t>(3 * uniform(seed, 1));
         const int64_t lengths[] = {1, 7, 65, 130, 257};
-        c.queries = lengths[static_cast<int>(5 * uniform(seed, 2))] * (c.packed ? c.batch : 1);
-        c.keys = lengths[static_cast<int>(5 * uniform(seed, 3))] * (c.packed ? c.batch : 1);
+        c.queries = lengths[static_cast<int>(length_choices * uniform(seed, 2))] * (c.packed ? c.batch : 1);
+        c.keys = lengths[static_cast<int>(length_choices * uniform(seed, 3))] * (c.packed ? c.batch : 1);
         if (option > 2 && chance(5)) c.left = chance(6) ? 3 : 70;
         if (option > 2 && chance(7)) c.right = chance(8) ? 2 : 40;
         if (chance(9)) c.scale = 0.3;
@@ -303,6 +302,19 @@ void check_attention(Plugin& plugin, Report& report) {
         check_case(plugin, report, c);
       }
     }
+  }
+}
+
+}  // namespace
+
+void check_attention_few(Plugin& plugin, Report& report) {
+  check_random(plugin, report, 2, 4);
+  for (const char* implementation : {"mma", "simt"}) check_errors(plugin, report, implementation);
+}
+
+void check_attention(Plugin& plugin, Report& report) {
+  check_random(plugin, report, 6, 5);
+  for (const Type type : {Type::bf16, Type::f16, Type::f32, Type::f64}) {
     AttentionCase empty;
     empty.type = type;
     empty.queries = 5;

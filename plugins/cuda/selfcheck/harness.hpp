@@ -121,6 +121,7 @@ private:
 void check_logp(Plugin& plugin, Report& report);
 void check_logp_backward(Plugin& plugin, Report& report);
 void check_attention(Plugin& plugin, Report& report);
+void check_attention_few(Plugin& plugin, Report& report);
 void check_add(Plugin& plugin, Report& report);
 void measure(Plugin& plugin, Report& report);
 

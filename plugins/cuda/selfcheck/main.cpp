@@ -1,5 +1,7 @@
 // Checks the CUDA plugin on a real device, through its C ABI, against fp64 loops on the host; then times it.
-//   rlk_cuda_selfcheck PLUGIN.so [--no-checks] [--no-times]
+//   rlk_cuda_selfcheck PLUGIN.so [part...]     parts: add logp logp_backward attention attention_few times
+// Without parts: all but attention_few, which is for an emulated device.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -8,14 +10,13 @@
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::printf("usage: %s PLUGIN.so [--no-checks] [--no-times]\n", argv[0]);
+    std::printf("usage: %s PLUGIN.so [part...]\n", argv[0]);
     return 2;
   }
-  bool checks = true, times = true;
-  for (int i = 2; i < argc; ++i) {
-    checks = checks && std::strcmp(argv[i], "--no-checks") != 0;
-    times = times && std::strcmp(argv[i], "--no-times") != 0;
-  }
+  const auto wanted = [&](const char* part) {
+    if (argc == 2) return std::strcmp(part, "attention_few") != 0;
+    return std::any_of(argv + 2, argv + argc, [&](const char* name) { return std::strcmp(name, part) == 0; });
+  };
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   selfcheck::Plugin plugin(argv[1]);
   selfcheck::Report report;
@@ -24,9 +25,10 @@ int main(int argc, char** argv) {
       {"logp", selfcheck::check_logp},
       {"logp_backward", selfcheck::check_logp_backward},
       {"attention", selfcheck::check_attention},
+      {"attention_few", selfcheck::check_attention_few},
       {"times", selfcheck::measure}};
   for (const auto& [name, part] : parts) {
-    if (std::strcmp(name, "times") == 0 ? !times : !checks) continue;
+    if (!wanted(name)) continue;
     const auto start = std::chrono::steady_clock::now();
     const int failures = report.failures(), done = report.checks();
     part(plugin, report);

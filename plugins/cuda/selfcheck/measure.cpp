@@ -119,11 +119,11 @@ void time_logp(Plugin& plugin, Report& report, const char* what, Type type, int6
        calls[0]->support().cost_us + (backward ? backward_calls[0]->support().cost_us : 0), peer);
   for (const int64_t n : {int64_t{0}, rows / 2, rows - 1}) check_row(plugin, report, *data[0], n);
   if (!backward) return;
-  // The last row of the gradient: beyond 2^31 elements in the largest case.
+  // The last row of the gradient, of the last set: beyond 2^31 elements in the largest case.
   const int64_t n = rows - 1;
-  const LogpCase c = one_row(plugin, *data[0], n);
+  const LogpCase c = one_row(plugin, *data.back(), n);
   const std::vector<double> got = fetch(plugin, *grad, n * vocab, vocab);
-  const double lse = fetch(plugin, data[0]->lse, n, 1)[0], g = fetch(plugin, data[0]->g_logp, n, 1)[0];
+  const double lse = fetch(plugin, data.back()->lse, n, 1)[0], g = fetch(plugin, data.back()->g_logp, n, 1)[0];
   double worst = 0;
   char text[160] = "large logp_backward, last row";
   for (int64_t v = 0; v < vocab; ++v) {
@@ -204,17 +204,20 @@ void measure(Plugin& plugin, Report& report) {
   time_logp(plugin, report, "logp fwd+bwd 2048x151936 f32", Type::f32, 2048, 151936, 1, false, true,
             "1689 (torch.compile)");
   time_logp(plugin, report, "logp fwd+bwd 16384x151936 bf16", Type::bf16, 16384, 151936, 1, false, true, "-");
-  time_attention(plugin, "attention causal B4 H32/32 S4096 bf16", "mma", Type::bf16, 4, 32, 32, 4096, 4096, 128,
-                 "320 flash, 531 cuDNN");
-  time_attention(plugin, "attention causal B4 H32/8 S4096 bf16", "mma", Type::bf16, 4, 32, 8, 4096, 4096, 128,
-                 "323, 542");
-  time_attention(plugin, "attention causal B1 H32/8 S16384 bf16", "mma", Type::bf16, 1, 32, 8, 16384, 16384, 128,
-                 "337, 579");
-  time_attention(plugin, "attention decode B64 H32/8 S8192 bf16", "mma", Type::bf16, 64, 32, 8, 1, 8192, 128,
-                 "2608, 4465");
-  time_attention(plugin, "attention causal B4 H32/8 S2048 D64 f16", "mma", Type::f16, 4, 32, 8, 2048, 2048, 64, "-");
-  time_attention(plugin, "attention causal B2 H16/16 S2048 D256 bf16", "mma", Type::bf16, 2, 16, 16, 2048, 2048, 256,
-                 "-");
+  const char* peer = "320 flash, 531 cuDNN";
+  for (const char* kernel : {"mma"}) {
+    time_attention(plugin, "attention causal B4 H32/32 S4096 bf16", kernel, Type::bf16, 4, 32, 32, 4096, 4096, 128,
+                   peer);
+    time_attention(plugin, "attention causal B4 H32/8 S4096 bf16", kernel, Type::bf16, 4, 32, 8, 4096, 4096, 128,
+                   "323, 542");
+    time_attention(plugin, "attention causal B1 H32/8 S16384 bf16", kernel, Type::bf16, 1, 32, 8, 16384, 16384, 128,
+                   "337, 579");
+    time_attention(plugin, "attention decode B64 H32/8 S8192 bf16", kernel, Type::bf16, 64, 32, 8, 1, 8192, 128,
+                   "2608, 4465");
+    time_attention(plugin, "attention causal B4 H32/8 S2048 D64 f16", kernel, Type::f16, 4, 32, 8, 2048, 2048, 64, "-");
+    time_attention(plugin, "attention causal B2 H16/16 S2048 D256 bf16", kernel, Type::bf16, 2, 16, 16, 2048, 2048, 256,
+                   "-");
+  }
   time_attention(plugin, "attention causal B1 H16/16 S2048 D128 f32", "simt", Type::f32, 1, 16, 16, 2048, 2048, 128,
                  "-");
   time_add(plugin, "add 256 Mi bf16", {65536, 4096}, 3.0 * 0x1p29, "4352 GB/s (torch)");

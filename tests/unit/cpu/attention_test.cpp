@@ -224,15 +224,17 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedEvenWhenTheyAreNanOrInfinite) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
       for (double poison : {kNan, kInfinity}) {
-        AttentionCase clean = dense(dtype, 1, 70, 70, {2, 2, 24});
+        constexpr int64_t kRow = 48, kFirstBad = 40, kLength = 70;  // elements of a token, tokens
+        AttentionCase clean = dense(dtype, 1, kLength, kLength, {2, 2, 24});
         clean.causal = true;
         AttentionCase poisoned = clean;
-        for (int64_t i = 40 * 48; i < 70 * 48; ++i) poisoned.k.set(i, poison), poisoned.v.set(i, poison);
+        for (int64_t i = kFirstBad * kRow; i < kLength * kRow; ++i)
+          poisoned.k.set(i, poison), poisoned.v.set(i, poison);
         const AttentionOutputs want = run(clean, cpu::serial_parallel());
         const AttentionOutputs got = run(poisoned, cpu::serial_parallel());
-        EXPECT_EQ(got.out.bits(0, 40 * 48), want.out.bits(0, 40 * 48)) << name(dtype);
+        EXPECT_EQ(got.out.bits(0, kFirstBad * kRow), want.out.bits(0, kFirstBad * kRow)) << name(dtype);
         EXPECT_EQ(got.lse.bits(0, 80), want.lse.bits(0, 80));
-        EXPECT_TRUE(std::isnan(got.out.get(60 * 48)));
+        EXPECT_TRUE(std::isnan(got.out.get((kLength - 1) * kRow)));
       }
     }
   });

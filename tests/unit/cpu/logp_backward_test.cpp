@@ -65,7 +65,8 @@ TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
         }
         if (option == 7) {  // three logits rows that nobody names
           c.logits = random_tensor(dtype, {9, 1031}, 4.0, 5);
-          c.row_indices = Tensor(Dtype::i64, {6}).fill([](int64_t n) { return static_cast<double>(n + n / 2); });
+          c.row_indices = Tensor(Dtype::i64, {6});
+          for (int64_t n = 0; n < 6; ++n) c.row_indices.set_int(n, n + n / 2);
         }
         if (option == 8) c.vocab_start = 5, c.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
         if (option >= 9) {
@@ -91,13 +92,17 @@ TEST(CpuLogpBackward, MinusInfinityLogitsGetExactlyZero) {
       for (double softcap : {0.0, 3.0}) {
         LogpCase c = make_logp_case(dtype, 3, 100, 3);
         c.softcap = softcap;
-        for (int64_t v = 0; v < 100; v += 3) c.logits.set(100 + v, -kInfinity);
+        for (int64_t v = 0; v < 100; v += 3) c.logits.set(100 + v, -kInfinity).set(200 + v, -kInfinity);
         c.ids.set_int(1, 3);  // the target itself
         add_gradients(c, true, true, 4);
+        c.lse.set(2, std::numeric_limits<double>::quiet_NaN());  // as of a row with a NaN
         c.want_grad_bias = true;
         expect_golden(c);
         const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
-        for (int64_t v = 0; v < 100; v += 3) EXPECT_EQ(got.grad_logits.get(100 + v), 0.0) << v;
+        for (int64_t v = 0; v < 100; v += 3) {
+          EXPECT_EQ(got.grad_logits.get(100 + v), 0.0) << v;
+          EXPECT_EQ(got.grad_logits.get(200 + v), 0.0) << v;
+        }
       }
     }
   });
@@ -166,18 +171,19 @@ TEST(CpuLogpBackward, ExtremeGradientsAndParametersStayInRange) {
 
 TEST(CpuLogpBackward, BitsDoNotDependOnBatchSize) {
   for_each_target([] {
-    LogpCase all = make_logp_case(Dtype::bf16, 9, 5000, 31);
+    constexpr int64_t kVocab = 5000, kRow = 4;
+    LogpCase all = make_logp_case(Dtype::bf16, 9, kVocab, 31);
     add_gradients(all, true, true, 32);
     const LogpBackwardOutputs together = run_logp_backward(all, cpu::tbb_parallel());
-    LogpCase alone = make_logp_case(Dtype::bf16, 1, 5000, 31);
+    LogpCase alone = make_logp_case(Dtype::bf16, 1, kVocab, 31);
     add_gradients(alone, true, true, 32);
-    for (int64_t v = 0; v < 5000; ++v) alone.logits.set(v, all.logits.get(4 * 5000 + v));
-    alone.ids.set_int(0, all.ids.get_int(4));
-    const auto take = [](Tensor& to, const Tensor& from) { to.set(0, from.get(4)); };
+    for (int64_t v = 0; v < kVocab; ++v) alone.logits.set(v, all.logits.get(kRow * kVocab + v));
+    alone.ids.set_int(0, all.ids.get_int(kRow));
+    const auto take = [](Tensor& to, const Tensor& from) { to.set(0, from.get(kRow)); };
     take(alone.lse, all.lse), take(alone.grad_logp, all.grad_logp), take(alone.grad_lse, all.grad_lse);
     take(alone.grad_entropy, all.grad_entropy), take(alone.entropy, all.entropy);
     const LogpBackwardOutputs got = run_logp_backward(alone, cpu::tbb_parallel());
-    EXPECT_EQ(got.grad_logits.bits(0, 5000), together.grad_logits.bits(4 * 5000, 5 * 5000));
+    EXPECT_EQ(got.grad_logits.bits(0, kVocab), together.grad_logits.bits(kRow * kVocab, (kRow + 1) * kVocab));
   });
 }
 

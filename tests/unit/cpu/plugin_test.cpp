@@ -233,7 +233,7 @@ TEST_F(CpuPlugin, DeclinesTheSameBitsOnEveryBackend) {
 }
 
 TEST_F(CpuPlugin, KeepsTheFirstDataErrorOfAStreamUntilItIsAskedFor) {
-  std::vector<float> logits(4 * 8, 0.0f), logp(4);
+  std::vector<float> logits(32, 0.0f), logp(4);
   std::vector<int64_t> ids = {1, 9, 2, -3};
   Bound logits_tensor(logits, kF32, {4, 8}), ids_tensor(ids, kI64, {4}), logp_tensor(logp, kF32, {4});
   const rlk_logp_params params = RLK_LOGP_PARAMS_INIT;

@@ -39,10 +39,10 @@ TEST(Workspace, StreamsDoNotShareIt) {
   fake_script<Logp>().workspace = 1 << 16;
   fake_log().delay_us = 50;
   auto one = world.stream(), other = world.stream();
-  OpCall& call = world.make("logp");
+  OpCall &call = world.make("logp"), &second = world.make("logp");
   for (int i = 0; i < 50; ++i) {
     ASSERT_EQ(world.call(*one, call), RLK_OK) << world.text();
-    ASSERT_EQ(world.call(*other, call), RLK_OK) << world.text();
+    ASSERT_EQ(world.call(*other, second), RLK_OK) << world.text();
   }
   ASSERT_EQ(world.synchronize(*one), RLK_OK);
   ASSERT_EQ(world.synchronize(*other), RLK_OK);

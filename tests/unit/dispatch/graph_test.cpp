@@ -62,9 +62,10 @@ TEST_F(GraphTest, OwnsItsWorkspace) {
   std::unique_ptr<Graph> graph = end();
   // Replays on one stream and calls on the other at the same time: a shared workspace would be seen.
   auto other = world.stream();
+  OpCall& second = world.make("add");
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(graph->launch(*other, &world.last), RLK_OK) << world.text();
-    ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+    ASSERT_EQ(world.call(*stream, second), RLK_OK) << world.text();
   }
   ASSERT_EQ(world.synchronize(*stream), RLK_OK);
   ASSERT_EQ(world.synchronize(*other), RLK_OK);
@@ -72,6 +73,25 @@ TEST_F(GraphTest, OwnsItsWorkspace) {
   graph.reset();
   EXPECT_LT(stream->device().memory.statistics().in_use_bytes, in_use);
   EXPECT_EQ(fake_log().violations, 0);
+}
+
+TEST_F(GraphTest, AReplayElsewhereWaitsForEarlierUsersOfTheWorkspace) {
+  Script& script = fake_script<Add>();
+  script.workspace = 1 << 12;
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  fake(stream->handle()).worker->hold(true);
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << "still to run, with the workspace that the graph gets";
+  begin();
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  std::unique_ptr<Graph> graph = end();
+  auto other = world.stream();
+  ASSERT_EQ(graph->launch(*other, &world.last), RLK_OK) << world.text();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(script.runs, 1);
+  fake(stream->handle()).worker->hold(false);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  EXPECT_EQ(script.runs, 3);
 }
 
 TEST_F(GraphTest, KeepsItsPlansAlive) {
@@ -207,11 +227,12 @@ TEST_F(GraphTest, TheVendorsCaptureIsSeenAndItsWorkspaceIsNeverReused) {
   inside.capturing = false;
   const std::vector<Work> captured = std::move(inside.captured);
   inside.captured.clear();
+  OpCall& second = world.make("add");
   // The graph is replayed elsewhere while calls go on here.
   fake_log().delay_us = 100;
   for (int i = 0; i < 20; ++i) {
     for (const Work& work : captured) fake(stream->handle()).push(work);
-    ASSERT_EQ(world.call(*wrapped, call), RLK_OK) << world.text();
+    ASSERT_EQ(world.call(*wrapped, second), RLK_OK) << world.text();
   }
   ASSERT_EQ(world.synchronize(*stream), RLK_OK);
   ASSERT_EQ(world.synchronize(*wrapped), RLK_OK);

@@ -33,9 +33,9 @@ struct Script {
   rlk_status fail_plan = RLK_OK, fail_enqueue = RLK_OK;
   std::function<void(const sdk::Run&)> on_enqueue;  // on the caller's thread
   // what happened
-  int queries = 0, plans = 0, prepares = 0, enqueues = 0;
+  std::atomic<int> queries{0}, plans{0}, prepares{0}, enqueues{0};
   std::atomic<int> destroyed{0}, in_flight{0}, most_in_flight{0}, runs{0};
-  int64_t last_first_symbol = -1;
+  std::atomic<int64_t> last_first_symbol{-1};
   double mark = 0;  // what logp writes
 
   void reset() {  // members are assigned one by one: atomics do not copy

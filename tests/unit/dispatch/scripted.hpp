@@ -90,9 +90,11 @@ public:
     script_.last_first_symbol = run.symbol(0);
     if (script_.on_enqueue) script_.on_enqueue(run);
     if (script_.fail_enqueue != RLK_OK) throw sdk::Error(script_.fail_enqueue, "the script says so", 42, "script");
-    auto owned = std::make_shared<OwnedRun>(run, OpType::kInputs, OpType::kOutputs);
+    auto* own = dynamic_cast<StreamType*>(&stream);
+    if (own == nullptr) throw sdk::Error(RLK_INTERNAL, "the stream is not one that this plugin made");
+    const auto owned = std::make_shared<OwnedRun>(run, OpType::kInputs, OpType::kOutputs);
     ++running_;
-    static_cast<StreamType&>(stream).push([this, owned] {
+    own->push([this, owned] {
       const int now = ++script_.in_flight;
       int most = script_.most_in_flight;
       while (most < now && !script_.most_in_flight.compare_exchange_weak(most, now)) {
@@ -168,15 +170,16 @@ using PlainPlugin = ScriptedPlugin<PlainDevice, FakeStream, FakeEvent, false>;
 using CpuPlugin = ScriptedPlugin<FakeCpuDevice, FakeCpuStream, FakeCpuEvent, false>;
 
 // Brings operators for the fake device and owns none.
-struct GuestDevice : FakeDevice {
+class GuestStream : public FakeStreamWithHostFunctions {};
+struct GuestDevice : FakeDeviceOf<GuestStream> {
   static constexpr const char* kPlugin = "guest";
 };
 class GuestPlugin : public sdk::OperatorPlugin {
 public:
   using Device = GuestDevice;
-  using Stream = FakeStreamWithHostFunctions;
+  using Stream = GuestStream;
   using Event = FakeEvent;
-  using Implementations = std::tuple<Scripted<GuestDevice, FakeStreamWithHostFunctions, sdk::ops::Add, 0>>;
+  using Implementations = std::tuple<Scripted<GuestDevice, GuestStream, sdk::ops::Add, 0>>;
   explicit GuestPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("guest"); }
   std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info&) override {

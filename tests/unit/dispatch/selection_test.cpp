@@ -300,6 +300,39 @@ TEST(Selection, FallbacksAreCountedByReason) {
   EXPECT_EQ(world.counters("logp").staged, 3u);
 }
 
+TEST(Selection, AFallbackIsSaidOncePerReason) {
+  World world;
+  fake_script<Logp, 0>().level = fake_script<Logp, 1>().level = RLK_SUPPORT_NO;
+  fake_script<Logp, 0>().reason_code = "DTYPE";
+  auto stream = world.stream();
+  OpCall &call = world.make("logp"), &other = world.make("logp");
+  other.symbols[2] = 40;  // another key, the same reason
+  other.rebuild();
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  ASSERT_EQ(world.call(*stream, other), RLK_OK);
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const char* part : {"logp", "cpu/first", "staged", "DTYPE"}) EXPECT_NE(log.find(part), std::string::npos) << log;
+  EXPECT_EQ(log.find("DTYPE"), log.rfind("DTYPE")) << log;
+}
+
+TEST(Selection, TheLogTellsEveryDecisionAndOutcome) {
+  World world(World::kAll, {{"RLK_LOG_DISPATCH", "1"}});
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  core::CallOptions nobody;
+  nobody.pin = "nobody";
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  EXPECT_EQ(world.call(*stream, call, nobody), RLK_UNSUPPORTED);
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const char* part : {"N=5", "f32", "-> fake/first (plan made)", "-> fake/first (plan reused)", "OK after",
+                           "UNSUPPORTED", "NO_SUCH_PLUGIN"}) {
+    EXPECT_NE(log.find(part), std::string::npos) << part << " | " << log;
+  }
+}
+
 TEST(Selection, AGuestsOperatorsRunOnTheOwnersStream) {
   World world(World::kAll | World::kGuest);
   auto stream = world.stream();

@@ -20,7 +20,9 @@ extern "C" {
 #define RLK_API
 #endif
 
+/* clang-format off */
 #define RLK_ERROR_INIT {sizeof(rlk_error), 0, 0, {0}, {0}}
+/* clang-format on */
 
 typedef struct rlk_runtime rlk_runtime;
 typedef struct rlk_stream rlk_stream;
@@ -37,7 +39,8 @@ typedef struct rlk_runtime_options {
   const char* plugin_path;  /* NULL: RLK_PLUGIN_PATH */
   const char* config_path;  /* NULL: RLK_CONFIG */
 } rlk_runtime_options;
-#define RLK_RUNTIME_OPTIONS_INIT {sizeof(rlk_runtime_options), 1, 0, 0}
+#define RLK_RUNTIME_OPTIONS_INIT \
+  { sizeof(rlk_runtime_options), 1, 0, 0 }
 
 /* options may be NULL. The CPU is always there; a plugin that fails is a record (rlk_describe), not an error, unless
    RLK_REQUIRE names its backend. Runtimes of one process share plugins. */
@@ -68,7 +71,8 @@ RLK_API rlk_status rlk_event_query(rlk_event* event, rlk_error* error);
 RLK_API rlk_status rlk_event_elapsed_ms(rlk_event* start, rlk_event* end, double* out, rlk_error* error);
 
 /* Memory of the stream's device from the caching allocator, in the stream's order: a block freed on a stream may be
-   reused by later work of the same stream at once. kind is RLK_MEMORY_*. */
+   reused by later work of the same stream at once (pinned memory, which the host touches too, when the stream has
+   passed the point). kind is RLK_MEMORY_*. Not while the stream captures a graph. */
 RLK_API rlk_status rlk_allocate(rlk_stream* stream, int32_t kind, uint64_t bytes, void** out, rlk_error* error);
 RLK_API rlk_status rlk_deallocate(rlk_stream* stream, void* memory, rlk_error* error);
 /* Another stream uses the block too: it is reused only after that stream has passed this point. */
@@ -93,11 +97,13 @@ RLK_API rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* 
 typedef struct rlk_call_options {
   uint32_t struct_size;
   uint32_t numerics;              /* demanded classes, RLK_NUMERICS_*; 0 is tolerance */
-  const char* pin;                /* NULL, "backend", "backend:implementation", or "plugin/implementation" */
-  const void* const* host_inputs; /* NULL, or [n_inputs]: host copies of host-readable inputs that live on a device;
-                                     without them rlk copies those itself, which waits for the stream */
+  const char* pin;                /* NULL, "backend", "backend:implementation", or "plugin/implementation": who must
+                                     serve the call. A pin never falls back: it is met, or the call is an error */
+  const void* const* host_inputs; /* NULL, or [n_inputs]: contiguous host copies of host-readable inputs that live on a
+                                     device; without them rlk copies those itself, which waits for the stream */
 } rlk_call_options;
-#define RLK_CALL_OPTIONS_INIT {sizeof(rlk_call_options), 0, 0, 0}
+#define RLK_CALL_OPTIONS_INIT \
+  { sizeof(rlk_call_options), 0, 0, 0 }
 
 /* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
    (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
@@ -109,6 +115,10 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
                             const rlk_call_options* options, rlk_error* error);
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
+/* Every call to be captured is made once before: while a graph is captured nothing is planned, allocated, staged on the
+   CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before anything is enqueued. The graph
+   owns its workspace. It may be launched on any stream of the device; data errors are told by the stream that captured,
+   which outlives the graph. Destroying a graph waits for its launches. */
 RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
 RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);

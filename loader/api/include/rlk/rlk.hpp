@@ -140,6 +140,41 @@ private:
   rlk_stream* handle_;
 };
 
+// A captured graph. Destroyed before the stream that captured it.
+class Graph {
+public:
+  explicit Graph(rlk_graph* handle) noexcept : handle_(handle) {}  // takes it over
+  Graph(Graph&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() {
+    if (handle_ != nullptr) rlk_graph_destroy(handle_, nullptr);
+  }
+  void launch(const Stream& stream) const { detail::check(rlk_graph_launch, handle_, stream.get()); }
+
+private:
+  rlk_graph* handle_;
+};
+
+// Captures what body(stream) calls. When it throws, the capture is ended and dropped.
+template <class Body>
+Graph capture(const Stream& stream, Body&& body) {
+  detail::check(rlk_graph_begin, stream.get());
+  rlk_graph* handle = nullptr;
+  try {
+    body(stream);
+  } catch (...) {
+    if (rlk_graph_end(stream.get(), &handle, nullptr) == RLK_OK) rlk_graph_destroy(handle, nullptr);
+    throw;
+  }
+  detail::check(rlk_graph_end, stream.get(), &handle);
+  return Graph(handle);
+}
+
 class Runtime {
 public:
   Runtime() { detail::check(rlk_runtime_create, nullptr, &handle_); }

@@ -1,0 +1,45 @@
+"""README.md tells the truth: its commands work as printed, and rlk reads the variables it names."""
+import os
+import re
+import shlex
+
+import command
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def readme():
+    with open(os.path.join(ROOT, "README.md")) as file:
+        return file.read()
+
+
+class Readme(command.Case):
+    def test_every_command_works_as_printed(self):
+        commands = re.findall(r"^    rlk-plugins (.*?)(?: +#.*)?$", readme(), re.MULTILINE)
+        self.assertGreater(len(commands), 8)
+        command.write_npy(self.path("logits.npy"), "<f4", (2, 3), [1, 2, 3, 3, 2, 1])
+        command.write_npy(self.path("ids.npy"), "<i8", (2,), [2, 2])
+        for words in map(shlex.split, commands):
+            with self.subTest(words=words):
+                if words[-1].endswith(".so"):
+                    # Stands for the plugin that the README builds.
+                    os.makedirs(self.path("acme/build"), exist_ok=True)
+                    os.replace(self.add_plugin("golden"), self.path(words[-1]))
+                    words = words + (["--op", "add"] if words[0] == "conformance" else [])
+                self.output(*words)
+
+    def test_every_variable_is_one_that_rlk_reads(self):
+        names = [name for row in re.findall(r"^\| (`RLK_.*?) \|", readme(), re.MULTILINE)
+                 for name in re.findall(r"RLK_[A-Z_]+", row)]
+        self.assertGreater(len(names), 12)
+        names = ["RLK_OP_LOGP" if name == "RLK_OP_" else name for name in names]
+        values = {name: "" if name in ("RLK_CONFIG", "RLK_PROBER", "RLK_REQUIRE") else "1" for name in names}
+        values.update(RLK_PLUGIN_PATH=None, RLK_ADD_PLUGIN_PATH=self.plugins, RLK_CACHE_DIR=None, RLK_PROBE="isolated",
+                      RLK_LOG="off", RLK_FALLBACK="warn", RLK_PROBE_TIMEOUT="60", RLK_PLUGINS_SELECT="*",
+                      RLK_PLUGINS_DISABLE="none")
+        checks = self.json("doctor", **values)["checks"]
+        self.assertEqual([check for check in checks if "reads no such variable" in check["text"]], [])
+
+
+if __name__ == "__main__":
+    command.main()
