@@ -220,6 +220,7 @@ TEST_F(DeviceTest, Graphs) {
     ASSERT_EQ(rlk_graph_destroy(nothing, nullptr), RLK_OK);
     Array<float> a(stream, ramp(1000, 1)), b(stream, ramp(1000, 2)), out(stream, ramp(1000, 0));
     add(stream, a, b, out);
+    add(stream, out, b, out);  // in place is another plan, and none is made while capturing
     stream.synchronize();
     const rlk_call_options staged = on_cpu();
     {
