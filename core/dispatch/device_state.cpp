@@ -59,7 +59,7 @@ std::shared_ptr<StreamClock> DeviceState::add_stream() {
   return streams_.emplace_back(std::make_shared<StreamClock>(runs_inline));
 }
 
-void DeviceState::remove_stream(std::shared_ptr<StreamClock> clock, Mark end) {
+void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end) {
   {
     const std::lock_guard lock(mutex_);
     streams_.erase(std::remove(streams_.begin(), streams_.end(), clock), streams_.end());

@@ -44,7 +44,7 @@ public:
 
   std::shared_ptr<StreamClock> add_stream();  // [thread-safe]
   // The stream is gone; a wrapped one may have left work behind, which the mark ends. [thread-safe]
-  void remove_stream(std::shared_ptr<StreamClock> clock, Mark end);
+  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end);
   uint32_t live_streams() const;  // [thread-safe]
   // For graphs that the vendor's own capture made: nobody tells when they die. [thread-safe]
   void keep_forever(GraphResources resources);

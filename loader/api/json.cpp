@@ -9,7 +9,6 @@
 
 using nlohmann::ordered_json;
 using rlk::core::ArgDecl;
-using rlk::core::Domain;
 using rlk::core::DtypeExpr;
 using rlk::core::OpDecl;
 using rlk::core::ParamDecl;

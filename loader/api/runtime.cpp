@@ -5,7 +5,6 @@
 #include "loader/api/handles.hpp"
 
 using rlk::core::DeviceState;
-using rlk::core::fail;
 using rlk::core::failf;
 using rlk::loader::guarded;
 using rlk::loader::Process;

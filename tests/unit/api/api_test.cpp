@@ -225,8 +225,11 @@ TEST(Api, EmptyTensors) {
 TEST(Api, PackedAttentionReadsItsLengthsOnTheHost) {
   const Stream stream = runtime().stream();
   const int64_t tokens = 4;
-  std::vector<float> q(4 * 8, 0.5f), k(4 * 8, 0.25f), v(4 * 8), out(4 * 8, -1);
-  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>(i / 8);
+  std::vector<float> q(32, 0.5f), k(32, 0.25f), v(32), out(32, -1);
+  for (size_t i = 0; i < v.size(); ++i) {
+    const size_t row = i / 8;
+    v[i] = static_cast<float>(row);
+  }
   const std::vector<int32_t> lengths = {0, 1, 4};
   rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
   params.layout = RLK_ATTENTION_LAYOUT_PACKED;

@@ -112,16 +112,16 @@ TEST(Validate, ExactAliasIsReported) {
 TEST(Validate, ColumnSlicesOfOneBufferDoNotOverlap) {
   // Queries, keys, values and the output as slices of one [rows, 4 * 2 * 16] buffer.
   OpCall call(op("attention"), RLK_ATTENTION_LAYOUT_PACKED);
-  auto* buffer = static_cast<float*>(call.allocate(11 * 4 * 32 * 4));
+  auto* buffer = static_cast<float*>(call.allocate(5632));
   Argument* slices[] = {&call.inputs[0], &call.inputs[1], &call.inputs[2], &call.outputs[0]};
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < 4; ++i) {
     slices[i]->data = buffer + i * 32;
     slices[i]->strides = {128, 16, 1};
   }
   call.refresh();
   rlk_error error;
   EXPECT_EQ(call.validate(error), RLK_OK) << error.text;
-  slices[3]->data = buffer + 2 * 32 + 16;  // half of v and half of the last slice
+  slices[3]->data = buffer + 80;  // half of v and half of the last slice
   call.refresh();
   EXPECT_EQ(call.validate(error), RLK_INVALID_ARGUMENT);
 }
@@ -137,7 +137,7 @@ TEST(Validate, ABroadcastInputIsLegal) {
 
 TEST(Validate, NegativeStridesAreLegal) {
   OpCall call(op("add"));
-  call.inputs[0].byte_offset = 4 * 4;
+  call.inputs[0].byte_offset = 16;
   call.inputs[0].alignment = 4;
   call.inputs[0].strides = {-1};
   call.refresh();

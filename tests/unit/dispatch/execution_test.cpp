@@ -391,7 +391,7 @@ TEST(Staging, WritesStridedOutputsWithoutTouchingTheGaps) {
   World world(World::kAll, {{"RLK_BACKEND", "cpu"}});
   auto stream = world.stream();
   OpCall& call = world.make("add");
-  auto* spread = static_cast<float*>(call.allocate(5 * 3 * 4));
+  auto* spread = static_cast<float*>(call.allocate(60));
   for (int i = 0; i < 15; ++i) spread[i] = -1;
   call.outputs[0].data = spread;
   call.outputs[0].strides = {3};
@@ -406,7 +406,7 @@ TEST(Staging, WritesStridedOutputsWithoutTouchingTheGaps) {
   spread[1] = 7;
   fake(stream->handle()).worker->hold(false);
   ASSERT_EQ(world.synchronize(*stream), RLK_OK);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(spread[3 * i], 4 - i);
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(spread[3 * i], 4 - static_cast<int>(i));
   EXPECT_EQ(spread[1], 7);
   EXPECT_EQ(spread[2], -1);
 }

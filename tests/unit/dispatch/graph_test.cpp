@@ -7,7 +7,6 @@ namespace {
 using core::Graph;
 using sdk::ops::Add;
 using sdk::ops::Attention;
-using sdk::ops::Logp;
 
 class GraphTest : public ::testing::Test {
 protected:

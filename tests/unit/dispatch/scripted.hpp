@@ -120,8 +120,7 @@ private:
 template <class DeviceType, class StreamType, class OpType, int kNumber>
 struct Scripted {
   using Op = OpType;
-  static constexpr const char* kNames[] = {"first", "second"};
-  static constexpr const char* kName = kNames[kNumber];
+  static constexpr const char* kName = kNumber == 0 ? "first" : "second";
   static Script& script() {
     static Script& mine = script_of(DeviceType::kPlugin, Op::kName, kNumber);
     return mine;

@@ -4,7 +4,6 @@
 namespace rlk::test {
 namespace {
 
-using sdk::ops::Add;
 using sdk::ops::Logp;
 using Environment = std::vector<std::pair<std::string, std::string>>;
 using Entries = std::vector<core::PolicyEntry>;
