@@ -4,8 +4,9 @@
     python3 plugin_api/generate.py           writes the files
     python3 plugin_api/generate.py --check   exits with 1 and names the files that are not current
 
-Written: include/rlk/ops/<op>.h (C parameters, indices), include/rlk/sdk/ops.hpp (C++ traits), and
-core/declaration/generated.cpp (the tables of declaration.hpp). Needs Python 3.11 and nothing else.
+Written: include/rlk/ops/<op>.h (C parameters, indices), include/rlk/sdk/ops.hpp (C++ traits),
+core/declaration/generated.cpp (the tables of declaration.hpp), core/golden/generated.cpp (which function answers which
+operator) and core/cpu/plugin/implementations.hpp. Needs Python 3.11 and nothing else.
 """
 import json
 import pathlib
@@ -208,6 +209,9 @@ class Tables:
         fields = [f".kind = Domain::{d['kind']}"]
         if "scale" in d:
             fields.append(f".scale = {float(d['scale'])!r}")
+        for limit in ("min", "max"):
+            if limit in d:
+                fields.append(f".{limit} = {float(d[limit])!r}")
         for flag in ("minus_inf", "nan_rows"):
             if d.get(flag):
                 fields.append(f".{flag} = true")
@@ -231,7 +235,7 @@ class Tables:
         alias = self.array("int", [str(self.inputs[i]) for i in a.get("may_alias", [])])
         flag = lambda key: "true" if a.get(key) else "false"
         return (f"{{{text(a['name'])}, {text(a['doc'])}, {self.dtype(a['dtype'])}, {flag('optional')}, {flag('host')}, "
-                f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}}}")
+                f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}, {float(a.get('absolute_error', 0))!r}}}")
 
     def param(self, p):
         kind = {"f64": "f64", "i64": "i64", "enum": "enumeration"}[p["type"]]
@@ -279,7 +283,8 @@ class Tables:
         self.lines.append(f"constexpr rlk_{self.name}_params {self.name}_defaults = RLK_{upper}_PARAMS_INIT;")
         fields = [text(op["name"]), str(op["revision"]), text(op["family"]), text(op["summary"]), text(op["formula"]),
                   text(op.get("notes", "")), self.array("const char*", [text(s) for s in op["sources"]]),
-                  text(op.get("backward", "")), f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
+                  text(op.get("backward", "")), repr(float(op["numerics"]["factor"])),
+                  text(op["numerics"]["reason"]), f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
                   self.array("const char*", [text(f) for f in op["form_names"]]), self.array("DtypeVariable", variables),
                   self.array("SymbolDecl", symbols), self.array("ArgDecl", inputs), self.array("ArgDecl", outputs),
                   self.array("ParamDecl", params), self.array("FeatureDecl", features), self.array("RuleDecl", rules),
@@ -302,11 +307,35 @@ def core_tables(ops):
     return "\n".join(out)
 
 
+def golden_table(ops):
+    out = [f"// {NOTE.format('*.toml')}", '#include "core/golden/golden.hpp"', "", "namespace rlk::golden {", ""]
+    out += [f"Answer answer_{op['name']}(const Call& call);" for op in ops]
+    out += ["", "Function find(std::string_view op) {"]
+    out += [f'  if (op == "{op["name"]}") return answer_{op["name"]};' for op in ops]
+    out += ["  return nullptr;", "}", "", "}  // namespace rlk::golden", ""]
+    return "\n".join(out)
+
+
+def cpu_implementations(ops):
+    out = [f"// {NOTE.format('*.toml')}", "// The built-in plugin implements every operator that is declared.", "#pragma once", "",
+           '#include "core/cpu/plugin/implementation.hpp"', "", "namespace rlk::cpu {", ""]
+    for op in ops:
+        out += [f"struct Cpu{camel(op['name'])} : CpuImplementation<sdk::ops::{camel(op['name'])}> {{",
+                "  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);",
+                "  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);", "};", ""]
+    names = ", ".join(f"Cpu{camel(op['name'])}" for op in ops)
+    out += ["// clang-format off", f"using CpuImplementations = std::tuple<{names}>;", "// clang-format on", "",
+            "}  // namespace rlk::cpu", ""]
+    return "\n".join(out)
+
+
 def main():
     ops = load()
     files = {HERE / "include/rlk/ops" / f"{op['name']}.h": c_header(op) for op in ops}
     files[HERE / "include/rlk/sdk/ops.hpp"] = sdk_traits(ops)
     files[ROOT / "core/declaration/generated.cpp"] = core_tables(ops)
+    files[ROOT / "core/golden/generated.cpp"] = golden_table(ops)
+    files[ROOT / "core/cpu/plugin/implementations.hpp"] = cpu_implementations(ops)
     stale = [p for p, content in files.items() if not p.exists() or p.read_text() != content]
     if "--check" in sys.argv[1:]:
         for p in stale:

@@ -35,38 +35,28 @@ double ulp(double value, Dtype dtype) {
   return std::ldexp(1.0, exponent - format.mantissa_bits);
 }
 
-double factor_of(std::string_view op) {
-  for (const ErrorBound& bound : error_bounds()) {
-    if (op == bound.op) return bound.factor;
-  }
-  return 0;
-}
-
-// Log-probabilities that feed importance ratios are held to an absolute error, where one rounding of every intermediate
-// leaves room for it.
-constexpr double kLogpAbsolute = 2e-5;
-
 class Bound {
 public:
   Bound(const Call& call, size_t output)
       : dtype_(call.outputs[output].dtype),
         epsilon_(call.dtypes[0] == Dtype::f64 ? 0x1p-53 : 0x1p-24),
-        factor_(factor_of(call.decl->name)) {
-    const std::string_view op = call.decl->name, name = call.decl->outputs[output].name;
+        factor_(call.decl->error_factor) {
     const bool from_16_bit = call.dtypes[0] == Dtype::bf16 || call.dtypes[0] == Dtype::f16;
-    is_logp_ = op == "logp" && name == "logp" && dtype_ == Dtype::f32 && from_16_bit;
+    if (dtype_ == Dtype::f32 && from_16_bit) absolute_ = call.decl->outputs[output].absolute_error;
   }
   double operator()(double value, double condition) const {
+    if (dtype_ > Dtype::f64) return 0;           // an integer is right or wrong
     if (value == 0 && condition == 0) return 0;  // zero by definition, not by arithmetic
     const double allowed = ulp(value, dtype_) + factor_ * epsilon_ * condition;
     const double tight = ulp(value, dtype_) + epsilon_ * condition;
-    return is_logp_ ? std::min(allowed, std::max(kLogpAbsolute, tight)) : allowed;
+    // An absolute limit holds where one rounding of every intermediate leaves room for it.
+    return absolute_ > 0 ? std::min(allowed, std::max(absolute_, tight)) : allowed;
   }
 
 private:
   Dtype dtype_;
   double epsilon_, factor_;
-  bool is_logp_;
+  double absolute_ = 0;
 };
 
 bool holds_poison(const std::vector<std::byte>& bytes, size_t at, size_t size, uint8_t poison) {
@@ -77,7 +67,7 @@ bool holds_poison(const std::vector<std::byte>& bytes, size_t at, size_t size, u
 
 std::string number(double value, Dtype dtype) {
   char text[40];
-  std::snprintf(text, sizeof(text), "%.*g", dtype == Dtype::f64 ? 17 : 9, value);
+  std::snprintf(text, sizeof(text), "%.*g", dtype == Dtype::f64 || dtype == Dtype::i64 ? 17 : 9, value);
   return text;
 }
 

@@ -64,6 +64,22 @@ void fill_real(const DomainDecl& domain, Content content, const Random& random, 
   }
 }
 
+// The ends of the range, then numbers between them.
+void fill_uniform(const DomainDecl& domain, const Random& random, Argument& argument) {
+  for (int64_t i = 0; i < argument.count(); ++i) {
+    const double share = i % 7 == 5 ? 1.0 : i % 7 == 2 ? 0.0 : random.uniform(static_cast<uint64_t>(i));
+    set(argument, i, domain.min + share * (domain.max - domain.min));
+  }
+}
+
+void fill_integers(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
+  for (int64_t n = 0; n < argument.count(); ++n) {
+    const int64_t inside = low + random.below(static_cast<uint64_t>(n), std::max<int64_t>(high - low, 1));
+    set_int(argument, n, n % 5 == 1 ? low : n % 5 == 3 ? high - 1 : inside);
+  }
+}
+
 // Ids at the edges of their range and of every integer parameter (the edges of a vocabulary shard), the rest random.
 void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
@@ -87,7 +103,7 @@ void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, 
   }
 }
 
-// One row is always kept and, from two rows on, one is always masked.
+// One element is always kept and, from two on, one is always masked.
 void fill_mask(const Random& random, Argument& argument) {
   const int64_t count = argument.count();
   for (int64_t n = 0; n < count; ++n) {
@@ -97,6 +113,9 @@ void fill_mask(const Random& random, Argument& argument) {
     if (n == 0 || n == count / 2) value = 255;
     set_int(argument, n, value);
   }
+  // Among three sequences and more, the second has no token that counts.
+  if (argument.shape.size() != 2 || argument.shape[0] < 3) return;
+  for (int64_t t = 0; t < argument.shape[1]; ++t) set_int(argument, argument.shape[1] + t, 0);
 }
 
 void fill_row_indices(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
@@ -179,6 +198,8 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     const DomainDecl& domain = call.decl->inputs[i].domain;
     const Random random(seed, i);
     if (domain.kind == Domain::real) fill_real(domain, c.content, random, argument);
+    if (domain.kind == Domain::uniform) fill_uniform(domain, random, argument);
+    if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
     if (domain.kind == Domain::mask) fill_mask(random, argument);
     if (domain.kind == Domain::row_index) fill_row_indices(call, domain, random, argument);

@@ -1,10 +1,5 @@
-// From a declared call to the structs of the golden functions.
+// From a declared call to what golden reads, and to the faults that its answer may name.
 #include "core/conformance/golden_bridge.hpp"
-
-#include <rlk/ops/add.h>
-#include <rlk/ops/attention.h>
-#include <rlk/ops/logp.h>
-#include <rlk/ops/logp_backward.h>
 
 #include <cstring>
 #include <string_view>
@@ -13,16 +8,6 @@
 
 namespace rlk::core::conformance {
 namespace {
-
-// In every row: one rounding to fp32 (2^-24, relative) of each intermediate that the condition names costs a factor of
-// 1; what comes on top is in the reason.
-constexpr ErrorBound kErrorBounds[] = {
-    {"logp", 8, "exp, log and tanh good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes"},
-    {"logp_backward", 8,
-     "exp and tanh good to 2 ulp (4 units each), their product with the gradients, and sums of rows"},
-    {"attention", 16, "the general limit of golden.hpp (8 times 2^-23): exp, dot products, rescaling, sums over keys"},
-    {"add", 2, "alpha is rounded to fp32, the product with it once more, and the sum is the output's own rounding"},
-};
 
 // Views of a call's inputs for golden: contiguous, floating values widened to fp64, which holds them exactly. So golden
 // decodes no 16-bit number twice.
@@ -46,7 +31,7 @@ public:
       view.dtype = golden::Dtype::f64;
     }
   }
-  const golden::View& operator[](int input) const { return views_[static_cast<size_t>(input)]; }
+  std::span<const golden::View> views() const { return views_; }
 
 private:
   std::vector<golden::View> views_;
@@ -54,110 +39,17 @@ private:
   std::vector<std::vector<int64_t>> strides_;
 };
 
-template <class Params>
-Params params_of(const Call& call) {
-  Params params;
-  std::memcpy(&params, call.params.data(), sizeof(params));
-  return params;
-}
-
-bool wants(const Call& call, int output) {
-  return call.outputs[static_cast<size_t>(output)].present;
-}
-
-template <class Golden, class Params>
-void set_logp_params(Golden& golden, const Params& params) {
-  golden.temperature = params.temperature;
-  golden.softcap = params.softcap;
-  golden.ignore_index = params.ignore_index;
-  golden.vocab_start = params.vocab_start;
-  golden.global_vocab = params.global_vocab;
-}
-
-golden::DataError logp(const Call& call, const Widened& in, std::vector<golden::Output>& outputs) {
-  golden::LogpCall golden;
-  golden.logits = in[RLK_LOGP_IN_LOGITS];
-  golden.ids = in[RLK_LOGP_IN_IDS];
-  golden.bias = in[RLK_LOGP_IN_BIAS];
-  golden.mask = in[RLK_LOGP_IN_MASK];
-  golden.row_indices = in[RLK_LOGP_IN_ROW_INDICES];
-  set_logp_params(golden, params_of<rlk_logp_params>(call));
-  golden.want_lse = wants(call, RLK_LOGP_OUT_LSE);
-  golden.want_entropy = wants(call, RLK_LOGP_OUT_ENTROPY);
-  golden::LogpResult result = golden::logp(golden);
-  outputs = {std::move(result.logp), std::move(result.lse), std::move(result.entropy)};
-  return result.error;
-}
-
-golden::DataError logp_backward(const Call& call, const Widened& in, std::vector<golden::Output>& outputs) {
-  golden::LogpBackwardCall golden;
-  golden.logits = in[RLK_LOGP_BACKWARD_IN_LOGITS];
-  golden.ids = in[RLK_LOGP_BACKWARD_IN_IDS];
-  golden.lse = in[RLK_LOGP_BACKWARD_IN_LSE];
-  golden.grad_logp = in[RLK_LOGP_BACKWARD_IN_GRAD_LOGP];
-  golden.grad_lse = in[RLK_LOGP_BACKWARD_IN_GRAD_LSE];
-  golden.grad_entropy = in[RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY];
-  golden.entropy = in[RLK_LOGP_BACKWARD_IN_ENTROPY];
-  golden.bias = in[RLK_LOGP_BACKWARD_IN_BIAS];
-  golden.mask = in[RLK_LOGP_BACKWARD_IN_MASK];
-  golden.row_indices = in[RLK_LOGP_BACKWARD_IN_ROW_INDICES];
-  set_logp_params(golden, params_of<rlk_logp_backward_params>(call));
-  golden.want_grad_bias = wants(call, RLK_LOGP_BACKWARD_OUT_GRAD_BIAS);
-  golden::LogpBackwardResult result = golden::logp_backward(golden);
-  outputs = {std::move(result.grad_logits), std::move(result.grad_bias)};
-  return result.error;
-}
-
-golden::DataError attention(const Call& call, const Widened& in, std::vector<golden::Output>& outputs) {
-  const auto params = params_of<rlk_attention_params>(call);
-  golden::AttentionCall golden;
-  golden.q = in[RLK_ATTENTION_IN_Q];
-  golden.k = in[RLK_ATTENTION_IN_K];
-  golden.v = in[RLK_ATTENTION_IN_V];
-  golden.cu_seqlens_q = in[RLK_ATTENTION_IN_CU_SEQLENS_Q];
-  golden.cu_seqlens_k = in[RLK_ATTENTION_IN_CU_SEQLENS_K];
-  golden.layout = static_cast<golden::Layout>(params.layout);
-  golden.causal = static_cast<golden::Causal>(params.causal);
-  golden.window_left = params.window_left;
-  golden.window_right = params.window_right;
-  golden.scale = params.scale;
-  golden.want_lse = wants(call, RLK_ATTENTION_OUT_LSE);
-  golden::AttentionResult result = golden::attention(golden);
-  outputs = {std::move(result.out), std::move(result.lse)};
-  return result.error;
-}
-
-golden::DataError add(const Call& call, const Widened& in, std::vector<golden::Output>& outputs) {
-  golden::AddCall golden;
-  golden.a = in[RLK_ADD_IN_A];
-  golden.b = in[RLK_ADD_IN_B];
-  golden.alpha = params_of<rlk_add_params>(call).alpha;
-  outputs = {golden::add(golden).out};
-  return {};
-}
-
-using Function = golden::DataError (*)(const Call&, const Widened&, std::vector<golden::Output>&);
-Function function_of(std::string_view op) {
-  return op == "logp"            ? logp
-         : op == "logp_backward" ? logp_backward
-         : op == "attention"     ? attention
-         : op == "add"           ? add
-                                 : nullptr;
-}
-
 }  // namespace
 
-std::span<const ErrorBound> error_bounds() {
-  return kErrorBounds;
-}
-
 bool has_golden(const OpDecl& decl) {
-  return function_of(decl.name) != nullptr;
+  return golden::find(decl.name) != nullptr;
 }
 
 Answer golden_answer(const Call& call) {
-  Answer answer;
-  const golden::DataError error = function_of(call.decl->name)(call, Widened(call), answer.outputs);
+  const Widened inputs(call);
+  golden::Answer golden = golden::find(call.decl->name)({inputs.views(), call.params.data(), call.present >> 32});
+  const golden::DataError error = golden.error;
+  Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;
   answer.faults.push_back({error.kind, error.row, error.value});
   // Where several faults were planted, which one is met first is the implementation's own affair.

@@ -68,14 +68,17 @@ struct SymbolDecl {
   std::span<const Expr> sizes;  // for case generation, over earlier symbols; the first is the ordinary one
 };
 
-enum class Domain : uint8_t { real, id, mask, row_index, cu_seqlens, forward };
+// uniform: reals in [min, max], both ends included. integer: any number in [low, high) is as good as another. id and
+// row_index are what it takes to find memory, so that a value outside is a data error.
+enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_seqlens, forward };
 
 struct DomainDecl {
   Domain kind = Domain::real;
   double scale = 1.0;           // real: standard deviation
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN
-  Expr low{}, high{};           // id: [low, high); row_index: [0, high); cu_seqlens: high is the total
+  double min = 0, max = 0;      // uniform
+  Expr low{}, high{};           // id and integer: [low, high); row_index: [0, high); cu_seqlens: high is the total
   int ignore_param = -1;        // id: the parameter whose value marks an ignored element
   bool increasing = false;      // row_index: strictly
   const char* forward_op = "";  // forward: the output of another operator on the same inputs
@@ -92,6 +95,7 @@ struct ArgDecl {
   std::span<const ShapeDecl> shapes;  // one per form
   DomainDecl domain;                  // inputs
   std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
+  double absolute_error = 0;          // fp32 outputs of 16-bit inputs: also at most this far from golden; 0: no limit
 };
 
 enum class ParamType : uint8_t { f64, i64, enumeration };
@@ -147,6 +151,10 @@ struct OpDecl {
   const char* notes;
   std::span<const char* const> sources;
   const char* backward;  // "" when not differentiable
+  // How far from the golden value an implementation may be, beside one ulp of the output dtype: this times 2^-24 (2^-53
+  // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit.
+  double error_factor;
+  const char* error_reason;
   uint32_t params_size;  // sizeof(rlk_<op>_params)
   const void* defaults;  // an rlk_<op>_params with every default
   int form_param;        // the enumeration that selects the form, or -1: one form

@@ -1,4 +1,6 @@
 // out = a + alpha * b with broadcasting: each output index is mapped to one element of a and one of b. fp64.
+#include <rlk/ops/add.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -50,6 +52,10 @@ AddResult add(const AddCall& call) {
     result.out.cond.push_back(std::isfinite(out) ? kTiny + std::fabs(a) + std::fabs(scaled_b) : 0.0);
   }
   return result;
+}
+
+Answer answer_add(const Call& call) {
+  return {{add({call[RLK_ADD_IN_A], call[RLK_ADD_IN_B], call.params_as<rlk_add_params>().alpha}).out}, {}};
 }
 
 }  // namespace rlk::golden

@@ -1,5 +1,7 @@
 // Scaled dot-product attention: for each query, the scores of the keys it sees, their softmax, the weighted values.
 // fp64.
+#include <rlk/ops/attention.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -164,6 +166,24 @@ AttentionResult attention(const AttentionCall& call) {
     }
   }
   return result;
+}
+
+Answer answer_attention(const Call& call) {
+  const auto& params = call.params_as<rlk_attention_params>();
+  AttentionCall golden;
+  golden.q = call[RLK_ATTENTION_IN_Q];
+  golden.k = call[RLK_ATTENTION_IN_K];
+  golden.v = call[RLK_ATTENTION_IN_V];
+  golden.cu_seqlens_q = call[RLK_ATTENTION_IN_CU_SEQLENS_Q];
+  golden.cu_seqlens_k = call[RLK_ATTENTION_IN_CU_SEQLENS_K];
+  golden.layout = static_cast<Layout>(params.layout);
+  golden.causal = static_cast<Causal>(params.causal);
+  golden.window_left = params.window_left;
+  golden.window_right = params.window_right;
+  golden.scale = params.scale;
+  golden.want_lse = call.wants(RLK_ATTENTION_OUT_LSE);
+  AttentionResult result = attention(golden);
+  return {{std::move(result.out), std::move(result.lse)}, result.error};
 }
 
 }  // namespace rlk::golden

@@ -1,4 +1,4 @@
-// What is the right answer? The four operators in fp64, written for obviousness: serial, no SIMD, no shared mathematics
+// What is the right answer? Every operator in fp64, written for obviousness: serial, no SIMD, no shared mathematics
 // with any kernel. Every other implementation is measured against these functions, fed the same (rounded) inputs.
 //
 // Calling rules: shapes, dtypes and parameters have been validated against the operator's declaration; only the values
@@ -14,6 +14,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 namespace rlk::golden {
@@ -81,6 +83,28 @@ struct Output {
   std::vector<double> cond;
 };
 
+// A call of any operator as its declaration has it.
+struct Call {
+  std::span<const View> inputs;  // in declared order; an absent one is a View that is not present
+  const void* params = nullptr;  // rlk_<op>_params, complete
+  uint64_t wanted = 0;           // bit i: output i is asked for
+
+  const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
+  bool wants(int output) const { return (wanted >> output & 1) != 0; }
+  template <typename Params>
+  const Params& params_as() const {
+    return *static_cast<const Params*>(params);
+  }
+};
+struct Answer {
+  std::vector<Output> outputs;  // one per declared output
+  DataError error;
+};
+// The function answer_<op> of core/golden/<op>.cpp; nullptr for a name that no declaration has.
+using Function = Answer (*)(const Call& call);
+Function find(std::string_view op);
+
+// Four operators also have a form of their own, which tests and other operators call directly.
 struct LogpCall {
   View logits;       // [R, V]
   View ids;          // [N] i64 or i32

@@ -1,4 +1,6 @@
 // The log-probability of one chosen token per row: the declaration's formula, two passes, fp64.
+#include <rlk/ops/logp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -107,6 +109,25 @@ LogpResult logp(const LogpCall& call) {
     put_row(target_score - row.lse, std::fabs(target_score) + row.lse_cond, row);
   }
   return result;
+}
+
+Answer answer_logp(const Call& call) {
+  const auto& params = call.params_as<rlk_logp_params>();
+  LogpCall golden;
+  golden.logits = call[RLK_LOGP_IN_LOGITS];
+  golden.ids = call[RLK_LOGP_IN_IDS];
+  golden.bias = call[RLK_LOGP_IN_BIAS];
+  golden.mask = call[RLK_LOGP_IN_MASK];
+  golden.row_indices = call[RLK_LOGP_IN_ROW_INDICES];
+  golden.temperature = params.temperature;
+  golden.softcap = params.softcap;
+  golden.ignore_index = params.ignore_index;
+  golden.vocab_start = params.vocab_start;
+  golden.global_vocab = params.global_vocab;
+  golden.want_lse = call.wants(RLK_LOGP_OUT_LSE);
+  golden.want_entropy = call.wants(RLK_LOGP_OUT_ENTROPY);
+  LogpResult result = logp(golden);
+  return {{std::move(result.logp), std::move(result.lse), std::move(result.entropy)}, result.error};
 }
 
 }  // namespace rlk::golden

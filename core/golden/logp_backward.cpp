@@ -1,4 +1,6 @@
 // The gradient of logp's outputs with respect to logits and bias: the declaration's formula, element by element, fp64.
+#include <rlk/ops/logp_backward.h>
+
 #include <cmath>
 #include <limits>
 
@@ -100,6 +102,29 @@ LogpBackwardResult logp_backward(const LogpBackwardCall& call) {
     }
   }
   return result;
+}
+
+Answer answer_logp_backward(const Call& call) {
+  const auto& params = call.params_as<rlk_logp_backward_params>();
+  LogpBackwardCall golden;
+  golden.logits = call[RLK_LOGP_BACKWARD_IN_LOGITS];
+  golden.ids = call[RLK_LOGP_BACKWARD_IN_IDS];
+  golden.lse = call[RLK_LOGP_BACKWARD_IN_LSE];
+  golden.grad_logp = call[RLK_LOGP_BACKWARD_IN_GRAD_LOGP];
+  golden.grad_lse = call[RLK_LOGP_BACKWARD_IN_GRAD_LSE];
+  golden.grad_entropy = call[RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY];
+  golden.entropy = call[RLK_LOGP_BACKWARD_IN_ENTROPY];
+  golden.bias = call[RLK_LOGP_BACKWARD_IN_BIAS];
+  golden.mask = call[RLK_LOGP_BACKWARD_IN_MASK];
+  golden.row_indices = call[RLK_LOGP_BACKWARD_IN_ROW_INDICES];
+  golden.temperature = params.temperature;
+  golden.softcap = params.softcap;
+  golden.ignore_index = params.ignore_index;
+  golden.vocab_start = params.vocab_start;
+  golden.global_vocab = params.global_vocab;
+  golden.want_grad_bias = call.wants(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS);
+  LogpBackwardResult result = logp_backward(golden);
+  return {{std::move(result.grad_logits), std::move(result.grad_bias)}, result.error};
 }
 
 }  // namespace rlk::golden

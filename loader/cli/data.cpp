@@ -41,6 +41,12 @@ Array made_up(const OpCall& call, const ArgDecl& input, const TensorSpec& spec, 
     return expr.eval == nullptr ? otherwise : expr.eval(call.values());
   };
   switch (domain.kind) {
+    case Domain::uniform: {
+      std::uniform_real_distribution<double> draw(domain.min, domain.max);
+      fill(&array, [&](int64_t i) { array.set(i, draw(*random)); });
+      break;
+    }
+    case Domain::integer:
     case Domain::id: {
       const int64_t low = bound(domain.low, 0);
       std::uniform_int_distribution<int64_t> draw(low, std::max(low, bound(domain.high, 1) - 1));

@@ -12,7 +12,7 @@ public:
   using Device = CpuDevice;
   using Stream = CpuStream;
   using Event = CpuEvent;
-  using Implementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd>;
+  using Implementations = CpuImplementations;
 
   explicit CpuPlugin(const sdk::Host& host) : host_(host) {}
 
