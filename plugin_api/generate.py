@@ -121,7 +121,9 @@ def sdk_traits(ops):
                 f"  static constexpr uint32_t kRevision = RLK_{u}_REVISION;",
                 f"  static constexpr uint32_t kInputs = RLK_{u}_N_INPUTS;",
                 f"  static constexpr uint32_t kOutputs = RLK_{u}_N_OUTPUTS;",
-                f"  static constexpr uint32_t kSymbols = RLK_{u}_N_SYMBOLS;", "};", ""]
+                f"  static constexpr uint32_t kSymbols = RLK_{u}_N_SYMBOLS;",
+                f"  static constexpr bool kBatchInvariant = {str(op['numerics'].get('batch_invariant', True)).lower()};",
+                "};", ""]
     out += ["}  // namespace rlk::sdk::ops", ""]
     return "\n".join(out)
 
@@ -284,7 +286,8 @@ class Tables:
         fields = [text(op["name"]), str(op["revision"]), text(op["family"]), text(op["summary"]), text(op["formula"]),
                   text(op.get("notes", "")), self.array("const char*", [text(s) for s in op["sources"]]),
                   text(op.get("backward", "")), repr(float(op["numerics"]["factor"])),
-                  text(op["numerics"]["reason"]), f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
+                  text(op["numerics"]["reason"]), "true" if op["numerics"].get("batch_invariant", True) else "false",
+                  f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
                   self.array("const char*", [text(f) for f in op["form_names"]]), self.array("DtypeVariable", variables),
                   self.array("SymbolDecl", symbols), self.array("ArgDecl", inputs), self.array("ArgDecl", outputs),
                   self.array("ParamDecl", params), self.array("FeatureDecl", features), self.array("RuleDecl", rules),

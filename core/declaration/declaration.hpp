@@ -155,6 +155,8 @@ struct OpDecl {
   // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit.
   double error_factor;
   const char* error_reason;
+  // Whether a row's result can depend on that row alone. Not where rows are summed or normalised together.
+  bool batch_invariant;
   uint32_t params_size;  // sizeof(rlk_<op>_params)
   const void* defaults;  // an rlk_<op>_params with every default
   int form_param;        // the enumeration that selects the form, or -1: one form

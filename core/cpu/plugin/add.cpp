@@ -49,7 +49,7 @@ public:
 sdk::Support CpuAdd::query(CpuDevice&, const sdk::Call<Op>& call) {
   const rlk_tensor &a = *call.input(RLK_ADD_IN_A), &b = *call.input(RLK_ADD_IN_B), &out = *call.output(RLK_ADD_OUT_OUT);
   const double elements = static_cast<double>(sdk::element_count(a) + sdk::element_count(b) + sdk::element_count(out));
-  return support(call.numerics(), 0, elements * static_cast<double>(size_of(kernel_dtype(out))), elements);
+  return support(call, 0, elements * static_cast<double>(size_of(kernel_dtype(out))), elements);
 }
 
 std::unique_ptr<sdk::Plan> CpuAdd::plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -11,7 +11,10 @@
 
 namespace rlk::cpu {
 
-constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+// The classes that the kernel of an operator belongs to.
+template <class Op>
+constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC |
+                               (Op::kBatchInvariant ? RLK_NUMERICS_BATCH_INVARIANT : 0);
 
 inline Dtype kernel_dtype(const rlk_tensor& tensor) {
   switch (sdk::dtype_of(tensor)) {
@@ -38,16 +41,17 @@ inline int64_t stride_of(const rlk_tensor* tensor, int32_t axis) {
   return tensor != nullptr ? tensor->strides[axis] : 0;
 }
 
-// Everything is supported but the classes beyond `numerics`. `bytes` and `operations` of the call estimate its time: at
-// 30 GB/s and 100 operations per nanosecond, which is within a factor of a few on every server.
-inline sdk::Support support(uint32_t demanded, uint64_t workspace_bytes, double bytes, double operations,
-                            uint32_t numerics = kNumerics) {
-  if ((demanded & ~numerics) != 0) {
-    return sdk::Support::no("NUMERICS", (numerics & RLK_NUMERICS_BATCH_INVARIANT) != 0
+// Everything is supported but the class `portable`, and `batch_invariant` where rows are combined. `bytes` and
+// `operations` of the call estimate its time: at 30 GB/s and 100 operations per nanosecond, which is within a factor of
+// a few on every server.
+template <class Op>
+sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations) {
+  if ((call.numerics() & ~kNumerics<Op>) != 0) {
+    return sdk::Support::no("NUMERICS", Op::kBatchInvariant
                                             ? "demanded: the same bits on every backend; offered: batch_invariant"
-                                            : "demanded: more than the offered deterministic (rows depend on others)");
+                                            : "demanded: more than deterministic; the operator combines rows");
   }
-  sdk::Support answer = sdk::Support::yes(target_name(), numerics);
+  sdk::Support answer = sdk::Support::yes(target_name(), kNumerics<Op>);
   answer.workspace_bound = workspace_bytes;
   answer.cost_us = 1.0 + std::max(bytes / 30e3, operations / 100e3);
   return answer;
@@ -57,13 +61,11 @@ inline sdk::Support support(uint32_t demanded, uint64_t workspace_bytes, double 
 template <class Op>
 class CpuPlan : public sdk::Plan {
 public:
-  // classes: those of kNumerics that hold for the operator.
-  CpuPlan(const typename Op::Params& params, ParallelFor parallel, uint32_t classes = kNumerics)
-      : params_(params), parallel_(parallel) {
+  CpuPlan(const typename Op::Params& params, ParallelFor parallel) : params_(params), parallel_(parallel) {
     flags = RLK_PLAN_SHAREABLE;
     dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     workspace_bound = UINT64_MAX;  // grows with the symbols
-    numerics = classes;
+    numerics = kNumerics<Op>;
     variant = target_name();
   }
 

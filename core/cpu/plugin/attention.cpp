@@ -84,7 +84,7 @@ sdk::Support CpuAttention::query(CpuDevice&, const sdk::Call<Op>& call) {
       static_cast<double>(k.shape[packed ? 0 : 1]) / static_cast<double>(packed ? std::max<int64_t>(batch, 1) : 1);
   const double half = call.params().causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT ? 0.5 : 1.0;
   const double elements = static_cast<double>(2 * sdk::element_count(q) + 2 * sdk::element_count(k));
-  return support(call.numerics(), static_cast<uint64_t>(attention_workspace_bytes(batch, packed)),
+  return support(call, static_cast<uint64_t>(attention_workspace_bytes(batch, packed)),
                  elements * static_cast<double>(size_of(kernel_dtype(q))),
                  4 * half * keys * static_cast<double>(sdk::element_count(q)));
 }

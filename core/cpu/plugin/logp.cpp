@@ -53,7 +53,7 @@ sdk::Support CpuLogp::query(CpuDevice&, const sdk::Call<Op>& call) {
   const int64_t n = call.symbol(RLK_LOGP_SYM_N), vocab = call.symbol(RLK_LOGP_SYM_V);
   const double elements = static_cast<double>(n) * static_cast<double>(vocab);
   const Dtype dtype = kernel_dtype(*call.input(RLK_LOGP_IN_LOGITS));
-  return support(call.numerics(), static_cast<uint64_t>(logp_workspace_bytes(n, vocab)),
+  return support(call, static_cast<uint64_t>(logp_workspace_bytes(n, vocab)),
                  elements * static_cast<double>(size_of(dtype)), elements * 20);
 }
 

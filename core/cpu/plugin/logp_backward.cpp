@@ -66,8 +66,7 @@ sdk::Support CpuLogpBackward::query(CpuDevice&, const sdk::Call<Op>& call) {
   const rlk_tensor& logits = *call.input(RLK_LOGP_BACKWARD_IN_LOGITS);
   const double elements = static_cast<double>(sdk::element_count(logits));
   const bool has_row_indices = call.input(RLK_LOGP_BACKWARD_IN_ROW_INDICES) != nullptr;
-  return support(call.numerics(),
-                 static_cast<uint64_t>(logp_backward_workspace_bytes(logits.shape[0], has_row_indices)),
+  return support(call, static_cast<uint64_t>(logp_backward_workspace_bytes(logits.shape[0], has_row_indices)),
                  2 * elements * static_cast<double>(size_of(kernel_dtype(logits))), elements * 25);
 }
 

@@ -18,6 +18,7 @@ struct Logp {
   static constexpr uint32_t kInputs = RLK_LOGP_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_LOGP_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
 };
 
 struct LogpBackward {
@@ -27,6 +28,7 @@ struct LogpBackward {
   static constexpr uint32_t kInputs = RLK_LOGP_BACKWARD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_LOGP_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
 };
 
 struct Attention {
@@ -36,6 +38,7 @@ struct Attention {
   static constexpr uint32_t kInputs = RLK_ATTENTION_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ATTENTION_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ATTENTION_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
 };
 
 struct Add {
@@ -45,6 +48,7 @@ struct Add {
   static constexpr uint32_t kInputs = RLK_ADD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
 };
 
 }  // namespace rlk::sdk::ops
