@@ -240,7 +240,7 @@ std::vector<UnitResult> merge_units(const std::vector<std::vector<UnitResult>>& 
       const UnitResult& worse = rank(unit) > rank(known) ? unit : known;
       UnitResult sum = worse;
       sum.numerics = known.numerics & unit.numerics;
-      sum.max_error_ulp = std::max(known.max_error_ulp, unit.max_error_ulp);
+      sum.worst_error_ratio = std::max(known.worst_error_ratio, unit.worst_error_ratio);
       sum.cases = known.cases + unit.cases;
       known = std::move(sum);
     }

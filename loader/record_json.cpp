@@ -50,7 +50,8 @@ ordered_json unit_json(const UnitResult& unit) {
                       {"reason_code", unit.reason_code},
                       {"reason", unit.reason}};
   // JSON has no infinity: null stands for it.
-  out["max_error_ulp"] = std::isfinite(unit.max_error_ulp) ? ordered_json(unit.max_error_ulp) : ordered_json(nullptr);
+  out["worst_error_ratio"] =
+      std::isfinite(unit.worst_error_ratio) ? ordered_json(unit.worst_error_ratio) : ordered_json(nullptr);
   return out;
 }
 
@@ -125,9 +126,9 @@ bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read_integer(from, "cases", &unit->cases);
   read(from, "reason_code", &unit->reason_code);
   read(from, "reason", &unit->reason);
-  const auto ulps = from.find("max_error_ulp");
-  unit->max_error_ulp =
-      ulps != from.end() && ulps->is_number() ? ulps->get<double>() : std::numeric_limits<double>::infinity();
+  const auto ratio = from.find("worst_error_ratio");
+  unit->worst_error_ratio =
+      ratio != from.end() && ratio->is_number() ? ratio->get<double>() : std::numeric_limits<double>::infinity();
   std::string verdict;
   read(from, "verdict", &verdict);
   const auto known = std::find(std::begin(kVerdicts), std::end(kVerdicts), verdict);

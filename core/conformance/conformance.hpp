@@ -20,8 +20,8 @@ struct UnitResult {
   std::string feature;  // "" is the plain call; otherwise one word of features_of(): "softcap", "causal=bottom_right"
   std::string variant;
   enum class Verdict { verified, failed, declined } verdict = Verdict::declined;
-  uint32_t numerics = 0;     // RLK_NUMERICS_* that were verified
-  double max_error_ulp = 0;  // worst |difference| / allowed over all elements: 1 is the limit
+  uint32_t numerics = 0;         // RLK_NUMERICS_* that were verified
+  double worst_error_ratio = 0;  // worst |difference| / allowed over all elements: 1 is the limit
   int cases = 0;
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected

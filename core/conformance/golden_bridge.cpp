@@ -47,7 +47,9 @@ bool has_golden(const OpDecl& decl) {
 
 Answer golden_answer(const Call& call) {
   const Widened inputs(call);
-  golden::Answer golden = golden::find(call.decl->name)({inputs.views(), call.params.data(), call.present >> 32});
+  uint64_t wanted = 0;
+  for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
+  golden::Answer golden = golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted});
   const golden::DataError error = golden.error;
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;

@@ -115,7 +115,7 @@ private:
       if (event->kind != Event::Kind::passed) continue;
       any_passed = true;
       result.numerics |= event->numerics;
-      result.max_error_ulp = std::max(result.max_error_ulp, event->worst);
+      result.worst_error_ratio = std::max(result.worst_error_ratio, event->worst);
     }
     if (off != off_.end()) {
       result.numerics = 0;

@@ -26,12 +26,11 @@ public:
       return false;
     }
     std::ifstream file(path);
-    std::stringstream content;
-    if (!file || !(content << file.rdbuf())) {
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file || file.bad() || fs::is_directory(path)) {
       *problem = path.string() + ": cannot be read; set RLK_CONFIG to a readable policy file or unset it";
       return false;
     }
-    const std::string text = content.str();
     return looks_plain(text) ? read_lines(path, text, depth, problem) : read_toml(path, text, depth, problem);
   }
 

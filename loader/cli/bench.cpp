@@ -7,6 +7,7 @@
 
 #include "loader/cli/data.hpp"
 #include "loader/cli/measure.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -119,8 +120,8 @@ ordered_json document(Session* session, const OpCall& call, const std::vector<Ro
 
 void print(const OpCall& call, const std::vector<Row>& rows) {
   const uint64_t bytes = bytes_of(call);
-  std::printf("%s %s %s, %s read and written at least\n\n", call.decl->name, dtype_of_call(call).c_str(),
-              shape_json(call).dump().c_str(), bytes_text(bytes).c_str());
+  std::fprintf(output(), "%s %s %s, %s read and written at least\n\n", call.decl->name, dtype_of_call(call).c_str(),
+               shape_json(call).dump().c_str(), bytes_text(bytes).c_str());
   Table table({"backend", "ran on", "median us", "min us", "GB/s", "of copy speed", "repeats"});
   const auto number = [](const char* format, double value) {
     char text[32];
@@ -160,7 +161,7 @@ int run_verb(const Arguments& arguments) {
       rows.push_back(measure(&session, call, inputs, backend, backend, numerics, seconds));
   }
   if (arguments.json()) {
-    std::printf("%s\n", document(&session, call, rows).dump().c_str());
+    std::fprintf(output(), "%s\n", document(&session, call, rows).dump().c_str());
   } else {
     print(call, rows);
   }

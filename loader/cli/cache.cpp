@@ -3,6 +3,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/environment.hpp"
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 void print(const ordered_json& value) {
-  std::printf("%s\n", value.dump().c_str());
+  std::fprintf(output(), "%s\n", value.dump().c_str());
 }
 
 std::string age_text(int64_t modified_unix) {
@@ -39,7 +40,7 @@ int list(const loader::Store& store, bool json) {
     return kFine;
   }
   if (!table.empty()) table.print();
-  std::printf("%zu entries, %s in %s\n", entries.size(), bytes_text(total).c_str(), store.folder().c_str());
+  std::fprintf(output(), "%zu entries, %s in %s\n", entries.size(), bytes_text(total).c_str(), store.folder().c_str());
   return kFine;
 }
 
@@ -56,7 +57,7 @@ int run_verb(const Arguments& arguments) {
   if (arguments.json()) {
     print({{"schema", 1}, {"folder", store.folder()}, {"removed", removed}});
   } else {
-    std::printf("removed %zu entries from %s\n", removed, store.folder().c_str());
+    std::fprintf(output(), "removed %zu entries from %s\n", removed, store.folder().c_str());
   }
   return kFine;
 }

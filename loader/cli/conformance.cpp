@@ -7,6 +7,7 @@
 
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -44,20 +45,20 @@ int run_verb(const Arguments& arguments) {
     nlohmann::ordered_json out = {{"schema", 1}, {"full", request.full}};
     out["plugin"] = nlohmann::ordered_json::parse(record_to_json(record));
     out["ops"] = {{"verified", counts.verified}, {"partial", counts.partial}, {"unsupported", counts.unsupported}};
-    std::printf("%s\n", out.dump().c_str());
+    std::fprintf(output(), "%s\n", out.dump().c_str());
     return code;
   }
-  std::printf("%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
-              printable(record.backend).c_str(), request.full ? "all cases" : "the cases of the smoke test");
+  std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
+               printable(record.backend).c_str(), request.full ? "all cases" : "the cases of the smoke test");
   print_operators(record);
   print_failures(record);
   if (!record.reason_code.empty()) {
-    std::printf("%s\n", coloured(printable(reason_text(record)), tone_of(record)).c_str());
-    if (!record.hint.empty()) std::printf("hint: %s\n", printable(record.hint).c_str());
+    std::fprintf(output(), "%s\n", coloured(printable(reason_text(record)), tone_of(record)).c_str());
+    if (!record.hint.empty()) std::fprintf(output(), "hint: %s\n", printable(record.hint).c_str());
   } else {
-    std::printf("\n%s\n", coloured("passed", Tone::good).c_str());
+    std::fprintf(output(), "\n%s\n", coloured("passed", Tone::good).c_str());
   }
-  if (!record.output.empty()) std::printf("\nit printed:\n%s", wrapped(record.output, 4).c_str());
+  if (!record.output.empty()) std::fprintf(output(), "\nit printed:\n%s", wrapped(record.output, 4).c_str());
   return code;
 }
 

@@ -10,6 +10,7 @@
 #include "core/declaration/declaration.hpp"
 #include "loader/child_probe.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover.hpp"
@@ -184,10 +185,11 @@ int run_verb(const Arguments& arguments) {
     if (!check.hint.empty()) table.note("hint: " + check.hint);
   }
   if (arguments.json()) {
-    std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::fprintf(output(), "%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
   } else {
     table.print();
-    std::printf("\n%s\n", problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
+    std::fprintf(output(), "\n%s\n",
+                 problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
   }
   return problems == 0 ? kFine : kBroken;
 }

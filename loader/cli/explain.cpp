@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/output.hpp"
 #include "loader/cli/session.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
@@ -18,8 +19,8 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
     for (size_t axis = 0; axis < call.inputs[i]->shape.size(); ++axis)
       arguments += (axis == 0 ? " " : "x") + std::to_string(call.inputs[i]->shape[axis]);
   }
-  std::printf("%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
-              chosen.empty() ? "nobody takes this call" : chosen.c_str());
+  std::fprintf(output(), "%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
+               chosen.empty() ? "nobody takes this call" : chosen.c_str());
   Table table({"candidate", "verdict", "numerics", "cost us", "why"});
   for (const auto& candidate : explained.at("candidates")) {
     const std::string verdict = candidate.value("verdict", "");
@@ -49,7 +50,7 @@ int run_verb(const Arguments& arguments) {
   const rlk_call_options options = call_options_of(pin, parse_numerics(arguments.value("numerics")));
   const std::string document = session.explain_json(call, options);
   if (arguments.json()) {
-    std::printf("%s\n", document.c_str());
+    std::fprintf(output(), "%s\n", document.c_str());
   } else {
     print(call, session.backend(), nlohmann::json::parse(document), chosen_of(document));
   }

@@ -9,6 +9,7 @@
 
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -19,7 +20,7 @@ using core::UnitResult;
 using loader::PluginRecord;
 
 void field(const char* name, const std::string& value) {
-  if (!value.empty()) std::printf("%-10s %s\n", name, printable(value).c_str());
+  if (!value.empty()) std::fprintf(output(), "%-10s %s\n", name, printable(value).c_str());
 }
 
 std::string time_text(int64_t unix_us) {
@@ -47,7 +48,7 @@ void print_history(const PluginRecord& record) {
     before = change.unix_us;
   }
   if (!table.empty()) {
-    std::printf("\n");
+    std::fprintf(output(), "\n");
     table.print();
   }
 }
@@ -57,14 +58,14 @@ void print_findings(const PluginRecord& record) {
   for (const loader::Evidence& item : record.evidence)
     evidence.row({item.kind, item.value, item.supports > 0 ? "for" : item.supports == 0 ? "against" : "for neither"});
   if (!evidence.empty()) {
-    std::printf("\n");
+    std::fprintf(output(), "\n");
     evidence.print();
   }
   Table devices({"device", "name", "arch", "memory"});
   for (const loader::DeviceInfo& device : record.devices)
     devices.row({std::to_string(device.index), device.name, device.arch, bytes_text(device.memory_bytes)});
   if (!devices.empty()) {
-    std::printf("\n");
+    std::fprintf(output(), "\n");
     devices.print();
   }
 }
@@ -75,7 +76,7 @@ int run_inspect(const Arguments& arguments) {
   if (arguments.json()) {
     nlohmann::ordered_json out = {{"schema", 1}};
     out.update(nlohmann::ordered_json::parse(record_to_json(record)));
-    std::printf("%s\n", out.dump().c_str());
+    std::fprintf(output(), "%s\n", out.dump().c_str());
     return record.broken ? kBroken : kFine;
   }
   field("plugin", record.id);
@@ -84,18 +85,18 @@ int run_inspect(const Arguments& arguments) {
   field("abi", record.abi);
   field("path", record.path);
   field("source", record.source);
-  std::printf("%-10s %s%s\n", "state", coloured(to_string(record.state), tone_of(record)).c_str(),
-              record.from_cache ? ", remembered from an earlier probe" : "");
+  std::fprintf(output(), "%-10s %s%s\n", "state", coloured(to_string(record.state), tone_of(record)).c_str(),
+               record.from_cache ? ", remembered from an earlier probe" : "");
   field("reason", reason_text(record));
   field("hint", record.reason_code.empty() ? "" : record.hint);
   for (const std::string& note : record.notes) field("note", note);
   print_history(record);
   print_findings(record);
-  if (!record.units.empty()) std::printf("\n");
+  if (!record.units.empty()) std::fprintf(output(), "\n");
   print_operators(record);
   print_failures(record);
   if (!record.output.empty())
-    std::printf("\nlast words it printed while it was probed:\n%s", wrapped(record.output, 4).c_str());
+    std::fprintf(output(), "\nlast words it printed while it was probed:\n%s", wrapped(record.output, 4).c_str());
   return record.broken ? kBroken : kFine;
 }
 
@@ -108,7 +109,7 @@ std::string cell_text(const UnitResult& unit) {
        {std::pair{RLK_NUMERICS_TOLERANCE, 'T'}, std::pair{RLK_NUMERICS_DETERMINISTIC, 'D'},
         std::pair{RLK_NUMERICS_BATCH_INVARIANT, 'B'}, std::pair{RLK_NUMERICS_PORTABLE, 'P'}})
     if ((unit.numerics & bit) != 0) classes += letter;
-  return classes + " " + number_text(unit.max_error_ulp);
+  return classes + " " + number_text(unit.worst_error_ratio);
 }
 
 void print_scope(const PluginRecord& record) {
@@ -122,8 +123,8 @@ void print_scope(const PluginRecord& record) {
   }
   for (const Block& block : blocks) {
     const auto& [op, implementation, variant] = block;
-    std::printf("%s %s%s%s\n", op.c_str(), implementation.c_str(), variant.empty() ? "" : ", variant ",
-                variant.c_str());
+    std::fprintf(output(), "%s %s%s%s\n", op.c_str(), implementation.c_str(), variant.empty() ? "" : ", variant ",
+                 variant.c_str());
     std::set<std::string> dtypes;
     for (const auto& [feature, row] : cells[block])
       for (const auto& [dtype, unit] : row) dtypes.insert(dtype);
@@ -145,7 +146,7 @@ void print_scope(const PluginRecord& record) {
       table.row(std::move(line));
     }
     table.print();
-    std::printf("\n");
+    std::fprintf(output(), "\n");
   }
 }
 
@@ -156,17 +157,18 @@ int run_scope(const Arguments& arguments) {
   if (arguments.json()) {
     const nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
     const nlohmann::ordered_json out = {{"schema", 1}, {"id", record.id}, {"units", full.at("units")}};
-    std::printf("%s\n", out.dump().c_str());
+    std::fprintf(output(), "%s\n", out.dump().c_str());
     return code;
   }
   if (record.units.empty()) {
-    std::printf("%s has no units: it is %s%s\n", record.id.c_str(), std::string(to_string(record.state)).c_str(),
-                record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
+    std::fprintf(output(), "%s has no units: it is %s%s\n", record.id.c_str(),
+                 std::string(to_string(record.state)).c_str(),
+                 record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
     return code;
   }
   print_scope(record);
-  std::printf(
-      "%s",
+  std::fprintf(
+      output(), "%s",
       wrapped("T tolerance, D deterministic, B batch invariant, P portable; the number is the worst error against the "
               "golden reference over the allowed one: 1 is the limit. A call is taken when the plain call "
               "and each of its features are verified for its dtype.",

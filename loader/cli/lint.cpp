@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/dispatch/host.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover.hpp"
@@ -125,18 +126,19 @@ int run_verb(const Arguments& arguments) {
                                  {"text", finding.text},
                                  {"hint", finding.hint}});
     }
-    std::printf("%s\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::fprintf(output(), "%s\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
     return errors ? kBroken : kFine;
   }
-  std::printf("%s: plugin %s %s, backend %s, ABI %s\n", printable(record.path).c_str(), printable(record.id).c_str(),
-              printable(record.version).c_str(), printable(record.backend).c_str(), printable(record.abi).c_str());
+  std::fprintf(output(), "%s: plugin %s %s, backend %s, ABI %s\n", printable(record.path).c_str(),
+               printable(record.id).c_str(), printable(record.version).c_str(), printable(record.backend).c_str(),
+               printable(record.abi).c_str());
   for (const Finding& finding : findings) {
-    std::printf("%s %s\n%s",
-                coloured(finding.error ? "error" : "warning", finding.error ? Tone::bad : Tone::caution).c_str(),
-                finding.code.c_str(), wrapped(finding.text, 4).c_str());
-    if (!finding.hint.empty()) std::printf("%s", wrapped("hint: " + finding.hint, 4).c_str());
+    std::fprintf(output(), "%s %s\n%s",
+                 coloured(finding.error ? "error" : "warning", finding.error ? Tone::bad : Tone::caution).c_str(),
+                 finding.code.c_str(), wrapped(finding.text, 4).c_str());
+    if (!finding.hint.empty()) std::fprintf(output(), "%s", wrapped("hint: " + finding.hint, 4).c_str());
   }
-  if (findings.empty()) std::printf("%s\n", coloured("nothing to complain about", Tone::good).c_str());
+  if (findings.empty()) std::fprintf(output(), "%s\n", coloured("nothing to complain about", Tone::good).c_str());
   return errors ? kBroken : kFine;
 }
 

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "loader/cli/child.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -12,7 +13,7 @@ using loader::PluginRecord;
 
 int show(const Arguments& arguments, const Judgement& judgement) {
   if (arguments.json()) {
-    std::printf("%s\n", list_to_json(host_identity(), judgement.records).c_str());
+    std::fprintf(output(), "%s\n", list_to_json(host_identity(), judgement.records).c_str());
   } else {
     print_list(judgement.records);
   }
@@ -40,14 +41,14 @@ int run_probe(const Arguments& arguments) {
   const auto on_verdict = [&](const PluginRecord& record) {
     if (arguments.json() || (!id.empty() && record.id != id)) return;
     const std::string state(to_string(record.state));
-    std::printf("%s: %s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
-                record.from_cache ? ", remembered" : "",
-                record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
-    std::fflush(stdout);
+    std::fprintf(output(), "%s: %s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
+                 record.from_cache ? ", remembered" : "",
+                 record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
+    std::fflush(output());
   };
   if (id.empty()) {
     const Judgement judgement = judge_plugins(request, on_verdict);
-    if (!arguments.json()) std::printf("\n");
+    if (!arguments.json()) std::fprintf(output(), "\n");
     return show(arguments, judgement);
   }
   Judgement judgement = judge_plugins({});

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "loader/cli/child.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/verbs.hpp"
 
 namespace rlk::cli {
@@ -23,7 +24,7 @@ void print_help(const std::vector<Verb>& verbs, std::FILE* to) {
 }
 
 int fail(const std::string& verb, const char* text, int code) {
-  std::fflush(stdout);
+  std::fflush(output());
   std::fprintf(stderr, "rlk-plugins%s%s: %s\n", verb.empty() ? "" : " ", verb.c_str(), text);
   if (code == kUsage) std::fprintf(stderr, "see rlk-plugins %s%s--help\n", verb.c_str(), verb.empty() ? "" : " ");
   return code;
@@ -41,7 +42,7 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
   try {
     const Arguments arguments = parse_arguments(*verb, {words.begin() + 1, words.end()});
     if (arguments.has("help")) {
-      std::printf("%s", help_text(*verb).c_str());
+      std::fprintf(output(), "%s", help_text(*verb).c_str());
       return kFine;
     }
     return verb->run(arguments);
@@ -60,6 +61,7 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   using namespace rlk::cli;
   if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child();
+  keep_output();
   const std::vector<Verb> verbs = all_verbs();
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
@@ -67,16 +69,16 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    print_help(verbs, stdout);
+    print_help(verbs, output());
     return kFine;
   }
   if (words[0] == "--version") {
     const auto host = host_identity();
-    std::printf("rlk %s, plugin ABI %s\n", host.version.c_str(), host.abi.c_str());
+    std::fprintf(output(), "rlk %s, plugin ABI %s\n", host.version.c_str(), host.abi.c_str());
     return kFine;
   }
   const int code = run(verbs, words);
   // A pipe that nobody reads any more, or a full disk: what was asked for did not arrive.
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return code == kFine ? kBroken : code;
+  if (std::fflush(output()) != 0 || std::ferror(output()) != 0) return code == kFine ? kBroken : code;
   return code;
 }

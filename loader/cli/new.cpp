@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "loader/cli/output.hpp"
 #include "loader/cli/verbs.hpp"
 
 #ifndef RLK_TEMPLATE_DIR
@@ -93,15 +94,15 @@ int run_verb(const Arguments& arguments) {
   }
   if (arguments.json()) {
     const nlohmann::ordered_json out = {{"schema", 1}, {"name", name}, {"folder", target.string()}, {"files", files}};
-    std::printf("%s\n", out.dump().c_str());
+    std::fprintf(output(), "%s\n", out.dump().c_str());
     return kFine;
   }
-  for (const std::string& file : files) std::printf("%s\n", file.c_str());
+  for (const std::string& file : files) std::fprintf(output(), "%s\n", file.c_str());
   const std::string folder = target.string();
   const std::string build = folder + "/build";
-  std::printf("\nnext:\n  cmake -S %s -B %s -DCMAKE_PREFIX_PATH=%s && cmake --build %s\n", folder.c_str(),
-              build.c_str(), prefix().c_str(), build.c_str());
-  std::printf("  rlk-plugins conformance %s/librlk_plugin_%s.so\n", build.c_str(), name.c_str());
+  std::fprintf(output(), "\nnext:\n  cmake -S %s -B %s -DCMAKE_PREFIX_PATH=%s && cmake --build %s\n", folder.c_str(),
+               build.c_str(), prefix().c_str(), build.c_str());
+  std::fprintf(output(), "  rlk-plugins conformance %s/librlk_plugin_%s.so\n", build.c_str(), name.c_str());
   return kFine;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/call.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/session.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
@@ -53,7 +54,7 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
   table.print();
-  std::printf("\n");
+  std::fprintf(output(), "\n");
 }
 
 void print_params(const OpDecl& decl) {
@@ -72,12 +73,12 @@ void print_params(const OpDecl& decl) {
   }
   if (table.empty()) return;
   table.print();
-  std::printf("\n");
+  std::fprintf(output(), "\n");
 }
 
 void print_op(const OpDecl& decl) {
-  std::printf("%s, revision %u, %s\n%s\n\n%s\n%s\n", decl.name, decl.revision, decl.family, decl.summary,
-              wrapped(decl.formula, 2, 130).c_str(), wrapped(decl.notes, 2, 130).c_str());
+  std::fprintf(output(), "%s, revision %u, %s\n%s\n\n%s\n%s\n", decl.name, decl.revision, decl.family, decl.summary,
+               wrapped(decl.formula, 2, 130).c_str(), wrapped(decl.notes, 2, 130).c_str());
   print_arguments(decl, true);
   print_arguments(decl, false);
   print_params(decl);
@@ -91,15 +92,15 @@ void print_op(const OpDecl& decl) {
   }
   if (!sizes.empty()) {
     sizes.print();
-    std::printf("\n");
+    std::fprintf(output(), "\n");
   }
 
   for (const core::DtypeVariable& variable : decl.dtypes)
-    std::printf("dtype %s: %s\n", variable.name, choices_text(decl, variable).c_str());
+    std::fprintf(output(), "dtype %s: %s\n", variable.name, choices_text(decl, variable).c_str());
   for (const core::RuleDecl& rule : decl.rules)
-    std::printf("rule %s: %s (%s)\n", rule.name, rule.holds.text, rule.hint);
-  if (*decl.backward != 0) std::printf("backward: %s\n", decl.backward);
-  for (const char* source : decl.sources) std::printf("source: %s\n", source);
+    std::fprintf(output(), "rule %s: %s (%s)\n", rule.name, rule.holds.text, rule.hint);
+  if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
+  for (const char* source : decl.sources) std::fprintf(output(), "source: %s\n", source);
 }
 
 int print_json(const std::string& only) {
@@ -108,7 +109,7 @@ int print_json(const std::string& only) {
   check(rlk_ops_json(&text, &error), error);
   const std::string document = take_text(text);
   if (only.empty()) {
-    std::printf("%s\n", document.c_str());
+    std::fprintf(output(), "%s\n", document.c_str());
     return kFine;
   }
   nlohmann::ordered_json all = nlohmann::ordered_json::parse(document);
@@ -116,7 +117,7 @@ int print_json(const std::string& only) {
   for (auto& op : all.at("ops"))
     if (op.at("name") == only) kept.push_back(std::move(op));
   all["ops"] = std::move(kept);
-  std::printf("%s\n", all.dump().c_str());
+  std::fprintf(output(), "%s\n", all.dump().c_str());
   return kFine;
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "loader/cli/call.hpp"
+#include "loader/cli/output.hpp"
 
 namespace rlk::cli {
 
@@ -67,8 +68,8 @@ void print_list(const std::vector<PluginRecord>& records) {
 void print_failures(const PluginRecord& record) {
   for (const UnitResult& unit : record.units) {
     if (unit.verdict != UnitResult::Verdict::failed) continue;
-    std::printf("%s\n%s", coloured("failed: " + printable(unit_name(unit)), Tone::bad).c_str(),
-                wrapped(unit.reason_code + ": " + unit.reason, 4).c_str());
+    std::fprintf(output(), "%s\n%s", coloured("failed: " + printable(unit_name(unit)), Tone::bad).c_str(),
+                 wrapped(unit.reason_code + ": " + unit.reason, 4).c_str());
   }
 }
 
@@ -86,7 +87,7 @@ void print_operators(const PluginRecord& record) {
     sum.declined += unit.verdict == UnitResult::Verdict::declined;
     sum.cases += unit.cases;
     if (unit.verdict != UnitResult::Verdict::verified) continue;
-    sum.worst = std::max(sum.worst, unit.max_error_ulp);
+    sum.worst = std::max(sum.worst, unit.worst_error_ratio);
     if (unit.feature.empty()) sum.numerics &= unit.numerics;
   }
   Table table({"operator", "implementation", "verified", "failed", "declined", "cases", "error / allowed", "numerics"});

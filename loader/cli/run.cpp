@@ -5,6 +5,7 @@
 
 #include "loader/cli/execution.hpp"
 #include "loader/cli/npy.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 
@@ -137,7 +138,7 @@ int run_verb(const Arguments& arguments) {
         {{"name", name}, {"shape", array.shape()}, {"dtype", core::name_of(array.dtype())}, {"file", file}});
   }
   if (arguments.json()) {
-    std::printf("%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    std::fprintf(output(), "%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
   } else {
     table.print();
   }

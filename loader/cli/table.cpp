@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "loader/cli/output.hpp"
+
 namespace rlk::cli {
 namespace {
 
@@ -18,13 +20,13 @@ size_t width_of(std::string_view text) {
 }
 
 void print(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fwrite(text.data(), 1, text.size(), output());
 }
 
 }  // namespace
 
 bool standard_output_is_terminal() {
-  return isatty(STDOUT_FILENO) == 1;
+  return isatty(fileno(output())) == 1;
 }
 
 std::string coloured(std::string_view text, Tone tone) {

@@ -33,7 +33,7 @@ void expect_all_verified(bool smoke) {
         << unit;
     auto& [units, worst] = table[r.op + " " + r.implementation + " " + r.dtype];
     ++units;
-    worst = std::max(worst, r.max_error_ulp);
+    worst = std::max(worst, r.worst_error_ratio);
   }
   EXPECT_GE(table.size(), 2 * declarations().size());  // each operator in at least two dtypes
   for (const auto& [name, row] : table) {

@@ -45,7 +45,7 @@ TEST(Engine, VerifiesEveryUnitOfARightPlugin) {
       EXPECT_GT(r.cases, 0) << words(r);
       EXPECT_EQ(r.numerics, RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT)
           << words(r);
-      worst[r.op + " " + r.dtype] = std::max(worst[r.op + " " + r.dtype], r.max_error_ulp);
+      worst[r.op + " " + r.dtype] = std::max(worst[r.op + " " + r.dtype], r.worst_error_ratio);
       ++units[r.op + " " + r.dtype];
     }
     for (const auto& [name, error] : worst) {

@@ -39,9 +39,9 @@ PluginRecord full_record() {
   record.evidence = {{"device_node", "/dev/acme0", 1}, {"pci_id", "10de:2330", 0}, {"simt_width", "32", -1}};
   record.units = {unit("logp", UnitResult::Verdict::verified), unit("add", UnitResult::Verdict::failed)};
   record.units[0].numerics = 7;
-  record.units[0].max_error_ulp = 0.125;
+  record.units[0].worst_error_ratio = 0.125;
   record.units[0].cases = 9;
-  record.units[1].max_error_ulp = std::numeric_limits<double>::infinity();
+  record.units[1].worst_error_ratio = std::numeric_limits<double>::infinity();
   record.units[1].reason = "NaN at 3";
   record.loaded_files = {"/lib/libc.so.6"};
   record.output = "hello\n";
@@ -93,7 +93,7 @@ TEST(RecordJson, GoesThereAndBackUnchanged) {
   EXPECT_EQ(record_to_json(back), text);
   ASSERT_EQ(back.units.size(), 2u);
   EXPECT_EQ(back.units[0].numerics, 7u);
-  EXPECT_TRUE(std::isinf(back.units[1].max_error_ulp));
+  EXPECT_TRUE(std::isinf(back.units[1].worst_error_ratio));
   EXPECT_EQ(back.evidence[2].supports, -1);
   EXPECT_EQ(back.devices[0].memory_bytes, 1ull << 35);
   EXPECT_TRUE(back.broken);

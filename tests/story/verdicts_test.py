@@ -99,7 +99,7 @@ class Verdicts(command.Case):
 
     # Whoever asks about one plugin is not made to wait for those that hang: their time-outs are never remembered.
     def ask(self, *words, **variables):
-        return self.json(*words, RLK_PLUGINS_DISABLE="hang_*,writes_stdout", **variables)
+        return self.json(*words, RLK_PLUGINS_DISABLE="hang_*", **variables)
 
     def test_a_lie_is_known_by_its_units(self):
         for liar, wrong in (("liar_softcap", lambda unit: "softcap" in unit["feature"]),
@@ -130,7 +130,7 @@ class Verdicts(command.Case):
         command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
         done = self.run_command("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", "--output", "out=out.npy",
                                 "--backend", "crash_create", code=1,
-                                RLK_PLUGINS_DISABLE="hang_*,writes_stdout")
+                                RLK_PLUGINS_DISABLE="hang_*")
         self.assertIn("CRASHED", done.stderr)
 
     def test_the_next_time_everything_but_time_outs_is_remembered(self):

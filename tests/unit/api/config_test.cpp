@@ -1,0 +1,122 @@
+// The policy file: both forms, the order of what it wishes, and what is said of a file that is wrong.
+#include "loader/api/config.hpp"
+
+#include <gtest/gtest.h>
+
+#include <rlk/rlk.h>
+
+#include "framework/fs.hpp"
+
+namespace rlk::test {
+namespace {
+
+using loader::Config;
+using testing::TempFolder;
+
+class ConfigTest : public ::testing::Test {
+protected:
+  // The entries as "op=value", strongest first.
+  std::vector<std::string> wishes(const std::string& path) {
+    rlk_error error = RLK_ERROR_INIT;
+    EXPECT_EQ(loader::read_config(path, &config_, &error), RLK_OK) << error.text;
+    std::vector<std::string> list;
+    for (const core::PolicyEntry& entry : config_.policy) list.push_back(entry.op + "=" + entry.value);
+    return list;
+  }
+  std::string refusal(const std::string& path) {
+    rlk_error error = RLK_ERROR_INIT;
+    EXPECT_EQ(loader::read_config(path, &config_, &error), RLK_INVALID_ARGUMENT);
+    return error.text;
+  }
+
+  TempFolder folder_;
+  Config config_;
+};
+
+using Wishes = std::vector<std::string>;
+
+TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {
+  EXPECT_EQ(wishes(""), Wishes{});
+  EXPECT_TRUE(config_.plugin_path.empty());
+}
+
+TEST_F(ConfigTest, AnEmptyFileIsAnEmptyPolicy) {
+  EXPECT_EQ(wishes(folder_.file("empty.toml")), Wishes{});
+}
+
+TEST_F(ConfigTest, TomlNamesFoldersAndBackends) {
+  const std::string path = folder_.file("rlk.toml",
+                                        "plugin_path = [\"/opt/acme\", \"/opt/other\"]\n"
+                                        "[dispatch]\n"
+                                        "attention = \"cuda:cudnn\"\n");
+  EXPECT_EQ(wishes(path), Wishes{"attention=cuda:cudnn"});
+  EXPECT_EQ(config_.policy[0].source, path + ":3");
+  ASSERT_EQ(config_.plugin_path.size(), 2u);
+  EXPECT_EQ(config_.plugin_path[0].path, "/opt/acme");
+  EXPECT_EQ(config_.plugin_path[1].path, "/opt/other");
+  EXPECT_EQ(config_.plugin_path[0].source, path);
+  EXPECT_FALSE(config_.plugin_path[0].optional);
+}
+
+TEST_F(ConfigTest, OnePathNeedsNoList) {
+  wishes(folder_.file("rlk.toml", "plugin_path = \"/opt/acme\"\n"));
+  ASSERT_EQ(config_.plugin_path.size(), 1u);
+  EXPECT_EQ(config_.plugin_path[0].path, "/opt/acme");
+}
+
+TEST_F(ConfigTest, AllIsEveryOperator) {
+  EXPECT_EQ(wishes(folder_.file("rlk.toml", "[dispatch]\nall = \"cpu\"\n")), Wishes{"=cpu"});
+  EXPECT_EQ(wishes(folder_.file("plain.conf", "all = cpu\n")), Wishes{"=cpu"});
+}
+
+TEST_F(ConfigTest, PlainLinesWithCommentsAreUnderstoodAndTheLaterLineIsStronger) {
+  const std::string path = folder_.file("plain.conf",
+                                        "# who serves what\n"
+                                        "\n"
+                                        "logp = cuda   # fast here\n"
+                                        "  logp =  maca:fused\t\n");
+  EXPECT_EQ(wishes(path), (Wishes{"logp=maca:fused", "logp=cuda"}));
+  EXPECT_EQ(config_.policy[0].source, path + ":4");
+}
+
+TEST_F(ConfigTest, TheIncludingFileWinsAndPathsAreRelativeToIt) {
+  folder_.file("site/site.conf", "logp = cuda\nadd = cuda\n");
+  const Wishes expected = {"logp=cpu", "add=cuda", "logp=cuda"};
+  EXPECT_EQ(wishes(folder_.file("a.toml", "include = [\"site/site.conf\"]\n[dispatch]\nlogp = \"cpu\"\n")), expected);
+  EXPECT_EQ(wishes(folder_.file("b.toml", "include = \"site/site.conf\"\n[dispatch]\nlogp = \"cpu\"\n")), expected);
+  EXPECT_EQ(wishes(folder_.file("c.conf", "include = site/site.conf\nlogp = cpu\n")), expected);
+  EXPECT_EQ(wishes(folder_.file("d.conf", "include = " + folder_ / "site/site.conf" + "\nlogp = cpu\n")), expected);
+}
+
+TEST_F(ConfigTest, AMissingFileIsNamedWithWhatToDo) {
+  const std::string text = refusal(folder_ / "nowhere.toml");
+  EXPECT_NE(text.find("nowhere.toml"), std::string::npos) << text;
+  EXPECT_NE(text.find("RLK_CONFIG"), std::string::npos) << text;
+  EXPECT_NE(refusal(folder_.file("a.toml", "include = [\"gone.toml\"]\n")).find("gone.toml"), std::string::npos);
+}
+
+TEST_F(ConfigTest, AFileThatIncludesItselfIsRefused) {
+  EXPECT_NE(refusal(folder_.file("self.conf", "include = self.conf\n")).find("include itself"), std::string::npos);
+}
+
+TEST_F(ConfigTest, WhatIsWrongIsNamedWithItsLine) {
+  const struct {
+    const char *name, *content, *where, *what;
+  } cases[] = {
+      {"line.conf", "logp = cuda\nattention\n", "line.conf:2", "'attention'"},
+      {"value.conf", "logp = cuda\nadd =\n", "value.conf:2", "'add ='"},
+      {"syntax.toml", "[dispatch]\nlogp = \n", "syntax.toml:2", ""},
+      {"number.toml", "[dispatch]\n\nlogp = 3\n", "number.toml:3", "dispatch.logp"},
+      {"path.toml", "plugin_path = [\"/a\",\n 7]\n", "path.toml:2", "plugin_path"},
+      {"include.toml", "include = [1]\n", "include.toml:1", "include"},
+      {"key.toml", "[dispatch]\nlogp = \"cuda\"\n[logging]\nlevel = \"warn\"\n", "key.toml:3", "'logging'"},
+  };
+  for (const auto& c : cases) {
+    const std::string text = refusal(folder_.file(c.name, c.content));
+    EXPECT_NE(text.find(c.where), std::string::npos) << text;
+    EXPECT_NE(text.find(c.what), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
