@@ -1,0 +1,64 @@
+"""The CUDA plugin without a GPU: it explains what is missing, and its kernels' own source, run on fibers of a host thread
+behind an emulated libcuda.so.1, passes the smoke test of a real device. What this cannot show is a GPU's arithmetic, its
+memory ordering and its speed."""
+import ctypes
+import os
+import subprocess
+
+import command
+
+EMULATED = os.environ["RLK_TEST_EMULATED_CUDA"]
+LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
+DEVICE_TEST = os.environ["RLK_TEST_DEVICE_TEST"]
+HAS_KERNELS = os.environ["RLK_TEST_CUDA_KERNELS"] == "1"
+
+
+def driver_is_installed():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+        return True
+    except OSError:
+        return False
+
+
+class Cuda(command.Case):
+    def cuda(self, code=0, **variables):
+        answer = self.json("list", code=code, RLK_PLUGIN_PATH=LIBRARIES, RLK_PLUGINS_SELECT="cuda", **variables)
+        [plugin] = [p for p in answer["plugins"] if p["id"] == "cuda"]
+        return plugin
+
+    def test_without_a_driver_the_missing_library_is_named(self):
+        if driver_is_installed():
+            self.skipTest("this machine has libcuda.so.1")
+        plugin = self.cuda()  # absent hardware breaks nothing: exit code 0
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "RUNTIME_LIBRARY_MISSING"))
+        self.assertIn("libcuda.so.1", plugin["reason"])
+        self.assertTrue(plugin["hint"])
+
+    def test_an_old_driver_is_told_which_exports_it_lacks(self):
+        plugin = self.cuda(LD_LIBRARY_PATH=EMULATED + "_old")
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "DRIVER_TOO_OLD"))
+        for name in ("cuLaunchHostFunc", "cuEventRecord"):
+            self.assertIn(name, plugin["reason"])
+
+    def test_every_kernel_is_verified_on_the_emulated_device(self):
+        if not HAS_KERNELS:
+            self.skipTest("built without nvcc: the plugin has no kernels to launch")
+        plugin = self.cuda(LD_LIBRARY_PATH=EMULATED)
+        self.assertEqual((plugin["state"], plugin["reason"]), ("registered", ""))
+        self.assertEqual(plugin["ops"]["partial"], 0)
+        self.assertGreaterEqual(plugin["ops"]["verified"], 4)
+        self.assertEqual([d["name"] for d in plugin["devices"]], ["Emulated device"])
+
+        # Streams, events, copies, staging, data errors and captured graphs through the public API; what was verified
+        # above is remembered.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
+        environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=LIBRARIES, RLK_PLUGINS_SELECT="cuda",
+                           LD_LIBRARY_PATH=EMULATED)
+        done = subprocess.run([DEVICE_TEST], env=environment, capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:])
+        self.assertNotIn("SKIPPED", done.stdout)
+
+
+if __name__ == "__main__":
+    command.main()
