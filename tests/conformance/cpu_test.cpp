@@ -8,6 +8,7 @@
 #include <string>
 
 #include "conformance/simple/target.hpp"
+#include "core/declaration/declaration.hpp"
 #include "core/dispatch/host.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);

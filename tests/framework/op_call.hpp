@@ -92,6 +92,15 @@ struct OpCall {
       set_i64(param, static_cast<int64_t>(value));
   }
 
+  // The arguments and parameters of a feature, which go together; rebuild() makes them.
+  void set(const core::FeatureDecl& feature) {
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i].given |= (feature.present >> i & 1) != 0;
+    for (size_t i = 0; i < outputs.size(); ++i) outputs[i].given |= (feature.present >> (32 + i) & 1) != 0;
+    for (const core::FeatureSetting& setting : feature.settings) {
+      set_param(setting.param, static_cast<double>(setting.value.eval(values())));
+    }
+  }
+
   Dtype first_choice(size_t variable) const { return resolve(decl->dtypes[variable].choices[0]); }
   Dtype resolve(const core::DtypeExpr& dtype) const {
     if (dtype.kind == core::DtypeExpr::Kind::fixed) return dtype.dtype;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/declaration/declaration.hpp"
+
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
 namespace {
@@ -143,7 +145,7 @@ protected:
 TEST_F(CpuPlugin, SaysWhoItIsAndThatTheMachineIsItsOwn) {
   EXPECT_STREQ(plugin_->id, "cpu");
   EXPECT_STREQ(plugin_->backend, "cpu");
-  EXPECT_EQ(plugin_->n_implementations, 4u);
+  EXPECT_EQ(plugin_->n_implementations, rlk::core::declarations().size());
   std::vector<std::string> kinds;
   const auto add = [](void* context, const rlk_evidence* item) {
     static_cast<std::vector<std::string>*>(context)->push_back(item->kind);

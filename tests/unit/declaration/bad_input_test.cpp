@@ -60,8 +60,7 @@ void for_each_argument(const std::function<void(OpCall&, bool output, size_t i, 
         if (!call.of_form(arg)) continue;
         side(call, output)[i].given = true;
         for (const core::FeatureDecl& feature : decl.features) {  // arguments that go together
-          if ((feature.present >> (output ? 32 + i : i) & 1) == 0) continue;
-          for (size_t k = 0; k < call.inputs.size(); ++k) call.inputs[k].given |= (feature.present >> k & 1) != 0;
+          if ((feature.present >> (output ? 32 + i : i) & 1) != 0) call.set(feature);
         }
         call.rebuild();
         SCOPED_TRACE(arg.name);
@@ -253,15 +252,16 @@ TEST(BadInput, SymbolMismatch) {
           }
         }
       }
-      if (users < 2) continue;
+      const int symbol = shape.dims[d].symbol;  // -1: a size that the declaration gives
+      if (symbol >= 0 && users < 2) continue;
       Argument& argument = side(call, output)[i];
       const Argument good = argument;
       argument.shape[d] += 1;
       argument.strides = contiguous_strides(argument.shape);
       call.refresh();
       // The text is about this argument or about the next one that disagrees with it.
-      expect_refused(call, call.decl->symbols[static_cast<size_t>(shape.dims[d].symbol)].name, "has shape [",
-                     "expected [");
+      const char* about = symbol >= 0 ? call.decl->symbols[static_cast<size_t>(symbol)].name : arg.name;
+      expect_refused(call, about, "has shape [", "expected [");
       argument = good;
       call.refresh();
     }
