@@ -26,8 +26,28 @@ struct CpuAdd : CpuImplementation<sdk::ops::Add> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuLogitsRatioKl : CpuImplementation<sdk::ops::LogitsRatioKl> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuLogitsRatioKlBackward : CpuImplementation<sdk::ops::LogitsRatioKlBackward> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuRatioKl : CpuImplementation<sdk::ops::RatioKl> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuRatioKlBackward : CpuImplementation<sdk::ops::RatioKlBackward> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -6,6 +6,10 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/logits_ratio_kl.h>
+#include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/ops/ratio_kl.h>
+#include <rlk/ops/ratio_kl_backward.h>
 
 #include <cstdint>
 
@@ -48,6 +52,46 @@ struct Add {
   static constexpr uint32_t kInputs = RLK_ADD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct LogitsRatioKl {
+  using Params = rlk_logits_ratio_kl_params;
+  static constexpr const char* kName = "logits_ratio_kl";
+  static constexpr uint32_t kRevision = RLK_LOGITS_RATIO_KL_REVISION;
+  static constexpr uint32_t kInputs = RLK_LOGITS_RATIO_KL_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct LogitsRatioKlBackward {
+  using Params = rlk_logits_ratio_kl_backward_params;
+  static constexpr const char* kName = "logits_ratio_kl_backward";
+  static constexpr uint32_t kRevision = RLK_LOGITS_RATIO_KL_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct RatioKl {
+  using Params = rlk_ratio_kl_params;
+  static constexpr const char* kName = "ratio_kl";
+  static constexpr uint32_t kRevision = RLK_RATIO_KL_REVISION;
+  static constexpr uint32_t kInputs = RLK_RATIO_KL_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_RATIO_KL_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_RATIO_KL_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct RatioKlBackward {
+  using Params = rlk_ratio_kl_backward_params;
+  static constexpr const char* kName = "ratio_kl_backward";
+  static constexpr uint32_t kRevision = RLK_RATIO_KL_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_RATIO_KL_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_RATIO_KL_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
 };
 
