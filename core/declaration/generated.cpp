@@ -5,6 +5,7 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/group_advantages.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -187,6 +188,43 @@ constexpr ArgDecl add_30[] = {{"a", "first summand", {DtypeExpr::Kind::variable,
 constexpr ArgDecl add_31[] = {{"out", "sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_4, {}, add_5, 0.0}};
 constexpr ParamDecl add_32[] = {{"alpha", "factor of b", ParamType::f64, offsetof(rlk_add_params, alpha), 1.0, 0, false, false, true, 0.0, {}, add_6}};
 constexpr ShapeCase add_33[] = {{add_9}, {add_12}, {add_15}, {add_17}, {add_20}, {add_23}, {add_26}};
+
+// ---- group_advantages
+constexpr DtypeExpr group_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr group_advantages_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
+constexpr DtypeExpr group_advantages_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr group_advantages_4[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
+constexpr Expr group_advantages_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr Dim group_advantages_6[] = {{0, 0}};
+constexpr Dim group_advantages_7[] = {{0, 0}};
+constexpr Dim group_advantages_8[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_9[] = {{ShapeDecl::Kind::dims, group_advantages_6, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_7, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_8, "[B]"}};
+constexpr Dim group_advantages_10[] = {{1, 1}};
+constexpr ShapeDecl group_advantages_11[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_10, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim group_advantages_12[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_13[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_12, "[B]"}};
+constexpr Dim group_advantages_14[] = {{0, 0}};
+constexpr Dim group_advantages_15[] = {{0, 0}};
+constexpr Dim group_advantages_16[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_17[] = {{ShapeDecl::Kind::dims, group_advantages_14, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_15, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_16, "[B]"}};
+constexpr const char* group_advantages_18[] = {"fixed", "boundaries", "ids"};
+constexpr double group_advantages_19[] = {4.0, 1.0};
+constexpr const char* group_advantages_20[] = {"unbiased", "population"};
+constexpr const char* group_advantages_21[] = {"additive", "max_clamp"};
+constexpr double group_advantages_22[] = {2.5};
+constexpr const char* group_advantages_23[] = {"group", "batch", "none"};
+constexpr const char* group_advantages_24[] = {"mean", "rloo"};
+constexpr const char* group_advantages_25[] = {"zero", "raw"};
+constexpr FeatureSetting group_advantages_26[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr rlk_group_advantages_params group_advantages_defaults = RLK_GROUP_ADVANTAGES_PARAMS_INIT;
+constexpr const char* group_advantages_27[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "leave-one-out baseline as in verl"};
+constexpr const char* group_advantages_28[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable group_advantages_29[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
+constexpr SymbolDecl group_advantages_30[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
+constexpr ArgDecl group_advantages_31[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_11, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}};
+constexpr ArgDecl group_advantages_32[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_17, {}, {}, 0.0}};
+constexpr ParamDecl group_advantages_33[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_18, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_19}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_20, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_21, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_22}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_23, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_24, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_25, {}}};
+constexpr RuleDecl group_advantages_34[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_26, 0x0}};
 
 // ---- logits_ratio_kl
 constexpr DtypeExpr logits_ratio_kl_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -438,6 +476,29 @@ constexpr OpDecl kDeclarations[] = {
      {},
      {},
      add_33},
+    {"group_advantages",
+     1,
+     "advantage",
+     "Rewards normalised within groups of samples of the same prompt.",
+     "With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):\nA[b] = (r[b] - m) f / D\nf    = 1 (mean), n / (n - 1) (rloo: r[b] minus the mean of the others)\nD    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all B rewards with scale batch, 1 with scale none\nGroups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows\nthat have the same group_ids.",
+     "A group without variance (a single reward, when singleton is zero) has advantages of exactly 0: m and s come from\ndifferences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has m 0 and s 1, and a\nbatch of one s 1. An empty group is legal. group_ids are numbers in [0, B) in any order; another is a data error: the\nadvantage of that row is NaN and no group has it. group_boundaries that do not start at 0, decrease, or do not end at B\nare a data error (row = the first bad position, value = its content) and every advantage is NaN.",
+     group_advantages_27,
+     "",
+     8.0,
+     "a mean, a standard deviation and a quotient of rounded differences",
+     false,
+     sizeof(rlk_group_advantages_params),
+     &group_advantages_defaults,
+     0,
+     group_advantages_28,
+     group_advantages_29,
+     group_advantages_30,
+     group_advantages_31,
+     group_advantages_32,
+     group_advantages_33,
+     {},
+     group_advantages_34,
+     {}},
     {"logits_ratio_kl",
      1,
      "policy",

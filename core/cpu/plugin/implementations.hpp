@@ -26,6 +26,11 @@ struct CpuAdd : CpuImplementation<sdk::ops::Add> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuGroupAdvantages : CpuImplementation<sdk::ops::GroupAdvantages> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuLogitsRatioKl : CpuImplementation<sdk::ops::LogitsRatioKl> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -47,7 +52,7 @@ struct CpuRatioKlBackward : CpuImplementation<sdk::ops::RatioKlBackward> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward>;
 // clang-format on
 
 }  // namespace rlk::cpu

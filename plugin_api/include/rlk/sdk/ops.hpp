@@ -6,6 +6,7 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/group_advantages.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -53,6 +54,16 @@ struct Add {
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+};
+
+struct GroupAdvantages {
+  using Params = rlk_group_advantages_params;
+  static constexpr const char* kName = "group_advantages";
+  static constexpr uint32_t kRevision = RLK_GROUP_ADVANTAGES_REVISION;
+  static constexpr uint32_t kInputs = RLK_GROUP_ADVANTAGES_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_GROUP_ADVANTAGES_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_GROUP_ADVANTAGES_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
 };
 
 struct LogitsRatioKl {

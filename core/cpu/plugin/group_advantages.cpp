@@ -1,0 +1,60 @@
+// group_advantages behind the plugin ABI.
+#include "core/cpu/kernels/group_advantages.hpp"
+
+#include "core/cpu/plugin/arrays.hpp"
+#include "core/cpu/plugin/implementations.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+using Op = sdk::ops::GroupAdvantages;
+static_assert(static_cast<int>(GroupAdvantagesArgs::Grouping::ids) == RLK_GROUP_ADVANTAGES_GROUPING_IDS);
+static_assert(static_cast<int>(GroupAdvantagesArgs::Scale::none) == RLK_GROUP_ADVANTAGES_SCALE_NONE);
+
+uint64_t workspace_bytes(const rlk_group_advantages_params& params, int64_t rows) {
+  const auto grouping = static_cast<GroupAdvantagesArgs::Grouping>(params.grouping);
+  return static_cast<uint64_t>(group_advantages_workspace_bytes(grouping, rows));
+}
+
+class GroupAdvantagesPlan : public CpuPlan<Op> {
+public:
+  using CpuPlan::CpuPlan;
+
+  uint64_t prepare(const sdk::Run& run) override {
+    return workspace_bytes(params(), run.symbol(RLK_GROUP_ADVANTAGES_SYM_B));
+  }
+
+  void enqueue(sdk::Stream&, const sdk::Run& run) override {
+    const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
+    GroupAdvantagesArgs args;
+    args.grouping = static_cast<GroupAdvantagesArgs::Grouping>(params().grouping);
+    args.scale = static_cast<GroupAdvantagesArgs::Scale>(params().scale);
+    args.rows = run.symbol(RLK_GROUP_ADVANTAGES_SYM_B);
+    args.groups = run.symbol(RLK_GROUP_ADVANTAGES_SYM_G);
+    args.samples_per_prompt = params().samples_per_prompt;
+    args.group_boundaries = int_array_of(run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES));
+    args.group_ids = int_array_of(run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_IDS));
+    args.rewards = in(RLK_GROUP_ADVANTAGES_IN_REWARDS);
+    args.unbiased = params().std == RLK_GROUP_ADVANTAGES_STD_UNBIASED;
+    args.additive_eps = params().eps_mode == RLK_GROUP_ADVANTAGES_EPS_MODE_ADDITIVE;
+    args.eps = params().eps;
+    args.leave_one_out = params().baseline == RLK_GROUP_ADVANTAGES_BASELINE_RLOO;
+    args.raw_singletons = params().singleton == RLK_GROUP_ADVANTAGES_SINGLETON_RAW;
+    args.advantages = array_of(run.output(RLK_GROUP_ADVANTAGES_OUT_ADVANTAGES));
+    args.workspace = run.workspace();
+    report(run, cpu::group_advantages(args, parallel()));
+  }
+};
+
+}  // namespace
+
+sdk::Support CpuGroupAdvantages::query(CpuDevice&, const sdk::Call<Op>& call) {
+  return support(call, workspace_bytes(call.params(), call.symbol(RLK_GROUP_ADVANTAGES_SYM_B)), bytes_of(call),
+                 static_cast<double>(call.symbol(RLK_GROUP_ADVANTAGES_SYM_B)) * 1000);
+}
+
+std::unique_ptr<sdk::Plan> CpuGroupAdvantages::plan(CpuDevice& device, const sdk::Call<Op>& call) {
+  return std::make_unique<GroupAdvantagesPlan>(call.params(), device.parallel());
+}
+
+}  // namespace rlk::cpu

@@ -1,0 +1,272 @@
+// group_advantages against each trainer's own formula, the rewards that upstream normalises wrongly, and every way to
+// say which rows are a group.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/cpu/kernels/group_advantages.hpp"
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using Args = cpu::GroupAdvantagesArgs;
+using List = std::vector<double>;
+
+struct GroupCase {
+  Tensor rewards, group_boundaries, group_ids;
+  Args options;
+};
+
+Tensor run(GroupCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  Tensor advantages(accumulator(c.rewards.dtype()), c.rewards.shape());
+  Args args = c.options;
+  args.rows = c.rewards.size();
+  args.rewards = array_of(c.rewards);
+  if (c.group_boundaries.present()) {
+    args.grouping = Args::Grouping::boundaries;
+    args.groups = c.group_boundaries.size() - 1;
+    args.group_boundaries = int_array_of(c.group_boundaries);
+  }
+  if (c.group_ids.present()) {
+    args.grouping = Args::Grouping::ids;
+    args.group_ids = int_array_of(c.group_ids);
+  }
+  args.advantages = array_of(advantages);
+  std::vector<int64_t> workspace(
+      static_cast<size_t>(cpu::group_advantages_workspace_bytes(args.grouping, args.rows) / 8 + 1));
+  args.workspace = workspace.data();
+  const cpu::DataError told = cpu::group_advantages(args, hook);
+  if (error != nullptr) *error = told;
+  return advantages;
+}
+
+double mean(const List& r) {
+  return std::accumulate(r.begin(), r.end(), 0.0) / static_cast<double>(r.size());
+}
+double deviation(const List& r, bool unbiased) {
+  double squares = 0;
+  for (const double x : r) squares += (x - mean(r)) * (x - mean(r));
+  return std::sqrt(squares / static_cast<double>(r.size() - (unbiased ? 1 : 0)));
+}
+
+// ---- the trainers' formulas: one group of `all`, of one size
+// ----------------------------------------------------------
+using Formula = List (*)(const List& group, const List& all);
+
+List transformed(const List& group, double shift, double factor, double divisor) {
+  List list;
+  for (const double r : group) list.push_back((r - shift) * factor / divisor);
+  return list;
+}
+List trl(const List& group, const List&) {
+  return transformed(group, mean(group), 1, deviation(group, true) + 1e-4);
+}
+List trl_batch(const List& group, const List& all) {
+  return transformed(group, mean(group), 1, deviation(all, true) + 1e-4);
+}
+List dr_grpo(const List& group, const List&) {
+  return transformed(group, mean(group), 1, 1);
+}
+List verl(const List& group, const List&) {
+  if (group.size() == 1) return transformed(group, 0, 1, 1 + 1e-6);
+  return transformed(group, mean(group), 1, deviation(group, true) + 1e-6);
+}
+List openrlhf(const List& group, const List&) {
+  return transformed(group, mean(group), 1, deviation(group, true) + 1e-9);
+}
+List slime(const List& group, const List&) {
+  return transformed(group, mean(group), 1, deviation(group, true) + 1e-6);
+}
+List verl_rloo(const List& group, const List&) {
+  const auto n = static_cast<double>(group.size());
+  if (group.size() == 1) return group;
+  return transformed(group, mean(group), n / (n - 1), 1);
+}
+List rl_kernel(const List& group, const List&) {
+  return transformed(group, mean(group), 1, std::max(deviation(group, false), 1e-6));
+}
+
+// Conflict 2 is in the table: unbiased and population, additive and clamped eps.
+TEST(CpuGroupAdvantages, MatchesEveryTrainersFormula) {
+  struct Trainer {
+    const char* name;
+    Formula formula;
+    Args::Scale scale;
+    bool unbiased, additive_eps;
+    double eps;
+    bool leave_one_out, raw_singletons;
+  };
+  const Trainer trainers[] = {
+      {"TRL", trl, Args::Scale::group, true, true, 1e-4, false, false},
+      {"TRL scale_rewards=batch", trl_batch, Args::Scale::batch, true, true, 1e-4, false, false},
+      {"TRL scale_rewards=none, Dr.GRPO", dr_grpo, Args::Scale::none, true, true, 1e-4, false, false},
+      {"verl GRPO", verl, Args::Scale::group, true, true, 1e-6, false, true},
+      {"verl RLOO", verl_rloo, Args::Scale::none, true, true, 1e-6, true, true},
+      {"OpenRLHF group_norm", openrlhf, Args::Scale::group, true, true, 1e-9, false, false},
+      {"slime", slime, Args::Scale::group, true, true, 1e-6, false, false},
+      {"RL-Kernel", rl_kernel, Args::Scale::group, false, false, 1e-6, false, false},
+  };
+  const List rewards = {1, 0.5, -2, 0.25, 1e-7, 2e-7, 1.5e-7, 3e-7, 5, 5, 1, 5};
+  for (const Trainer& trainer : trainers) {
+    for (const int64_t size : {4, 2, 1, 12}) {
+      if (size == 1 && !trainer.raw_singletons) continue;  // the others ask for two and more
+      GroupCase c;
+      c.rewards = numbers(rewards);
+      c.options.samples_per_prompt = size;
+      c.options.scale = trainer.scale;
+      c.options.unbiased = trainer.unbiased;
+      c.options.additive_eps = trainer.additive_eps;
+      c.options.eps = trainer.eps;
+      c.options.leave_one_out = trainer.leave_one_out;
+      c.options.raw_singletons = trainer.raw_singletons;
+      const Tensor advantages = run(c);
+      for (size_t first = 0; first < rewards.size(); first += static_cast<size_t>(size)) {
+        const List group(rewards.begin() + static_cast<std::ptrdiff_t>(first),
+                         rewards.begin() + static_cast<std::ptrdiff_t>(first) + size);
+        const List want = trainer.formula(group, rewards);
+        for (size_t k = 0; k < want.size(); ++k) {
+          EXPECT_NEAR(advantages.get(static_cast<int64_t>(first + k)), want[k],
+                      1e-12 * std::max(1.0, std::fabs(want[k])))
+              << trainer.name << ", groups of " << size << ", row " << first + k;
+        }
+      }
+    }
+  }
+}
+
+// E[r^2] - E[r]^2 in fp32 has variance 0 here: upstream's first advantage is -15014.6.
+TEST(CpuGroupAdvantages, LargeRewardsWithSmallDifferencesKeepTheirVariance) {
+  GroupCase c;
+  c.rewards = numbers({1000, 1000.01, 1000.02, 1000.03}, {}, Dtype::f32);
+  c.options.unbiased = false;
+  c.options.additive_eps = false;
+  const Tensor advantages = run(c);
+  const List want = {-1.3416, -0.4472, 0.4472, 1.3416};
+  for (int64_t b = 0; b < 4; ++b) EXPECT_NEAR(advantages.get(b), want[static_cast<size_t>(b)], 5e-3);
+}
+
+// Upstream: -61 for eight times 1000.1, -0.12 for sixteen times 1.1.
+TEST(CpuGroupAdvantages, EqualRewardsGiveExactlyZero) {
+  for (const Dtype dtype : kFloatDtypes) {
+    for (const auto& [reward, n] :
+         std::vector<std::pair<double, int64_t>>{{1000.1, 8}, {1.1, 16}, {0.1, 3}, {-7.3, 1}}) {
+      for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch, Args::Scale::none}) {
+        for (const bool unbiased : {false, true}) {
+          GroupCase c;
+          c.rewards = Tensor(dtype, {n}).fill([r = reward](int64_t) { return r; });
+          c.options.scale = scale;
+          c.options.unbiased = unbiased;
+          for (c.options.leave_one_out = false;; c.options.leave_one_out = true) {
+            EXPECT_EQ(list_of(run(c)), List(static_cast<size_t>(n), 0.0)) << name(dtype) << " " << reward;
+            if (c.options.leave_one_out) break;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuGroupAdvantages, ASingleRewardIsZeroOrRaw) {
+  GroupCase c;
+  c.rewards = numbers({3, -2});
+  c.options.samples_per_prompt = 1;
+  c.options.eps = 0.5;
+  EXPECT_EQ(list_of(run(c)), (List{0, 0}));
+  c.options.raw_singletons = true;
+  EXPECT_EQ(list_of(run(c)), (List{2, -2 / 1.5}));
+  c.options.additive_eps = false;
+  EXPECT_EQ(list_of(run(c)), (List{3, -2}));
+}
+
+// The same groups said in three ways give the same bits; ids in any order give the same up to that order.
+TEST(CpuGroupAdvantages, SizesBoundariesAndIdsSayTheSame) {
+  for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch}) {
+    GroupCase by_size;
+    by_size.rewards = random_tensor(Dtype::f32, {12}, 1, 3);
+    by_size.options.samples_per_prompt = 4;
+    by_size.options.scale = scale;
+    const List want = list_of(run(by_size));
+    GroupCase by_boundaries = by_size;
+    by_boundaries.options.samples_per_prompt = 0;
+    by_boundaries.group_boundaries = integers({0, 0, 4, 8, 8, 12}, Dtype::i32);  // empty groups are legal
+    EXPECT_EQ(list_of(run(by_boundaries)), want);
+    GroupCase by_ids = by_size;
+    by_ids.group_ids = integers({11, 11, 11, 11, 0, 0, 0, 0, 5, 5, 5, 5});
+    EXPECT_EQ(list_of(run(by_ids)), want);
+
+    // Rows dealt out one to each group in turn.
+    GroupCase dealt = by_ids;
+    dealt.rewards.fill([&](int64_t i) { return by_size.rewards.get(i % 3 * 4 + i / 3); });
+    dealt.group_ids = integers({2, 0, 7, 2, 0, 7, 2, 0, 7, 2, 0, 7}, Dtype::i32);
+    const List got = list_of(run(dealt));
+    for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(got[i], want[i % 3 * 4 + i / 3], 1e-6);
+  }
+}
+
+TEST(CpuGroupAdvantages, AnIdOutOfRangeIsTheRowsOwnError) {
+  GroupCase c;
+  c.rewards = numbers({1, 100, 3, 200});
+  c.options.scale = Args::Scale::batch;
+  c.options.eps = 1;
+  c.group_ids = integers({0, 4, 0, -1});
+  cpu::DataError error;
+  const Tensor advantages = run(c, &error);
+  EXPECT_EQ(error.kind, cpu::kIdOutOfRange);
+  EXPECT_EQ(error.row, 1);
+  EXPECT_EQ(error.value, 4);
+  EXPECT_TRUE(std::isnan(advantages.get(1)) && std::isnan(advantages.get(3)));
+  EXPECT_NEAR(advantages.get(0), -1 / (std::sqrt(2.0) + 1), 1e-15);  // the bad rows are in no deviation either
+  EXPECT_NEAR(advantages.get(2), 1 / (std::sqrt(2.0) + 1), 1e-15);
+}
+
+TEST(CpuGroupAdvantages, BoundariesThatDoNotCoverTheRowsAreADataError) {
+  const std::vector<std::pair<std::vector<int64_t>, std::pair<int64_t, int64_t>>> bad = {
+      {{1, 2, 4}, {0, 1}}, {{0, 3, 2}, {2, 2}}, {{0, 2, 5}, {2, 5}}, {{0, int64_t{1} << 60, 4}, {2, 4}}};
+  for (const auto& [boundaries, where] : bad) {
+    GroupCase c;
+    c.rewards = numbers({1, 2, 3, 4});
+    c.group_boundaries = integers(boundaries);
+    cpu::DataError error;
+    const Tensor advantages = run(c, &error);
+    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(error.row, where.first);
+    EXPECT_EQ(error.value, where.second);
+    for (int64_t b = 0; b < 4; ++b) EXPECT_TRUE(std::isnan(advantages.get(b)));
+  }
+}
+
+TEST(CpuGroupAdvantages, ManyGroupsHaveNoCapAndBitsDoNotDependOnThreads) {
+  GroupCase c;
+  c.rewards = random_tensor(Dtype::f32, {40000}, 1, 5);
+  for (const int64_t size : {0, 5000, 8}) {  // upstream stops at groups of 1024
+    c.options.samples_per_prompt = size;
+    const Tensor want = run(c);
+    double sum = 0;
+    for (int64_t b = 0; b < 5000; ++b) sum += size == 5000 ? want.get(b) : 0;
+    EXPECT_NEAR(sum, 0, 1e-2);
+    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, nullptr, hook).bytes(), want.bytes());
+  }
+  GroupCase by_ids = c;
+  by_ids.group_ids = Tensor(Dtype::i64, {40000});
+  for (int64_t b = 0; b < 40000; ++b) by_ids.group_ids.set_int(b, b * 7919 % 40000 / 8);
+  const Tensor want = run(by_ids);
+  for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(by_ids, nullptr, hook).bytes(), want.bytes());
+}
+
+TEST(CpuGroupAdvantages, NoRowsAreNoWork) {
+  GroupCase c;
+  c.rewards = Tensor(Dtype::f32, {0});
+  EXPECT_EQ(run(c).size(), 0);
+  c.group_boundaries = integers({0});
+  cpu::DataError error;
+  run(c, &error);
+  EXPECT_EQ(error.kind, cpu::kNoDataError);
+  c.group_boundaries = Tensor();
+  c.group_ids = Tensor(Dtype::i64, {0});
+  EXPECT_EQ(run(c).size(), 0);
+}
+
+}  // namespace
+}  // namespace rlk::test
