@@ -5,11 +5,13 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/gae.h>
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
+#include <rlk/ops/returns.h>
 
 #include <cstddef>
 
@@ -188,6 +190,35 @@ constexpr ArgDecl add_30[] = {{"a", "first summand", {DtypeExpr::Kind::variable,
 constexpr ArgDecl add_31[] = {{"out", "sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_4, {}, add_5, 0.0}};
 constexpr ParamDecl add_32[] = {{"alpha", "factor of b", ParamType::f64, offsetof(rlk_add_params, alpha), 1.0, 0, false, false, true, 0.0, {}, add_6}};
 constexpr ShapeCase add_33[] = {{add_9}, {add_12}, {add_15}, {add_17}, {add_20}, {add_23}, {add_26}};
+
+// ---- gae
+constexpr DtypeExpr gae_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr gae_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr gae_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr gae_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Dim gae_5[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl gae_6[] = {{ShapeDecl::Kind::dims, gae_5, "[B, L]"}};
+constexpr Dim gae_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl gae_8[] = {{ShapeDecl::Kind::dims, gae_7, "[B, L]"}};
+constexpr Dim gae_9[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl gae_10[] = {{ShapeDecl::Kind::dims, gae_9, "[B, L]"}};
+constexpr Dim gae_11[] = {{0, 0}};
+constexpr ShapeDecl gae_12[] = {{ShapeDecl::Kind::dims, gae_11, "[B]"}};
+constexpr Dim gae_13[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl gae_14[] = {{ShapeDecl::Kind::dims, gae_13, "[B, L]"}};
+constexpr Dim gae_15[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl gae_16[] = {{ShapeDecl::Kind::dims, gae_15, "[B, L]"}};
+constexpr double gae_17[] = {0.9};
+constexpr double gae_18[] = {0.8};
+constexpr const char* gae_19[] = {"carry", "zero"};
+constexpr rlk_gae_params gae_defaults = RLK_GAE_PARAMS_INIT;
+constexpr const char* gae_20[] = {"J. Schulman et al., 2016, arXiv:1506.02438, equation 16", "masks as in verl, OpenRLHF and slime"};
+constexpr const char* gae_21[] = {""};
+constexpr DtypeVariable gae_22[] = {{"T", gae_1}, {"O", gae_2}};
+constexpr SymbolDecl gae_23[] = {{"B", "sequences", true, 0, -1, gae_3}, {"L", "tokens of each sequence", true, 0, -1, gae_4}};
+constexpr ArgDecl gae_24[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_8, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_10, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "value estimate after the last token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}};
+constexpr ArgDecl gae_25[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_14, {}, {}, 0.0}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_16, {}, {}, 0.0}};
+constexpr ParamDecl gae_26[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_17}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_18}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_19, {}}};
 
 // ---- group_advantages
 constexpr DtypeExpr group_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -383,6 +414,28 @@ constexpr ParamDecl ratio_kl_backward_30[] = {{"kl_kind", "estimator; a plus for
 constexpr FeatureDecl ratio_kl_backward_31[] = {{"kl_gradient", {}, 0x14}};
 constexpr RuleDecl ratio_kl_backward_32[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == 0 || kl_kind <= 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_kind)) <= 3; }}, "a plus form has the gradient of k2 and nothing else: take kl_weight none, or k1, abs, k2 or k3", {}, ratio_kl_backward_23, 0x0}};
 
+// ---- returns
+constexpr DtypeExpr returns_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr returns_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr returns_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr returns_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Dim returns_5[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl returns_6[] = {{ShapeDecl::Kind::dims, returns_5, "[B, L]"}};
+constexpr Dim returns_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl returns_8[] = {{ShapeDecl::Kind::dims, returns_7, "[B, L]"}};
+constexpr Dim returns_9[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl returns_10[] = {{ShapeDecl::Kind::dims, returns_9, "[B, L]"}};
+constexpr double returns_11[] = {0.9};
+constexpr const char* returns_12[] = {"reset", "zero"};
+constexpr rlk_returns_params returns_defaults = RLK_RETURNS_PARAMS_INIT;
+constexpr const char* returns_13[] = {"REINFORCE++ in verl and OpenRLHF"};
+constexpr const char* returns_14[] = {""};
+constexpr DtypeVariable returns_15[] = {{"T", returns_1}, {"O", returns_2}};
+constexpr SymbolDecl returns_16[] = {{"B", "sequences", true, 0, -1, returns_3}, {"L", "tokens of each sequence", true, 0, -1, returns_4}};
+constexpr ArgDecl returns_17[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_8, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl returns_18[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_10, {}, {}, 0.0}};
+constexpr ParamDecl returns_19[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_11}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_12, {}}};
+
 constexpr OpDecl kDeclarations[] = {
     {"logp",
      1,
@@ -476,6 +529,29 @@ constexpr OpDecl kDeclarations[] = {
      {},
      {},
      add_33},
+    {"gae",
+     1,
+     "advantage",
+     "Generalised advantage estimation over sequences, with the returns of the value function.",
+     "For each sequence b, from the last token to the first, starting with v' = bootstrap[b] (0 without) and a = 0:\ndelta = rewards[b, t] + gamma v' - values[b, t]\na     = delta + gamma lam a\nv'    = values[b, t]\nadvantages[b, t] = a, returns[b, t] = a + values[b, t]",
+     "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0.",
+     gae_20,
+     "",
+     8.0,
+     "each step of the recursion rounds its three products and sums",
+     true,
+     sizeof(rlk_gae_params),
+     &gae_defaults,
+     -1,
+     gae_21,
+     gae_22,
+     gae_23,
+     gae_24,
+     gae_25,
+     gae_26,
+     {},
+     {},
+     {}},
     {"group_advantages",
      1,
      "advantage",
@@ -590,6 +666,29 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_backward_30,
      ratio_kl_backward_31,
      ratio_kl_backward_32,
+     {}},
+    {"returns",
+     1,
+     "advantage",
+     "Discounted sum of the rewards from each token on, as REINFORCE++ uses it.",
+     "For each sequence b, from the last token to the first, starting with a = 0:\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
+     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0.",
+     returns_13,
+     "",
+     8.0,
+     "each step of the recursion rounds a product and a sum",
+     true,
+     sizeof(rlk_returns_params),
+     &returns_defaults,
+     -1,
+     returns_14,
+     returns_15,
+     returns_16,
+     returns_17,
+     returns_18,
+     returns_19,
+     {},
+     {},
      {}},
 };
 

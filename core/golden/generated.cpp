@@ -7,22 +7,26 @@ Answer answer_logp(const Call& call);
 Answer answer_logp_backward(const Call& call);
 Answer answer_attention(const Call& call);
 Answer answer_add(const Call& call);
+Answer answer_gae(const Call& call);
 Answer answer_group_advantages(const Call& call);
 Answer answer_logits_ratio_kl(const Call& call);
 Answer answer_logits_ratio_kl_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
 Answer answer_ratio_kl_backward(const Call& call);
+Answer answer_returns(const Call& call);
 
 Function find(std::string_view op) {
   if (op == "logp") return answer_logp;
   if (op == "logp_backward") return answer_logp_backward;
   if (op == "attention") return answer_attention;
   if (op == "add") return answer_add;
+  if (op == "gae") return answer_gae;
   if (op == "group_advantages") return answer_group_advantages;
   if (op == "logits_ratio_kl") return answer_logits_ratio_kl;
   if (op == "logits_ratio_kl_backward") return answer_logits_ratio_kl_backward;
   if (op == "ratio_kl") return answer_ratio_kl;
   if (op == "ratio_kl_backward") return answer_ratio_kl_backward;
+  if (op == "returns") return answer_returns;
   return nullptr;
 }
 

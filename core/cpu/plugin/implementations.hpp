@@ -26,6 +26,11 @@ struct CpuAdd : CpuImplementation<sdk::ops::Add> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuGae : CpuImplementation<sdk::ops::Gae> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuGroupAdvantages : CpuImplementation<sdk::ops::GroupAdvantages> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -51,8 +56,13 @@ struct CpuRatioKlBackward : CpuImplementation<sdk::ops::RatioKlBackward> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuReturns : CpuImplementation<sdk::ops::Returns> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -6,11 +6,13 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/gae.h>
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
+#include <rlk/ops/returns.h>
 
 #include <cstdint>
 
@@ -53,6 +55,16 @@ struct Add {
   static constexpr uint32_t kInputs = RLK_ADD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct Gae {
+  using Params = rlk_gae_params;
+  static constexpr const char* kName = "gae";
+  static constexpr uint32_t kRevision = RLK_GAE_REVISION;
+  static constexpr uint32_t kInputs = RLK_GAE_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_GAE_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_GAE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
 };
 
@@ -103,6 +115,16 @@ struct RatioKlBackward {
   static constexpr uint32_t kInputs = RLK_RATIO_KL_BACKWARD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct Returns {
+  using Params = rlk_returns_params;
+  static constexpr const char* kName = "returns";
+  static constexpr uint32_t kRevision = RLK_RETURNS_REVISION;
+  static constexpr uint32_t kInputs = RLK_RETURNS_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_RETURNS_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_RETURNS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
 };
 

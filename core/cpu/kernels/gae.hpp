@@ -1,0 +1,31 @@
+// Recursions over the tokens of a sequence, from the last to the first: generalised advantage estimation and discounted
+// returns. One number per token, in fp64; sequences are independent.
+#pragma once
+
+#include "core/cpu/kernels/array.hpp"
+
+namespace rlk::cpu {
+
+struct GaeArgs {
+  int64_t sequences = 0, length = 0;
+  Array rewards, values;
+  Mask mask;        // optional
+  Array bootstrap;  // optional, [sequences]
+  double gamma = 1, lam = 1;
+  bool carry = true;  // masked tokens do not exist; else they have reward 0 and value 0
+  Array advantages;
+  Array returns;  // optional
+};
+void gae(const GaeArgs& args, const ParallelFor& hook);
+
+struct ReturnsArgs {
+  int64_t sequences = 0, length = 0;
+  Array rewards;
+  Mask mask;  // optional
+  double gamma = 1;
+  bool reset = true;  // no reward reaches across a masked token; else it has reward 0
+  Array returns;
+};
+void returns(const ReturnsArgs& args, const ParallelFor& hook);
+
+}  // namespace rlk::cpu

@@ -1,0 +1,48 @@
+// gae behind the plugin ABI.
+#include "core/cpu/kernels/gae.hpp"
+
+#include "core/cpu/plugin/arrays.hpp"
+#include "core/cpu/plugin/implementations.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+using Op = sdk::ops::Gae;
+
+class GaePlan : public CpuPlan<Op> {
+public:
+  using CpuPlan::CpuPlan;
+
+  uint64_t prepare(const sdk::Run&) override { return 0; }
+
+  void enqueue(sdk::Stream&, const sdk::Run& run) override {
+    const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
+    GaeArgs args;
+    args.sequences = run.symbol(RLK_GAE_SYM_B);
+    args.length = run.symbol(RLK_GAE_SYM_L);
+    args.rewards = in(RLK_GAE_IN_REWARDS);
+    args.values = in(RLK_GAE_IN_VALUES);
+    args.mask = mask_of(run.input(RLK_GAE_IN_MASK));
+    args.bootstrap = in(RLK_GAE_IN_BOOTSTRAP);
+    args.gamma = params().gamma;
+    args.lam = params().lam;
+    args.carry = params().mask_rule == RLK_GAE_MASK_RULE_CARRY;
+    args.advantages = array_of(run.output(RLK_GAE_OUT_ADVANTAGES));
+    args.returns = array_of(run.output(RLK_GAE_OUT_RETURNS));
+    cpu::gae(args, parallel());
+  }
+};
+
+}  // namespace
+
+sdk::Support CpuGae::query(CpuDevice&, const sdk::Call<Op>& call) {
+  return support(
+      call, 0, bytes_of(call),
+      static_cast<double>(call.symbol(RLK_GAE_SYM_B)) * static_cast<double>(call.symbol(RLK_GAE_SYM_L)) * 1000);
+}
+
+std::unique_ptr<sdk::Plan> CpuGae::plan(CpuDevice& device, const sdk::Call<Op>& call) {
+  return std::make_unique<GaePlan>(call.params(), device.parallel());
+}
+
+}  // namespace rlk::cpu

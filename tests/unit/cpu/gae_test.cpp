@@ -1,0 +1,230 @@
+// gae and returns against verl's, OpenRLHF's and slime's recursions, and what masked tokens must not do.
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/kernels/gae.hpp"
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<double>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct GaeCase {
+  Tensor rewards, values, mask, bootstrap;
+  double gamma = 1, lam = 1;
+  bool carry = true;
+};
+struct GaeOutputs {
+  Tensor advantages, returns;
+};
+
+GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  const Dtype dtype = accumulator(c.rewards.dtype());
+  GaeOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
+  cpu::GaeArgs args;
+  args.sequences = c.rewards.shape()[0];
+  args.length = c.rewards.shape()[1];
+  args.rewards = array_of(c.rewards);
+  args.values = array_of(c.values);
+  args.mask = mask_of(c.mask);
+  args.bootstrap = array_of(c.bootstrap);
+  args.gamma = c.gamma;
+  args.lam = c.lam;
+  args.carry = c.carry;
+  args.advantages = array_of(out.advantages);
+  args.returns = array_of(out.returns);
+  cpu::gae(args, hook);
+  return out;
+}
+
+Tensor run_returns(GaeCase& c, bool reset, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  Tensor returns(accumulator(c.rewards.dtype()), c.rewards.shape());
+  cpu::ReturnsArgs args;
+  args.sequences = c.rewards.shape()[0];
+  args.length = c.rewards.shape()[1];
+  args.rewards = array_of(c.rewards);
+  args.mask = mask_of(c.mask);
+  args.gamma = c.gamma;
+  args.reset = reset;
+  args.returns = array_of(returns);
+  cpu::returns(args, hook);
+  return returns;
+}
+
+GaeCase make_case(int64_t sequences, int64_t length) {
+  GaeCase c;
+  c.rewards = random_tensor(Dtype::f64, {sequences, length}, 1, 1);
+  c.values = random_tensor(Dtype::f64, {sequences, length}, 1, 2);
+  c.mask = Tensor(Dtype::u8, {sequences, length});
+  for (int64_t i = 0; i < c.mask.size(); ++i) c.mask.set_int(i, i % 5 != 2 && i % 7 != 6 ? 1 : 0);
+  c.gamma = 0.97;
+  c.lam = 0.9;
+  return c;
+}
+
+// Advantages and returns of one sequence as a trainer computes them.
+struct Pair {
+  List advantages, returns;
+};
+Pair verl(const List& r, const List& v, const List& m, double gamma, double lam) {
+  Pair out{List(r.size()), List(r.size())};
+  double next_value = 0, last = 0;
+  for (size_t t = r.size(); t-- > 0;) {
+    const double delta = r[t] + gamma * next_value - v[t];
+    const double now = delta + gamma * lam * last;
+    next_value = v[t] * m[t] + (1 - m[t]) * next_value;
+    last = now * m[t] + (1 - m[t]) * last;
+    out.advantages[t] = last;
+    out.returns[t] = last + v[t];
+  }
+  return out;
+}
+Pair openrlhf(List r, List v, const List& m, double gamma, double lam) {
+  for (size_t t = 0; t < r.size(); ++t) {
+    r[t] *= m[t];
+    v[t] *= m[t];
+  }
+  Pair out{List(r.size()), List(r.size())};
+  double last = 0;
+  for (size_t t = r.size(); t-- > 0;) {
+    const double next_value = t + 1 < r.size() ? v[t + 1] : 0;
+    last = r[t] + gamma * next_value - v[t] + gamma * lam * last;
+    out.advantages[t] = last;
+    out.returns[t] = last + v[t];
+  }
+  return out;
+}
+
+List row(const Tensor& tensor, int64_t b) {
+  const int64_t length = tensor.shape()[1];
+  List list;
+  for (int64_t t = 0; t < length; ++t) {
+    list.push_back(tensor.dtype() == Dtype::u8 ? static_cast<double>(tensor.get_int(b * length + t))
+                                               : tensor.get(b * length + t));
+  }
+  return list;
+}
+
+TEST(CpuGae, MatchesVerlsAndOpenRlhfsRecursionsAtTokensThatCount) {
+  for (const bool carry : {true, false}) {
+    GaeCase c = make_case(6, 23);
+    c.carry = carry;
+    const GaeOutputs out = run(c);
+    for (int64_t b = 0; b < 6; ++b) {
+      const List mask = row(c.mask, b);
+      const List r = row(c.rewards, b), v = row(c.values, b);
+      const Pair want = carry ? verl(r, v, mask, c.gamma, c.lam) : openrlhf(r, v, mask, c.gamma, c.lam);
+      for (size_t t = 0; t < 23; ++t) {
+        const int64_t i = b * 23 + static_cast<int64_t>(t);
+        EXPECT_NEAR(out.advantages.get(i), mask[t] * want.advantages[t], 1e-12) << carry << " " << b << " " << t;
+        EXPECT_NEAR(out.returns.get(i), mask[t] * want.returns[t], 1e-12) << carry << " " << b << " " << t;
+      }
+    }
+  }
+}
+
+// slime pads with zeros behind the response and has no other mask: its sequences are the unmasked recursion.
+TEST(CpuGae, MatchesSlimesSequencesPaddedBehindTheResponse) {
+  GaeCase c = make_case(3, 9);
+  const std::vector<int64_t> lengths = {9, 5, 1};
+  for (int64_t i = 0; i < 27; ++i) c.mask.set_int(i, i % 9 < lengths[static_cast<size_t>(i / 9)] ? 1 : 0);
+  for (const bool carry : {false, true}) {  // at the end of a sequence both rules are the same
+    c.carry = carry;
+    const GaeOutputs out = run(c);
+    for (int64_t b = 0; b < 3; ++b) {
+      const auto length = static_cast<size_t>(lengths[static_cast<size_t>(b)]);
+      List r = row(c.rewards, b), v = row(c.values, b);
+      r.resize(length);
+      v.resize(length);
+      const Pair want = openrlhf(r, v, List(length, 1), c.gamma, c.lam);
+      for (size_t t = 0; t < length; ++t) {
+        EXPECT_NEAR(out.advantages.get(b * 9 + static_cast<int64_t>(t)), want.advantages[t], 1e-12);
+      }
+    }
+  }
+}
+
+TEST(CpuGae, ThreeTokensByHand) {
+  GaeCase c;
+  c.rewards = numbers({0, 0, 1}, {1, 3});
+  c.values = numbers({0.5, 0.25, 0.5}, {1, 3});
+  c.gamma = 0.5;
+  c.lam = 0.5;
+  // delta: 0.125 - 0.5, 0.25 - 0.25, 1 - 0.5; a: -0.375 + 0.25 * 0.125, 0 + 0.25 * 0.5, 0.5
+  EXPECT_EQ(list_of(run(c).advantages), (List{-0.34375, 0.125, 0.5}));
+  EXPECT_EQ(list_of(run(c).returns), (List{0.15625, 0.375, 1.0}));
+  c.bootstrap = numbers({2});  // the last delta becomes 1 + 0.5 * 2 - 0.5
+  EXPECT_EQ(list_of(run(c).advantages), (List{-0.28125, 0.375, 1.5}));
+  c.mask = flags({1, 0, 1}, {1, 3});
+  EXPECT_EQ(list_of(run(c).advantages), (List{0.5 * 0.5 - 0.5 + 0.25 * 1.5, 0, 1.5}));
+  c.carry = false;  // delta of the masked token is 0.5 * 0.5
+  EXPECT_EQ(list_of(run(c).advantages), (List{-0.5 + 0.25 * (0.25 + 0.25 * 1.5), 0, 1.5}));
+}
+
+TEST(CpuGae, WithoutDiscountsTheReturnIsTheRewardToGo) {
+  GaeCase c = make_case(2, 11);
+  c.mask = Tensor();
+  c.gamma = c.lam = 1;
+  const GaeOutputs out = run(c);
+  const Tensor to_go = run_returns(c, true);
+  for (int64_t i = 0; i < 22; ++i) EXPECT_NEAR(out.returns.get(i), to_go.get(i), 1e-12);
+}
+
+TEST(CpuGae, NothingLeaksFromMaskedTokens) {
+  for (const bool carry : {true, false}) {
+    GaeCase c = make_case(3, 8);
+    c.carry = carry;
+    const GaeOutputs want = run(c);
+    const Tensor want_returns = run_returns(c, carry);
+    for (int64_t i = 0; i < 24; ++i) {
+      if (c.mask.get_int(i) != 0) continue;
+      c.rewards.set(i, kNan);
+      c.values.set(i, kNan);
+    }
+    const GaeOutputs out = run(c);
+    EXPECT_EQ(out.advantages.bytes(), want.advantages.bytes());
+    EXPECT_EQ(out.returns.bytes(), want.returns.bytes());
+    EXPECT_EQ(run_returns(c, carry).bytes(), want_returns.bytes());
+  }
+}
+
+TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
+  GaeCase c = make_case(4, 17);
+  for (const bool reset : {true, false}) {
+    const Tensor out = run_returns(c, reset);
+    for (int64_t b = 0; b < 4; ++b) {
+      const List r = row(c.rewards, b), m = row(c.mask, b);
+      double running = 0;
+      for (size_t t = r.size(); t-- > 0;) {
+        running = (reset ? r[t] : r[t] * m[t]) + c.gamma * running;
+        EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * running, 1e-12);
+        if (reset) running *= m[t];
+      }
+    }
+  }
+}
+
+TEST(CpuGae, BitsDoNotDependOnThreadsAndEmptySequencesAreLegal) {
+  for (const Dtype dtype : kFloatDtypes) {
+    GaeCase c;
+    c.rewards = random_tensor(dtype, {37, 301}, 1, 1);
+    c.values = random_tensor(dtype, {37, 301}, 1, 2, Strides::gaps);
+    c.bootstrap = random_tensor(dtype, {37}, 1, 3);
+    const GaeOutputs want = run(c);
+    const Tensor returns = run_returns(c, true);
+    for (const cpu::ParallelFor& hook : other_hooks()) {
+      EXPECT_EQ(run(c, hook).advantages.bytes(), want.advantages.bytes());
+      EXPECT_EQ(run_returns(c, true, hook).bytes(), returns.bytes());
+    }
+  }
+  GaeCase empty;
+  empty.rewards = empty.values = Tensor(Dtype::f32, {3, 0});
+  EXPECT_EQ(run(empty).advantages.size(), 0);
+  empty.rewards = empty.values = Tensor(Dtype::f32, {0, 3});
+  EXPECT_EQ(run(empty).advantages.size(), 0);
+}
+
+}  // namespace
+}  // namespace rlk::test
