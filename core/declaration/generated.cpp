@@ -12,6 +12,8 @@
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
 #include <rlk/ops/returns.h>
+#include <rlk/ops/value_loss.h>
+#include <rlk/ops/value_loss_backward.h>
 
 #include <cstddef>
 
@@ -436,6 +438,74 @@ constexpr ArgDecl returns_17[] = {{"rewards", "reward of each token", {DtypeExpr
 constexpr ArgDecl returns_18[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_10, {}, {}, 0.0}};
 constexpr ParamDecl returns_19[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_11}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_12, {}}};
 
+// ---- value_loss
+constexpr DtypeExpr value_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr Expr value_loss_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr value_loss_3[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Dim value_loss_4[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_5[] = {{ShapeDecl::Kind::dims, value_loss_4, "[B, L]"}};
+constexpr Dim value_loss_6[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_7[] = {{ShapeDecl::Kind::dims, value_loss_6, "[B, L]"}};
+constexpr Dim value_loss_8[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_9[] = {{ShapeDecl::Kind::dims, value_loss_8, "[B, L]"}};
+constexpr Dim value_loss_10[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_11[] = {{ShapeDecl::Kind::dims, value_loss_10, "[B, L]"}};
+constexpr Dim value_loss_12[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_13[] = {{ShapeDecl::Kind::dims, value_loss_12, "[1]"}};
+constexpr Dim value_loss_14[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_15[] = {{ShapeDecl::Kind::dims, value_loss_14, "[B, L]"}};
+constexpr Dim value_loss_16[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_17[] = {{ShapeDecl::Kind::dims, value_loss_16, "[1]"}};
+constexpr const char* value_loss_18[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_19[] = {3.5};
+constexpr const char* value_loss_20[] = {"off", "on"};
+constexpr double value_loss_21[] = {4.5};
+constexpr FeatureSetting value_loss_22[] = {{0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr rlk_value_loss_params value_loss_defaults = RLK_VALUE_LOSS_PARAMS_INIT;
+constexpr const char* value_loss_23[] = {"clipped value loss of verl, OpenRLHF and slime"};
+constexpr const char* value_loss_24[] = {""};
+constexpr DtypeVariable value_loss_25[] = {{"T", value_loss_1}};
+constexpr SymbolDecl value_loss_26[] = {{"B", "sequences", true, 0, -1, value_loss_2}, {"L", "tokens of each sequence", true, 0, -1, value_loss_3}};
+constexpr ArgDecl value_loss_27[] = {{"values", "predictions", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "targets", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "predictions when the data was sampled; needed with clip_eps", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_11, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl value_loss_28[] = {{"loss", "the reduced loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_13, {}, {}, 0.0}, {"token_loss", "the loss of each token", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_15, {}, {}, 0.0}, {"clip_fraction", "share of active tokens whose clipped error is the larger", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_17, {}, {}, 0.0}};
+constexpr ParamDecl value_loss_29[] = {{"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_18, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_19}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_20, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_21}};
+constexpr FeatureDecl value_loss_30[] = {{"clip", value_loss_22, 0x4}};
+constexpr RuleDecl value_loss_31[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == (v.f64(offsetof(rlk_value_loss_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x4}};
+
+// ---- value_loss_backward
+constexpr DtypeExpr value_loss_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr Expr value_loss_backward_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr value_loss_backward_3[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Dim value_loss_backward_4[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_5[] = {{ShapeDecl::Kind::dims, value_loss_backward_4, "[B, L]"}};
+constexpr Dim value_loss_backward_6[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_7[] = {{ShapeDecl::Kind::dims, value_loss_backward_6, "[B, L]"}};
+constexpr Dim value_loss_backward_8[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_backward_9[] = {{ShapeDecl::Kind::dims, value_loss_backward_8, "[1]"}};
+constexpr Dim value_loss_backward_10[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_11[] = {{ShapeDecl::Kind::dims, value_loss_backward_10, "[B, L]"}};
+constexpr Dim value_loss_backward_12[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_13[] = {{ShapeDecl::Kind::dims, value_loss_backward_12, "[B, L]"}};
+constexpr Dim value_loss_backward_14[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_15[] = {{ShapeDecl::Kind::dims, value_loss_backward_14, "[B, L]"}};
+constexpr Dim value_loss_backward_16[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl value_loss_backward_17[] = {{ShapeDecl::Kind::dims, value_loss_backward_16, "[B, L]"}};
+constexpr const char* value_loss_backward_18[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_backward_19[] = {3.5};
+constexpr const char* value_loss_backward_20[] = {"off", "on"};
+constexpr double value_loss_backward_21[] = {4.5};
+constexpr FeatureSetting value_loss_backward_22[] = {{0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr rlk_value_loss_backward_params value_loss_backward_defaults = RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT;
+constexpr const char* value_loss_backward_23[] = {"derivative of the formula of value_loss"};
+constexpr const char* value_loss_backward_24[] = {""};
+constexpr DtypeVariable value_loss_backward_25[] = {{"T", value_loss_backward_1}};
+constexpr SymbolDecl value_loss_backward_26[] = {{"B", "sequences", true, 0, -1, value_loss_backward_2}, {"L", "tokens of each sequence", true, 0, -1, value_loss_backward_3}};
+constexpr ArgDecl value_loss_backward_27[] = {{"values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_token_loss", "gradient of token_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_backward_11, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_backward_15, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl value_loss_backward_28[] = {{"grad_values", "gradient of values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_17, {}, {}, 0.0}};
+constexpr ParamDecl value_loss_backward_29[] = {{"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_backward_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_backward_18, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_backward_19}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_backward_20, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_backward_21}};
+constexpr FeatureDecl value_loss_backward_30[] = {{"clip", value_loss_backward_22, 0x10}};
+constexpr RuleDecl value_loss_backward_31[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
+
 constexpr OpDecl kDeclarations[] = {
     {"logp",
      1,
@@ -689,6 +759,52 @@ constexpr OpDecl kDeclarations[] = {
      returns_19,
      {},
      {},
+     {}},
+    {"value_loss",
+     1,
+     "advantage",
+     "Squared error of a value function, optionally clipped around its old values, per token and reduced.",
+     "l[b, t]       = 1/2 max((v - R)^2, (c - R)^2), v = values[b, t], R = returns[b, t]\nc             = min(max(v, old_values[b, t] - clip_eps), old_values[b, t] + clip_eps), or v without clip\ntoken_loss    = l\nclip_fraction = active tokens with (c - R)^2 > (v - R)^2, over max(active tokens, 1)\nloss          = l aggregated over active tokens:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
+     "A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by\nexclude_empty_sequences. A denominator given takes the place of D.",
+     value_loss_23,
+     "value_loss_backward",
+     8.0,
+     "differences, squares and sums in blocks",
+     true,
+     sizeof(rlk_value_loss_params),
+     &value_loss_defaults,
+     -1,
+     value_loss_24,
+     value_loss_25,
+     value_loss_26,
+     value_loss_27,
+     value_loss_28,
+     value_loss_29,
+     value_loss_30,
+     value_loss_31,
+     {}},
+    {"value_loss_backward",
+     1,
+     "advantage",
+     "Gradient of the values from the gradients of loss and token_loss.",
+     "g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]\ngrad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])\nWith v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they\nare equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by\nmax(active tokens of b, seq_denominator_floor).\nD as in value_loss:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
+     "The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The weights\ndepend on the whole mask. With aggregation none grad_loss has no effect.",
+     value_loss_backward_23,
+     "",
+     8.0,
+     "differences and products",
+     false,
+     sizeof(rlk_value_loss_backward_params),
+     &value_loss_backward_defaults,
+     -1,
+     value_loss_backward_24,
+     value_loss_backward_25,
+     value_loss_backward_26,
+     value_loss_backward_27,
+     value_loss_backward_28,
+     value_loss_backward_29,
+     value_loss_backward_30,
+     value_loss_backward_31,
      {}},
 };
 

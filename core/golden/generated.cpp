@@ -14,6 +14,8 @@ Answer answer_logits_ratio_kl_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
 Answer answer_ratio_kl_backward(const Call& call);
 Answer answer_returns(const Call& call);
+Answer answer_value_loss(const Call& call);
+Answer answer_value_loss_backward(const Call& call);
 
 Function find(std::string_view op) {
   if (op == "logp") return answer_logp;
@@ -27,6 +29,8 @@ Function find(std::string_view op) {
   if (op == "ratio_kl") return answer_ratio_kl;
   if (op == "ratio_kl_backward") return answer_ratio_kl_backward;
   if (op == "returns") return answer_returns;
+  if (op == "value_loss") return answer_value_loss;
+  if (op == "value_loss_backward") return answer_value_loss_backward;
   return nullptr;
 }
 

@@ -13,6 +13,8 @@
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
 #include <rlk/ops/returns.h>
+#include <rlk/ops/value_loss.h>
+#include <rlk/ops/value_loss_backward.h>
 
 #include <cstdint>
 
@@ -126,6 +128,26 @@ struct Returns {
   static constexpr uint32_t kOutputs = RLK_RETURNS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RETURNS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+};
+
+struct ValueLoss {
+  using Params = rlk_value_loss_params;
+  static constexpr const char* kName = "value_loss";
+  static constexpr uint32_t kRevision = RLK_VALUE_LOSS_REVISION;
+  static constexpr uint32_t kInputs = RLK_VALUE_LOSS_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct ValueLossBackward {
+  using Params = rlk_value_loss_backward_params;
+  static constexpr const char* kName = "value_loss_backward";
+  static constexpr uint32_t kRevision = RLK_VALUE_LOSS_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_VALUE_LOSS_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
 };
 
 }  // namespace rlk::sdk::ops

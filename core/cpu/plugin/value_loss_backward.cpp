@@ -1,0 +1,53 @@
+// value_loss_backward behind the plugin ABI.
+#include "core/cpu/kernels/value_loss.hpp"
+
+#include "core/cpu/plugin/aggregation.hpp"
+#include "core/cpu/plugin/arrays.hpp"
+#include "core/cpu/plugin/implementations.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+using Op = sdk::ops::ValueLossBackward;
+
+class ValueLossBackwardPlan : public CpuPlan<Op> {
+public:
+  using CpuPlan::CpuPlan;
+
+  uint64_t prepare(const sdk::Run& run) override {
+    return static_cast<uint64_t>(value_loss_workspace_bytes(run.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B)));
+  }
+
+  void enqueue(sdk::Stream&, const sdk::Run& run) override {
+    const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
+    ValueLossBackwardArgs args;
+    args.sequences = run.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B);
+    args.length = run.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_L);
+    args.values = in(RLK_VALUE_LOSS_BACKWARD_IN_VALUES);
+    args.returns = in(RLK_VALUE_LOSS_BACKWARD_IN_RETURNS);
+    args.old_values = in(RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES);
+    args.clip_eps = params().clip_eps;
+    args.mask = mask_of(run.input(RLK_VALUE_LOSS_BACKWARD_IN_MASK));
+    args.aggregation = aggregation_of(params());
+    args.grad_loss = in(RLK_VALUE_LOSS_BACKWARD_IN_GRAD_LOSS);
+    args.grad_token_loss = in(RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS);
+    args.grad_values = array_of(run.output(RLK_VALUE_LOSS_BACKWARD_OUT_GRAD_VALUES));
+    args.workspace = run.workspace();
+    cpu::value_loss_backward(args, parallel());
+  }
+};
+
+}  // namespace
+
+sdk::Support CpuValueLossBackward::query(CpuDevice&, const sdk::Call<Op>& call) {
+  return support(call, static_cast<uint64_t>(value_loss_workspace_bytes(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B))),
+                 bytes_of(call),
+                 static_cast<double>(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B)) *
+                     static_cast<double>(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_L)) * 1000);
+}
+
+std::unique_ptr<sdk::Plan> CpuValueLossBackward::plan(CpuDevice& device, const sdk::Call<Op>& call) {
+  return std::make_unique<ValueLossBackwardPlan>(call.params(), device.parallel());
+}
+
+}  // namespace rlk::cpu
