@@ -14,6 +14,7 @@
 #include <rlk/ops/returns.h>
 #include <rlk/ops/value_loss.h>
 #include <rlk/ops/value_loss_backward.h>
+#include <rlk/ops/whiten.h>
 
 #include <cstddef>
 
@@ -506,6 +507,30 @@ constexpr ParamDecl value_loss_backward_29[] = {{"clip_eps", "how far values may
 constexpr FeatureDecl value_loss_backward_30[] = {{"clip", value_loss_backward_22, 0x10}};
 constexpr RuleDecl value_loss_backward_31[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
 
+// ---- whiten
+constexpr DtypeExpr whiten_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr whiten_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr whiten_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr whiten_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Dim whiten_5[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_6[] = {{ShapeDecl::Kind::dims, whiten_5, "[B, L]"}};
+constexpr Dim whiten_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_8[] = {{ShapeDecl::Kind::dims, whiten_7, "[B, L]"}};
+constexpr Dim whiten_9[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_10[] = {{ShapeDecl::Kind::dims, whiten_9, "[B, L]"}};
+constexpr const char* whiten_11[] = {"unbiased", "population"};
+constexpr const char* whiten_12[] = {"variance", "variance_floor", "deviation"};
+constexpr double whiten_13[] = {2.5};
+constexpr const char* whiten_14[] = {"on", "off"};
+constexpr rlk_whiten_params whiten_defaults = RLK_WHITEN_PARAMS_INIT;
+constexpr const char* whiten_15[] = {"masked_whiten of verl (unbiased, variance, 1e-8) and TRL", "OpenRLHF's normalisation of advantages (biased, variance_floor, 1e-8)"};
+constexpr const char* whiten_16[] = {""};
+constexpr DtypeVariable whiten_17[] = {{"T", whiten_1}, {"O", whiten_2}};
+constexpr SymbolDecl whiten_18[] = {{"B", "sequences", true, 0, -1, whiten_3}, {"L", "tokens of each sequence", true, 0, -1, whiten_4}};
+constexpr ArgDecl whiten_19[] = {{"x", "numbers to normalise, advantages for example", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, whiten_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, whiten_8, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl whiten_20[] = {{"y", "normalised numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, whiten_10, {}, {}, 0.0}};
+constexpr ParamDecl whiten_21[] = {{"variance", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_whiten_params, variance), 0.0, 0, false, false, false, 0.0, whiten_11, {}}, {"eps_mode", "where eps goes: added to the variance, its least value, or added to the standard deviation", ParamType::enumeration, offsetof(rlk_whiten_params, eps_mode), 0.0, 0, false, false, false, 0.0, whiten_12, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_whiten_params, eps), 1e-08, 0, true, true, true, 0.0, {}, whiten_13}, {"shift_mean", "off: the mean is added again", ParamType::enumeration, offsetof(rlk_whiten_params, shift_mean), 0.0, 0, false, false, false, 0.0, whiten_14, {}}};
+
 constexpr OpDecl kDeclarations[] = {
     {"logp",
      1,
@@ -805,6 +830,29 @@ constexpr OpDecl kDeclarations[] = {
      value_loss_backward_29,
      value_loss_backward_30,
      value_loss_backward_31,
+     {}},
+    {"whiten",
+     1,
+     "advantage",
+     "Masked normalisation to mean 0 and variance 1 over the whole batch.",
+     "m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less\ny[b, t] = (x[b, t] - m) / D + (m unless shift_mean)\nD       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)",
+     "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean).",
+     whiten_15,
+     "",
+     8.0,
+     "a mean and a variance in blocks, a square root and a quotient",
+     false,
+     sizeof(rlk_whiten_params),
+     &whiten_defaults,
+     -1,
+     whiten_16,
+     whiten_17,
+     whiten_18,
+     whiten_19,
+     whiten_20,
+     whiten_21,
+     {},
+     {},
      {}},
 };
 

@@ -16,6 +16,7 @@ Answer answer_ratio_kl_backward(const Call& call);
 Answer answer_returns(const Call& call);
 Answer answer_value_loss(const Call& call);
 Answer answer_value_loss_backward(const Call& call);
+Answer answer_whiten(const Call& call);
 
 Function find(std::string_view op) {
   if (op == "logp") return answer_logp;
@@ -31,6 +32,7 @@ Function find(std::string_view op) {
   if (op == "returns") return answer_returns;
   if (op == "value_loss") return answer_value_loss;
   if (op == "value_loss_backward") return answer_value_loss_backward;
+  if (op == "whiten") return answer_whiten;
   return nullptr;
 }
 

@@ -71,8 +71,13 @@ struct CpuValueLossBackward : CpuImplementation<sdk::ops::ValueLossBackward> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuValueLoss, CpuValueLossBackward>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -15,6 +15,7 @@
 #include <rlk/ops/returns.h>
 #include <rlk/ops/value_loss.h>
 #include <rlk/ops/value_loss_backward.h>
+#include <rlk/ops/whiten.h>
 
 #include <cstdint>
 
@@ -147,6 +148,16 @@ struct ValueLossBackward {
   static constexpr uint32_t kInputs = RLK_VALUE_LOSS_BACKWARD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
+};
+
+struct Whiten {
+  using Params = rlk_whiten_params;
+  static constexpr const char* kName = "whiten";
+  static constexpr uint32_t kRevision = RLK_WHITEN_REVISION;
+  static constexpr uint32_t kInputs = RLK_WHITEN_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_WHITEN_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_WHITEN_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
 };
 

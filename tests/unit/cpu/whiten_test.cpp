@@ -1,0 +1,157 @@
+// whiten against each trainer's own formula, and its promises: exact zeros, masks, bits.
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/kernels/whiten.hpp"
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<double>;
+using EpsMode = cpu::WhitenArgs::EpsMode;
+
+struct WhitenCase {
+  Tensor x, mask;
+  EpsMode eps_mode = EpsMode::variance;
+  bool unbiased = true, shift_mean = true;
+  double eps = 1e-8;
+};
+
+Tensor run(WhitenCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  Tensor y(accumulator(c.x.dtype()), c.x.shape());
+  cpu::WhitenArgs args;
+  args.eps_mode = c.eps_mode;
+  args.rows = c.x.shape()[0];
+  args.columns = c.x.shape()[1];
+  args.x = array_of(c.x);
+  args.mask = mask_of(c.mask);
+  args.unbiased = c.unbiased;
+  args.eps = c.eps;
+  args.shift_mean = c.shift_mean;
+  args.y = array_of(y);
+  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8 + 1));
+  args.workspace = workspace.data();
+  cpu::whiten(args, hook);
+  return y;
+}
+
+struct Moments {
+  double mean = 0, squares = 0, n = 0;
+};
+Moments moments(const Tensor& x, const Tensor& mask) {
+  Moments m;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    if (mask.get_int(i) == 0) continue;
+    m.mean += x.get(i);
+    m.n += 1;
+  }
+  m.mean /= m.n;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    if (mask.get_int(i) != 0) m.squares += (x.get(i) - m.mean) * (x.get(i) - m.mean);
+  }
+  return m;
+}
+using Formula = double (*)(double x, const Moments& m);
+double verl(double x, const Moments& m) {
+  return (x - m.mean) / std::sqrt(m.squares / (m.n - 1) + 1e-8);
+}
+double verl_unshifted(double x, const Moments& m) {
+  return verl(x, m) + m.mean;
+}
+double openrlhf(double x, const Moments& m) {
+  return (x - m.mean) / std::sqrt(std::max(m.squares / m.n, 1e-8));
+}
+double slime(double x, const Moments& m) {
+  return verl(x, m);
+}
+double trl(double x, const Moments& m) {
+  return (x - m.mean) / (std::sqrt(m.squares / (m.n - 1)) + 1e-4);
+}
+
+TEST(CpuWhiten, MatchesEveryTrainersFormula) {
+  struct Trainer {
+    const char* name;
+    Formula formula;
+    EpsMode eps_mode;
+    bool unbiased, shift_mean;
+    double eps;
+  };
+  const Trainer trainers[] = {
+      {"verl", verl, EpsMode::variance, true, true, 1e-8},
+      {"verl shift_mean=False", verl_unshifted, EpsMode::variance, true, false, 1e-8},
+      {"OpenRLHF", openrlhf, EpsMode::variance_floor, false, true, 1e-8},
+      {"slime", slime, EpsMode::variance, true, true, 1e-8},
+      {"TRL", trl, EpsMode::deviation, true, true, 1e-4},
+  };
+  for (const Trainer& trainer : trainers) {
+    for (const double scale : {1.0, 1e-5}) {  // the second below eps
+      WhitenCase c;
+      c.x = random_tensor(Dtype::f64, {3, 7}, scale, 1);
+      c.mask = flags({1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1}, {3, 7});
+      c.eps_mode = trainer.eps_mode;
+      c.unbiased = trainer.unbiased;
+      c.shift_mean = trainer.shift_mean;
+      c.eps = trainer.eps;
+      const Tensor y = run(c);
+      const Moments m = moments(c.x, c.mask);
+      for (int64_t i = 0; i < 21; ++i) {
+        EXPECT_NEAR(y.get(i), c.mask.get_int(i) != 0 ? trainer.formula(c.x.get(i), m) : 0, 1e-12) << trainer.name;
+      }
+    }
+  }
+}
+
+TEST(CpuWhiten, EqualNumbersGiveExactlyZero) {
+  for (const Dtype dtype : kFloatDtypes) {
+    WhitenCase c;
+    c.x = Tensor(dtype, {4, 4}).fill([](int64_t) { return 1.1; });
+    EXPECT_EQ(list_of(run(c)), List(16, 0.0));
+    c.shift_mean = false;
+    EXPECT_EQ(run(c).get(3), static_cast<double>(dtype == Dtype::f64 ? 1.1 : c.x.get(0)));
+  }
+}
+
+TEST(CpuWhiten, LargeNumbersWithSmallDifferencesKeepTheirVariance) {
+  WhitenCase c;
+  c.x = numbers({1000, 1000.01, 1000.02, 1000.03}, {2, 2}, Dtype::f32);
+  c.unbiased = false;
+  EXPECT_NEAR(run(c).get(0), -1.3416, 5e-3);
+  EXPECT_NEAR(run(c).get(3), 1.3416, 5e-3);
+}
+
+TEST(CpuWhiten, FewOrNoActiveNumbersAndNothingFromMaskedOnes) {
+  WhitenCase c;
+  c.x = numbers({std::numeric_limits<double>::quiet_NaN(), 7, std::numeric_limits<double>::infinity()}, {1, 3});
+  c.mask = flags({0, 1, 0}, {1, 3});
+  EXPECT_EQ(list_of(run(c)), List(3, 0.0));
+  c.shift_mean = false;
+  EXPECT_EQ(list_of(run(c)), (List{0, 7, 0}));
+  c.mask = flags({0, 0, 0}, {1, 3});
+  EXPECT_EQ(list_of(run(c)), List(3, 0.0));
+  c.x = Tensor(Dtype::f32, {0, 3});
+  c.mask = Tensor();
+  EXPECT_EQ(run(c).size(), 0);
+}
+
+TEST(CpuWhiten, BitsDoNotDependOnThreadsOrStrides) {
+  for (const Dtype dtype : kFloatDtypes) {
+    WhitenCase c;
+    c.x = random_tensor(dtype, {13, 3001}, 1, 1);
+    const Tensor want = run(c);
+    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, hook).bytes(), want.bytes());
+    WhitenCase strided = c;
+    strided.x = numbers(list_of(c.x), {13, 3001}, dtype, Strides::reversed);
+    EXPECT_EQ(run(strided).bytes(), want.bytes());
+    double sum = 0, squares = 0;
+    for (const double y : list_of(want)) {
+      sum += y;
+      squares += y * y;
+    }
+    EXPECT_NEAR(sum / (13 * 3001), 0, 1e-6);
+    EXPECT_NEAR(squares / (13 * 3001 - 1), 1, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
