@@ -107,7 +107,8 @@ std::vector<Part> packed_parts(const Call& whole, const std::vector<std::vector<
   const int64_t sequences = whole.symbols[static_cast<size_t>(symbol)];
   for (const Choice& choice : choices(sequences, "sequences")) {
     Selection selection;
-    std::vector<std::pair<size_t, Indices>> lengths;  // input, new cu_seqlens
+    selection.symbols[static_cast<size_t>(symbol)] = choice.rows;  // what has one entry per sequence
+    std::vector<std::pair<size_t, Indices>> lengths;               // input, new cu_seqlens
     for (size_t i = 0; i < whole.inputs.size(); ++i) {
       const DomainDecl& domain = whole.decl->inputs[i].domain;
       if (domain.kind != Domain::cu_seqlens || !whole.inputs[i].present) continue;
@@ -123,7 +124,6 @@ std::vector<Part> packed_parts(const Call& whole, const std::vector<std::vector<
       lengths.emplace_back(i, cu_seqlens);
     }
     Part part = make_part(whole, outputs, selection, choice.name);
-    part.call.symbols[static_cast<size_t>(symbol)] = static_cast<int64_t>(choice.rows.size());
     for (const auto& [input, cu_seqlens] : lengths) {
       Argument& argument = part.call.inputs[input];
       argument.shape = {static_cast<int64_t>(cu_seqlens.size())};
