@@ -11,6 +11,8 @@ Answer answer_gae(const Call& call);
 Answer answer_group_advantages(const Call& call);
 Answer answer_logits_ratio_kl(const Call& call);
 Answer answer_logits_ratio_kl_backward(const Call& call);
+Answer answer_policy_loss(const Call& call);
+Answer answer_policy_loss_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
 Answer answer_ratio_kl_backward(const Call& call);
 Answer answer_returns(const Call& call);
@@ -27,6 +29,8 @@ Function find(std::string_view op) {
   if (op == "group_advantages") return answer_group_advantages;
   if (op == "logits_ratio_kl") return answer_logits_ratio_kl;
   if (op == "logits_ratio_kl_backward") return answer_logits_ratio_kl_backward;
+  if (op == "policy_loss") return answer_policy_loss;
+  if (op == "policy_loss_backward") return answer_policy_loss_backward;
   if (op == "ratio_kl") return answer_ratio_kl;
   if (op == "ratio_kl_backward") return answer_ratio_kl_backward;
   if (op == "returns") return answer_returns;

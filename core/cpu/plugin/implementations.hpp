@@ -46,6 +46,16 @@ struct CpuLogitsRatioKlBackward : CpuImplementation<sdk::ops::LogitsRatioKlBackw
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuPolicyLoss : CpuImplementation<sdk::ops::PolicyLoss> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuPolicyLossBackward : CpuImplementation<sdk::ops::PolicyLossBackward> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuRatioKl : CpuImplementation<sdk::ops::RatioKl> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -77,7 +87,7 @@ struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -10,6 +10,8 @@
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/ops/policy_loss.h>
+#include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
 #include <rlk/ops/returns.h>
@@ -99,6 +101,26 @@ struct LogitsRatioKlBackward {
   static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+};
+
+struct PolicyLoss {
+  using Params = rlk_policy_loss_params;
+  static constexpr const char* kName = "policy_loss";
+  static constexpr uint32_t kRevision = RLK_POLICY_LOSS_REVISION;
+  static constexpr uint32_t kInputs = RLK_POLICY_LOSS_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+};
+
+struct PolicyLossBackward {
+  using Params = rlk_policy_loss_backward_params;
+  static constexpr const char* kName = "policy_loss_backward";
+  static constexpr uint32_t kRevision = RLK_POLICY_LOSS_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_POLICY_LOSS_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
 };
 
 struct RatioKl {

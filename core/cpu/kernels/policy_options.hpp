@@ -1,0 +1,57 @@
+// The parameters of policy_loss as its kernels take them, in the order of the declaration's values.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace rlk::cpu {
+
+enum class PolicyKind : int64_t { ppo, cispo, sapo, vespo, gmpo, gpg, dro, dppo_tv, dppo_kl };
+enum class RatioLevel : int64_t { token, sequence, sequence_token };
+enum class ClipForm : int64_t { around_one, raw };
+enum class KlKind : int64_t { k1, abs, k2, k3 };
+enum class KlGradient : int64_t { value, k2 };
+enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
+enum class RejectToken : int64_t { none, k1, k2, k3 };
+enum class RejectSequence : int64_t { none, sum_k1, sum_k2, sum_k3, mean_k1, mean_k2, mean_k3, max_k2, max_k3 };
+enum class Opsm : int64_t { off, old, rollout };
+enum class PolicyAggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, seq_mean_token_sum, none };
+
+struct PolicyOptions {
+  PolicyKind kind = PolicyKind::ppo;
+  RatioLevel importance_ratio = RatioLevel::token;
+  ClipForm clip_form = ClipForm::around_one;
+  double clip_low = 0.2, clip_high = 0.2;
+  double delta = 0.0, dual_clip = 0.0;                           // 0: off
+  double log_ratio_clamp_low = 0.0, log_ratio_clamp_high = 0.0;  // 0: off
+  double sapo_tau_positive = 1.0, sapo_tau_negative = 1.05;
+  double vespo_k_positive = 2.0, vespo_lambda_positive = 3.0;
+  double vespo_k_negative = 3.0, vespo_lambda_negative = 2.0;
+  double dro_beta = 0.1;
+  double beta = 0.0;
+  KlKind kl = KlKind::k3;
+  KlGradient kl_gradient = KlGradient::value;
+  double kl_diff_clamp = 0.0, kl_value_clamp = 0.0;  // 0: off
+  bool kl_bias_correction = false;
+  double entropy_coefficient = 0.0;
+  RolloutIs rollout_is = RolloutIs::token_truncate;
+  double rollout_is_min = 0.0, rollout_is_max = 3.0;
+  double rollout_log_clamp = 0.0;  // 0: off
+  RejectToken reject_token = RejectToken::none;
+  double reject_token_low = 0.5, reject_token_high = 2.0;
+  RejectSequence reject_sequence = RejectSequence::none;
+  double reject_sequence_low = 0.5, reject_sequence_high = 2.0;
+  Opsm opsm = Opsm::off;
+  double opsm_threshold = 0.0;
+  PolicyAggregation aggregation = PolicyAggregation::token_mean;
+  double denominator = 0.0;  // 0: the natural one
+  bool exclude_empty_sequences = false;
+  double seq_denominator_floor = 1.0;
+};
+
+// A bound of which 0 means none.
+inline double bound_or_none(double bound) {
+  return bound > 0 ? bound : std::numeric_limits<double>::infinity();
+}
+
+}  // namespace rlk::cpu

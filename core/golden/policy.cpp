@@ -1,0 +1,373 @@
+// The token losses of policy_loss, formula by formula, with numbers that carry their derivative: what autograd would
+// do.
+#include "core/golden/policy.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace rlk::golden {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Bounds of which 0 means none.
+double upper(double bound) {
+  return bound > 0 ? bound : kInfinity;
+}
+
+Rounded count(size_t n) {
+  return {static_cast<double>(n), 0};
+}
+
+}  // namespace
+
+struct PolicyBatch::Token {
+  int64_t t;
+  Dual logp, old_logp, x;
+  Rounded advantage, rollout;  // rollout: r = lo - rollout_logp
+  Rounded weight{1, 0};        // w
+  double ref_logp, own_weight, entropy, sampler;
+};
+
+struct PolicyBatch::Sequence {
+  Dual mean_x;     // sum x / n
+  Dual geometric;  // gmpo: -(sum A / n) exp(sum L / n)
+  Rounded geometric_weight{1, 0};
+  Rounded log_weight;     // vespo: u
+  double off_policy = 0;  // opsm: mean(l - logp)
+};
+
+PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) {
+  if (!call.cu_seqlens.present()) {
+    sequences_ = call.logp.shape[0];
+    return;
+  }
+  sequences_ = call.cu_seqlens.shape[0] - 1;
+  for (int64_t b = 0; b <= sequences_ && error_.kind == kNoDataError; ++b) {
+    const int64_t here = call.cu_seqlens.load_int(b);
+    const bool bad = (b == 0 && here != 0) || (b > 0 && here < call.cu_seqlens.load_int(b - 1)) ||
+                     (b == sequences_ && here != call.logp.shape[0]);
+    if (bad) error_ = {kBadSeqlens, b, here};
+  }
+}
+
+int64_t PolicyBatch::tokens() const {
+  return call_.cu_seqlens.present() ? call_.logp.shape[0] : call_.logp.shape[0] * call_.logp.shape[1];
+}
+int64_t PolicyBatch::length(int64_t b) const {
+  if (!call_.cu_seqlens.present()) return call_.logp.shape[1];
+  return call_.cu_seqlens.load_int(b + 1) - call_.cu_seqlens.load_int(b);
+}
+int64_t PolicyBatch::flat(int64_t b, int64_t t) const {
+  return call_.cu_seqlens.present() ? call_.cu_seqlens.load_int(b) + t : b * call_.logp.shape[1] + t;
+}
+double PolicyBatch::load(const View& view, int64_t b, int64_t t) const {
+  return call_.cu_seqlens.present() ? view.load(flat(b, t)) : view.load(b, t);
+}
+bool PolicyBatch::unmasked(int64_t b, int64_t t) const {
+  return !call_.mask.present() || load(call_.mask, b, t) != 0;
+}
+
+std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, int64_t seed) const {
+  std::vector<Token> tokens;
+  for (int64_t t = 0; t < length(b); ++t) {
+    if (!unmasked(b, t)) continue;
+    Token token{};
+    token.t = t;
+    token.logp = {{load(call_.logp, b, t), 0}, {t == seed ? 1.0 : 0.0, 0}};
+    token.old_logp = call_.old_logp.present() ? Dual(load(call_.old_logp, b, t)) : detach(token.logp);
+    token.x = token.logp - token.old_logp;
+    token.advantage = {load(call_.advantages, b, t), 0};
+    if (call_.sequence_advantages.present()) {
+      token.advantage = token.advantage + Rounded{call_.sequence_advantages.load(b), 0};
+    }
+    token.weight = {1, 0};
+    token.ref_logp = call_.ref_logp.present() ? load(call_.ref_logp, b, t) : 0.0;
+    token.own_weight = call_.weight.present() ? load(call_.weight, b, t) : 1.0;
+    token.entropy = call_.entropy.present() ? load(call_.entropy, b, t) : 0.0;
+    token.sampler = token.old_logp.value.value;
+    if (call_.rollout_logp.present()) {
+      const double sampled = load(call_.rollout_logp, b, t);
+      token.rollout = token.old_logp.value - Rounded{sampled, 0};
+      if (p_.opsm == RLK_POLICY_LOSS_OPSM_ROLLOUT) token.sampler = sampled;
+    }
+    tokens.push_back(token);
+  }
+  return tokens;
+}
+
+namespace {
+
+// k1, k2 and k3 (1, 2, 3) of a log ratio.
+double divergence(int kind, double r) {
+  return kind == 1 ? -r : kind == 2 ? r * r / 2 : std::exp(r) - 1 - r;
+}
+bool inside(int kind, double k, double low, double high) {
+  return kind == 1 ? k >= std::log(low) && k <= std::log(high) : k <= high;
+}
+
+}  // namespace
+
+bool PolicyBatch::is_rejected(const std::vector<Token>& tokens, size_t i) const {
+  if (p_.reject_token == RLK_POLICY_LOSS_REJECT_TOKEN_NONE) return false;
+  const int kind = static_cast<int>(p_.reject_token);
+  const double bound = upper(p_.rollout_log_clamp);
+  const double r = std::clamp(tokens[i].rollout.value, -bound, bound);
+  return !inside(kind, divergence(kind, r), p_.reject_token_low, p_.reject_token_high);
+}
+
+bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
+  struct Choice {
+    int64_t value;
+    int kind;
+    char how;
+  };
+  static constexpr Choice kChoices[] = {
+      {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K1, 1, 's'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K2, 2, 's'},
+      {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K3, 3, 's'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K1, 1, 'm'},
+      {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K2, 2, 'm'}, {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K3, 3, 'm'},
+      {RLK_POLICY_LOSS_REJECT_SEQUENCE_MAX_K2, 2, 'x'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_MAX_K3, 3, 'x'}};
+  if (tokens.empty()) return false;
+  const double bound = upper(p_.rollout_log_clamp);
+  for (const Choice& choice : kChoices) {
+    if (p_.reject_sequence != choice.value) continue;
+    double sum = 0, max = -kInfinity;
+    for (const Token& token : tokens) {
+      const double k = divergence(choice.kind, std::clamp(token.rollout.value, -bound, bound));
+      sum += k;
+      max = std::max(max, k);
+    }
+    const double k = choice.how == 's' ? sum : choice.how == 'm' ? sum / static_cast<double>(tokens.size()) : max;
+    return !inside(choice.kind, k, p_.reject_sequence_low, p_.reject_sequence_high);
+  }
+  return false;
+}
+
+// w of every unmasked token.
+void PolicyBatch::weigh(std::vector<Token>& tokens) const {
+  if (!call_.rollout_logp.present() || p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_NONE) return;
+  const double bound = upper(p_.rollout_log_clamp);
+  const auto ratio = [bound](Rounded r) { return exp(clamp(Dual(r), -bound, bound)).value; };
+  const auto truncated = [this](Rounded w) { return clamp(Dual(w), p_.rollout_is_min, p_.rollout_is_max).value; };
+  const auto kept = [this](Rounded w) { return w.value >= p_.rollout_is_min && w.value <= p_.rollout_is_max; };
+  Rounded sum;
+  for (const Token& token : tokens) sum = sum + token.rollout;
+  for (Token& token : tokens) {
+    const Rounded of_token = ratio(token.rollout), of_sequence = ratio(sum);
+    switch (p_.rollout_is) {
+      case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_TRUNCATE:
+        token.weight = truncated(of_token);
+        break;
+      case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_MASK:
+        token.weight = kept(of_token) ? of_token : Rounded{};
+        break;
+      case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE:
+        token.weight = truncated(of_sequence);
+        break;
+      case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK:
+        token.weight = kept(of_sequence) ? of_sequence : Rounded{};
+        break;
+      default:
+        token.weight = kept(ratio(sum / count(tokens.size()))) ? of_token : Rounded{};
+    }
+  }
+}
+
+PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) const {
+  Sequence sequence;
+  if (active.empty()) return sequence;
+  const Dual n(static_cast<double>(active.size()));
+  Dual sum_x, sum_l, sum_advantage;
+  Rounded sum_log_w, u, sum_off;
+  for (const Token& token : active) {
+    sum_x = sum_x + token.x;
+    const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
+    const double a = token.advantage.value;
+    const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
+    sum_l = sum_l + sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high));
+    sum_advantage = sum_advantage + Dual(token.advantage);
+    if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Rounded{1e-10, 0});
+    u = u + clamp(token.x, -20, 20).value;
+    // Without a weight at all (w = 1) the second sum is 0; log 0 is clamped as well.
+    const Rounded log_w = token.weight.value > 0 ? log(token.weight) : Rounded{-kInfinity, 0};
+    u = u + clamp(Dual(log_w), std::log(1e-8), 20).value;
+    sum_off = sum_off + (Rounded{token.sampler, 0} - token.logp.value);
+  }
+  sequence.mean_x = sum_x / n;
+  sequence.geometric = -(sum_advantage / n) * exp(sum_l / n);
+  sequence.geometric_weight = exp(sum_log_w / n.value);
+  sequence.log_weight = clamp(Dual(u), std::log(1e-8), 20).value;
+  sequence.off_policy = (sum_off / n.value).value;
+  return sequence;
+}
+
+Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const {
+  const Dual advantage(token.advantage);
+  const double a = token.advantage.value;
+  const Dual ratio = exp(s);
+  const Dual capped = clamp(ratio, -kInfinity, upper(p_.delta));
+  const bool raw = p_.clip_form == RLK_POLICY_LOSS_CLIP_FORM_RAW;
+  const double low = raw ? p_.clip_low : 1 - p_.clip_low;
+  const double high = raw ? p_.clip_high : 1 + p_.clip_high;
+  const Dual clipped = clamp(ratio, low, high);
+  out.below = ratio.value.value < low && a < 0;
+  out.above = ratio.value.value > high && a > 0;
+  const double p = std::exp(token.logp.value.value), q = std::exp(token.old_logp.value.value);
+  switch (p_.kind) {
+    case RLK_POLICY_LOSS_KIND_PPO: {
+      const Dual first = -capped * advantage, second = -clipped * advantage;
+      out.clipped = second.value.value > first.value.value;
+      const Dual loss = max(first, second);
+      if (p_.dual_clip <= 0 || a >= 0) return loss;
+      const Dual third = -Dual(Rounded::parameter(p_.dual_clip)) * advantage;
+      out.clipped_lower = loss.value.value > third.value.value;
+      return min(third, loss);
+    }
+    case RLK_POLICY_LOSS_KIND_CISPO:
+      out.clipped = clipped.value.value != ratio.value.value;
+      return -detach(clipped) * advantage * token.logp;
+    case RLK_POLICY_LOSS_KIND_SAPO: {
+      out.below = out.above = false;
+      const Dual tau(Rounded::parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
+      const Dual gate = Dual(1.0) / (Dual(1.0) + exp(-(tau * (ratio - Dual(1.0)))));
+      return -(Dual(4.0) / tau * gate * advantage);
+    }
+    case RLK_POLICY_LOSS_KIND_VESPO: {
+      out.below = out.above = false;
+      const Rounded k = Rounded::parameter(a >= 0 ? p_.vespo_k_positive : p_.vespo_k_negative);
+      const double given = a >= 0 ? p_.vespo_lambda_positive : p_.vespo_lambda_negative;
+      const Rounded lambda = Rounded::parameter(std::max(given, 1e-4));
+      const Rounded u = sequence.log_weight;
+      out.phi = exp(lambda + k * u - lambda * exp(u));
+      if (!std::isfinite(out.phi.value)) out.phi = {};
+      return -Dual(out.phi) * advantage * token.logp;
+    }
+    case RLK_POLICY_LOSS_KIND_GMPO: {
+      const double x = s.value.value;
+      out.below = x < -p_.clip_low && a < 0;
+      out.above = x > p_.clip_high && a > 0;
+      const bool differs = x < -p_.clip_low || x > p_.clip_high;
+      out.clipped = differs && a > 0;
+      out.clipped_lower = differs && a < 0;
+      return sequence.geometric;
+    }
+    case RLK_POLICY_LOSS_KIND_GPG:
+      out.below = out.above = false;
+      return -(advantage * token.logp);
+    case RLK_POLICY_LOSS_KIND_DRO: {
+      out.below = out.above = false;
+      const Dual half_beta(Rounded::parameter(p_.dro_beta / 2));
+      return -(token.logp * advantage - half_beta * (token.x * token.x));
+    }
+    case RLK_POLICY_LOSS_KIND_DPPO_TV:
+      out.clipped = !(a > 0 ? p - q <= p_.clip_high : p - q >= -p_.clip_low);
+      break;
+    default: {
+      const double lp = token.logp.value.value, lo = token.old_logp.value.value;
+      const double k = q * (lo - lp) + (1 - q) * std::log((1 - q + 1e-8) / (1 - p + 1e-8));
+      out.clipped = !(a > 0 ? k <= p_.clip_high || p <= q : k <= p_.clip_low || p >= q);
+    }
+  }
+  out.below = out.above = false;
+  if (out.clipped) return {};
+  return -advantage * detach(capped) * token.logp;
+}
+
+Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
+  const double diff_bound = upper(p_.kl_diff_clamp), bound = upper(p_.kl_value_clamp);
+  const Dual difference = Dual(token.ref_logp) - token.logp;
+  const Dual d = clamp(difference, -diff_bound, diff_bound);
+  Dual f;
+  switch (p_.kl) {
+    case RLK_POLICY_LOSS_KL_K1:
+      f = -d;
+      break;
+    case RLK_POLICY_LOSS_KL_ABS:
+      f = max(d, -d);
+      break;
+    case RLK_POLICY_LOSS_KL_K2:
+      f = Dual(0.5) * d * d;
+      break;
+    default:
+      f = exp(d) - d - Dual(1.0);
+  }
+  f = clamp(f, -bound, bound);
+  if (p_.kl_gradient == RLK_POLICY_LOSS_KL_GRADIENT_K2) f.slope = (difference * difference * Dual(0.5)).slope;
+  return p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON ? f * ratio : f;
+}
+
+std::vector<PolicyToken> PolicyBatch::losses(int64_t b, int64_t seed) const {
+  std::vector<Token> tokens = gather(b, seed), active;
+  weigh(tokens);
+  if (is_rejected(tokens)) tokens.clear();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!is_rejected(tokens, i)) active.push_back(tokens[i]);
+  }
+  const Sequence sequence = summarise(active);
+
+  std::vector<PolicyToken> result;
+  for (const Token& token : active) {
+    Dual s = token.x;
+    if (p_.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE) s = sequence.mean_x;
+    if (p_.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE_TOKEN) {
+      s = token.logp - detach(token.logp) + detach(sequence.mean_x);
+    }
+    s = clamp(s, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
+    const Dual ratio = exp(s);
+
+    PolicyToken out;
+    out.t = token.t;
+    out.x = token.x.value;
+    out.ratio = ratio.value;
+    out.weight = token.weight;
+    out.entropy = {token.entropy, 0};
+    Dual loss = policy(token, sequence, s, out);
+    const bool stays = token.advantage.value >= 0 || sequence.off_policy <= p_.opsm_threshold;
+    if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && !stays) loss = {};
+    loss = loss * Dual(token.own_weight);
+    if (p_.kind == RLK_POLICY_LOSS_KIND_GMPO) {
+      loss = loss * Dual(sequence.geometric_weight);
+    } else if (p_.kind != RLK_POLICY_LOSS_KIND_VESPO) {
+      loss = loss * Dual(token.weight);
+    }
+    if (call_.ref_logp.present()) {
+      const Dual divergence = kl(token, ratio);
+      out.kl = divergence.value;
+      if (p_.beta != 0) loss = loss + Dual(Rounded::parameter(p_.beta)) * divergence;
+    }
+    if (p_.entropy_coefficient != 0) {
+      loss = loss - Dual(Rounded::parameter(p_.entropy_coefficient)) * Dual(token.entropy);
+    }
+    out.loss = loss;
+    result.push_back(out);
+  }
+  return result;
+}
+
+std::vector<Rounded> PolicyBatch::token_weights(const std::vector<int64_t>& active) const {
+  double tokens = 0, sequences = 0;
+  for (const int64_t n : active) {
+    tokens += static_cast<double>(n);
+    sequences += p_.exclude_empty_sequences == 0 || n > 0 ? 1 : 0;
+  }
+  const auto divisor = [this](double natural) {
+    return p_.denominator > 0 ? Rounded::parameter(p_.denominator) : Rounded{natural, 0};
+  };
+  std::vector<Rounded> weights;
+  for (const int64_t n : active) {
+    const Rounded one{1, 0};
+    Rounded weight;  // of no aggregation, and where there is no token
+    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_MEAN) weight = one / divisor(tokens);
+    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_SUM) weight = one / divisor(1);
+    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM) weight = one / divisor(sequences);
+    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN) {
+      const double length = std::max(static_cast<double>(n), p_.seq_denominator_floor);
+      weight = one / Rounded{length, 0} / divisor(sequences);
+    }
+    weights.push_back(weight);
+  }
+  return weights;
+}
+
+}  // namespace rlk::golden

@@ -1,0 +1,61 @@
+// What policy_loss and its backward agree on: the loss of every token of a sequence, as the declaration of
+// policy_loss has it, and how tokens make one loss.
+#pragma once
+
+#include <rlk/ops/policy_loss.h>
+
+#include <vector>
+
+#include "core/golden/dual.hpp"
+#include "core/golden/golden.hpp"
+
+namespace rlk::golden {
+
+struct PolicyCall {
+  View logp, advantages, old_logp, mask, ref_logp, rollout_logp, entropy, weight, sequence_advantages, cu_seqlens;
+  rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
+};
+
+// An active token. Slopes are with respect to the logp of the token that was asked for.
+struct PolicyToken {
+  int64_t t = 0;  // its place in the sequence
+  Dual loss;
+  Rounded x, kl, ratio, entropy, phi, weight;
+  bool clipped = false, clipped_lower = false, below = false, above = false;
+};
+
+class PolicyBatch {
+public:
+  explicit PolicyBatch(const PolicyCall& call);
+
+  const DataError& error() const { return error_; }
+  int64_t sequences() const { return sequences_; }
+  int64_t tokens() const;                    // of all sequences, masked ones too
+  int64_t length(int64_t b) const;           // of a sequence
+  int64_t flat(int64_t b, int64_t t) const;  // row-major index of a token in an output
+  bool unmasked(int64_t b, int64_t t) const;
+  // The active tokens of sequence b; slopes with respect to token `seed`, -1 for none.
+  std::vector<PolicyToken> losses(int64_t b, int64_t seed) const;
+  double load(const View& view, int64_t b, int64_t t) const;
+
+  // d loss / d l of an active token, for sequences with so many active tokens.
+  std::vector<Rounded> token_weights(const std::vector<int64_t>& active) const;
+
+private:
+  struct Token;
+  struct Sequence;
+  std::vector<Token> gather(int64_t b, int64_t seed) const;
+  bool is_rejected(const std::vector<Token>& tokens, size_t i) const;
+  bool is_rejected(const std::vector<Token>& tokens) const;
+  void weigh(std::vector<Token>& tokens) const;
+  Sequence summarise(const std::vector<Token>& active) const;
+  Dual policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const;
+  Dual kl(const Token& token, const Dual& ratio) const;
+
+  const PolicyCall& call_;
+  const rlk_policy_loss_params& p_;
+  int64_t sequences_ = 0;
+  DataError error_;
+};
+
+}  // namespace rlk::golden

@@ -1,0 +1,91 @@
+// The policy loss of a batch: the declaration's formula over the tokens of policy.hpp, their aggregation and metrics.
+#include <cmath>
+#include <limits>
+
+#include "core/golden/policy.hpp"
+
+namespace rlk::golden {
+namespace {
+
+constexpr int kMetrics = 12;
+
+Output scalars(const std::vector<Rounded>& numbers) {
+  Output output;
+  for (const Rounded& number : numbers) {
+    output.value.push_back(number.value);
+    output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
+  }
+  return output;
+}
+
+Output filled(size_t size, double value) {
+  return {std::vector<double>(size, value), std::vector<double>(size, 0.0)};
+}
+
+void add_metrics(const PolicyToken& token, std::vector<Rounded>& sums) {
+  const auto flag = [](bool on) { return Rounded{on ? 1.0 : 0.0, 0}; };
+  const Rounded terms[kMetrics - 1] = {{1, 0},
+                                       token.kl,
+                                       -token.x,
+                                       flag(token.clipped),
+                                       flag(token.clipped_lower),
+                                       flag(token.below),
+                                       flag(token.above),
+                                       token.ratio,
+                                       token.entropy,
+                                       token.phi,
+                                       token.weight};
+  for (size_t i = 0; i + 1 < kMetrics; ++i) sums[i] = sums[i] + terms[i];
+}
+
+}  // namespace
+
+Answer answer_policy_loss(const Call& call) {
+  PolicyCall golden;
+  golden.logp = call[RLK_POLICY_LOSS_IN_LOGP];
+  golden.advantages = call[RLK_POLICY_LOSS_IN_ADVANTAGES];
+  golden.old_logp = call[RLK_POLICY_LOSS_IN_OLD_LOGP];
+  golden.mask = call[RLK_POLICY_LOSS_IN_MASK];
+  golden.ref_logp = call[RLK_POLICY_LOSS_IN_REF_LOGP];
+  golden.rollout_logp = call[RLK_POLICY_LOSS_IN_ROLLOUT_LOGP];
+  golden.entropy = call[RLK_POLICY_LOSS_IN_ENTROPY];
+  golden.weight = call[RLK_POLICY_LOSS_IN_WEIGHT];
+  golden.sequence_advantages = call[RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES];
+  golden.cu_seqlens = call[RLK_POLICY_LOSS_IN_CU_SEQLENS];
+  golden.params = call.params_as<rlk_policy_loss_params>();
+
+  const PolicyBatch batch(golden);
+  if (batch.error().kind != kNoDataError) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    return {{filled(1, nan), filled(static_cast<size_t>(batch.tokens()), nan), filled(kMetrics, nan)}, batch.error()};
+  }
+
+  Output per_token = filled(static_cast<size_t>(batch.tokens()), 0.0);
+  std::vector<std::vector<PolicyToken>> tokens;
+  std::vector<int64_t> active;
+  std::vector<Rounded> metrics(kMetrics);
+  double unmasked = 0;
+  for (int64_t b = 0; b < batch.sequences(); ++b) {
+    tokens.push_back(batch.losses(b, -1));
+    active.push_back(static_cast<int64_t>(tokens.back().size()));
+    for (int64_t t = 0; t < batch.length(b); ++t) unmasked += batch.unmasked(b, t) ? 1 : 0;
+    for (const PolicyToken& token : tokens.back()) {
+      const auto at = static_cast<size_t>(batch.flat(b, token.t));
+      per_token.value[at] = token.loss.value.value;
+      per_token.cond[at] = std::isfinite(token.loss.value.value) ? kTiny + token.loss.value.error : 0.0;
+      add_metrics(token, metrics);
+    }
+  }
+
+  const std::vector<Rounded> weights = batch.token_weights(active);
+  Rounded loss;
+  for (size_t b = 0; b < tokens.size(); ++b) {
+    for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
+  }
+  const double n = metrics[0].value;
+  for (size_t i = 1; i < kMetrics && n > 0; ++i) metrics[i] = metrics[i] / Rounded{n, 0};
+  metrics[kMetrics - 1] = unmasked > 0 ? Rounded{unmasked - n, 0} / Rounded{unmasked, 0} : Rounded{};
+  return {{scalars({loss}), std::move(per_token), scalars(metrics)}, {}};
+}
+
+}  // namespace rlk::golden

@@ -1,0 +1,63 @@
+// The gradient of the policy loss: the derivative of every token's loss in the direction of every logp of its sequence,
+// weighted by the gradients of the outputs.
+#include <rlk/ops/policy_loss_backward.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/golden/policy.hpp"
+
+namespace rlk::golden {
+
+Answer answer_policy_loss_backward(const Call& call) {
+  PolicyCall golden;
+  golden.logp = call[RLK_POLICY_LOSS_BACKWARD_IN_LOGP];
+  golden.advantages = call[RLK_POLICY_LOSS_BACKWARD_IN_ADVANTAGES];
+  golden.old_logp = call[RLK_POLICY_LOSS_BACKWARD_IN_OLD_LOGP];
+  golden.mask = call[RLK_POLICY_LOSS_BACKWARD_IN_MASK];
+  golden.ref_logp = call[RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP];
+  golden.rollout_logp = call[RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP];
+  golden.weight = call[RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT];
+  golden.sequence_advantages = call[RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES];
+  golden.cu_seqlens = call[RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS];
+  // The parameters are those of the forward, one by one.
+  golden.params = std::bit_cast<rlk_policy_loss_params>(call.params_as<rlk_policy_loss_backward_params>());
+  const View& grad_per_token = call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN];
+  const double coefficient = golden.params.entropy_coefficient;
+
+  const PolicyBatch batch(golden);
+  const bool bad = batch.error().kind != kNoDataError;
+  const auto tokens = static_cast<size_t>(batch.tokens());
+  const double start = bad ? std::numeric_limits<double>::quiet_NaN() : 0.0;
+  Output grad_logp{std::vector<double>(tokens, start), std::vector<double>(tokens, 0.0)};
+  Output grad_entropy = grad_logp;
+  if (bad) return {{std::move(grad_logp), std::move(grad_entropy)}, batch.error()};
+
+  const auto put = [](Output& output, int64_t at, const Rounded& number) {
+    output.value[static_cast<size_t>(at)] = number.value;
+    output.cond[static_cast<size_t>(at)] = std::isfinite(number.value) ? kTiny + number.error : 0.0;
+  };
+  std::vector<int64_t> active;
+  for (int64_t b = 0; b < batch.sequences(); ++b) active.push_back(static_cast<int64_t>(batch.losses(b, -1).size()));
+  const std::vector<Rounded> weights = batch.token_weights(active);
+  const Rounded grad_loss{call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
+  for (int64_t b = 0; b < batch.sequences(); ++b) {
+    const auto gradient_of_loss = [&](const PolicyToken& token) {
+      const Rounded gradient = grad_loss * weights[static_cast<size_t>(b)];
+      if (!grad_per_token.present()) return gradient;
+      return gradient + Rounded{batch.load(grad_per_token, b, token.t), 0};
+    };
+    for (const PolicyToken& token : batch.losses(b, -1)) {
+      Rounded sum;
+      for (const PolicyToken& other : batch.losses(b, token.t)) {
+        sum = sum + gradient_of_loss(other) * other.loss.slope;
+      }
+      put(grad_logp, batch.flat(b, token.t), sum);
+      put(grad_entropy, batch.flat(b, token.t), -(Rounded::parameter(coefficient) * gradient_of_loss(token)));
+    }
+  }
+  return {{std::move(grad_logp), std::move(grad_entropy)}, {}};
+}
+
+}  // namespace rlk::golden

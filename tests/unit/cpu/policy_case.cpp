@@ -1,0 +1,260 @@
+#include "unit/cpu/policy_case.hpp"
+
+#include <rlk/ops/policy_loss_backward.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/tbb_parallel.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+cpu::TokenTensor tokens_of(Tensor& tensor) {
+  if (!tensor.present()) return {};
+  const bool padded = tensor.shape().size() == 2;
+  return {tensor.data(), kernel_dtype(tensor.dtype()), padded ? tensor.stride(0) : 0, tensor.stride(padded ? 1 : 0)};
+}
+cpu::TokenOutput output_of(Tensor& tensor) {
+  const cpu::TokenTensor t = tokens_of(tensor);
+  return {tensor.data(), t.dtype, t.sequence_stride, t.token_stride};
+}
+
+cpu::PolicyBatch batch_of(PolicyCase& c) {
+  cpu::PolicyBatch batch;
+  const bool packed = c.cu_seqlens.present();
+  batch.options = c.options;
+  batch.sequences = packed ? c.cu_seqlens.size() - 1 : c.logp.shape()[0];
+  batch.tokens = c.logp.shape()[packed ? 0 : 1];
+  batch.logp = tokens_of(c.logp);
+  batch.advantages = tokens_of(c.advantages);
+  batch.old_logp = tokens_of(c.old_logp);
+  batch.ref_logp = tokens_of(c.ref_logp);
+  batch.rollout_logp = tokens_of(c.rollout_logp);
+  batch.entropy = tokens_of(c.entropy);
+  batch.weight = tokens_of(c.weight);
+  if (c.sequence_advantages.present()) {
+    batch.sequence_advantages = {c.sequence_advantages.data(), kernel_dtype(c.sequence_advantages.dtype()),
+                                 c.sequence_advantages.stride(0), 0};
+  }
+  if (packed) {
+    batch.cu_seqlens = c.cu_seqlens.data();
+    batch.cu_seqlens_are_i64 = c.cu_seqlens.dtype() == Dtype::i64;
+    batch.cu_seqlens_stride = c.cu_seqlens.stride(0);
+  }
+  if (c.mask.present()) {
+    batch.mask = static_cast<const uint8_t*>(c.mask.data());
+    batch.mask_sequence_stride = packed ? 0 : c.mask.stride(0);
+    batch.mask_token_stride = c.mask.stride(packed ? 0 : 1);
+  }
+  return batch;
+}
+
+std::vector<Tensor*> token_tensors(PolicyCase& c) {
+  return {&c.logp, &c.advantages, &c.old_logp, &c.ref_logp, &c.rollout_logp, &c.entropy, &c.weight, &c.grad_per_token};
+}
+
+Matrix matrix_of(const Tensor& tensor, size_t sequences, size_t tokens) {
+  Matrix matrix(sequences, Row(tokens, kNan));
+  for (size_t i = 0; i < sequences * tokens && tensor.present(); ++i) {
+    const auto flat = static_cast<int64_t>(i);
+    matrix[i / tokens][i % tokens] =
+        tensor.dtype() == Dtype::u8 ? (tensor.get_int(flat) != 0 ? 1.0 : 0.0) : tensor.get(flat);
+  }
+  return matrix;
+}
+
+}  // namespace
+
+PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint32_t seed, Strides strides) {
+  const std::vector<int64_t> shape = {sequences, tokens};
+  PolicyCase c;
+  const auto near = [&](double center, double scale, uint32_t stream) {
+    Tensor tensor = random_tensor(dtype, shape, scale, seed * 16 + stream, strides);
+    const Tensor noise = tensor;
+    // Log-probabilities stay below 0.
+    return tensor.fill([&](int64_t i) { return std::min(center + noise.get(i), center + 1.0); });
+  };
+  c.logp = near(-1.5, 0.4, 1);
+  c.old_logp = near(-1.5, 0.4, 2);
+  c.ref_logp = near(-1.6, 0.5, 3);
+  c.rollout_logp = near(-1.4, 0.4, 4);
+  c.entropy = near(0.8, 0.2, 5);
+  c.advantages = random_tensor(dtype, shape, 1.0, seed * 16 + 6, strides);
+  return c;
+}
+
+void mask_some(PolicyCase& c) {
+  c.mask = Tensor(Dtype::u8, c.logp.shape());
+  const int64_t tokens = c.logp.shape()[1], last = c.logp.shape()[0] - 1;
+  for (int64_t i = 0; i < c.logp.size(); ++i) {
+    const bool masked = i % 3 == 2 || i / tokens == last;
+    c.mask.set_int(i, masked ? 0 : 255);
+    for (Tensor* tensor : token_tensors(c)) {
+      if (masked && tensor->present()) tensor->set(i, kNan);
+    }
+  }
+}
+
+PolicyCase packed_of(const PolicyCase& c) {
+  PolicyCase packed = c;
+  const int64_t sequences = c.logp.shape()[0], tokens = c.logp.shape()[1];
+  for (Tensor* tensor : token_tensors(packed)) {
+    if (!tensor->present()) continue;
+    const Tensor from = *tensor;
+    *tensor = Tensor(from.dtype(), {sequences * tokens});
+    tensor->fill([&](int64_t i) { return from.get(i); });
+  }
+  if (c.mask.present()) {
+    packed.mask = Tensor(Dtype::u8, {sequences * tokens});
+    for (int64_t i = 0; i < sequences * tokens; ++i) packed.mask.set_int(i, c.mask.get_int(i));
+  }
+  packed.cu_seqlens = Tensor(Dtype::i32, {sequences + 1});
+  for (int64_t b = 0; b <= sequences; ++b) packed.cu_seqlens.set_int(b, b * tokens);
+  return packed;
+}
+
+PolicyOutputs run_policy_loss(PolicyCase& c, const cpu::ParallelFor& hook) {
+  PolicyOutputs outputs;
+  outputs.per_token = Tensor(c.logp.dtype(), c.logp.shape(), c.output_strides);
+  outputs.metrics.assign(cpu::kPolicyMetrics, kNan);
+  cpu::PolicyLossArgs args;
+  args.batch = batch_of(c);
+  args.loss = &outputs.loss;
+  args.per_token = output_of(outputs.per_token);
+  args.metrics = outputs.metrics.data();
+  args.scalar_dtype = cpu::Dtype::f64;
+  std::vector<double> workspace(static_cast<size_t>(cpu::policy_loss_workspace_bytes(args.batch.sequences) / 8 + 1));
+  args.workspace = workspace.data();
+  outputs.error = cpu::policy_loss(args, hook);
+  return outputs;
+}
+
+PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& hook) {
+  PolicyGradients gradients;
+  gradients.logp = Tensor(c.logp.dtype(), c.logp.shape(), c.output_strides);
+  gradients.entropy = Tensor(c.logp.dtype(), c.logp.shape(), c.output_strides);
+  cpu::PolicyLossBackwardArgs args;
+  args.batch = batch_of(c);
+  args.batch.entropy = {};  // the backward has none
+  args.grad_loss = c.grad_loss;
+  args.grad_per_token = tokens_of(c.grad_per_token);
+  args.grad_logp = output_of(gradients.logp);
+  args.grad_entropy = output_of(gradients.entropy);
+  std::vector<int64_t> workspace(
+      static_cast<size_t>(cpu::policy_loss_backward_workspace_bytes(args.batch.sequences) / 8 + 1));
+  args.workspace = workspace.data();
+  gradients.error = cpu::policy_loss_backward(args, hook);
+  return gradients;
+}
+
+rlk_policy_loss_params policy_params(const PolicyCase& c) {
+  const cpu::PolicyOptions& o = c.options;
+  rlk_policy_loss_params p = RLK_POLICY_LOSS_PARAMS_INIT;
+  p.layout = c.cu_seqlens.present() ? RLK_POLICY_LOSS_LAYOUT_PACKED : RLK_POLICY_LOSS_LAYOUT_PADDED;
+  p.kind = static_cast<int64_t>(o.kind);
+  p.importance_ratio = static_cast<int64_t>(o.importance_ratio);
+  p.clip_low = o.clip_low;
+  p.clip_high = o.clip_high;
+  p.delta = o.delta;
+  p.dual_clip = o.dual_clip;
+  p.dro_beta = o.dro_beta;
+  p.beta = o.beta;
+  p.kl = static_cast<int64_t>(o.kl);
+  p.kl_bias_correction = o.kl_bias_correction ? 1 : 0;
+  p.entropy_coefficient = o.entropy_coefficient;
+  p.aggregation = static_cast<int64_t>(o.aggregation);
+  p.denominator = o.denominator;
+  return p;
+}
+
+golden::Answer golden_policy_loss(const PolicyCase& c) {
+  const golden::View inputs[] = {c.logp.view(),      c.advantages.view(), c.old_logp.view(),
+                                 c.mask.view(),      c.ref_logp.view(),   c.rollout_logp.view(),
+                                 c.entropy.view(),   c.weight.view(),     c.sequence_advantages.view(),
+                                 c.cu_seqlens.view()};
+  const rlk_policy_loss_params params = policy_params(c);
+  return golden::find("policy_loss")({inputs, &params, 7});
+}
+
+golden::Answer golden_policy_loss_backward(const PolicyCase& c) {
+  Tensor grad_loss(Dtype::f64, {1});
+  grad_loss.set(0, c.grad_loss);
+  const golden::View inputs[] = {c.logp.view(),         c.advantages.view(),    grad_loss.view(),
+                                 c.old_logp.view(),     c.mask.view(),          c.ref_logp.view(),
+                                 c.rollout_logp.view(), c.weight.view(),        c.sequence_advantages.view(),
+                                 c.cu_seqlens.view(),   c.grad_per_token.view()};
+  const auto params = std::bit_cast<rlk_policy_loss_backward_params>(policy_params(c));
+  return golden::find("policy_loss_backward")({inputs, &params, 3});
+}
+
+TrainerBatch trainer_batch(const PolicyCase& c) {
+  const auto sequences = static_cast<size_t>(c.logp.shape()[0]), tokens = static_cast<size_t>(c.logp.shape()[1]);
+  TrainerBatch batch;
+  batch.lp = batch.sg = matrix_of(c.logp, sequences, tokens);
+  batch.old = matrix_of(c.old_logp, sequences, tokens);
+  batch.ref = matrix_of(c.ref_logp, sequences, tokens);
+  batch.sampled = matrix_of(c.rollout_logp, sequences, tokens);
+  batch.advantage = matrix_of(c.advantages, sequences, tokens);
+  batch.entropy = matrix_of(c.entropy, sequences, tokens);
+  batch.mask = c.mask.present() ? matrix_of(c.mask, sequences, tokens) : Matrix(sequences, Row(tokens, 1.0));
+  return batch;
+}
+
+void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch&)>& published) {
+  const TrainerBatch batch = trainer_batch(c);
+  const double expected = published(batch);
+  ASSERT_TRUE(std::isfinite(expected));
+  PolicyCase packed = packed_of(c);
+  for (PolicyCase* form : {&c, &packed}) {
+    const PolicyOutputs got = run_policy_loss(*form, cpu::serial_parallel());
+    EXPECT_NEAR(got.loss, expected, 1e-12 * (1 + std::fabs(expected)));
+    const PolicyGradients gradients = run_policy_loss_backward(*form, cpu::serial_parallel());
+    for (size_t b = 0; b < batch.sequences(); ++b) {
+      for (size_t t = 0; t < batch.tokens(); ++t) {
+        const double got_slope = gradients.logp.get(static_cast<int64_t>(b * batch.tokens() + t));
+        if (batch.mask[b][t] == 0) {
+          EXPECT_EQ(got_slope, 0) << b << ", " << t;
+          continue;
+        }
+        const double step = 1e-5;
+        TrainerBatch above = batch, below = batch;
+        above.lp[b][t] += step;
+        below.lp[b][t] -= step;
+        const double slope = (published(above) - published(below)) / (2 * step);
+        EXPECT_NEAR(got_slope, slope, 2e-8 * (1 + std::fabs(slope))) << b << ", " << t;
+      }
+    }
+  }
+}
+
+double row_sum(const Row& a, const Row& mask) {
+  double sum = 0;
+  for (size_t t = 0; t < a.size(); ++t) sum += mask[t] != 0 ? a[t] : 0.0;
+  return sum;
+}
+double sum_of(const Matrix& a, const Matrix& mask) {
+  double sum = 0;
+  for (size_t b = 0; b < a.size(); ++b) sum += row_sum(a[b], mask[b]);
+  return sum;
+}
+double clip(double x, double low, double high) {
+  return x < low ? low : x > high ? high : x;
+}
+double sigmoid(double x) {
+  return 1 / (1 + std::exp(-x));
+}
+Matrix each(const TrainerBatch& batch, const std::function<double(size_t b, size_t t)>& f) {
+  Matrix result(batch.sequences(), Row(batch.tokens(), 0.0));
+  for (size_t b = 0; b < batch.sequences(); ++b) {
+    for (size_t t = 0; t < batch.tokens(); ++t) {
+      if (batch.mask[b][t] != 0) result[b][t] = f(b, t);
+    }
+  }
+  return result;
+}
+
+}  // namespace rlk::test

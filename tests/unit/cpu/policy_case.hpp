@@ -1,0 +1,72 @@
+// One call of policy_loss or its backward as tensors and options, run through the kernel and the golden reference; and
+// the same batch as plain matrices, for formulas written as the trainers publish them.
+#pragma once
+
+#include <rlk/ops/policy_loss.h>
+
+#include <functional>
+#include <vector>
+
+#include "core/cpu/kernels/policy_loss.hpp"
+#include "unit/cpu/support.hpp"
+
+namespace rlk::test {
+
+struct PolicyCase {
+  cpu::PolicyOptions options;
+  Tensor logp, advantages, old_logp, mask, ref_logp, rollout_logp, entropy, weight, sequence_advantages, cu_seqlens;
+  Tensor grad_per_token;
+  double grad_loss = 1.0;
+  Strides output_strides = Strides::contiguous;
+};
+
+// [sequences, tokens] random tensors of every kind, no mask; ratios from 0.2 to 5.
+PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint32_t seed,
+                            Strides strides = Strides::contiguous);
+// Masks every third token and the whole last sequence, and puts NaN wherever a masked token has a number.
+void mask_some(PolicyCase& c);
+// The same tokens as [S] with cu_seqlens.
+PolicyCase packed_of(const PolicyCase& c);
+
+struct PolicyOutputs {
+  double loss = 0;
+  Tensor per_token;
+  std::vector<double> metrics;
+  cpu::DataError error;
+};
+struct PolicyGradients {
+  Tensor logp, entropy;
+  cpu::DataError error;
+};
+PolicyOutputs run_policy_loss(PolicyCase& c, const cpu::ParallelFor& hook);
+PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& hook);
+rlk_policy_loss_params policy_params(const PolicyCase& c);
+// loss, per_token and metrics of the golden reference; then grad_logp and grad_entropy.
+golden::Answer golden_policy_loss(const PolicyCase& c);
+golden::Answer golden_policy_loss_backward(const PolicyCase& c);
+
+// ---- formulas of the trainers -------------------------------------------------------------------------------------
+
+using Row = std::vector<double>;
+using Matrix = std::vector<Row>;
+
+// A batch as a trainer has it. lp is what the gradient is taken of; sg is the same numbers with the gradient stopped.
+struct TrainerBatch {
+  Matrix lp, sg, old, ref, sampled, mask, advantage, entropy;
+  size_t sequences() const { return lp.size(); }
+  size_t tokens() const { return lp[0].size(); }
+};
+TrainerBatch trainer_batch(const PolicyCase& c);
+
+// That loss and gradient of the kernel are those of the published formula, the gradient by central differences in lp
+// with sg held, and that the packed layout gives the same.
+void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
+
+double row_sum(const Row& a, const Row& mask);
+double sum_of(const Matrix& a, const Matrix& mask);
+double clip(double x, double low, double high);
+double sigmoid(double x);
+// A matrix from a function of every place; masked places are 0 and the function is not called.
+Matrix each(const TrainerBatch& batch, const std::function<double(size_t b, size_t t)>& f);
+
+}  // namespace rlk::test

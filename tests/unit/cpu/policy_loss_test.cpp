@@ -1,0 +1,352 @@
+// What policy_loss promises beside the trainers' formulas: kinks, conflicts, masks, layouts, metrics, data errors.
+#include <rlk/ops/policy_loss_backward.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/policy_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using cpu::PolicyAggregation;
+using cpu::PolicyKind;
+using cpu::RatioLevel;
+
+PolicyCase one_token(double logp, double old_logp, double advantage) {
+  PolicyCase c;
+  c.logp = Tensor(Dtype::f64, {1, 1}).set(0, logp);
+  c.old_logp = Tensor(Dtype::f64, {1, 1}).set(0, old_logp);
+  c.advantages = Tensor(Dtype::f64, {1, 1}).set(0, advantage);
+  return c;
+}
+double loss_of(PolicyCase& c) {
+  return run_policy_loss(c, cpu::serial_parallel()).loss;
+}
+// The kernel's gradient, which must be golden's too.
+double slope_of(PolicyCase& c) {
+  const double slope = run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0);
+  EXPECT_NEAR(slope, golden_policy_loss_backward(c).outputs[0].value[0], 1e-14);
+  return slope;
+}
+
+TEST(PolicyLoss, ClampPassesTheGradientAtTheBound) {
+  PolicyCase c = one_token(-1, -1, 2.0);  // ratio exactly 1
+  c.options.clip_high = 0;                // the bound is exactly 1
+  EXPECT_EQ(slope_of(c), -2.0);
+  c.logp.set(0, -1 + 1e-9);  // just outside: the clipped term is larger and flat
+  EXPECT_EQ(slope_of(c), 0);
+  c.logp.set(0, -1 - 1e-9);
+  EXPECT_NEAR(slope_of(c), -2.0, 1e-8);
+
+  c = one_token(-1, -1, -2.0);
+  c.options.clip_low = 0;
+  EXPECT_EQ(slope_of(c), 2.0);
+  c.logp.set(0, -1 - 1e-9);
+  EXPECT_EQ(slope_of(c), 0);
+  c.logp.set(0, -1 + 1e-9);
+  EXPECT_NEAR(slope_of(c), 2.0, 1e-8);
+}
+
+TEST(PolicyLoss, DualClipSplitsTheGradientAtAnExactTie) {
+  const double ratio = std::exp(-0.3 + 1.0);
+  PolicyCase c = one_token(-0.3, -1, -2.0);
+  c.options.dual_clip = ratio;
+  EXPECT_DOUBLE_EQ(slope_of(c), ratio);  // half of 2 ratio
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * ratio);
+  c.options.dual_clip = ratio * (1 + 1e-12);
+  EXPECT_DOUBLE_EQ(slope_of(c), 2 * ratio);
+  c.options.dual_clip = ratio * (1 - 1e-12);
+  EXPECT_EQ(slope_of(c), 0);
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.options.dual_clip);
+  c.advantages.set(0, 2.0);  // positive advantages have no dual clip
+  EXPECT_DOUBLE_EQ(loss_of(c), -2 * 1.2);
+}
+
+TEST(PolicyLoss, DeltaPassesTheGradientAtEqualityAndStopsItAbove) {
+  const double ratio = std::exp(-0.3 + 1.0);
+  PolicyCase c = one_token(-0.3, -1, -2.0);
+  c.options.delta = ratio;
+  EXPECT_DOUBLE_EQ(slope_of(c), 2 * ratio);
+  c.options.delta = ratio * (1 - 1e-12);
+  EXPECT_EQ(slope_of(c), 0);
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.options.delta);
+}
+
+TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
+  PolicyCase c = one_token(-0.5, -1, -2.0);
+  c.options.log_ratio_clamp_high = 0.5;
+  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 2 * std::exp(0.5));
+  c.logp.set(0, -0.25);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
+  c = one_token(-1.5, -1, 2.0);
+  c.options.log_ratio_clamp_low = 0.5;
+  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), -2 * std::exp(-0.5));
+  c.logp.set(0, -3);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_DOUBLE_EQ(loss_of(c), -2 * std::exp(-0.5));
+}
+
+TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
+  PolicyCase c = one_token(-3, -3, 0.0);
+  c.ref_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
+  c.options.beta = 1;
+  EXPECT_DOUBLE_EQ(loss_of(c), std::exp(2.0) - 2 - 1);
+  EXPECT_NEAR(slope_of(c), 1 - std::exp(2.0), 1e-14);
+  c.options.kl_diff_clamp = 1.5;
+  EXPECT_DOUBLE_EQ(loss_of(c), std::exp(1.5) - 1.5 - 1);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  c.options.kl_diff_clamp = 0;
+  c.options.kl = cpu::KlKind::k1;
+  c.options.kl_value_clamp = 2;  // reached exactly: k1 = -2
+  EXPECT_EQ(loss_of(c), -2);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 1);
+  c.options.kl_value_clamp = 1.75;
+  EXPECT_EQ(loss_of(c), -1.75);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  c.options.kl_value_clamp = 0;
+  c.options.kl = cpu::KlKind::abs;
+  c.ref_logp.set(0, -3);
+  EXPECT_EQ(slope_of(c), 0);  // as torch.abs
+}
+
+TEST(PolicyLoss, GspoFormsHaveOneValueAndTwoGradients) {
+  PolicyCase c = make_policy_case(Dtype::f64, 3, 8, 41);
+  mask_some(c);
+  c.rollout_logp = {};
+  c.options.importance_ratio = RatioLevel::sequence;
+  const double loss = loss_of(c);
+  const Tensor plain = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
+  c.options.importance_ratio = RatioLevel::sequence_token;
+  EXPECT_DOUBLE_EQ(loss_of(c), loss);
+  const Tensor of_token = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
+  double sum_plain = 0, sum_of_token = 0, largest = 0;
+  for (int64_t t = 0; t < 8; ++t) {
+    sum_plain += plain.get(t);
+    sum_of_token += of_token.get(t);
+    largest = std::max(largest, std::fabs(plain.get(t) - of_token.get(t)));
+  }
+  EXPECT_GT(largest, 1e-3);                     // different advantages in one sequence
+  EXPECT_NEAR(sum_plain, sum_of_token, 1e-12);  // but the same sum over it
+}
+
+TEST(PolicyLoss, EmptySequencesCountOrNot) {
+  PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 42);
+  mask_some(c);  // the last of four sequences is empty
+  c.rollout_logp = {};
+  for (const PolicyAggregation mode : {PolicyAggregation::seq_mean_token_mean, PolicyAggregation::seq_mean_token_sum}) {
+    c.options.aggregation = mode;
+    c.options.exclude_empty_sequences = false;
+    const double counted = loss_of(c);
+    c.options.exclude_empty_sequences = true;
+    EXPECT_NEAR(loss_of(c), counted * 4 / 3, 1e-14);
+    c.options.denominator = 2;  // an explicit one is not corrected
+    EXPECT_NEAR(loss_of(c), counted * 2, 1e-14);
+    c.options.denominator = 0;
+  }
+  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  const double natural = loss_of(c);
+  c.options.seq_denominator_floor = 8;  // more than the 4 tokens of each
+  EXPECT_NEAR(loss_of(c), natural / 2, 1e-14);
+}
+
+TEST(PolicyLoss, NothingActiveGivesZeroAndNoNan) {
+  for (const bool rejected : {false, true}) {
+    PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 43);
+    c.options.exclude_empty_sequences = true;
+    if (rejected) {
+      c.options.reject_token = cpu::RejectToken::k2;
+      c.options.reject_token_high = 0;
+    } else {
+      c.mask = Tensor(Dtype::u8, {2, 3});
+      for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, 0);
+    }
+    for (int mode = 0; mode < 5; ++mode) {
+      for (const PolicyKind kind : {PolicyKind::ppo, PolicyKind::gmpo, PolicyKind::vespo}) {
+        c.options.kind = kind;
+        c.options.aggregation = static_cast<PolicyAggregation>(mode);
+        const PolicyOutputs got = run_policy_loss(c, cpu::serial_parallel());
+        const PolicyGradients gradients = run_policy_loss_backward(c, cpu::serial_parallel());
+        EXPECT_EQ(got.loss, 0);
+        for (int64_t i = 0; i < 6; ++i) {
+          EXPECT_EQ(got.per_token.get(i), 0);
+          EXPECT_EQ(gradients.logp.get(i), 0);
+          EXPECT_EQ(gradients.entropy.get(i), 0);
+        }
+        for (int m = 0; m < 11; ++m) EXPECT_EQ(got.metrics[static_cast<size_t>(m)], 0) << m;
+        EXPECT_EQ(got.metrics[11], rejected ? 1 : 0);
+      }
+    }
+  }
+}
+
+TEST(PolicyLoss, EmptyTensorsGiveZero) {
+  for (const auto& [sequences, tokens] : {std::pair<int64_t, int64_t>{0, 4}, {3, 0}, {0, 0}}) {
+    PolicyCase c = make_policy_case(Dtype::f32, sequences, tokens, 44);
+    for (const bool packed : {false, true}) {
+      PolicyCase form = packed ? packed_of(c) : c;
+      form.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+      const PolicyOutputs got = run_policy_loss(form, cpu::tbb_parallel());
+      EXPECT_EQ(got.loss, 0);
+      EXPECT_EQ(got.error.kind, cpu::kNoDataError);
+      EXPECT_EQ(run_policy_loss_backward(form, cpu::tbb_parallel()).error.kind, cpu::kNoDataError);
+    }
+  }
+}
+
+TEST(PolicyLoss, WithoutAggregationTheGradientIsThatOfPerToken) {
+  PolicyCase c = make_policy_case(Dtype::f64, 2, 5, 45);
+  c.options.aggregation = PolicyAggregation::none;
+  c.grad_per_token = random_tensor(Dtype::f64, {2, 5}, 1.0, 7);
+  EXPECT_EQ(loss_of(c), 0);
+  const Tensor gradient = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
+  PolicyCase one = c;
+  one.grad_per_token = {};
+  one.options.aggregation = PolicyAggregation::token_sum;
+  const Tensor plain = run_policy_loss_backward(one, cpu::serial_parallel()).logp;
+  for (int64_t i = 0; i < 10; ++i) {
+    EXPECT_NEAR(gradient.get(i), plain.get(i) * c.grad_per_token.get(i), 1e-14) << i;
+  }
+}
+
+TEST(PolicyLoss, TokenWeightsAndSequenceAdvantagesApply) {
+  PolicyCase c = make_policy_case(Dtype::f64, 2, 4, 46);
+  c.rollout_logp = {};
+  PolicyCase expanded = c;
+  c.sequence_advantages = Tensor(Dtype::f64, {2}).set(0, 0.5).set(1, -1.5);
+  for (int64_t i = 0; i < 8; ++i) expanded.advantages.set(i, c.advantages.get(i) + (i < 4 ? 0.5 : -1.5));
+  EXPECT_DOUBLE_EQ(loss_of(c), loss_of(expanded));
+  PolicyCase packed = packed_of(c);
+  EXPECT_DOUBLE_EQ(loss_of(packed), loss_of(expanded));
+  const Tensor before = run_policy_loss(c, cpu::serial_parallel()).per_token;
+  c.weight = Tensor(Dtype::f64, {2, 4}).fill([](int64_t i) { return 0.25 * static_cast<double>(i); });
+  c.options.beta = 1;  // the weight is not applied to the KL
+  const Tensor after = run_policy_loss(c, cpu::serial_parallel()).per_token;
+  for (int64_t i = 0; i < 8; ++i) {
+    const double d = c.ref_logp.get(i) - c.logp.get(i);
+    EXPECT_NEAR(after.get(i), before.get(i) * 0.25 * static_cast<double>(i) + std::exp(d) - d - 1, 1e-13) << i;
+  }
+}
+
+TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
+  PolicyCase c;
+  const double log_ratios[] = {std::log(1.5), std::log(0.5), std::log(2.5), std::log(1.1), 9.0, std::log(0.7)};
+  const double advantages[] = {1, -1, -1, 1, 1, 1};
+  c.old_logp = Tensor(Dtype::f64, {1, 6}).fill([](int64_t) { return -2.0; });
+  c.logp = Tensor(Dtype::f64, {1, 6}).fill([&](int64_t i) { return -2.0 + log_ratios[i]; });
+  c.advantages = Tensor(Dtype::f64, {1, 6}).fill([&](int64_t i) { return advantages[i]; });
+  c.ref_logp = c.logp;
+  c.ref_logp.set(0, c.logp.get(0) + 1);
+  c.entropy = Tensor(Dtype::f64, {1, 6}).fill([](int64_t i) { return static_cast<double>(i); });
+  c.rollout_logp = c.old_logp;
+  c.rollout_logp.set(1, -2 - std::log(2.0)).set(5, -2 - 3.0);  // weights 2 and e^3, the last is rejected
+  c.mask = Tensor(Dtype::u8, {1, 6});
+  for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, i == 4 ? 0 : 1);
+  c.options.dual_clip = 2;
+  c.options.reject_token = cpu::RejectToken::k1;
+  c.options.reject_token_low = 0.3;
+  const std::vector<double> m = run_policy_loss(c, cpu::serial_parallel()).metrics;
+  EXPECT_EQ(m[0], 4);
+  EXPECT_NEAR(m[1], (std::exp(1.0) - 2) / 4, 1e-14);
+  EXPECT_NEAR(m[2], -(log_ratios[0] + log_ratios[1] + log_ratios[2] + log_ratios[3]) / 4, 1e-14);
+  EXPECT_EQ(m[3], 2.0 / 4);  // 1.5 with A > 0, 0.5 with A < 0
+  EXPECT_EQ(m[4], 1.0 / 4);  // 2.5 with A < 0 is over the dual clip
+  EXPECT_EQ(m[5], 1.0 / 4);
+  EXPECT_EQ(m[6], 1.0 / 4);
+  EXPECT_NEAR(m[7], (1.5 + 0.5 + 2.5 + 1.1) / 4, 1e-14);
+  EXPECT_EQ(m[8], (0.0 + 1 + 2 + 3) / 4);
+  EXPECT_EQ(m[9], 0);
+  EXPECT_NEAR(m[10], (1 + 2 + 1 + 1) / 4.0, 1e-14);
+  EXPECT_NEAR(m[11], 1.0 / 5, 1e-15);
+}
+
+TEST(PolicyLoss, GradientIsTheFiniteDifferenceOfGolden) {
+  struct Form {
+    PolicyKind kind;
+    RatioLevel ratio;
+  };
+  for (const Form form : {Form{PolicyKind::ppo, RatioLevel::token}, Form{PolicyKind::ppo, RatioLevel::sequence},
+                          Form{PolicyKind::sapo, RatioLevel::token}, Form{PolicyKind::gmpo, RatioLevel::token},
+                          Form{PolicyKind::gpg, RatioLevel::token}, Form{PolicyKind::dro, RatioLevel::token}}) {
+    for (const bool packed : {false, true}) {
+      PolicyCase c = make_policy_case(Dtype::f64, 3, 5, 47);
+      c.options.kind = form.kind;
+      c.options.importance_ratio = form.ratio;
+      c.options.beta = 0.2;
+      c.options.kl_bias_correction = true;
+      c.rollout_logp = {};
+      if (packed) c = packed_of(c);
+      const PolicyGradients got = run_policy_loss_backward(c, cpu::serial_parallel());
+      for (int64_t i = 0; i < 15; ++i) {
+        const double value = c.logp.get(i), step = 1e-5;
+        c.logp.set(i, value + step);
+        const double above = golden_policy_loss(c).outputs[0].value[0];
+        c.logp.set(i, value - step);
+        const double below = golden_policy_loss(c).outputs[0].value[0];
+        c.logp.set(i, value);
+        EXPECT_NEAR(got.logp.get(i), (above - below) / (2 * step), 1e-8) << i;
+      }
+    }
+  }
+}
+
+TEST(PolicyLoss, BitsDoNotDependOnThreadsOrOnTheOtherSequences) {
+  PolicyCase c = make_policy_case(Dtype::f32, 37, 90, 48, Strides::gaps);
+  mask_some(c);
+  c.options.kind = PolicyKind::gmpo;
+  c.options.beta = 0.1;
+  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
+  const PolicyGradients serial_gradients = run_policy_loss_backward(c, cpu::serial_parallel());
+  for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
+    const PolicyOutputs again = run_policy_loss(c, hook);
+    EXPECT_EQ(again.loss, serial.loss);
+    EXPECT_EQ(again.metrics, serial.metrics);
+    EXPECT_EQ(again.per_token.bytes(), serial.per_token.bytes());
+    EXPECT_EQ(run_policy_loss_backward(c, hook).logp.bytes(), serial_gradients.logp.bytes());
+  }
+  c.output_strides = Strides::reversed;
+  const PolicyOutputs reversed = run_policy_loss(c, cpu::serial_parallel());
+  EXPECT_EQ(reversed.per_token.bits(0, 37 * 90), serial.per_token.bits(0, 37 * 90));
+}
+
+TEST(PolicyLoss, BadSeqlensAreADataErrorAndEveryOutputIsNan) {
+  struct Fault {
+    int64_t position, value, row;
+  };
+  for (const Fault fault : {Fault{0, 1, 0}, Fault{1, 9, 2}, Fault{3, 11, 3}, Fault{3, 13, 3}}) {
+    PolicyCase c = packed_of(make_policy_case(Dtype::f64, 3, 4, 49));
+    c.cu_seqlens.set_int(fault.position, fault.value);
+    const int64_t content = c.cu_seqlens.get_int(fault.row);
+    const PolicyOutputs got = run_policy_loss(c, cpu::tbb_parallel());
+    const PolicyGradients gradients = run_policy_loss_backward(c, cpu::tbb_parallel());
+    for (const cpu::DataError& error : {got.error, gradients.error}) {
+      EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+      EXPECT_EQ(error.row, fault.row);
+      EXPECT_EQ(error.value, content);
+    }
+    EXPECT_TRUE(std::isnan(got.loss));
+    for (const double metric : got.metrics) EXPECT_TRUE(std::isnan(metric));
+    for (int64_t i = 0; i < 12; ++i) {
+      EXPECT_TRUE(std::isnan(got.per_token.get(i)));
+      EXPECT_TRUE(std::isnan(gradients.logp.get(i)));
+      EXPECT_TRUE(std::isnan(gradients.entropy.get(i)));
+    }
+  }
+}
+
+TEST(PolicyLoss, BackwardHasTheParametersOfTheForward) {
+  const rlk_policy_loss_params forward = RLK_POLICY_LOSS_PARAMS_INIT;
+  const rlk_policy_loss_backward_params backward = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
+  static_assert(sizeof(forward) == sizeof(backward));
+  EXPECT_EQ(std::memcmp(&forward, &backward, sizeof(forward)), 0);
+  EXPECT_EQ(offsetof(rlk_policy_loss_params, seq_denominator_floor),
+            offsetof(rlk_policy_loss_backward_params, seq_denominator_floor));
+  EXPECT_EQ(offsetof(rlk_policy_loss_params, rollout_is), offsetof(rlk_policy_loss_backward_params, rollout_is));
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,366 @@
+// policy_loss against the formulas that verl, OpenRLHF and slime publish, each with its own defaults.
+#include <cmath>
+#include <limits>
+
+#include "unit/cpu/policy_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using cpu::KlKind;
+using cpu::PolicyAggregation;
+using cpu::PolicyKind;
+using cpu::RatioLevel;
+using cpu::RejectSequence;
+using cpu::RejectToken;
+
+PolicyCase verl_case(uint32_t seed, bool sampler = false) {
+  PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
+  mask_some(c);
+  if (!sampler) c.rollout_logp = {};
+  return c;
+}
+
+double count(const Row& mask) {
+  double n = 0;
+  for (const double m : mask) n += m;
+  return n;
+}
+double masked_mean(const TrainerBatch& d, const Matrix& values) {
+  double n = 0;
+  for (const Row& row : d.mask) n += count(row);
+  return sum_of(values, d.mask) / n;
+}
+// agg_loss seq-mean-token-mean: sequences without a token are left out.
+double seq_mean_token_mean(const TrainerBatch& d, const Matrix& values) {
+  double sum = 0, sequences = 0;
+  for (size_t b = 0; b < values.size(); ++b) {
+    const double n = count(d.mask[b]);
+    if (n == 0) continue;
+    sum += row_sum(values[b], d.mask[b]) / n;
+    sequences += 1;
+  }
+  return sum / sequences;
+}
+
+// compute_policy_loss_vanilla
+Matrix verl_vanilla(const TrainerBatch& d, double c) {
+  return each(d, [&](size_t b, size_t t) {
+    const double ratio = std::exp(clip(d.lp[b][t] - d.old[b][t], -20, 20)), a = d.advantage[b][t];
+    const double losses = std::max(-a * ratio, -a * clip(ratio, 0.8, 1.2));
+    return a < 0 ? std::min(-a * c, losses) : losses;
+  });
+}
+
+TEST(PolicyVerl, VanillaWithDualClipAndClampedLowVarKl) {
+  PolicyCase c = verl_case(21);
+  c.ref_logp.set(0, -40.0);  // beyond both clamps
+  c.ref_logp.set(1, 5.0);
+  c.logp.set(4, 30.0);  // ratio beyond the clamp, A made negative: dual clip
+  c.advantages.set(4, -1.0);
+  c.options.dual_clip = 3.0;
+  c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
+  c.options.beta = 0.001;
+  c.options.kl_diff_clamp = 20;
+  c.options.kl_value_clamp = 10;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    const Matrix kl = each(d, [&](size_t b, size_t t) {
+      const double x = clip(d.ref[b][t] - d.lp[b][t], -20, 20);
+      return clip(std::exp(x) - x - 1, -10, 10);
+    });
+    return masked_mean(d, verl_vanilla(d, 3.0)) + 0.001 * masked_mean(d, kl);
+  });
+}
+
+TEST(PolicyVerl, EmptySequencesDoNotCountInSeqMeanTokenMean) {
+  PolicyCase c = verl_case(22);
+  c.options.dual_clip = 3.0;
+  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.options.exclude_empty_sequences = true;
+  expect_trainer(c, [](const TrainerBatch& d) { return seq_mean_token_mean(d, verl_vanilla(d, 3.0)); });
+}
+
+TEST(PolicyVerl, SeqMeanTokenSumDividesByEverySequence) {
+  PolicyCase c = verl_case(23);
+  c.options.dual_clip = 3.0;
+  c.options.aggregation = PolicyAggregation::seq_mean_token_sum;
+  expect_trainer(c, [](const TrainerBatch& d) { return sum_of(verl_vanilla(d, 3.0), d.mask) / 4; });
+}
+
+TEST(PolicyVerl, TokenSumTakesTheDataParallelFactorAsItsDenominator) {
+  PolicyCase c = verl_case(24);
+  c.options.dual_clip = 3.0;
+  c.options.aggregation = PolicyAggregation::token_sum;
+  c.options.denominator = 1.0 / 8;  // times dp_size
+  expect_trainer(c, [](const TrainerBatch& d) { return sum_of(verl_vanilla(d, 3.0), d.mask) * 8; });
+}
+
+TEST(PolicyVerl, GspoHasTheValueOfTheSequenceAndTheGradientOfTheToken) {
+  PolicyCase c = verl_case(25);
+  c.options.importance_ratio = RatioLevel::sequence_token;
+  c.options.log_ratio_clamp_high = 10;
+  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.options.exclude_empty_sequences = true;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    return seq_mean_token_mean(d, each(d, [&](size_t b, size_t t) {
+                                 double seq = 0;
+                                 for (size_t u = 0; u < d.tokens(); ++u) {
+                                   if (d.mask[b][u] != 0) seq += d.sg[b][u] - d.old[b][u];
+                                 }
+                                 seq /= std::max(count(d.mask[b]), 1.0);
+                                 const double ratio = std::exp(std::min(d.lp[b][t] - d.sg[b][t] + seq, 10.0));
+                                 const double a = d.advantage[b][t];
+                                 return std::max(-a * ratio, -a * clip(ratio, 0.8, 1.2));
+                               }));
+  });
+}
+
+TEST(PolicyVerl, CispoBoundsAreAroundOne) {
+  PolicyCase c = verl_case(26);
+  c.options.kind = PolicyKind::cispo;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    return masked_mean(d, each(d, [&](size_t b, size_t t) {
+                         const double ratio = std::exp(d.sg[b][t] - d.old[b][t]);
+                         return -d.advantage[b][t] * d.lp[b][t] * clip(ratio, 0.8, 1.2);
+                       }));
+  });
+}
+
+// compute_policy_loss_geo_mean, with the weights of the sampler where there is one.
+double verl_geo_mean(const TrainerBatch& d, bool sampler) {
+  double sum = 0;
+  for (size_t b = 0; b < d.sequences(); ++b) {
+    double exponent = 0, advantage = 0, log_w = 0;
+    const double n = std::max(count(d.mask[b]), 1e-8);
+    for (size_t t = 0; t < d.tokens(); ++t) {
+      if (d.mask[b][t] == 0) continue;
+      const double x = d.lp[b][t] - d.old[b][t], a = d.advantage[b][t];
+      const double sign = a > 0 ? 1 : a < 0 ? -1 : 0;
+      exponent += sign * std::min(sign * x, sign * clip(x, -0.2, 0.3));
+      advantage += a;
+      if (sampler) log_w += std::log(std::min(std::exp(d.old[b][t] - d.sampled[b][t]), 2.0) + 1e-10);
+    }
+    sum += -advantage / n * std::exp(exponent / n) * std::exp(log_w / n);
+  }
+  return sum / static_cast<double>(d.sequences());
+}
+
+TEST(PolicyVerl, GeoMeanIsTheMeanOverAllSequences) {
+  for (const bool sampler : {false, true}) {
+    PolicyCase c = verl_case(27, sampler);
+    c.options.kind = PolicyKind::gmpo;
+    c.options.clip_high = 0.3;
+    c.options.rollout_is_max = 2.0;
+    c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+    expect_trainer(c, [sampler](const TrainerBatch& d) { return verl_geo_mean(d, sampler); });
+  }
+}
+
+TEST(PolicyVerl, GpgIsThePlainPolicyGradient) {
+  PolicyCase c = verl_case(28);
+  c.options.kind = PolicyKind::gpg;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    return masked_mean(d, each(d, [&](size_t b, size_t t) { return -d.lp[b][t] * d.advantage[b][t]; }));
+  });
+}
+
+TEST(PolicyVerl, DroPenalisesTheSquaredLogRatio) {
+  PolicyCase c = verl_case(29);
+  c.options.kind = PolicyKind::dro;
+  c.options.dro_beta = 0.4;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    return masked_mean(d, each(d, [&](size_t b, size_t t) {
+                         const double x = d.lp[b][t] - d.old[b][t];
+                         return -(d.lp[b][t] * d.advantage[b][t] - 0.5 * 0.4 * x * x);
+                       }));
+  });
+}
+
+TEST(PolicyVerl, DppoKeepsTokensWhoseDivergenceIsSmallOrShrinks) {
+  for (const bool tv : {true, false}) {
+    PolicyCase c = verl_case(30);
+    c.options.kind = tv ? PolicyKind::dppo_tv : PolicyKind::dppo_kl;
+    c.options.clip_low = 0.05;
+    c.options.clip_high = 0.04;
+    c.options.delta = 1.2;  // truncated ratio
+    c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
+    int dropped = 0, kept = 0;
+    expect_trainer(c, [&](const TrainerBatch& d) {
+      return masked_mean(d, each(d, [&](size_t b, size_t t) {
+                           const double lp = d.sg[b][t], lo = d.old[b][t], a = d.advantage[b][t];
+                           const double p = std::exp(lp), q = std::exp(lo);
+                           const double kl = q * (lo - lp) + (1 - q) * std::log((1 - q + 1e-8) / (1 - p + 1e-8));
+                           bool valid = a > 0 ? p - q <= 0.04 : p - q >= -0.05;
+                           if (!tv) valid = a > 0 ? kl <= 0.04 || p <= q : kl <= 0.05 || p >= q;
+                           ++(valid ? kept : dropped);
+                           return valid ? -a * std::min(std::exp(lp - lo), 1.2) * d.lp[b][t] : 0.0;
+                         }));
+    });
+    EXPECT_GT(dropped, 0) << tv;
+    EXPECT_GT(kept, 0) << tv;
+  }
+}
+
+TEST(PolicyVerl, EntropyBonusIsAggregatedLikeTheLoss) {
+  PolicyCase c = verl_case(31);
+  c.options.dual_clip = 3.0;
+  c.options.entropy_coefficient = 0.01;
+  expect_trainer(
+      c, [](const TrainerBatch& d) { return masked_mean(d, verl_vanilla(d, 3.0)) - 0.01 * masked_mean(d, d.entropy); });
+  const PolicyGradients gradients = run_policy_loss_backward(c, backwards_parallel());
+  EXPECT_NEAR(gradients.entropy.get(0), -0.01 / 12, 1e-15);
+  EXPECT_EQ(gradients.entropy.get(2), 0);  // masked
+}
+
+TEST(PolicyVerl, StraightThroughKlHasTheValueOfK3AndTheGradientOfK2) {
+  PolicyCase c = verl_case(32);
+  c.options.dual_clip = 3.0;
+  c.options.beta = 0.3;
+  c.options.kl_gradient = cpu::KlGradient::k2;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    const Matrix kl = each(d, [&](size_t b, size_t t) {
+      const double forward = d.ref[b][t] - d.sg[b][t];  // detached
+      const double x = d.lp[b][t] - d.ref[b][t], x0 = d.sg[b][t] - d.ref[b][t];
+      return 0.5 * x * x - 0.5 * x0 * x0 + std::exp(forward) - forward - 1;
+    });
+    return masked_mean(d, verl_vanilla(d, 3.0)) + 0.3 * masked_mean(d, kl);
+  });
+}
+
+// k1, k2, k3 of compute_rollout_rejection_mask; k1 has bounds of the ratio, the others an upper one.
+double divergence(int kind, double r) {
+  return kind == 1 ? -r : kind == 2 ? 0.5 * r * r : std::exp(r) - 1 - r;
+}
+bool accepted(int kind, double k, double low, double high) {
+  return kind == 1 ? std::log(low) <= k && k <= std::log(high) : k <= high;
+}
+
+TEST(PolicyVerl, RejectedTokensAndSequencesLeaveTheMaskAndTheDenominator) {
+  struct Rejection {
+    RejectToken token;
+    RejectSequence sequence;
+    int kind;
+    char over;  // t: token, s: sum, m: mean, x: maximum
+    double low, high;
+  };
+  for (const Rejection& r : {Rejection{RejectToken::k1, RejectSequence::none, 1, 't', 0.7, 1.3},
+                             Rejection{RejectToken::k2, RejectSequence::none, 2, 't', 0, 0.05},
+                             Rejection{RejectToken::k3, RejectSequence::none, 3, 't', 0, 0.05},
+                             Rejection{RejectToken::none, RejectSequence::sum_k1, 1, 's', 0.7, 1.6},
+                             Rejection{RejectToken::none, RejectSequence::sum_k2, 2, 's', 0, 0.6},
+                             Rejection{RejectToken::none, RejectSequence::sum_k3, 3, 's', 0, 0.6},
+                             Rejection{RejectToken::none, RejectSequence::mean_k1, 1, 'm', 0.9, 1.2},
+                             Rejection{RejectToken::none, RejectSequence::mean_k2, 2, 'm', 0, 0.15},
+                             Rejection{RejectToken::none, RejectSequence::mean_k3, 3, 'm', 0, 0.15},
+                             Rejection{RejectToken::none, RejectSequence::max_k2, 2, 'x', 0, 0.25},
+                             Rejection{RejectToken::none, RejectSequence::max_k3, 3, 'x', 0, 0.25}}) {
+    PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
+    mask_some(c);
+    c.options.rollout_is = cpu::RolloutIs::none;
+    c.options.rollout_log_clamp = 0.8;
+    c.options.reject_token = r.token;
+    c.options.reject_sequence = r.sequence;
+    c.options.reject_token_low = c.options.reject_sequence_low = r.low;
+    c.options.reject_token_high = c.options.reject_sequence_high = r.high;
+    TrainerBatch filtered = trainer_batch(c);
+    int rejected = 0, kept = 0;
+    for (size_t b = 0; b < filtered.sequences(); ++b) {
+      double sum = 0, max = -std::numeric_limits<double>::infinity();
+      Row own(filtered.tokens(), 0.0);
+      for (size_t t = 0; t < own.size(); ++t) {
+        if (filtered.mask[b][t] == 0) continue;
+        own[t] = divergence(r.kind, clip(filtered.old[b][t] - filtered.sampled[b][t], -0.8, 0.8));
+        sum += own[t];
+        max = std::max(max, own[t]);
+      }
+      const double n = count(filtered.mask[b]);
+      for (size_t t = 0; t < own.size(); ++t) {
+        if (filtered.mask[b][t] == 0) continue;
+        const double k = r.over == 't' ? own[t] : r.over == 's' ? sum : r.over == 'm' ? sum / n : max;
+        const bool keep = accepted(r.kind, k, r.low, r.high);
+        ++(keep ? kept : rejected);
+        if (!keep) filtered.mask[b][t] = 0;
+      }
+    }
+    EXPECT_GT(rejected, 0) << r.over << r.kind;
+    EXPECT_GT(kept, 0) << r.over << r.kind;
+    const double expected = masked_mean(filtered, verl_vanilla(filtered, 3.0));
+    c.options.dual_clip = 3.0;
+    const cpu::ParallelFor hook = backwards_parallel();
+    const PolicyOutputs got = run_policy_loss(c, hook);
+    EXPECT_NEAR(got.loss, expected, 1e-12) << r.over << r.kind;
+    EXPECT_NEAR(got.metrics[11], static_cast<double>(rejected) / (rejected + kept), 1e-15);
+    const PolicyGradients gradients = run_policy_loss_backward(c, hook);
+    for (size_t i = 0; i < 48; ++i) {
+      if (filtered.mask[i / 6][i % 6] == 0) {
+        EXPECT_EQ(gradients.logp.get(static_cast<int64_t>(i)), 0);
+      }
+    }
+  }
+}
+
+TEST(PolicyOpenRlhf, PpoWithK1AndEachCorrection) {
+  for (const cpu::RolloutIs mode :
+       {cpu::RolloutIs::token_truncate, cpu::RolloutIs::token_mask, cpu::RolloutIs::geometric_mask}) {
+    PolicyCase c = verl_case(34, true);
+    c.options.beta = 0.01;
+    c.options.kl = KlKind::k1;
+    c.options.kl_value_clamp = 10;
+    c.options.rollout_is = mode;
+    c.options.rollout_is_min = 0.85;
+    c.options.rollout_is_max = 1.4;
+    int cut = 0;
+    expect_trainer(c, [&](const TrainerBatch& d) {
+      const Matrix log_w = each(d, [&](size_t b, size_t t) { return d.old[b][t] - d.sampled[b][t]; });
+      return masked_mean(d, each(d, [&](size_t b, size_t t) {
+                           const double ratio = std::exp(d.lp[b][t] - d.old[b][t]), a = d.advantage[b][t];
+                           const double loss = -std::min(ratio * a, clip(ratio, 0.8, 1.2) * a);
+                           const double own = std::exp(log_w[b][t]);
+                           const double gate = mode == cpu::RolloutIs::geometric_mask
+                                                   ? std::exp(row_sum(log_w[b], d.mask[b]) / count(d.mask[b]))
+                                                   : own;
+                           const bool inside = gate >= 0.85 && gate <= 1.4;
+                           cut += inside ? 0 : 1;
+                           const double w =
+                               mode == cpu::RolloutIs::token_truncate ? clip(own, 0.85, 1.4) : (inside ? own : 0.0);
+                           return loss * w + 0.01 * clip(d.lp[b][t] - d.ref[b][t], -10, 10);
+                         }));
+    });
+    EXPECT_GT(cut, 0);
+  }
+}
+
+TEST(PolicySlime, SumOfSampleMeansWithTisAndOpsmAgainstTheOldPolicy) {
+  PolicyCase c = verl_case(35, true);
+  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.options.denominator = 6;  // rollouts of the global batch
+  c.options.rollout_is_max = 2.0;
+  c.options.opsm = cpu::Opsm::old;
+  c.options.opsm_threshold = 0.02;
+  c.options.beta = 0.02;
+  c.options.kl = KlKind::k2;
+  int dropped = 0;
+  expect_trainer(c, [&](const TrainerBatch& d) {
+    double total = 0;
+    for (size_t b = 0; b < d.sequences(); ++b) {
+      double sum = 0, off = 0;
+      const double n = std::max(count(d.mask[b]), 1.0);
+      for (size_t t = 0; t < d.tokens(); ++t) off += d.mask[b][t] != 0 ? d.old[b][t] - d.sg[b][t] : 0.0;
+      for (size_t t = 0; t < d.tokens(); ++t) {
+        if (d.mask[b][t] == 0) continue;
+        const double ratio = std::exp(d.lp[b][t] - d.old[b][t]), a = d.advantage[b][t];
+        const double kl = d.lp[b][t] - d.ref[b][t];
+        const bool drop = a < 0 && off / n > 0.02;
+        dropped += drop ? 1 : 0;
+        const double tis = clip(std::exp(d.old[b][t] - d.sampled[b][t]), 0, 2.0);
+        sum += (drop ? 0.0 : std::max(-ratio * a, -clip(ratio, 0.8, 1.2) * a) * tis) + 0.02 * 0.5 * kl * kl;
+      }
+      total += sum / n;
+    }
+    return total / 6;
+  });
+  EXPECT_GT(dropped, 0);
+}
+
+}  // namespace
+}  // namespace rlk::test
