@@ -123,6 +123,7 @@ def sdk_traits(ops):
                 f"  static constexpr uint32_t kOutputs = RLK_{u}_N_OUTPUTS;",
                 f"  static constexpr uint32_t kSymbols = RLK_{u}_N_SYMBOLS;",
                 f"  static constexpr bool kBatchInvariant = {str(op['numerics'].get('batch_invariant', True)).lower()};",
+                f"  static constexpr bool kPortable = {str(op['numerics'].get('portable', False)).lower()};",
                 "};", ""]
     out += ["}  // namespace rlk::sdk::ops", ""]
     return "\n".join(out)
@@ -211,12 +212,14 @@ class Tables:
         fields = [f".kind = Domain::{d['kind']}"]
         if "scale" in d:
             fields.append(f".scale = {float(d['scale'])!r}")
-        for limit in ("min", "max"):
-            if limit in d:
-                fields.append(f".{limit} = {float(d[limit])!r}")
+        if "step" in d:
+            fields.append(f".step = {float(d['step'])!r}")
         for flag in ("minus_inf", "nan_rows"):
             if d.get(flag):
                 fields.append(f".{flag} = true")
+        for limit in ("min", "max"):
+            if limit in d:
+                fields.append(f".{limit} = {float(d[limit])!r}")
         if "low" in d:
             fields.append(f".low = {self.expr(d['low'])}")
         high = d.get("high", d.get("total"))
@@ -287,6 +290,7 @@ class Tables:
                   text(op.get("notes", "")), self.array("const char*", [text(s) for s in op["sources"]]),
                   text(op.get("backward", "")), repr(float(op["numerics"]["factor"])),
                   text(op["numerics"]["reason"]), "true" if op["numerics"].get("batch_invariant", True) else "false",
+                  "true" if op["numerics"].get("portable", False) else "false",
                   f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
                   self.array("const char*", [text(f) for f in op["form_names"]]), self.array("DtypeVariable", variables),
                   self.array("SymbolDecl", symbols), self.array("ArgDecl", inputs), self.array("ArgDecl", outputs),

@@ -95,6 +95,24 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
   return true;
 }
 
+// A symbol that no given tensor has stays unknown, as it does to validation.
+void forget_unused_symbols(Call& call) {
+  uint64_t used = 0;
+  const auto note = [&](std::span<const ArgDecl> declared, const std::vector<Argument>& arguments) {
+    for (size_t i = 0; i < declared.size(); ++i) {
+      if (!arguments[i].present) continue;
+      for (const Dim& dim : declared[i].shapes[static_cast<size_t>(call.form)].dims) {
+        if (dim.symbol >= 0) used |= uint64_t{1} << dim.symbol;
+      }
+    }
+  };
+  note(call.decl->inputs, call.inputs);
+  note(call.decl->outputs, call.outputs);
+  for (size_t i = 0; i < call.decl->symbols.size(); ++i) {
+    if ((used >> i & 1) == 0) call.symbols[i] = -1;
+  }
+}
+
 void resolve_broadcasts(const Case& c, Call& call) {
   std::vector<int64_t> common;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -171,6 +189,7 @@ bool resolve(const Case& c, Call& out) {
   resolve_params(c, out);
   if (!resolve_arguments(c, c.decl->inputs, 0, wanted, out, out.inputs)) return false;
   if (!resolve_arguments(c, c.decl->outputs, 32, wanted, out, out.outputs)) return false;
+  forget_unused_symbols(out);
   resolve_broadcasts(c, out);
   resolve_layouts(c, out);
   if (!resolve_aliases(c, out)) return false;

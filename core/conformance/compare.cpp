@@ -167,6 +167,19 @@ std::optional<Failure> check(const Call& call, const Answer& answer, const Outco
   return std::nullopt;
 }
 
+std::optional<Failure> check_portable(const Call& call, const Answer& answer, const Outcome& outcome) {
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.outputs[i].present) continue;
+    Argument expected = call.outputs[i];
+    expected.bytes.resize(static_cast<size_t>(expected.byte_count()));
+    for (int64_t k = 0; k < expected.count(); ++k) set(expected, k, answer.outputs[i].value[static_cast<size_t>(k)]);
+    const std::string difference = first_difference(call, i, expected.bytes, outcome.outputs[i]);
+    if (difference.empty()) continue;
+    return Failure{"NOT_PORTABLE", difference + ", expected the first, which the declaration specifies to the bit"};
+  }
+  return std::nullopt;
+}
+
 std::string first_difference(const Call& call, size_t output, const std::vector<std::byte>& a,
                              const std::vector<std::byte>& b) {
   if (a == b) return {};

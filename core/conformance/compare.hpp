@@ -12,6 +12,10 @@ namespace rlk::core::conformance {
 std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
                              double& worst);
 
+// Whether every output has the very bits of golden's answer, which is what an operator with specified arithmetic means
+// by RLK_NUMERICS_PORTABLE. For the outcome of a run that passed check().
+std::optional<Failure> check_portable(const Call& call, const Answer& answer, const Outcome& outcome);
+
 // The first element of an output where two runs differ in bits, in words; any NaN equals any other. Empty: none.
 std::string first_difference(const Call& call, size_t output, const std::vector<std::byte>& a,
                              const std::vector<std::byte>& b);

@@ -49,6 +49,7 @@ void fill_real(const DomainDecl& domain, Content content, const Random& random, 
   const double scale = domain.scale * (content == Content::wide ? kWide : 1);
   for (int64_t i = 0; i < count; ++i) {
     double value = scale * random.normal(static_cast<uint64_t>(i));
+    if (domain.step > 0) value = domain.step * std::round(value / domain.step);
     const int64_t row = i / columns, column = i % columns;
     if (content == Content::minus_inf && domain.minus_inf) {
       // Every row keeps one number; the first keeps no other.

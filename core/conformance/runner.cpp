@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint32_t kBothClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 // What a caller may demand. Answers that name another variant or other classes are tried apart.
-constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | kBothClasses,
+constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
+                                 RLK_NUMERICS_TOLERANCE | kBothClasses,
                                  RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC, RLK_NUMERICS_TOLERANCE};
 
 using Clock = std::chrono::steady_clock;
@@ -95,9 +96,10 @@ private:
     Claim claim;
     if (taken.empty() && asked_.emplace(i, at->second).second) {
       for (const uint32_t demand : kDemands) {
+        if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
         claim = rig_.query(*implementations_[i], call, demand);
         if (claim.kind != Claim::Kind::accepted) continue;
-        if ((demand & kBothClasses & ~claim.support.numerics) != 0) continue;
+        if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
         if (!taken.emplace(claim.variant, claim.support.numerics).second) continue;
         work.jobs.push_back({i, demand, claim});
       }

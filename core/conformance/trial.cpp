@@ -48,6 +48,11 @@ private:
     settings.poison = kPoison;
     const Outcome first = rig_.run(plan_, call(), settings);
     if (auto failure = check(call(), example_.answer, first, kPoison, worst_)) return failure;
+    // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
+    if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {
+      if (auto failure = check_portable(call(), example_.answer, first)) return failure;
+      verdict.numerics |= RLK_NUMERICS_PORTABLE;
+    }
 
     if (auto failure = other_data_through_the_plan()) return failure;
 

@@ -75,6 +75,7 @@ enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_se
 struct DomainDecl {
   Domain kind = Domain::real;
   double scale = 1.0;           // real: standard deviation
+  double step = 0;              // real: multiples of this, where ties matter; 0: any number
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN
   double min = 0, max = 0;      // uniform
@@ -157,6 +158,9 @@ struct OpDecl {
   const char* error_reason;
   // Whether a row's result can depend on that row alone. Not where rows are summed or normalised together.
   bool batch_invariant;
+  // Whether the formula specifies the arithmetic to the bit, so that every backend can give golden's bits. Integer
+  // outputs then do; a floating output is still judged by its error bound, unless an implementation claims more.
+  bool portable;
   uint32_t params_size;  // sizeof(rlk_<op>_params)
   const void* defaults;  // an rlk_<op>_params with every default
   int form_param;        // the enumeration that selects the form, or -1: one form

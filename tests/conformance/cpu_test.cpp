@@ -32,6 +32,9 @@ void expect_all_verified(bool smoke) {
     EXPECT_EQ(r.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT),
               RLK_NUMERICS_DETERMINISTIC | batch_invariant)
         << unit;
+    if (find_declaration(r.op)->portable && r.feature.empty()) {
+      EXPECT_NE(r.numerics & RLK_NUMERICS_PORTABLE, 0u) << unit;
+    }
     auto& [units, worst] = table[r.op + " " + r.implementation + " " + r.dtype];
     ++units;
     worst = std::max(worst, r.worst_error_ratio);

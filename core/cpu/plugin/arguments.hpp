@@ -16,6 +16,20 @@ template <class Op>
 constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC |
                                (Op::kBatchInvariant ? RLK_NUMERICS_BATCH_INVARIANT : 0);
 
+// The classes of one call: portable too, where the declaration specifies the arithmetic and only integers are asked
+// for.
+template <class Op>
+uint32_t numerics_of(const sdk::Call<Op>& call) {
+  bool integers_alone = Op::kPortable;
+  for (uint32_t i = 0; i < Op::kOutputs; ++i) {
+    const rlk_tensor* output = call.output(i);
+    if (output == nullptr) continue;
+    const sdk::Dtype dtype = sdk::dtype_of(*output);
+    integers_alone &= dtype == sdk::Dtype::i64 || dtype == sdk::Dtype::i32 || dtype == sdk::Dtype::u8;
+  }
+  return kNumerics<Op> | (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
+}
+
 inline Dtype kernel_dtype(const rlk_tensor& tensor) {
   switch (sdk::dtype_of(tensor)) {
     case sdk::Dtype::f32:
@@ -41,17 +55,19 @@ inline int64_t stride_of(const rlk_tensor* tensor, int32_t axis) {
   return tensor != nullptr ? tensor->strides[axis] : 0;
 }
 
-// Everything is supported but the class `portable`, and `batch_invariant` where rows are combined. `bytes` and
-// `operations` of the call estimate its time: at 30 GB/s and 100 operations per nanosecond, which is within a factor of
-// a few on every server.
+// Everything is supported but `portable` where no arithmetic is specified, and `batch_invariant` where rows are
+// combined. `bytes` and `operations` of the call estimate its time: at 30 GB/s and 100 operations per nanosecond, which
+// is within a factor of a few on every server.
 template <class Op>
 sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations) {
-  if ((call.numerics() & ~kNumerics<Op>) != 0) {
-    return sdk::Support::no("NUMERICS", Op::kBatchInvariant
+  const uint32_t numerics = numerics_of(call);
+  if ((call.numerics() & ~numerics) != 0) {
+    return sdk::Support::no("NUMERICS", Op::kPortable ? "demanded: portable; offered without floating outputs only"
+                                        : Op::kBatchInvariant
                                             ? "demanded: the same bits on every backend; offered: batch_invariant"
                                             : "demanded: more than deterministic; the operator combines rows");
   }
-  sdk::Support answer = sdk::Support::yes(target_name(), kNumerics<Op>);
+  sdk::Support answer = sdk::Support::yes(target_name(), numerics);
   answer.workspace_bound = workspace_bytes;
   answer.cost_us = 1.0 + std::max(bytes / 30e3, operations / 100e3);
   return answer;

@@ -31,6 +31,7 @@ struct Logp {
   static constexpr uint32_t kOutputs = RLK_LOGP_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct LogpBackward {
@@ -41,6 +42,7 @@ struct LogpBackward {
   static constexpr uint32_t kOutputs = RLK_LOGP_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct Attention {
@@ -51,6 +53,7 @@ struct Attention {
   static constexpr uint32_t kOutputs = RLK_ATTENTION_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ATTENTION_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct Add {
@@ -61,6 +64,7 @@ struct Add {
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct Gae {
