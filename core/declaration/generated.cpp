@@ -14,6 +14,7 @@
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
 #include <rlk/ops/returns.h>
+#include <rlk/ops/sample.h>
 #include <rlk/ops/value_loss.h>
 #include <rlk/ops/value_loss_backward.h>
 #include <rlk/ops/whiten.h>
@@ -685,6 +686,78 @@ constexpr ArgDecl returns_17[] = {{"rewards", "reward of each token", {DtypeExpr
 constexpr ArgDecl returns_18[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_10, {}, {}, 0.0}};
 constexpr ParamDecl returns_19[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_11}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_12, {}}};
 
+// ---- sample
+constexpr DtypeExpr sample_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr sample_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
+constexpr Expr sample_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}};
+constexpr Expr sample_4[] = {{"38", []([[maybe_unused]] const Values& v) -> int64_t { return 38; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr Expr sample_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
+constexpr Dim sample_6[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_7[] = {{ShapeDecl::Kind::dims, sample_6, "[N, V]"}};
+constexpr Dim sample_8[] = {{0, 0}};
+constexpr ShapeDecl sample_9[] = {{ShapeDecl::Kind::dims, sample_8, "[N]"}};
+constexpr Dim sample_10[] = {{0, 0}};
+constexpr ShapeDecl sample_11[] = {{ShapeDecl::Kind::dims, sample_10, "[N]"}};
+constexpr Dim sample_12[] = {{0, 0}};
+constexpr ShapeDecl sample_13[] = {{ShapeDecl::Kind::dims, sample_12, "[N]"}};
+constexpr Dim sample_14[] = {{0, 0}};
+constexpr ShapeDecl sample_15[] = {{ShapeDecl::Kind::dims, sample_14, "[N]"}};
+constexpr Dim sample_16[] = {{0, 0}};
+constexpr ShapeDecl sample_17[] = {{ShapeDecl::Kind::dims, sample_16, "[N]"}};
+constexpr Dim sample_18[] = {{0, 0}};
+constexpr ShapeDecl sample_19[] = {{ShapeDecl::Kind::dims, sample_18, "[N]"}};
+constexpr Dim sample_20[] = {{0, 0}};
+constexpr ShapeDecl sample_21[] = {{ShapeDecl::Kind::dims, sample_20, "[N]"}};
+constexpr Dim sample_22[] = {{0, 0}};
+constexpr ShapeDecl sample_23[] = {{ShapeDecl::Kind::dims, sample_22, "[N]"}};
+constexpr Dim sample_24[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_25[] = {{ShapeDecl::Kind::dims, sample_24, "[N, V]"}};
+constexpr Dim sample_26[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_27[] = {{ShapeDecl::Kind::dims, sample_26, "[N, V]"}};
+constexpr Dim sample_28[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_29[] = {{ShapeDecl::Kind::dims, sample_28, "[N, V]"}};
+constexpr Dim sample_30[] = {{0, 0}};
+constexpr ShapeDecl sample_31[] = {{ShapeDecl::Kind::dims, sample_30, "[N]"}};
+constexpr Dim sample_32[] = {{0, 0}};
+constexpr ShapeDecl sample_33[] = {{ShapeDecl::Kind::dims, sample_32, "[N]"}};
+constexpr Dim sample_34[] = {{2, 0}, {0, 0}};
+constexpr ShapeDecl sample_35[] = {{ShapeDecl::Kind::dims, sample_34, "[K, N]"}};
+constexpr Dim sample_36[] = {{0, 0}};
+constexpr ShapeDecl sample_37[] = {{ShapeDecl::Kind::dims, sample_36, "[N]"}};
+constexpr Dim sample_38[] = {{0, 0}};
+constexpr ShapeDecl sample_39[] = {{ShapeDecl::Kind::dims, sample_38, "[N]"}};
+constexpr Dim sample_40[] = {{0, 0}};
+constexpr ShapeDecl sample_41[] = {{ShapeDecl::Kind::dims, sample_40, "[N]"}};
+constexpr Dim sample_42[] = {{0, 0}};
+constexpr ShapeDecl sample_43[] = {{ShapeDecl::Kind::dims, sample_42, "[N]"}};
+constexpr Dim sample_44[] = {{0, 0}};
+constexpr ShapeDecl sample_45[] = {{ShapeDecl::Kind::dims, sample_44, "[N]"}};
+constexpr Dim sample_46[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_47[] = {{ShapeDecl::Kind::dims, sample_46, "[N, V]"}};
+constexpr double sample_48[] = {0.7, 0.0, 1000000000000.0};
+constexpr double sample_49[] = {6.0};
+constexpr double sample_50[] = {0.5};
+constexpr double sample_51[] = {0.05};
+constexpr double sample_52[] = {7.0};
+constexpr double sample_53[] = {3.0};
+constexpr const char* sample_54[] = {"top_k_first", "joint"};
+constexpr const char* sample_55[] = {"keep", "lowest_id"};
+constexpr const char* sample_56[] = {"reach", "exceed"};
+constexpr const char* sample_57[] = {"lowest_id", "keep"};
+constexpr FeatureSetting sample_58[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {5, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr SymbolSetting sample_59[] = {{1, {"8388609", []([[maybe_unused]] const Values& v) -> int64_t { return 8388609; }}}, {0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting sample_60[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr rlk_sample_params sample_defaults = RLK_SAMPLE_PARAMS_INIT;
+constexpr const char* sample_61[] = {"vLLM's sampling pipeline", "FlashInfer sampling (joint order, rounds)", "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox)"};
+constexpr const char* sample_62[] = {""};
+constexpr DtypeVariable sample_63[] = {{"T", sample_1}, {"I", sample_2}};
+constexpr SymbolDecl sample_64[] = {{"N", "rows", true, 0, -1, sample_3}, {"V", "vocabulary entries", false, 1, -1, sample_4}, {"K", "rounds of uniform_samples", true, 0, -1, sample_5}};
+constexpr ArgDecl sample_65[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sample_7, {.kind = Domain::real, .scale = 2.0, .step = 0.25, .minus_inf = true, .nan_rows = true}, {}, 0.0}, {"row_ids", "names the row in the random stream", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, sample_9, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0}, {"temperatures", "temperature of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_11, {.kind = Domain::uniform, .min = 0.0, .max = 2.0}, {}, 0.0}, {"top_ks", "top_k of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_13, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}, {}, 0.0}, {"top_ps", "top_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_15, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0}, {"min_ps", "min_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_17, {.kind = Domain::uniform, .min = 0.0, .max = 0.25}, {}, 0.0}, {"repetition_penalties", "repetition_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_19, {.kind = Domain::uniform, .min = 0.5, .max = 2.0}, {}, 0.0}, {"frequency_penalties", "frequency_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_21, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0}, {"presence_penalties", "presence_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_23, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0}, {"prompt_mask", "not 0: the token occurs in the prompt", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_25, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {}, 0.0}, {"output_counts", "how often the token was generated; below 0 is 0", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_27, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0}, {"allowed", "0: the token cannot be drawn (stop ids before min_tokens, a grammar)", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_29, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0}, {"seeds", "seed of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_31, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0}, {"steps", "step of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_33, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"10000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 10000000000; }}}, {}, 0.0}, {"uniform_samples", "random numbers in [0, 1) of K rounds, instead of Philox", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_35, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0}};
+constexpr ArgDecl sample_66[] = {{"ids", "drawn tokens, -1 where there is none", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, sample_37, {}, {}, 0.0}, {"logp", "log-probability of the id under the logits as given", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_39, {}, {}, 0.0}, {"processed_logp", "log-probability of the id in the distribution that it was drawn from", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_41, {}, {}, 0.0}, {"status", "0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_43, {}, {}, 0.0}, {"success", "1 where ids is a token, else 0", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_45, {}, {}, 0.0}, {"keep_mask", "1 for the tokens that the filters keep, else 0; what a trainer replays", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_47, {}, {}, 0.0}};
+constexpr ParamDecl sample_67[] = {{"temperature", "divides the scores; below 1e-5 is greedy", ParamType::f64, offsetof(rlk_sample_params, temperature), 1.0, 0, true, false, true, 0.0, {}, sample_48}, {"top_k", "tokens that are kept; 0 and less is all", ParamType::i64, offsetof(rlk_sample_params, top_k), 0.0, 0, false, false, false, 0.0, {}, sample_49}, {"top_p", "probability that is kept; 1 and more is all", ParamType::f64, offsetof(rlk_sample_params, top_p), 1.0, 0, true, false, true, 0.0, {}, sample_50}, {"min_p", "keeps tokens with at least this share of the largest probability; 0 is all", ParamType::f64, offsetof(rlk_sample_params, min_p), 0.0, 0, true, false, true, 0.0, {}, sample_51}, {"repetition_penalty", "divides positive and multiplies other scores of tokens in prompt or output", ParamType::f64, offsetof(rlk_sample_params, repetition_penalty), 1.0, 0, true, true, true, 0.0, {}, {}}, {"frequency_penalty", "times the count in the output, subtracted", ParamType::f64, offsetof(rlk_sample_params, frequency_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"presence_penalty", "subtracted for tokens in the output", ParamType::f64, offsetof(rlk_sample_params, presence_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"seed", "key of the random stream; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, seed), 0.0, 0, false, false, false, 0.0, {}, sample_52}, {"step", "position in the random stream of a row, such as that of the token; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, step), 0.0, 0, false, false, false, 0.0, {}, sample_53}, {"filter_order", "whether top_p is a share of what top_k keeps or of all", ParamType::enumeration, offsetof(rlk_sample_params, filter_order), 0.0, 0, false, false, false, 0.0, sample_54, {}}, {"top_k_ties", "keep: all tokens that equal the k-th; lowest_id: exactly k, of equals those of lowest id", ParamType::enumeration, offsetof(rlk_sample_params, top_k_ties), 0.0, 0, false, false, false, 0.0, sample_55, {}}, {"top_p_boundary", "keep until the sum reaches top_p, or until it exceeds it", ParamType::enumeration, offsetof(rlk_sample_params, top_p_boundary), 0.0, 0, false, false, false, 0.0, sample_56, {}}, {"top_p_ties", "lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them", ParamType::enumeration, offsetof(rlk_sample_params, top_p_ties), 0.0, 0, false, false, false, 0.0, sample_57, {}}};
+constexpr FeatureDecl sample_68[] = {{"penalties", sample_58, 0x600}, {"row_penalties", {}, 0x7c0}};
+constexpr RuleDecl sample_69[] = {{"vocabulary", {"V <= 8388608", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) <= 8388608; }}, "sums of weights are 64-bit up to 2^23 vocabulary entries", sample_59, {}, 0x0}, {"repetition_counts", {"(repetition_penalty == 1 && !has(repetition_penalties)) || has(prompt_mask) || has(output_counts)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_sample_params, repetition_penalty)) == 1 && !v.has(6)) || v.has(9) || v.has(10); }}, "repetition_penalty needs prompt_mask, output_counts or both", {}, sample_60, 0x0}, {"output_counts", {"has(output_counts) || (frequency_penalty == 0 && presence_penalty == 0 && !has(frequency_penalties) && !has(presence_penalties))", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(10) || (v.f64(offsetof(rlk_sample_params, frequency_penalty)) == 0 && v.f64(offsetof(rlk_sample_params, presence_penalty)) == 0 && !v.has(7) && !v.has(8)); }}, "frequency_penalty and presence_penalty need output_counts", {}, {}, 0x100}};
+
 // ---- value_loss
 constexpr DtypeExpr value_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr Expr value_loss_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
@@ -885,6 +958,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "each step of the recursion rounds its three products and sums",
      true,
+     false,
      sizeof(rlk_gae_params),
      &gae_defaults,
      -1,
@@ -907,6 +981,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a mean, a standard deviation and a quotient of rounded differences",
+     false,
      false,
      sizeof(rlk_group_advantages_params),
      &group_advantages_defaults,
@@ -931,6 +1006,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
      true,
+     false,
      sizeof(rlk_logits_ratio_kl_params),
      &logits_ratio_kl_defaults,
      -1,
@@ -954,6 +1030,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "exp good to 2 ulp (4 units each), products with the gradients",
      true,
+     false,
      sizeof(rlk_logits_ratio_kl_backward_params),
      &logits_ratio_kl_backward_defaults,
      -1,
@@ -977,6 +1054,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over tokens",
      true,
+     false,
      sizeof(rlk_policy_loss_params),
      &policy_loss_defaults,
      0,
@@ -999,6 +1077,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over a sequence",
+     false,
      false,
      sizeof(rlk_policy_loss_backward_params),
      &policy_loss_backward_defaults,
@@ -1023,6 +1102,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences",
      true,
+     false,
      sizeof(rlk_ratio_kl_params),
      &ratio_kl_defaults,
      -1,
@@ -1046,6 +1126,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
      true,
+     false,
      sizeof(rlk_ratio_kl_backward_params),
      &ratio_kl_backward_defaults,
      -1,
@@ -1069,6 +1150,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "each step of the recursion rounds a product and a sum",
      true,
+     false,
      sizeof(rlk_returns_params),
      &returns_defaults,
      -1,
@@ -1081,6 +1163,30 @@ constexpr OpDecl kDeclarations[] = {
      {},
      {},
      {}},
+    {"sample",
+     1,
+     "sampling",
+     "Draws one token per row from filtered, tempered logits; the same seed draws the same token on every backend.",
+     "Scalar parameters of type f64 are rounded to fp32; a per-row input replaces the scalar of its row. r, f, s are the\nrepetition, frequency and presence penalty, t the temperature. Every operation below that is said to be fp32 is one IEEE\noperation, rounded to nearest even on its own: no fused multiply-add, no reciprocal. floor(a b / 2^64) is the upper half\nof a 64 x 64 bit product. Row n, token v:\n\n1. Scores, fp32.\n   c    = max(output_counts[n, v], 0), as fp32; seen = c > 0 or prompt_mask[n, v] != 0\n   a    = logits[n, v] as fp32\n   b    = a / r if seen and a > 0;  a * r if seen and not a > 0;  a otherwise\n   x[v] = (b - f * c) - s if c > 0, four operations;  b otherwise;  -inf where allowed[n, v] == 0, whatever b is\n   m    = max x. A token is active when x[v] > -inf.\n2. Rows without a distribution. status 3 when any x is NaN or +inf or t is NaN; else 2 when no token is active, a data\n   error. Else t < 1e-5 (fp32) is greedy, status 1: the id is the lowest v with x[v] == m, and alone is kept.\n3. Weights, integers with 40 fractional bits.\n   u    = (x[v] - m) / t, fp32: a subtraction and a division. w[v] = 0 unless u > -28\n   q    = -u * 2^26, fraction dropped; e = q * 1549082005; w[v] = 0 if e > 40 * 2^56, else d = 40 * 2^56 - e and\n   g    = bits 24 to 55 of d;  h = 44521, then h = C + floor(h g / 2^32) for C = 313739, 2875277, 20650546, 119194876,\n          515882451, 1488522236, 2^31 in this order\n   w[v] = floor(h 2^9 / 2^(40 - floor(d / 2^56))): 2^40 exp(u) to 3e-8, never rising when u falls, 2^40 at the maximum\n4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.\n   min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.\n   top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of them.\n   top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all\n          before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;\n          with top_p_ties = keep also all that equal the last kept.\n   filter_order = top_k_first: top_k is given what min_p keeps, top_p what top_k keeps. joint: both are given what min_p\n   keeps, and a token must be kept by both.\n5. Draw. Of a set S with W = sum of w and a number U in [0, 2^64): the lowest v of S at which the sum of w over tokens\n   of S with ids <= v exceeds floor(U W / 2^64).\n   Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id\n   mod 2^32, row_id / 2^32, step mod 2^32, step / 2^32), all as unsigned; S is what the filters keep. status 0.\n   With uniform_samples: round k = 0, 1, ... draws from all active tokens with U = floor(uniform_samples[k, n] 2^64); the\n   first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no\n   round gives one, status 4.\n6. logp           = log of softmax(logits[n])[id]: the logits as given, without mask, penalty, temperature or filter\n   processed_logp = (x[id] - m) / t - log(sum of w over kept tokens / 2^40); 0 for a greedy row\n   success        = 1 when status is 0 or 1, else 0;  keep_mask[n, v] = 1 for kept tokens, else 0\n   Philox round, ten times: (c0, c1, c2, c3) = (hi(B c2) ^ c1 ^ k0, lo(B c2), hi(A c0) ^ c3 ^ k1, lo(A c0)), A =\n   0xD2511F53, B = 0xCD9E8D57; then k0 += 0x9E3779B9, k1 += 0xBB67AE85.",
+     "A row is named in the random stream by row_ids, which has no default: its number would tie the draw to the position in the\nbatch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with\nseveral samples of a prompt, the sample; step is the position in the sequence.\nRows of status 2, 3 and 4 have id -1 and NaN log-probabilities; status 2 and 3 keep no token. Only status 2 is a data\nerror. A logit of a token that is not allowed is not looked at, but for logp. min_tokens is allowed = 0 at the stop ids.\nDefaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic \"drop while the ascending sum <= 1 -\ntop_p\" and \"keep until the descending sum >= top_p\" are one rule, reach; exceed keeps one token more where the sum is\ntop_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.\nuniform_samples are the rounds of rejection samplers that return (samples, success).\nInteger outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating\noutput is asked for. The dropped weight of an active token is below 2^-40 of the maximum's.",
+     sample_61,
+     "",
+     8.0,
+     "logp as in the operator logp; processed_logp is two roundings of fp64",
+     true,
+     true,
+     sizeof(rlk_sample_params),
+     &sample_defaults,
+     -1,
+     sample_62,
+     sample_63,
+     sample_64,
+     sample_65,
+     sample_66,
+     sample_67,
+     sample_68,
+     sample_69,
+     {}},
     {"value_loss",
      1,
      "advantage",
@@ -1092,6 +1198,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "differences, squares and sums in blocks",
      true,
+     false,
      sizeof(rlk_value_loss_params),
      &value_loss_defaults,
      -1,
@@ -1115,6 +1222,7 @@ constexpr OpDecl kDeclarations[] = {
      8.0,
      "differences and products",
      false,
+     false,
      sizeof(rlk_value_loss_backward_params),
      &value_loss_backward_defaults,
      -1,
@@ -1137,6 +1245,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a mean and a variance in blocks, a square root and a quotient",
+     false,
      false,
      sizeof(rlk_whiten_params),
      &whiten_defaults,

@@ -16,6 +16,7 @@ Answer answer_policy_loss_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
 Answer answer_ratio_kl_backward(const Call& call);
 Answer answer_returns(const Call& call);
+Answer answer_sample(const Call& call);
 Answer answer_value_loss(const Call& call);
 Answer answer_value_loss_backward(const Call& call);
 Answer answer_whiten(const Call& call);
@@ -34,6 +35,7 @@ Function find(std::string_view op) {
   if (op == "ratio_kl") return answer_ratio_kl;
   if (op == "ratio_kl_backward") return answer_ratio_kl_backward;
   if (op == "returns") return answer_returns;
+  if (op == "sample") return answer_sample;
   if (op == "value_loss") return answer_value_loss;
   if (op == "value_loss_backward") return answer_value_loss_backward;
   if (op == "whiten") return answer_whiten;

@@ -71,6 +71,11 @@ struct CpuReturns : CpuImplementation<sdk::ops::Returns> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuSample : CpuImplementation<sdk::ops::Sample> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuValueLoss : CpuImplementation<sdk::ops::ValueLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -87,7 +92,7 @@ struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

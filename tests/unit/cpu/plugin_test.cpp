@@ -4,6 +4,7 @@
 #include <rlk/abi.h>
 #include <rlk/ops/add.h>
 #include <rlk/ops/logp.h>
+#include <rlk/ops/sample.h>
 
 #include <cmath>
 #include <cstring>
@@ -232,6 +233,32 @@ TEST_F(CpuPlugin, DeclinesTheSameBitsOnEveryBackend) {
                 &support),
             RLK_UNSUPPORTED);
   EXPECT_STREQ(support.reason_code, "NUMERICS");
+}
+
+// Integers that are specified to the bit are offered as portable, a log-probability beside them is not.
+TEST_F(CpuPlugin, OffersTheSameBitsOnEveryBackendWhereTheDeclarationSpecifiesThem) {
+  std::vector<float> logits = {0, 5, 1}, logp = {7};
+  std::vector<int64_t> row_ids = {3}, ids = {-7};
+  Bound logits_tensor(logits, kF32, {1, 3}), row_ids_tensor(row_ids, kI64, {1}), ids_tensor(ids, kI64, {1}),
+      logp_tensor(logp, kF32, {1});
+  rlk_sample_params params = RLK_SAMPLE_PARAMS_INIT;
+  params.temperature = 0;
+  std::vector<const rlk_tensor*> inputs(RLK_SAMPLE_N_INPUTS, nullptr), outputs(RLK_SAMPLE_N_OUTPUTS, nullptr);
+  inputs[RLK_SAMPLE_IN_LOGITS] = &logits_tensor.tensor;
+  inputs[RLK_SAMPLE_IN_ROW_IDS] = &row_ids_tensor.tensor;
+  outputs[RLK_SAMPLE_OUT_IDS] = &ids_tensor.tensor;
+  rlk_support support{};
+  ASSERT_EQ(run("sample", &params, inputs, outputs, {1, 3, -1}, RLK_NUMERICS_PORTABLE, &support), RLK_OK)
+      << error_.text;
+  EXPECT_NE(support.numerics & RLK_NUMERICS_PORTABLE, 0u);
+  EXPECT_EQ(ids[0], 1);
+
+  outputs[RLK_SAMPLE_OUT_LOGP] = &logp_tensor.tensor;
+  EXPECT_EQ(run("sample", &params, inputs, outputs, {1, 3, -1}, RLK_NUMERICS_PORTABLE, &support), RLK_UNSUPPORTED);
+  EXPECT_STREQ(support.reason_code, "NUMERICS");
+  ASSERT_EQ(run("sample", &params, inputs, outputs, {1, 3, -1}, 0, &support), RLK_OK) << error_.text;
+  EXPECT_EQ(support.numerics & RLK_NUMERICS_PORTABLE, 0u);
+  EXPECT_NEAR(logp[0], -std::log(1 + std::exp(-5.0) + std::exp(-4.0)), 1e-6);
 }
 
 TEST_F(CpuPlugin, KeepsTheFirstDataErrorOfAStreamUntilItIsAskedFor) {

@@ -15,6 +15,7 @@
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
 #include <rlk/ops/returns.h>
+#include <rlk/ops/sample.h>
 #include <rlk/ops/value_loss.h>
 #include <rlk/ops/value_loss_backward.h>
 #include <rlk/ops/whiten.h>
@@ -75,6 +76,7 @@ struct Gae {
   static constexpr uint32_t kOutputs = RLK_GAE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_GAE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct GroupAdvantages {
@@ -85,6 +87,7 @@ struct GroupAdvantages {
   static constexpr uint32_t kOutputs = RLK_GROUP_ADVANTAGES_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_GROUP_ADVANTAGES_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
 };
 
 struct LogitsRatioKl {
@@ -95,6 +98,7 @@ struct LogitsRatioKl {
   static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct LogitsRatioKlBackward {
@@ -105,6 +109,7 @@ struct LogitsRatioKlBackward {
   static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct PolicyLoss {
@@ -115,6 +120,7 @@ struct PolicyLoss {
   static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct PolicyLossBackward {
@@ -125,6 +131,7 @@ struct PolicyLossBackward {
   static constexpr uint32_t kOutputs = RLK_POLICY_LOSS_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
 };
 
 struct RatioKl {
@@ -135,6 +142,7 @@ struct RatioKl {
   static constexpr uint32_t kOutputs = RLK_RATIO_KL_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct RatioKlBackward {
@@ -145,6 +153,7 @@ struct RatioKlBackward {
   static constexpr uint32_t kOutputs = RLK_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct Returns {
@@ -155,6 +164,18 @@ struct Returns {
   static constexpr uint32_t kOutputs = RLK_RETURNS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RETURNS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct Sample {
+  using Params = rlk_sample_params;
+  static constexpr const char* kName = "sample";
+  static constexpr uint32_t kRevision = RLK_SAMPLE_REVISION;
+  static constexpr uint32_t kInputs = RLK_SAMPLE_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_SAMPLE_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_SAMPLE_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = true;
 };
 
 struct ValueLoss {
@@ -165,6 +186,7 @@ struct ValueLoss {
   static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
 };
 
 struct ValueLossBackward {
@@ -175,6 +197,7 @@ struct ValueLossBackward {
   static constexpr uint32_t kOutputs = RLK_VALUE_LOSS_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
 };
 
 struct Whiten {
@@ -185,6 +208,7 @@ struct Whiten {
   static constexpr uint32_t kOutputs = RLK_WHITEN_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_WHITEN_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
 };
 
 }  // namespace rlk::sdk::ops

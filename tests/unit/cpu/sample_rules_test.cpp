@@ -1,0 +1,337 @@
+// The rules of sample on rows small enough to work out by hand: each filter, its ties and boundaries from both sides,
+// both orders, penalties, greedy, rounds; and the defects that samplers have had.
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/kernels/sample_block.hpp"
+#include "unit/cpu/sample_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<int64_t>;
+
+const double kLn2 = std::log(2.0), kLn3 = std::log(3.0), kLn4 = std::log(4.0);
+
+// The tokens that the kernel keeps; golden must agree.
+List kept_of(SampleCase c) {
+  expect_golden(c);
+  return kept(run_sample(c));
+}
+
+// The token that inversion by u gives, for each u.
+List inverted(SampleCase c, const std::vector<float>& us) {
+  List ids;
+  for (const float u : us) {
+    c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {1, 1}).set(0, static_cast<double>(u));
+    expect_golden(c);
+    ids.push_back(run_sample(c).ids()[0]);
+  }
+  return ids;
+}
+
+float below(float x) {
+  return std::nextafter(x, -1.0f);
+}
+float above(float x) {
+  return std::nextafter(x, 2.0f);
+}
+
+TEST(CpuSampleRules, InversionTakesTheFirstTokenWhoseSumExceedsTheNumber) {
+  const SampleCase c = rows_of({7, 7, 7, 7});
+  EXPECT_EQ(inverted(c, {0.0f, below(0.25f), 0.25f, below(0.5f), 0.5f, 0.75f, below(1.0f)}),
+            (List{0, 0, 1, 1, 2, 3, 3}));
+}
+
+TEST(CpuSampleRules, ATokenOfMinusInfinityIsNeverDrawn) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const SampleCase c = rows_of({-inf, 1, -inf, 1, -inf});
+  EXPECT_EQ(inverted(c, {0.0f, below(0.5f), 0.5f, below(1.0f)}), (List{1, 1, 3, 3}));
+  EXPECT_EQ(kept_of(c), (List{1, 3}));
+}
+
+TEST(CpuSampleRules, TokensOfMinusInfinityDoNotFillUpTopK) {
+  const double inf = std::numeric_limits<double>::infinity();
+  SampleCase c = rows_of({-inf, 1, -inf, 0});
+  for (const int64_t k : {1, 2, 3}) {
+    c.params.top_k = k;
+    EXPECT_EQ(kept_of(c), k == 1 ? (List{1}) : (List{1, 3}));
+  }
+}
+
+// Upstream divided logits by the temperature twice. Scores 0 and -2 at temperature 2 are 1 : exp(-1), 0.731 of the sum;
+// divided twice 0.622, not at all 0.881.
+TEST(CpuSampleRules, TemperatureDividesOnce) {
+  SampleCase c = rows_of({0, -2});
+  c.params.temperature = 2;
+  EXPECT_EQ(inverted(c, {0.70f, 0.7310f, 0.7311f, 0.74f, 0.87f}), (List{0, 0, 1, 1, 1}));
+  c.params.temperature = 1;
+  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t) { return 2.0; });  // the row's, not both
+  EXPECT_EQ(inverted(c, {0.70f, 0.7310f, 0.7311f, 0.74f}), (List{0, 0, 1, 1}));
+}
+
+// Upstream's fallback ignored top_p.
+TEST(CpuSampleRules, TopPIsNotIgnored) {
+  SampleCase c = rows_of({0, -1, -2, -3, -4}, 400);
+  c.params.top_p = 0.8;  // 0.636 alone, 0.870 with the second
+  bool second = false;
+  for (const int64_t id : run_sample(c).ids()) {
+    EXPECT_LE(id, 1);
+    second |= id == 1;
+  }
+  EXPECT_TRUE(second);
+  expect_golden(c);
+}
+
+TEST(CpuSampleRules, TopKKeepsTheLargestAndTiesByRule) {
+  SampleCase c = rows_of({3, 1, 2, 2, 0});
+  const auto keep = [&](int64_t k, int64_t ties) {
+    c.params.top_k = k;
+    c.params.top_k_ties = ties;
+    return kept_of(c);
+  };
+  EXPECT_EQ(keep(1, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0}));
+  EXPECT_EQ(keep(2, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0, 2, 3}));
+  EXPECT_EQ(keep(2, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 2}));
+  EXPECT_EQ(keep(3, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 2, 3}));
+  EXPECT_EQ(keep(4, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0, 1, 2, 3}));
+  for (const int64_t off : {0, -1, 5, 6}) EXPECT_EQ(keep(off, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 1, 2, 3, 4}));
+}
+
+TEST(CpuSampleRules, TopKOfZerosOfBothSignsIsATie) {
+  SampleCase c = rows_of({-0.0, 0.0, -1});
+  c.params.top_k = 1;
+  EXPECT_EQ(kept_of(c), (List{0, 1}));
+  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  EXPECT_EQ(kept_of(c), (List{0}));
+}
+
+TEST(CpuSampleRules, TopPReachesOrExceedsItsShareAndTiesByRule) {
+  SampleCase c = rows_of({5, 5, 5, 5});  // a quarter each, exactly
+  const auto keep = [&](float p, int64_t boundary, int64_t ties) {
+    c.params.top_p = static_cast<double>(p);
+    c.params.top_p_boundary = boundary;
+    c.params.top_p_ties = ties;
+    return kept_of(c);
+  };
+  constexpr int64_t kReach = RLK_SAMPLE_TOP_P_BOUNDARY_REACH, kExceed = RLK_SAMPLE_TOP_P_BOUNDARY_EXCEED;
+  constexpr int64_t kLowest = RLK_SAMPLE_TOP_P_TIES_LOWEST_ID, kAll = RLK_SAMPLE_TOP_P_TIES_KEEP;
+  EXPECT_EQ(keep(0.5f, kReach, kLowest), (List{0, 1}));
+  EXPECT_EQ(keep(0.5f, kExceed, kLowest), (List{0, 1, 2}));
+  EXPECT_EQ(keep(0.5f, kReach, kAll), (List{0, 1, 2, 3}));
+  EXPECT_EQ(keep(below(0.5f), kReach, kLowest), (List{0, 1}));
+  EXPECT_EQ(keep(below(0.5f), kExceed, kLowest), (List{0, 1}));
+  EXPECT_EQ(keep(above(0.5f), kReach, kLowest), (List{0, 1, 2}));
+  EXPECT_EQ(keep(above(0.5f), kExceed, kLowest), (List{0, 1, 2}));
+  EXPECT_EQ(keep(0.0f, kReach, kLowest), (List{0}));  // one token is always kept
+  EXPECT_EQ(keep(0.0f, kExceed, kLowest), (List{0}));
+  EXPECT_EQ(keep(below(1.0f), kReach, kLowest), (List{0, 1, 2, 3}));
+  EXPECT_EQ(keep(1.0f, kReach, kLowest), (List{0, 1, 2, 3}));
+  EXPECT_EQ(keep(2.0f, kExceed, kLowest), (List{0, 1, 2, 3}));
+}
+
+// A second token of 65537 units beside the 2^40 of the first: a share of 1 - 2^-24 is 2^40 + 1 - 2^-8 units, so the
+// first alone does not reach it. With 65536 units it is 2^40 - 2^-8.
+TEST(CpuSampleRules, AShareBetweenTwoIntegersIsRoundedUp) {
+  for (const uint64_t units : {uint64_t{65536}, uint64_t{65537}}) {
+    float second = -16.64f;
+    std::vector<uint64_t> w(cpu::kSampleLanes);
+    do {
+      second = above(second);
+      const std::vector<float> x(cpu::kSampleLanes, second);
+      cpu::sample_weights(x.data(), cpu::kSampleLanes, 0.0f, 1.0f, w.data());
+    } while (w[0] < units);
+    ASSERT_EQ(w[0], units);
+    SampleCase c = rows_of({static_cast<double>(second), 0});
+    c.params.top_p = static_cast<double>(below(1.0f));
+    EXPECT_EQ(kept_of(c), units == 65536 ? (List{1}) : (List{0, 1}));
+  }
+}
+
+TEST(CpuSampleRules, TopPOffKeepsTokensThatWeighNothing) {
+  SampleCase c = rows_of({0, -100});
+  EXPECT_EQ(kept_of(c), (List{0, 1}));
+  c.params.top_p = static_cast<double>(below(1.0f));
+  EXPECT_EQ(kept_of(c), (List{0}));
+}
+
+TEST(CpuSampleRules, MinPKeepsItsShareOfTheLargest) {
+  SampleCase c = rows_of({1, 0, -1, 1});  // 1, 0.3679, 0.1353, 1 of the largest
+  const auto keep = [&](double min_p) {
+    c.params.min_p = min_p;
+    return kept_of(c);
+  };
+  EXPECT_EQ(keep(0.0), (List{0, 1, 2, 3}));
+  EXPECT_EQ(keep(0.135), (List{0, 1, 2, 3}));
+  EXPECT_EQ(keep(0.136), (List{0, 1, 3}));
+  EXPECT_EQ(keep(0.367), (List{0, 1, 3}));
+  EXPECT_EQ(keep(0.368), (List{0, 3}));
+  EXPECT_EQ(keep(1.0), (List{0, 3}));  // the largest itself, exactly at the boundary
+  EXPECT_EQ(keep(7.0), (List{0, 3}));
+}
+
+TEST(CpuSampleRules, MinPFollowsTemperature) {
+  SampleCase c = rows_of({0, -2});
+  c.params.min_p = 0.2;  // exp(-2) is 0.135, exp(-1) is 0.368
+  EXPECT_EQ(kept_of(c), (List{0}));
+  c.params.temperature = 2;
+  EXPECT_EQ(kept_of(c), (List{0, 1}));
+}
+
+// Probabilities 0.4, 0.3, 0.2, 0.1; among the first two 0.571 and 0.429.
+TEST(CpuSampleRules, OrderDecidesWhatTopPIsAShareOf) {
+  SampleCase c = rows_of({0, kLn3, kLn4, kLn2});
+  c.params.top_k = 2;
+  c.params.top_p = 0.5;
+  EXPECT_EQ(kept_of(c), (List{2}));
+  c.params.filter_order = RLK_SAMPLE_FILTER_ORDER_JOINT;
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.top_p = 0.95;  // top_k alone decides
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.top_p = 0.3;  // top_p alone decides
+  EXPECT_EQ(kept_of(c), (List{2}));
+  c.params.top_k = 0;
+  c.params.top_p = 0.75;
+  EXPECT_EQ(kept_of(c), (List{1, 2, 3}));
+}
+
+// min_p leaves 0.4 and 0.3, of which 0.4 is 0.571: in both orders top_p is a share of what min_p leaves.
+TEST(CpuSampleRules, MinPComesFirst) {
+  SampleCase c = rows_of({0, kLn3, kLn4, kLn2});
+  c.params.min_p = 0.6;
+  c.params.top_p = 0.5;
+  EXPECT_EQ(kept_of(c), (List{2}));
+  c.params.top_k = 3;
+  EXPECT_EQ(kept_of(c), (List{2}));
+  c.params.filter_order = RLK_SAMPLE_FILTER_ORDER_JOINT;
+  EXPECT_EQ(kept_of(c), (List{2}));
+}
+
+TEST(CpuSampleRules, AFilteredDrawRenormalises) {
+  SampleCase c = rows_of({0, kLn3, kLn4, kLn2}, 2000);
+  c.params.top_k = 2;
+  const SampleOutputs got = run_sample(c);
+  double threes = 0;
+  for (int64_t n = 0; n < 2000; ++n) {
+    const int64_t id = got.ids()[static_cast<size_t>(n)];
+    EXPECT_NEAR(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(n), std::log((id == 1 ? 3.0 : 4.0) / 7), 1e-6);
+    EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(n), std::log((id == 1 ? 3.0 : 4.0) / 10), 1e-6);
+    threes += id == 1 ? 1 : 0;
+  }
+  EXPECT_NEAR(threes, 2000 * 3.0 / 7, 5 * std::sqrt(2000 * 12.0 / 49));
+}
+
+TEST(CpuSampleRules, GreedyBelowItsTemperatureIsTheLowestOfTheLargest) {
+  SampleCase c = rows_of({1, 3, 3, 2}, 3);
+  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32,
+            [](int64_t n) { return n == 0 ? 0.0 : static_cast<double>(n == 1 ? below(1e-5f) : 1e-5f); });
+  const SampleOutputs got = run_sample(c);
+  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{1, 1, 0}));
+  EXPECT_EQ(got.ids()[0], 1);
+  EXPECT_EQ(got.ids()[1], 1);
+  EXPECT_EQ(kept(got, 0), (List{1}));
+  EXPECT_EQ(kept(got, 2), (List{0, 1, 2, 3}));
+  EXPECT_EQ(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(1), 0.0);
+  EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(1), 3 - std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0)), 1e-6);
+  expect_golden(c);
+}
+
+// The greedy token of two, after a change of the first one's score.
+int64_t greedy(SampleCase c) {
+  c.params.temperature = 0;
+  expect_golden(c);
+  return run_sample(c).ids()[0];
+}
+
+TEST(CpuSampleRules, RepetitionDividesPositiveAndMultipliesNegativeScoresOnce) {
+  SampleCase c = rows_of({2, 1.5});
+  c.params.repetition_penalty = 1.25;  // 1.6 once, 1.28 twice
+  c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {200, 0});
+  EXPECT_EQ(greedy(c), 0);
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {4, 0});  // in prompt and output, often: still once
+  EXPECT_EQ(greedy(c), 0);
+  c.params.repetition_penalty = 1.5;
+  EXPECT_EQ(greedy(c), 1);
+  c[RLK_SAMPLE_IN_PROMPT_MASK] = Tensor();
+  EXPECT_EQ(greedy(c), 1);
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {-4, 0});
+  EXPECT_EQ(greedy(c), 0);
+
+  SampleCase negative = rows_of({-1, -1.5});
+  negative.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {1, 0});
+  negative.params.repetition_penalty = 1.25;
+  EXPECT_EQ(greedy(negative), 0);
+  negative.params.repetition_penalty = 2;
+  EXPECT_EQ(greedy(negative), 1);
+}
+
+TEST(CpuSampleRules, FrequencyCountsAndPresenceDoesNot) {
+  SampleCase c = rows_of({2, 1});
+  c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {1, 0});
+  c.params.frequency_penalty = 0.75;
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {1, 0});
+  EXPECT_EQ(greedy(c), 0);
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {2, 0});
+  EXPECT_EQ(greedy(c), 1);
+  c.params.frequency_penalty = 0;
+  c.params.presence_penalty = 0.75;
+  EXPECT_EQ(greedy(c), 0);
+  c.params.presence_penalty = 1.25;
+  EXPECT_EQ(greedy(c), 1);
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 0});  // the prompt alone does not count
+  EXPECT_EQ(greedy(c), 0);
+}
+
+TEST(CpuSampleRules, RawLogpKnowsNoPenaltyAndNoMask) {
+  SampleCase c = rows_of({2, 1, 0});
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 1, 0});
+  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 1, 1});
+  c.params.presence_penalty = 3;
+  c.params.temperature = 0;
+  const SampleOutputs got = run_sample(c);
+  EXPECT_EQ(got.ids(), (List{2}));
+  EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(0), -std::log(1 + std::exp(1.0) + std::exp(2.0)), 1e-6);
+}
+
+TEST(CpuSampleRules, ATokenThatIsNotAllowedIsNotLookedAt) {
+  SampleCase c = rows_of({std::numeric_limits<double>::quiet_NaN(), 1, std::numeric_limits<double>::infinity(), 0});
+  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 1, 0, 2});
+  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {1, 1, 1, 1});
+  c.params.frequency_penalty = -1;
+  EXPECT_EQ(kept_of(c), (List{1, 3}));
+  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{0}));
+  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 0, 0, 0});
+  expect_golden(c);
+  EXPECT_EQ(run_sample(c).error.kind, cpu::kNoFiniteLogit);
+}
+
+TEST(CpuSampleRules, RoundsDrawFromAllTokensUntilOneIsKept) {
+  SampleCase c = rows_of({1, 1, 1, 1}, 5);
+  c.params.top_k = 2;
+  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  const double kNone = std::numeric_limits<double>::quiet_NaN();
+  const double rounds[3][5] = {{0.9, 0.3, 0.8, 1.0, kNone}, {0.6, 0.1, 0.7, -0.1, 0.1}, {0.3, 0.9, 0.6, 2.0, 0.3}};
+  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {3, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
+  const SampleOutputs got = run_sample(c);
+  EXPECT_EQ(got.ids(), (List{1, 1, -1, -1, 0}));
+  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{0, 0, 4, 4, 0}));
+  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{1, 1, 0, 0, 1}));
+  EXPECT_EQ(kept(got, 2), (List{0, 1}));
+  EXPECT_EQ(got.error.kind, cpu::kNoDataError);
+  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_LOGP].get(2)));
+  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(2)));
+  EXPECT_NEAR(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(0), -kLn2, 1e-6);
+  expect_golden(c);
+}
+
+TEST(CpuSampleRules, NoRoundsAtAllDrawNothingButGreedyRows) {
+  SampleCase c = rows_of({1, 2}, 2);
+  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? 1.0 : 0.0; });
+  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {0, 2});
+  EXPECT_EQ(run_sample(c).ids(), (List{-1, 1}));
+  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{4, 1}));
+  expect_golden(c);
+}
+
+}  // namespace
+}  // namespace rlk::test

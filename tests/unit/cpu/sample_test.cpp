@@ -1,0 +1,227 @@
+// sample against the golden reference on every instruction set, and what its specification promises: published vectors
+// of the generator, the stated exponential, ids that depend on a row and its name alone.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/cpu/kernels/sample_block.hpp"
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/sample_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+using List = std::vector<int64_t>;
+
+// kat_vectors of Random123: philox4x32 with 10 rounds; counter words 0 to 3, key words 0 and 1, result words 0 and 1.
+TEST(CpuSample, RandomBitsAreThePublishedVectorsOfPhilox) {
+  EXPECT_EQ(cpu::sample_random(0, 0, 0), 0xe169c58d6627e8d5u);
+  EXPECT_EQ(cpu::sample_random(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}), 0x41c83b0e408f276du);
+  EXPECT_EQ(cpu::sample_random(0x299f31d0a4093822u, 0x85a308d3243f6a88u, 0x0370734413198a2eu), 0x94fdccebd16cfe09u);
+}
+
+// A row of 2^20 equal scores draws floor(U / 2^44): 20 bits of U are seen in the id, for the kernel and for golden.
+TEST(CpuSample, DrawsByTheHighestBitsOfPhilox) {
+  SampleCase c;
+  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f32, {1, 1 << 20}).fill([](int64_t) { return 1.5; });
+  c[RLK_SAMPLE_IN_ROW_IDS] = Tensor(Dtype::i64, {1}).set_int(0, static_cast<int64_t>(0x85a308d3243f6a88u));
+  c.params.seed = static_cast<int64_t>(0x299f31d0a4093822u);
+  c.params.step = static_cast<int64_t>(0x0370734413198a2eu);
+  EXPECT_EQ(run_sample(c).ids(), (List{0x94fdc}));
+  EXPECT_EQ(golden_sample(c).outputs[RLK_SAMPLE_OUT_IDS].value[0], 0x94fdc);
+}
+
+TEST(CpuSample, WeightsAreTheExponentialAndNeverRise) {
+  constexpr int64_t kCount = 4096;
+  std::vector<uint64_t> first_target;
+  for_each_target([&] {
+    std::vector<uint64_t> all;
+    for (const float step : {0x1p-24f, 0x1p-12f, 0.0075f}) {  // at the maximum, near it, and to 2^-44 of it
+      std::vector<float> x(kCount);
+      for (int64_t i = 0; i < kCount; ++i) x[static_cast<size_t>(i)] = 3.0f - step * static_cast<float>(i);
+      std::vector<uint64_t> w(kCount);
+      const uint64_t sum = cpu::sample_weights(x.data(), kCount, 3.0f, 1.0f, w.data());
+      EXPECT_EQ(sum, std::accumulate(w.begin(), w.end(), uint64_t{0}));
+      EXPECT_EQ(w[0], uint64_t{1} << 40);
+      EXPECT_TRUE(std::is_sorted(w.rbegin(), w.rend()));
+      for (size_t i = 0; i < w.size(); ++i) {
+        const double exact = std::exp(static_cast<double>(x[i]) - 3.0) * 0x1p40;
+        EXPECT_NEAR(static_cast<double>(w[i]), exact, 3e-8 * exact + 1) << x[i];
+      }
+      all.insert(all.end(), w.begin(), w.end());
+    }
+    EXPECT_EQ(all.back(), 0u);
+    if (first_target.empty()) first_target = all;
+    EXPECT_EQ(all, first_target);
+  });
+}
+
+// Sizes on both sides of a vector and of the padding.
+const std::vector<std::pair<int64_t, int64_t>> kShapes = {{5, 37}, {1, 1},  {0, 8},    {3, 63},    {2, 64},
+                                                          {4, 65}, {9, 17}, {2, 4097}, {33, 1031}, {2, 16385}};
+
+TEST(CpuSample, MatchesGoldenForEveryShapeAndDtype) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (auto [rows, vocab] : kShapes) {
+        SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + "x" + std::to_string(vocab));
+        SampleCase c = random_rows(dtype, rows, vocab, 5);
+        expect_golden(c);
+        c.params = RLK_SAMPLE_PARAMS_INIT;
+        c.params.temperature = 0.73;
+        c.params.top_k = 11;
+        c.params.top_p = 0.83;
+        c.params.min_p = 0.01;
+        c.id_dtype = Dtype::i32;
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+// Every option at once, of every order and rule, per row and with gaps between elements.
+TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
+  for_each_target([] {
+    for (int rules = 0; rules < 16; ++rules) {
+      for (Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
+        SCOPED_TRACE(rules);
+        const Dtype dtype = kFloatDtypes[static_cast<size_t>(rules % 4)];
+        SampleCase c = random_rows(dtype, 23, 131, static_cast<uint32_t>(rules), strides);
+        Tensor& logits = c[RLK_SAMPLE_IN_LOGITS];
+        for (int64_t i = 0; i < logits.size(); i += 2) logits.set(i, std::round(logits.get(i)));  // ties
+        c.params.filter_order = rules & 1;
+        c.params.top_k_ties = rules >> 1 & 1;
+        c.params.top_p_boundary = rules >> 2 & 1;
+        c.params.top_p_ties = rules >> 3 & 1;
+        const auto real = [&](int input, double low, double step) {
+          c.per_row(input, Dtype::f32, [=](int64_t n) { return low + step * static_cast<double>(n * 7 % 11); });
+        };
+        real(RLK_SAMPLE_IN_TEMPERATURES, 0.0, 0.2);
+        real(RLK_SAMPLE_IN_TOP_PS, 0.0, 0.1);
+        real(RLK_SAMPLE_IN_MIN_PS, -0.01, 0.01);
+        real(RLK_SAMPLE_IN_REPETITION_PENALTIES, 0.5, 0.15);
+        real(RLK_SAMPLE_IN_FREQUENCY_PENALTIES, -0.7, 0.13);
+        real(RLK_SAMPLE_IN_PRESENCE_PENALTIES, -0.6, 0.17);
+        c.per_row(RLK_SAMPLE_IN_TOP_KS, Dtype::i64, [](int64_t n) { return static_cast<double>(n * 13 % 140 - 2); });
+        c.per_row(RLK_SAMPLE_IN_SEEDS, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p33 - 7; });
+        c.per_row(RLK_SAMPLE_IN_STEPS, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p34 + 1; });
+        c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {0, 0, 255, 0, 1});
+        c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 3, -2, 0, 0, 1, 0});
+        c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {1, 9, 0, 1});
+        expect_golden(c);
+        c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {2, 23}, strides).fill([](int64_t i) {
+          return static_cast<double>(i * 37 % 101) / 100;
+        });
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+TEST(CpuSample, RoundsWideLogitsToFp32) {
+  // 1 + 2^-24 is between two fp32 numbers and goes to the even one, 1; a little more goes up.
+  SampleCase c = rows_of({0, 0});
+  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f64, {2, 2});
+  c.per_row(RLK_SAMPLE_IN_ROW_IDS, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
+  c[RLK_SAMPLE_IN_LOGITS].set(0, 1.0).set(1, 1.0 + 0x1p-24).set(2, 1.0).set(3, 1.0 + 0x1.8p-24);
+  c.params.temperature = 0;
+  EXPECT_EQ(run_sample(c).ids(), (List{0, 1}));
+  expect_golden(c);
+}
+
+TEST(CpuSample, RowsWithoutADistributionHaveAStatusAndNoToken) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      SampleCase c = random_rows(dtype, 7, 70, 4);
+      const auto fill = [&](int64_t n, double value) {
+        for (int64_t v = 0; v < 70; ++v) c[RLK_SAMPLE_IN_LOGITS].set(n * 70 + v, value);
+      };
+      fill(1, -kInfinity);
+      c[RLK_SAMPLE_IN_LOGITS].set(2 * 70 + 69, kNan);
+      c[RLK_SAMPLE_IN_LOGITS].set(3 * 70 + 7, kInfinity);
+      fill(4, -kInfinity);
+      fill(5, -kInfinity);
+      c[RLK_SAMPLE_IN_LOGITS].set(5 * 70 + 68, -3.0);
+      for (const double temperature : {1.0, 0.0}) {
+        c.params.temperature = temperature;
+        const SampleOutputs got = run_sample(c);
+        const int drawn = temperature > 0 ? 0 : 1;
+        EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{drawn, 2, 3, 3, 2, drawn, drawn}));
+        EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{1, 0, 0, 0, 0, 1, 1}));
+        for (const int64_t n : {1, 2, 3, 4}) {
+          EXPECT_EQ(got.ids()[static_cast<size_t>(n)], -1);
+          EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_LOGP].get(n)));
+          EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(n)));
+          EXPECT_EQ(kept(got, n), List{});
+        }
+        EXPECT_EQ(got.ids()[5], 68);
+        EXPECT_EQ(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(5), 0.0);
+        EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
+        EXPECT_EQ(got.error.row, 1);
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+TEST(CpuSample, ANanTemperatureHasNoDistribution) {
+  SampleCase c = rows_of({1, 2}, 2);
+  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? kNan : 0.5; });
+  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{3, 0}));
+  expect_golden(c);
+}
+
+// The row's name decides, not where it stands, who stands beside it, or how the work is cut.
+TEST(CpuSample, TheSameRowDrawsTheSameTokenAtEveryPositionAndBatchSize) {
+  constexpr int64_t kRows = 40, kVocab = 300;
+  SampleCase whole = random_rows(Dtype::bf16, kRows, kVocab, 8);
+  whole.params.seed = 1234;
+  whole.params.top_p = 0.9;
+  const List expected = run_sample(whole).ids();
+  for (const int64_t rows : {1, 2, 7, 39}) {
+    for (const int64_t first : {int64_t{0}, int64_t{1}, kRows - rows}) {
+      for (const bool backwards : {false, true}) {
+        SampleCase part = random_rows(Dtype::bf16, rows, kVocab, 9);
+        part.params = whole.params;
+        List wanted;
+        for (int64_t n = 0; n < rows; ++n) {
+          const int64_t from = first + (backwards ? rows - 1 - n : n);
+          for (int64_t v = 0; v < kVocab; ++v) {
+            part[RLK_SAMPLE_IN_LOGITS].set(n * kVocab + v, whole[RLK_SAMPLE_IN_LOGITS].get(from * kVocab + v));
+          }
+          part[RLK_SAMPLE_IN_ROW_IDS].set_int(n, whole[RLK_SAMPLE_IN_ROW_IDS].get_int(from));
+          wanted.push_back(expected[static_cast<size_t>(from)]);
+        }
+        for (const cpu::ParallelFor& hook : {cpu::serial_parallel(), cpu::tbb_parallel(), backwards_parallel()}) {
+          EXPECT_EQ(run_sample(part, hook).ids(), wanted);
+        }
+      }
+    }
+  }
+}
+
+// Each of the 192 bits of seed, row id and step counts: all draws among 2^16 equal scores differ from the plain one.
+TEST(CpuSample, EveryBitOfSeedRowIdAndStepChangesTheDraw) {
+  SampleCase c;
+  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f32, {1, 1 << 16}).fill([](int64_t) { return 0.0; });
+  c[RLK_SAMPLE_IN_ROW_IDS] = Tensor(Dtype::i64, {1}).set_int(0, 5);
+  const List plain = run_sample(c).ids();
+  for (int bit = 0; bit < 64; ++bit) {
+    const auto flip = static_cast<int64_t>(uint64_t{1} << bit);
+    SampleCase other = c;
+    other.params.seed ^= flip;
+    EXPECT_NE(run_sample(other).ids(), plain) << "seed bit " << bit;
+    other = c;
+    other.params.step ^= flip;
+    EXPECT_NE(run_sample(other).ids(), plain) << "step bit " << bit;
+    other = c;
+    other[RLK_SAMPLE_IN_ROW_IDS].set_int(0, 5 ^ flip);
+    EXPECT_NE(run_sample(other).ids(), plain) << "row id bit " << bit;
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
