@@ -200,31 +200,42 @@ constexpr ShapeCase add_33[] = {{add_9}, {add_12}, {add_15}, {add_17}, {add_20},
 // ---- gae
 constexpr DtypeExpr gae_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr gae_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
-constexpr Expr gae_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr gae_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim gae_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl gae_6[] = {{ShapeDecl::Kind::dims, gae_5, "[B, L]"}};
+constexpr DtypeExpr gae_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr gae_4[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr gae_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr gae_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
 constexpr Dim gae_7[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl gae_8[] = {{ShapeDecl::Kind::dims, gae_7, "[B, L]"}};
-constexpr Dim gae_9[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl gae_10[] = {{ShapeDecl::Kind::dims, gae_9, "[B, L]"}};
-constexpr Dim gae_11[] = {{0, 0}};
-constexpr ShapeDecl gae_12[] = {{ShapeDecl::Kind::dims, gae_11, "[B]"}};
+constexpr Dim gae_8[] = {{2, 0}};
+constexpr ShapeDecl gae_9[] = {{ShapeDecl::Kind::dims, gae_7, "[B, L]"}, {ShapeDecl::Kind::dims, gae_8, "[N]"}};
+constexpr Dim gae_10[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_11[] = {{2, 0}};
+constexpr ShapeDecl gae_12[] = {{ShapeDecl::Kind::dims, gae_10, "[B, L]"}, {ShapeDecl::Kind::dims, gae_11, "[N]"}};
 constexpr Dim gae_13[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl gae_14[] = {{ShapeDecl::Kind::dims, gae_13, "[B, L]"}};
-constexpr Dim gae_15[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl gae_16[] = {{ShapeDecl::Kind::dims, gae_15, "[B, L]"}};
-constexpr double gae_17[] = {0.9};
-constexpr double gae_18[] = {0.8};
-constexpr const char* gae_19[] = {"carry", "zero"};
+constexpr Dim gae_14[] = {{2, 0}};
+constexpr ShapeDecl gae_15[] = {{ShapeDecl::Kind::dims, gae_13, "[B, L]"}, {ShapeDecl::Kind::dims, gae_14, "[N]"}};
+constexpr Dim gae_16[] = {{0, 0}};
+constexpr Dim gae_17[] = {{0, 0}};
+constexpr ShapeDecl gae_18[] = {{ShapeDecl::Kind::dims, gae_16, "[B]"}, {ShapeDecl::Kind::dims, gae_17, "[B]"}};
+constexpr Dim gae_19[] = {{0, 1}};
+constexpr ShapeDecl gae_20[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, gae_19, "[B + 1]"}};
+constexpr Dim gae_21[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_22[] = {{2, 0}};
+constexpr ShapeDecl gae_23[] = {{ShapeDecl::Kind::dims, gae_21, "[B, L]"}, {ShapeDecl::Kind::dims, gae_22, "[N]"}};
+constexpr Dim gae_24[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_25[] = {{2, 0}};
+constexpr ShapeDecl gae_26[] = {{ShapeDecl::Kind::dims, gae_24, "[B, L]"}, {ShapeDecl::Kind::dims, gae_25, "[N]"}};
+constexpr const char* gae_27[] = {"dense", "packed"};
+constexpr double gae_28[] = {0.9};
+constexpr double gae_29[] = {0.8};
+constexpr const char* gae_30[] = {"carry", "zero"};
 constexpr rlk_gae_params gae_defaults = RLK_GAE_PARAMS_INIT;
-constexpr const char* gae_20[] = {"J. Schulman et al., 2016, arXiv:1506.02438, equation 16", "masks as in verl, OpenRLHF and slime"};
-constexpr const char* gae_21[] = {""};
-constexpr DtypeVariable gae_22[] = {{"T", gae_1}, {"O", gae_2}};
-constexpr SymbolDecl gae_23[] = {{"B", "sequences", true, 0, -1, gae_3}, {"L", "tokens of each sequence", true, 0, -1, gae_4}};
-constexpr ArgDecl gae_24[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_8, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_10, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "value estimate after the last token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}};
-constexpr ArgDecl gae_25[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_14, {}, {}, 0.0}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_16, {}, {}, 0.0}};
-constexpr ParamDecl gae_26[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_17}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_18}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_19, {}}};
+constexpr const char* gae_31[] = {"J. Schulman et al., 2016, arXiv:1506.02438, equation 16", "masks as in verl, OpenRLHF and slime"};
+constexpr const char* gae_32[] = {"dense", "packed"};
+constexpr DtypeVariable gae_33[] = {{"T", gae_1}, {"O", gae_2}, {"C", gae_3}};
+constexpr SymbolDecl gae_34[] = {{"B", "sequences", true, 0, -1, gae_4}, {"L", "tokens of each dense sequence", true, 0, 0, gae_5}, {"N", "tokens of all packed sequences", true, 0, 1, gae_6}};
+constexpr ArgDecl gae_35[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_15, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "value estimate after the last token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_18, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, gae_20, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl gae_36[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_23, {}, {}, 0.0}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_26, {}, {}, 0.0}};
+constexpr ParamDecl gae_37[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_gae_params, layout), 0.0, 0, false, false, false, 0.0, gae_27, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_28}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_29}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_30, {}}};
 
 // ---- group_advantages
 constexpr DtypeExpr group_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -667,24 +678,32 @@ constexpr RuleDecl ratio_kl_backward_32[] = {{"kl_pair", {"has(grad_kl) == has(r
 // ---- returns
 constexpr DtypeExpr returns_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr returns_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
-constexpr Expr returns_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr returns_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim returns_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl returns_6[] = {{ShapeDecl::Kind::dims, returns_5, "[B, L]"}};
+constexpr DtypeExpr returns_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr returns_4[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr returns_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr returns_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
 constexpr Dim returns_7[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl returns_8[] = {{ShapeDecl::Kind::dims, returns_7, "[B, L]"}};
-constexpr Dim returns_9[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl returns_10[] = {{ShapeDecl::Kind::dims, returns_9, "[B, L]"}};
-constexpr double returns_11[] = {0.9};
-constexpr const char* returns_12[] = {"reset", "zero"};
+constexpr Dim returns_8[] = {{2, 0}};
+constexpr ShapeDecl returns_9[] = {{ShapeDecl::Kind::dims, returns_7, "[B, L]"}, {ShapeDecl::Kind::dims, returns_8, "[N]"}};
+constexpr Dim returns_10[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_11[] = {{2, 0}};
+constexpr ShapeDecl returns_12[] = {{ShapeDecl::Kind::dims, returns_10, "[B, L]"}, {ShapeDecl::Kind::dims, returns_11, "[N]"}};
+constexpr Dim returns_13[] = {{0, 1}};
+constexpr ShapeDecl returns_14[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, returns_13, "[B + 1]"}};
+constexpr Dim returns_15[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_16[] = {{2, 0}};
+constexpr ShapeDecl returns_17[] = {{ShapeDecl::Kind::dims, returns_15, "[B, L]"}, {ShapeDecl::Kind::dims, returns_16, "[N]"}};
+constexpr const char* returns_18[] = {"dense", "packed"};
+constexpr double returns_19[] = {0.9};
+constexpr const char* returns_20[] = {"reset", "zero"};
 constexpr rlk_returns_params returns_defaults = RLK_RETURNS_PARAMS_INIT;
-constexpr const char* returns_13[] = {"REINFORCE++ in verl and OpenRLHF"};
-constexpr const char* returns_14[] = {""};
-constexpr DtypeVariable returns_15[] = {{"T", returns_1}, {"O", returns_2}};
-constexpr SymbolDecl returns_16[] = {{"B", "sequences", true, 0, -1, returns_3}, {"L", "tokens of each sequence", true, 0, -1, returns_4}};
-constexpr ArgDecl returns_17[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_8, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl returns_18[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_10, {}, {}, 0.0}};
-constexpr ParamDecl returns_19[] = {{"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_11}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_12, {}}};
+constexpr const char* returns_21[] = {"REINFORCE++ in verl and OpenRLHF"};
+constexpr const char* returns_22[] = {"dense", "packed"};
+constexpr DtypeVariable returns_23[] = {{"T", returns_1}, {"O", returns_2}, {"C", returns_3}};
+constexpr SymbolDecl returns_24[] = {{"B", "sequences", true, 0, -1, returns_4}, {"L", "tokens of each dense sequence", true, 0, 0, returns_5}, {"N", "tokens of all packed sequences", true, 0, 1, returns_6}};
+constexpr ArgDecl returns_25[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_12, {.kind = Domain::mask}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_14, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl returns_26[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_17, {}, {}, 0.0}};
+constexpr ParamDecl returns_27[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_18, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_19}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_20, {}}};
 
 // ---- sample
 constexpr DtypeExpr sample_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -760,71 +779,95 @@ constexpr RuleDecl sample_69[] = {{"vocabulary", {"V <= 8388608", []([[maybe_unu
 
 // ---- value_loss
 constexpr DtypeExpr value_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
-constexpr Expr value_loss_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr value_loss_3[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim value_loss_4[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_5[] = {{ShapeDecl::Kind::dims, value_loss_4, "[B, L]"}};
+constexpr DtypeExpr value_loss_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr value_loss_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr value_loss_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr value_loss_5[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
 constexpr Dim value_loss_6[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_7[] = {{ShapeDecl::Kind::dims, value_loss_6, "[B, L]"}};
-constexpr Dim value_loss_8[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_9[] = {{ShapeDecl::Kind::dims, value_loss_8, "[B, L]"}};
-constexpr Dim value_loss_10[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_11[] = {{ShapeDecl::Kind::dims, value_loss_10, "[B, L]"}};
-constexpr Dim value_loss_12[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_13[] = {{ShapeDecl::Kind::dims, value_loss_12, "[1]"}};
-constexpr Dim value_loss_14[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_15[] = {{ShapeDecl::Kind::dims, value_loss_14, "[B, L]"}};
-constexpr Dim value_loss_16[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_17[] = {{ShapeDecl::Kind::dims, value_loss_16, "[1]"}};
-constexpr const char* value_loss_18[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double value_loss_19[] = {3.5};
-constexpr const char* value_loss_20[] = {"off", "on"};
-constexpr double value_loss_21[] = {4.5};
-constexpr FeatureSetting value_loss_22[] = {{0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr Dim value_loss_7[] = {{2, 0}};
+constexpr ShapeDecl value_loss_8[] = {{ShapeDecl::Kind::dims, value_loss_6, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_7, "[N]"}};
+constexpr Dim value_loss_9[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_10[] = {{2, 0}};
+constexpr ShapeDecl value_loss_11[] = {{ShapeDecl::Kind::dims, value_loss_9, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_10, "[N]"}};
+constexpr Dim value_loss_12[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_13[] = {{2, 0}};
+constexpr ShapeDecl value_loss_14[] = {{ShapeDecl::Kind::dims, value_loss_12, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_13, "[N]"}};
+constexpr Dim value_loss_15[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_16[] = {{2, 0}};
+constexpr ShapeDecl value_loss_17[] = {{ShapeDecl::Kind::dims, value_loss_15, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_16, "[N]"}};
+constexpr Dim value_loss_18[] = {{0, 1}};
+constexpr ShapeDecl value_loss_19[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_18, "[B + 1]"}};
+constexpr Dim value_loss_20[] = {{-1, 1}};
+constexpr Dim value_loss_21[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_22[] = {{ShapeDecl::Kind::dims, value_loss_20, "[1]"}, {ShapeDecl::Kind::dims, value_loss_21, "[1]"}};
+constexpr Dim value_loss_23[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_24[] = {{2, 0}};
+constexpr ShapeDecl value_loss_25[] = {{ShapeDecl::Kind::dims, value_loss_23, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_24, "[N]"}};
+constexpr Dim value_loss_26[] = {{-1, 1}};
+constexpr Dim value_loss_27[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_28[] = {{ShapeDecl::Kind::dims, value_loss_26, "[1]"}, {ShapeDecl::Kind::dims, value_loss_27, "[1]"}};
+constexpr const char* value_loss_29[] = {"dense", "packed"};
+constexpr const char* value_loss_30[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_31[] = {3.5};
+constexpr const char* value_loss_32[] = {"off", "on"};
+constexpr double value_loss_33[] = {4.5};
+constexpr FeatureSetting value_loss_34[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_value_loss_params value_loss_defaults = RLK_VALUE_LOSS_PARAMS_INIT;
-constexpr const char* value_loss_23[] = {"clipped value loss of verl, OpenRLHF and slime"};
-constexpr const char* value_loss_24[] = {""};
-constexpr DtypeVariable value_loss_25[] = {{"T", value_loss_1}};
-constexpr SymbolDecl value_loss_26[] = {{"B", "sequences", true, 0, -1, value_loss_2}, {"L", "tokens of each sequence", true, 0, -1, value_loss_3}};
-constexpr ArgDecl value_loss_27[] = {{"values", "predictions", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "targets", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "predictions when the data was sampled; needed with clip_eps", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_11, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl value_loss_28[] = {{"loss", "the reduced loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_13, {}, {}, 0.0}, {"token_loss", "the loss of each token", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_15, {}, {}, 0.0}, {"clip_fraction", "share of active tokens whose clipped error is the larger", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_17, {}, {}, 0.0}};
-constexpr ParamDecl value_loss_29[] = {{"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_18, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_19}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_20, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_21}};
-constexpr FeatureDecl value_loss_30[] = {{"clip", value_loss_22, 0x4}};
-constexpr RuleDecl value_loss_31[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == (v.f64(offsetof(rlk_value_loss_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x4}};
+constexpr const char* value_loss_35[] = {"clipped value loss of verl, OpenRLHF and slime"};
+constexpr const char* value_loss_36[] = {"dense", "packed"};
+constexpr DtypeVariable value_loss_37[] = {{"T", value_loss_1}, {"C", value_loss_2}};
+constexpr SymbolDecl value_loss_38[] = {{"B", "sequences", true, 0, -1, value_loss_3}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_4}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_5}};
+constexpr ArgDecl value_loss_39[] = {{"values", "predictions", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "targets", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_11, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "predictions when the data was sampled; needed with clip_eps", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_14, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_17, {.kind = Domain::mask}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_19, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl value_loss_40[] = {{"loss", "the reduced loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_22, {}, {}, 0.0}, {"token_loss", "the loss of each token", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_25, {}, {}, 0.0}, {"clip_fraction", "share of active tokens whose clipped error is the larger", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_28, {}, {}, 0.0}};
+constexpr ParamDecl value_loss_41[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_29, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_30, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_31}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_32, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_33}};
+constexpr FeatureDecl value_loss_42[] = {{"clip", value_loss_34, 0x4}};
+constexpr RuleDecl value_loss_43[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == (v.f64(offsetof(rlk_value_loss_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x4}};
 
 // ---- value_loss_backward
 constexpr DtypeExpr value_loss_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
-constexpr Expr value_loss_backward_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr value_loss_backward_3[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim value_loss_backward_4[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_5[] = {{ShapeDecl::Kind::dims, value_loss_backward_4, "[B, L]"}};
+constexpr DtypeExpr value_loss_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr value_loss_backward_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr Expr value_loss_backward_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr value_loss_backward_5[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
 constexpr Dim value_loss_backward_6[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_7[] = {{ShapeDecl::Kind::dims, value_loss_backward_6, "[B, L]"}};
-constexpr Dim value_loss_backward_8[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_backward_9[] = {{ShapeDecl::Kind::dims, value_loss_backward_8, "[1]"}};
-constexpr Dim value_loss_backward_10[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_11[] = {{ShapeDecl::Kind::dims, value_loss_backward_10, "[B, L]"}};
-constexpr Dim value_loss_backward_12[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_13[] = {{ShapeDecl::Kind::dims, value_loss_backward_12, "[B, L]"}};
-constexpr Dim value_loss_backward_14[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_15[] = {{ShapeDecl::Kind::dims, value_loss_backward_14, "[B, L]"}};
-constexpr Dim value_loss_backward_16[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl value_loss_backward_17[] = {{ShapeDecl::Kind::dims, value_loss_backward_16, "[B, L]"}};
-constexpr const char* value_loss_backward_18[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double value_loss_backward_19[] = {3.5};
-constexpr const char* value_loss_backward_20[] = {"off", "on"};
-constexpr double value_loss_backward_21[] = {4.5};
-constexpr FeatureSetting value_loss_backward_22[] = {{0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr Dim value_loss_backward_7[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_8[] = {{ShapeDecl::Kind::dims, value_loss_backward_6, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_7, "[N]"}};
+constexpr Dim value_loss_backward_9[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_10[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_11[] = {{ShapeDecl::Kind::dims, value_loss_backward_9, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_10, "[N]"}};
+constexpr Dim value_loss_backward_12[] = {{-1, 1}};
+constexpr Dim value_loss_backward_13[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_backward_14[] = {{ShapeDecl::Kind::dims, value_loss_backward_12, "[1]"}, {ShapeDecl::Kind::dims, value_loss_backward_13, "[1]"}};
+constexpr Dim value_loss_backward_15[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_16[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_17[] = {{ShapeDecl::Kind::dims, value_loss_backward_15, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_16, "[N]"}};
+constexpr Dim value_loss_backward_18[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_19[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_20[] = {{ShapeDecl::Kind::dims, value_loss_backward_18, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_19, "[N]"}};
+constexpr Dim value_loss_backward_21[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_22[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_23[] = {{ShapeDecl::Kind::dims, value_loss_backward_21, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_22, "[N]"}};
+constexpr Dim value_loss_backward_24[] = {{0, 1}};
+constexpr ShapeDecl value_loss_backward_25[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_backward_24, "[B + 1]"}};
+constexpr Dim value_loss_backward_26[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_27[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_28[] = {{ShapeDecl::Kind::dims, value_loss_backward_26, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_27, "[N]"}};
+constexpr const char* value_loss_backward_29[] = {"dense", "packed"};
+constexpr const char* value_loss_backward_30[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_backward_31[] = {3.5};
+constexpr const char* value_loss_backward_32[] = {"off", "on"};
+constexpr double value_loss_backward_33[] = {4.5};
+constexpr FeatureSetting value_loss_backward_34[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_value_loss_backward_params value_loss_backward_defaults = RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT;
-constexpr const char* value_loss_backward_23[] = {"derivative of the formula of value_loss"};
-constexpr const char* value_loss_backward_24[] = {""};
-constexpr DtypeVariable value_loss_backward_25[] = {{"T", value_loss_backward_1}};
-constexpr SymbolDecl value_loss_backward_26[] = {{"B", "sequences", true, 0, -1, value_loss_backward_2}, {"L", "tokens of each sequence", true, 0, -1, value_loss_backward_3}};
-constexpr ArgDecl value_loss_backward_27[] = {{"values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_token_loss", "gradient of token_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_backward_11, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_backward_15, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl value_loss_backward_28[] = {{"grad_values", "gradient of values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_17, {}, {}, 0.0}};
-constexpr ParamDecl value_loss_backward_29[] = {{"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_backward_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_backward_18, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_backward_19}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_backward_20, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_backward_21}};
-constexpr FeatureDecl value_loss_backward_30[] = {{"clip", value_loss_backward_22, 0x10}};
-constexpr RuleDecl value_loss_backward_31[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
+constexpr const char* value_loss_backward_35[] = {"derivative of the formula of value_loss"};
+constexpr const char* value_loss_backward_36[] = {"dense", "packed"};
+constexpr DtypeVariable value_loss_backward_37[] = {{"T", value_loss_backward_1}, {"C", value_loss_backward_2}};
+constexpr SymbolDecl value_loss_backward_38[] = {{"B", "sequences", true, 0, -1, value_loss_backward_3}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_backward_4}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_backward_5}};
+constexpr ArgDecl value_loss_backward_39[] = {{"values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"returns", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_11, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_backward_14, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_token_loss", "gradient of token_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_backward_17, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_backward_20, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_backward_23, {.kind = Domain::mask}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_backward_25, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl value_loss_backward_40[] = {{"grad_values", "gradient of values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_28, {}, {}, 0.0}};
+constexpr ParamDecl value_loss_backward_41[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_backward_29, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_backward_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_backward_30, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_backward_31}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_backward_32, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_backward_33}};
+constexpr FeatureDecl value_loss_backward_42[] = {{"clip", value_loss_backward_34, 0x10}};
+constexpr RuleDecl value_loss_backward_43[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
 
 // ---- whiten
 constexpr DtypeExpr whiten_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -952,8 +995,8 @@ constexpr OpDecl kDeclarations[] = {
      "advantage",
      "Generalised advantage estimation over sequences, with the returns of the value function.",
      "For each sequence b, from the last token to the first, starting with v' = bootstrap[b] (0 without) and a = 0:\ndelta = rewards[b, t] + gamma v' - values[b, t]\na     = delta + gamma lam a\nv'    = values[b, t]\nadvantages[b, t] = a, returns[b, t] = a + values[b, t]",
-     "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0.",
-     gae_20,
+     "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     gae_31,
      "",
      8.0,
      "each step of the recursion rounds its three products and sums",
@@ -961,13 +1004,13 @@ constexpr OpDecl kDeclarations[] = {
      false,
      sizeof(rlk_gae_params),
      &gae_defaults,
-     -1,
-     gae_21,
-     gae_22,
-     gae_23,
-     gae_24,
-     gae_25,
-     gae_26,
+     0,
+     gae_32,
+     gae_33,
+     gae_34,
+     gae_35,
+     gae_36,
+     gae_37,
      {},
      {},
      {}},
@@ -1144,8 +1187,8 @@ constexpr OpDecl kDeclarations[] = {
      "advantage",
      "Discounted sum of the rewards from each token on, as REINFORCE++ uses it.",
      "For each sequence b, from the last token to the first, starting with a = 0:\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
-     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0.",
-     returns_13,
+     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     returns_21,
      "",
      8.0,
      "each step of the recursion rounds a product and a sum",
@@ -1153,13 +1196,13 @@ constexpr OpDecl kDeclarations[] = {
      false,
      sizeof(rlk_returns_params),
      &returns_defaults,
-     -1,
-     returns_14,
-     returns_15,
-     returns_16,
-     returns_17,
-     returns_18,
-     returns_19,
+     0,
+     returns_22,
+     returns_23,
+     returns_24,
+     returns_25,
+     returns_26,
+     returns_27,
      {},
      {},
      {}},
@@ -1192,8 +1235,8 @@ constexpr OpDecl kDeclarations[] = {
      "advantage",
      "Squared error of a value function, optionally clipped around its old values, per token and reduced.",
      "l[b, t]       = 1/2 max((v - R)^2, (c - R)^2), v = values[b, t], R = returns[b, t]\nc             = min(max(v, old_values[b, t] - clip_eps), old_values[b, t] + clip_eps), or v without clip\ntoken_loss    = l\nclip_fraction = active tokens with (c - R)^2 > (v - R)^2, over max(active tokens, 1)\nloss          = l aggregated over active tokens:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
-     "A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by\nexclude_empty_sequences. A denominator given takes the place of D.",
-     value_loss_23,
+     "A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by\nexclude_empty_sequences. A denominator given takes the place of D.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     value_loss_35,
      "value_loss_backward",
      8.0,
      "differences, squares and sums in blocks",
@@ -1201,23 +1244,23 @@ constexpr OpDecl kDeclarations[] = {
      false,
      sizeof(rlk_value_loss_params),
      &value_loss_defaults,
-     -1,
-     value_loss_24,
-     value_loss_25,
-     value_loss_26,
-     value_loss_27,
-     value_loss_28,
-     value_loss_29,
-     value_loss_30,
-     value_loss_31,
+     0,
+     value_loss_36,
+     value_loss_37,
+     value_loss_38,
+     value_loss_39,
+     value_loss_40,
+     value_loss_41,
+     value_loss_42,
+     value_loss_43,
      {}},
     {"value_loss_backward",
      1,
      "advantage",
      "Gradient of the values from the gradients of loss and token_loss.",
      "g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]\ngrad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])\nWith v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they\nare equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by\nmax(active tokens of b, seq_denominator_floor).\nD as in value_loss:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
-     "The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The weights\ndepend on the whole mask. With aggregation none grad_loss has no effect.",
-     value_loss_backward_23,
+     "The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The weights\ndepend on the whole mask. With aggregation none grad_loss has no effect.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     value_loss_backward_35,
      "",
      8.0,
      "differences and products",
@@ -1225,15 +1268,15 @@ constexpr OpDecl kDeclarations[] = {
      false,
      sizeof(rlk_value_loss_backward_params),
      &value_loss_backward_defaults,
-     -1,
-     value_loss_backward_24,
-     value_loss_backward_25,
-     value_loss_backward_26,
-     value_loss_backward_27,
-     value_loss_backward_28,
-     value_loss_backward_29,
-     value_loss_backward_30,
-     value_loss_backward_31,
+     0,
+     value_loss_backward_36,
+     value_loss_backward_37,
+     value_loss_backward_38,
+     value_loss_backward_39,
+     value_loss_backward_40,
+     value_loss_backward_41,
+     value_loss_backward_42,
+     value_loss_backward_43,
      {}},
     {"whiten",
      1,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/golden/logp_rows.hpp"
+#include "core/golden/sequences.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
@@ -53,15 +54,8 @@ std::vector<Rows> groups_of(const Call& call, const Params& params, DataError& e
   } else if (params.grouping == RLK_GROUP_ADVANTAGES_GROUPING_BOUNDARIES) {
     const View& boundaries = call[RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES];
     const int64_t last = boundaries.shape[0] - 1;
-    for (int64_t g = 0; g <= last; ++g) {
-      const int64_t content = boundaries.load_int(g);
-      const bool bad =
-          (g == 0 && content != 0) || (g > 0 && content < boundaries.load_int(g - 1)) || (g == last && content != rows);
-      if (bad) {
-        error = {kBadSeqlens, g, content};
-        return {};
-      }
-    }
+    error = check_seqlens(boundaries, rows);
+    if (error.kind != kNoDataError) return {};
     for (int64_t g = 0; g < last; ++g) {
       groups.emplace_back();
       for (int64_t b = boundaries.load_int(g); b < boundaries.load_int(g + 1); ++b) groups.back().push_back(b);

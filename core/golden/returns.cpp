@@ -3,22 +3,35 @@
 
 #include <vector>
 
+#include "core/golden/sequences.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
 
 Answer answer_returns(const Call& call) {
   const auto& params = call.params_as<rlk_returns_params>();
   const View &rewards = call[RLK_RETURNS_IN_REWARDS], &mask = call[RLK_RETURNS_IN_MASK];
-  const int64_t length = rewards.shape[1];
+  const Sequences sequences(rewards, call[RLK_RETURNS_IN_CU_SEQLENS]);
   Answer answer;
   answer.outputs.resize(RLK_RETURNS_N_OUTPUTS);
-  for (int64_t b = 0; b < rewards.shape[0]; ++b) {
+  if (answer.error = sequences.error(); answer.error.kind != kNoDataError) {
+    for (int64_t i = 0; i < sequences.elements(); ++i) {
+      put(answer.outputs[RLK_RETURNS_OUT_RETURNS], kNan);
+    }
+    return answer;
+  }
+  for (int64_t b = 0; b < sequences.count(); ++b) {
+    const int64_t length = sequences.tokens(b);
     Tracked running = 0.0;
     std::vector<Tracked> returns(static_cast<size_t>(length));
     for (int64_t t = length - 1; t >= 0; --t) {
-      if (!mask.present() || mask.load_int(b, t) != 0) {
-        running = Tracked(rewards.load(b, t)) + Tracked(params.gamma) * running;
+      if (sequences.kept(mask, b, t)) {
+        running = Tracked(sequences.load(rewards, b, t)) + Tracked(params.gamma) * running;
         returns[static_cast<size_t>(t)] = running;
       } else if (params.mask_rule == RLK_RETURNS_MASK_RULE_RESET) {
         running = 0.0;

@@ -3,30 +3,35 @@
 
 #include <rlk/ops/value_loss.h>
 
+#include <optional>
 #include <vector>
 
+#include "core/golden/sequences.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
 
 // c of the declaration.
-inline Tracked clipped(double value, const View& old_values, double eps, int64_t b, int64_t t) {
-  if (!old_values.present()) return value;
-  const Tracked low = Tracked(old_values.load(b, t)) - Tracked(eps),
-                high = Tracked(old_values.load(b, t)) + Tracked(eps);
+inline Tracked clipped(double value, std::optional<double> old_value, double eps) {
+  if (!old_value) return value;
+  const Tracked low = Tracked(*old_value) - Tracked(eps), high = Tracked(*old_value) + Tracked(eps);
   if (value >= low.value && value <= high.value) return value;
   return value < low.value ? low : high;
+}
+
+inline std::optional<double> maybe(const Sequences& sequences, const View& view, int64_t b, int64_t t) {
+  return view.present() ? std::optional<double>(sequences.load(view, b, t)) : std::nullopt;
 }
 
 struct TokenCounts {
   std::vector<double> of_sequence;
   double all = 0, nonempty = 0;
 };
-inline TokenCounts count_tokens(const View& mask, int64_t sequences, int64_t length) {
+inline TokenCounts count_tokens(const Sequences& sequences, const View& mask) {
   TokenCounts counts;
-  for (int64_t b = 0; b < sequences; ++b) {
+  for (int64_t b = 0; b < sequences.count(); ++b) {
     double count = 0;
-    for (int64_t t = 0; t < length; ++t) count += !mask.present() || mask.load_int(b, t) != 0 ? 1 : 0;
+    for (int64_t t = 0; t < sequences.tokens(b); ++t) count += sequences.kept(mask, b, t) ? 1 : 0;
     counts.of_sequence.push_back(count);
     counts.all += count;
     counts.nonempty += count > 0 ? 1 : 0;

@@ -6,6 +6,11 @@
 
 namespace rlk::cpu {
 
+// Where an element of two dimensions is.
+struct Position {
+  int64_t i, j;
+};
+
 struct Array {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;
@@ -13,10 +18,12 @@ struct Array {
 
   bool present() const { return data != nullptr; }
   double get(int64_t i, int64_t j = 0) const { return load_element(data, dtype, i * strides[0] + j * strides[1]); }
+  double get(Position at) const { return get(at.i, at.j); }
   void put(int64_t i, double value) const { store_element(data, dtype, i * strides[0], value); }
   void put(int64_t i, int64_t j, double value) const {
     store_element(data, dtype, i * strides[0] + j * strides[1], value);
   }
+  void put(Position at, double value) const { put(at.i, at.j, value); }
 };
 
 struct Mask {
@@ -25,6 +32,7 @@ struct Mask {
 
   // Whether the element counts; without a mask every one does.
   bool keeps(int64_t i, int64_t j = 0) const { return data == nullptr || data[i * strides[0] + j * strides[1]] != 0; }
+  bool keeps(Position at) const { return keeps(at.i, at.j); }
 };
 
 struct IntArray {

@@ -2,12 +2,12 @@
 // returns. One number per token, in fp64; sequences are independent.
 #pragma once
 
-#include "core/cpu/kernels/array.hpp"
+#include "core/cpu/kernels/sequences.hpp"
 
 namespace rlk::cpu {
 
 struct GaeArgs {
-  int64_t sequences = 0, length = 0;
+  Sequences sequences;
   Array rewards, values;
   Mask mask;        // optional
   Array bootstrap;  // optional, [sequences]
@@ -16,16 +16,17 @@ struct GaeArgs {
   Array advantages;
   Array returns;  // optional
 };
-void gae(const GaeArgs& args, const ParallelFor& hook);
+// Returns the data error of cu_seqlens.
+DataError gae(const GaeArgs& args, const ParallelFor& hook);
 
 struct ReturnsArgs {
-  int64_t sequences = 0, length = 0;
+  Sequences sequences;
   Array rewards;
   Mask mask;  // optional
   double gamma = 1;
   bool reset = true;  // no reward reaches across a masked token; else it has reward 0
   Array returns;
 };
-void returns(const ReturnsArgs& args, const ParallelFor& hook);
+DataError returns(const ReturnsArgs& args, const ParallelFor& hook);
 
 }  // namespace rlk::cpu

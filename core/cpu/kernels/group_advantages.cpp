@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/kernels/sequences.hpp"
+
 namespace rlk::cpu {
 namespace {
 
@@ -56,18 +58,6 @@ void normalise(const GroupAdvantagesArgs& args, const Members& members, double b
     const int64_t row = members[k];
     args.advantages.put(row, (args.rewards.get(row) - moments.mean) * factor / divisor);
   }
-}
-
-DataError check_boundaries(const GroupAdvantagesArgs& args) {
-  int64_t previous = 0;
-  for (int64_t g = 0; g <= args.groups; ++g) {
-    const int64_t content = args.group_boundaries.get(g);
-    const bool starts_wrong = g == 0 && content != 0;
-    const bool ends_wrong = g == args.groups && content != args.rows;
-    if (starts_wrong || content < previous || ends_wrong) return {kBadSeqlens, g, content};
-    previous = content;
-  }
-  return {};
 }
 
 // Rows by group id, in row order within a group: a counting sort.
@@ -132,7 +122,7 @@ int64_t group_advantages_workspace_bytes(GroupAdvantagesArgs::Grouping grouping,
 DataError group_advantages(const GroupAdvantagesArgs& args, const ParallelFor& hook) {
   if (args.grouping == Grouping::ids) return args.rows > 0 ? by_ids(args, hook) : DataError{};
   if (args.grouping == Grouping::boundaries) {
-    const DataError error = check_boundaries(args);
+    const DataError error = check_seqlens(args.group_boundaries, args.groups, args.rows);
     for (int64_t row = 0; error.kind != kNoDataError && row < args.rows; ++row) args.advantages.put(row, kNan);
     if (error.kind != kNoDataError) return error;
   }

@@ -7,6 +7,8 @@
 namespace rlk::cpu {
 namespace {
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
 struct SequenceSums {
   double loss, tokens, clipped;
 };
@@ -16,11 +18,11 @@ struct TokenLoss {
   bool is_clipped;
 };
 template <class Args>
-TokenLoss token_loss(const Args& args, int64_t b, int64_t t) {
-  const double value = args.values.get(b, t), target = args.returns.get(b, t);
+TokenLoss token_loss(const Args& args, Position at) {
+  const double value = args.values.get(at), target = args.returns.get(at);
   double clipped = value;
   if (args.old_values.present()) {
-    const double old_value = args.old_values.get(b, t);
+    const double old_value = args.old_values.get(at);
     const double low = old_value - args.clip_eps, high = old_value + args.clip_eps;
     if (!(value >= low && value <= high)) clipped = value < low ? low : high;
   }
@@ -32,18 +34,10 @@ TokenLoss token_loss(const Args& args, int64_t b, int64_t t) {
   return {0.5 * (std::isnan(plain) || plain > clip ? plain : clip), slope, clip > plain};
 }
 
-// Calls function(b) for every sequence.
-template <class Args, typename Function>
-void for_each_sequence(const Args& args, const ParallelFor& hook, Function&& function) {
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, args.length));
-  parallel_for(hook, args.sequences, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) function(b);
-  });
-}
-
-double active_tokens(const Mask& mask, int64_t b, int64_t length) {
+double active_tokens(const Mask& mask, const Sequences& sequences, int64_t b) {
+  const int64_t tokens = sequences.tokens(b);
   int64_t count = 0;
-  for (int64_t t = 0; t < length; ++t) count += mask.keeps(b, t) ? 1 : 0;
+  for (int64_t t = 0; t < tokens; ++t) count += mask.keeps(sequences.at(b, t)) ? 1 : 0;
   return static_cast<double>(count);
 }
 
@@ -73,56 +67,73 @@ int64_t value_loss_workspace_bytes(int64_t sequences) {
   return sequences * static_cast<int64_t>(sizeof(SequenceSums));
 }
 
-void value_loss(const ValueLossArgs& args, const ParallelFor& hook) {
+DataError value_loss(const ValueLossArgs& args, const ParallelFor& hook) {
+  if (const DataError error = args.sequences.error(); error.kind != kNoDataError) {
+    args.loss.put(0, kNan);
+    if (args.clip_fraction.present()) args.clip_fraction.put(0, kNan);
+    fill(args.sequences, args.token_loss, kNan);
+    return error;
+  }
   auto* sums = static_cast<SequenceSums*>(args.workspace);
-  for_each_sequence(args, hook, [&](int64_t b) {
+  for_each_sequence(args.sequences, hook, [&](int64_t b) {
     SequenceSums sum{0, 0, 0};
-    for (int64_t t = 0; t < args.length; ++t) {
+    const int64_t length = args.sequences.tokens(b);
+    for (int64_t t = 0; t < length; ++t) {
+      const Position at = args.sequences.at(b, t);
       TokenLoss token{0, 0, false};
-      if (args.mask.keeps(b, t)) {
-        token = token_loss(args, b, t);
+      if (args.mask.keeps(at)) {
+        token = token_loss(args, at);
         sum.loss += token.loss;
         sum.tokens += 1;
         sum.clipped += token.is_clipped ? 1 : 0;
       }
-      if (args.token_loss.present()) args.token_loss.put(b, t, token.loss);
+      if (args.token_loss.present()) args.token_loss.put(at, token.loss);
     }
     sums[b] = sum;
   });
   double loss = 0, tokens = 0, clipped = 0, nonempty = 0;
-  for (int64_t b = 0; b < args.sequences; ++b) {
+  for (int64_t b = 0; b < args.sequences.count; ++b) {
     loss += sums[b].loss / sequence_denominator(args.aggregation, sums[b].tokens);
     tokens += sums[b].tokens;
     clipped += sums[b].clipped;
     nonempty += sums[b].tokens > 0 ? 1 : 0;
   }
   const bool reduced = args.aggregation.kind != Aggregation::none;
-  args.loss.put(0, reduced ? loss / denominator(args.aggregation, args.sequences, tokens, nonempty) : 0.0);
+  args.loss.put(0, reduced ? loss / denominator(args.aggregation, args.sequences.count, tokens, nonempty) : 0.0);
   if (args.clip_fraction.present()) args.clip_fraction.put(0, clipped / std::max(tokens, 1.0));
+  return {};
 }
 
-void value_loss_backward(const ValueLossBackwardArgs& args, const ParallelFor& hook) {
+DataError value_loss_backward(const ValueLossBackwardArgs& args, const ParallelFor& hook) {
+  if (const DataError error = args.sequences.error(); error.kind != kNoDataError) {
+    fill(args.sequences, args.grad_values, kNan);
+    return error;
+  }
   auto* tokens_of = static_cast<double*>(args.workspace);
-  for_each_sequence(args, hook, [&](int64_t b) { tokens_of[b] = active_tokens(args.mask, b, args.length); });
+  for_each_sequence(args.sequences, hook,
+                    [&](int64_t b) { tokens_of[b] = active_tokens(args.mask, args.sequences, b); });
   double tokens = 0, nonempty = 0;
-  for (int64_t b = 0; b < args.sequences; ++b) {
+  for (int64_t b = 0; b < args.sequences.count; ++b) {
     tokens += tokens_of[b];
     nonempty += tokens_of[b] > 0 ? 1 : 0;
   }
   const bool reduced = args.aggregation.kind != Aggregation::none;
   const double of_loss =
-      reduced ? args.grad_loss.get(0) / denominator(args.aggregation, args.sequences, tokens, nonempty) : 0.0;
-  for_each_sequence(args, hook, [&](int64_t b) {
+      reduced ? args.grad_loss.get(0) / denominator(args.aggregation, args.sequences.count, tokens, nonempty) : 0.0;
+  for_each_sequence(args.sequences, hook, [&](int64_t b) {
     const double of_sequence = of_loss / sequence_denominator(args.aggregation, tokens_of[b]);
-    for (int64_t t = 0; t < args.length; ++t) {
+    const int64_t length = args.sequences.tokens(b);
+    for (int64_t t = 0; t < length; ++t) {
+      const Position at = args.sequences.at(b, t);
       double gradient = 0;
-      if (args.mask.keeps(b, t)) {
-        const double of_token = args.grad_token_loss.present() ? args.grad_token_loss.get(b, t) : 0.0;
-        gradient = (of_sequence + of_token) * token_loss(args, b, t).slope;
+      if (args.mask.keeps(at)) {
+        const double of_token = args.grad_token_loss.present() ? args.grad_token_loss.get(at) : 0.0;
+        gradient = (of_sequence + of_token) * token_loss(args, at).slope;
       }
-      args.grad_values.put(b, t, gradient);
+      args.grad_values.put(at, gradient);
     }
   });
+  return {};
 }
 
 }  // namespace rlk::cpu

@@ -4,7 +4,7 @@
 // Every sequence is summed in token order, and the sequences in their order, so that bits do not depend on threads.
 #pragma once
 
-#include "core/cpu/kernels/array.hpp"
+#include "core/cpu/kernels/sequences.hpp"
 
 namespace rlk::cpu {
 
@@ -18,7 +18,7 @@ struct AggregationOptions {
 };
 
 struct ValueLossArgs {
-  int64_t sequences = 0, length = 0;
+  Sequences sequences;
   Array values, returns;
   Array old_values;  // optional, with clip_eps
   double clip_eps = 0;
@@ -29,10 +29,11 @@ struct ValueLossArgs {
   void* workspace = nullptr;        // value_loss_workspace_bytes, aligned to 8 bytes
 };
 int64_t value_loss_workspace_bytes(int64_t sequences);
-void value_loss(const ValueLossArgs& args, const ParallelFor& hook);
+// Returns the data error of cu_seqlens.
+DataError value_loss(const ValueLossArgs& args, const ParallelFor& hook);
 
 struct ValueLossBackwardArgs {
-  int64_t sequences = 0, length = 0;
+  Sequences sequences;
   Array values, returns;
   Array grad_loss;        // [1]
   Array grad_token_loss;  // optional
@@ -43,6 +44,6 @@ struct ValueLossBackwardArgs {
   Array grad_values;
   void* workspace = nullptr;  // value_loss_workspace_bytes, aligned to 8 bytes
 };
-void value_loss_backward(const ValueLossBackwardArgs& args, const ParallelFor& hook);
+DataError value_loss_backward(const ValueLossBackwardArgs& args, const ParallelFor& hook);
 
 }  // namespace rlk::cpu

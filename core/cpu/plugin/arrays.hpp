@@ -1,7 +1,7 @@
 // From the ABI's tensors to the arrays of the kernels that have one number per token.
 #pragma once
 
-#include "core/cpu/kernels/array.hpp"
+#include "core/cpu/kernels/sequences.hpp"
 #include "core/cpu/plugin/arguments.hpp"
 
 namespace rlk::cpu {
@@ -26,6 +26,12 @@ inline Mask mask_of(const rlk_tensor* tensor) {
 inline IntArray int_array_of(const rlk_tensor* tensor) {
   if (tensor == nullptr) return {};
   return {sdk::data_of(tensor), is_i64(*tensor), tensor->strides[0]};
+}
+
+// Dense or packed by whether there are cu_seqlens.
+inline Sequences sequences_of(const rlk_tensor& tokens, const rlk_tensor* cu_seqlens) {
+  if (cu_seqlens != nullptr) return {cu_seqlens->shape[0] - 1, true, tokens.shape[0], int_array_of(cu_seqlens)};
+  return {tokens.shape[0], false, tokens.shape[1], {}};
 }
 
 // Bytes that a call reads and writes: what its time is estimated from.

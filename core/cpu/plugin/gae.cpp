@@ -18,8 +18,7 @@ public:
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
     GaeArgs args;
-    args.sequences = run.symbol(RLK_GAE_SYM_B);
-    args.length = run.symbol(RLK_GAE_SYM_L);
+    args.sequences = sequences_of(*run.input(RLK_GAE_IN_REWARDS), run.input(RLK_GAE_IN_CU_SEQLENS));
     args.rewards = in(RLK_GAE_IN_REWARDS);
     args.values = in(RLK_GAE_IN_VALUES);
     args.mask = mask_of(run.input(RLK_GAE_IN_MASK));
@@ -29,16 +28,15 @@ public:
     args.carry = params().mask_rule == RLK_GAE_MASK_RULE_CARRY;
     args.advantages = array_of(run.output(RLK_GAE_OUT_ADVANTAGES));
     args.returns = array_of(run.output(RLK_GAE_OUT_RETURNS));
-    cpu::gae(args, parallel());
+    report(run, cpu::gae(args, parallel()));
   }
 };
 
 }  // namespace
 
 sdk::Support CpuGae::query(CpuDevice&, const sdk::Call<Op>& call) {
-  return support(
-      call, 0, bytes_of(call),
-      static_cast<double>(call.symbol(RLK_GAE_SYM_B)) * static_cast<double>(call.symbol(RLK_GAE_SYM_L)) * 1000);
+  return support(call, 0, bytes_of(call),
+                 static_cast<double>(sdk::element_count(*call.input(RLK_GAE_IN_REWARDS))) * 1000);
 }
 
 std::unique_ptr<sdk::Plan> CpuGae::plan(CpuDevice& device, const sdk::Call<Op>& call) {

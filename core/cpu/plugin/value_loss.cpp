@@ -21,8 +21,7 @@ public:
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
     ValueLossArgs args;
-    args.sequences = run.symbol(RLK_VALUE_LOSS_SYM_B);
-    args.length = run.symbol(RLK_VALUE_LOSS_SYM_L);
+    args.sequences = sequences_of(*run.input(RLK_VALUE_LOSS_IN_VALUES), run.input(RLK_VALUE_LOSS_IN_CU_SEQLENS));
     args.values = in(RLK_VALUE_LOSS_IN_VALUES);
     args.returns = in(RLK_VALUE_LOSS_IN_RETURNS);
     args.old_values = in(RLK_VALUE_LOSS_IN_OLD_VALUES);
@@ -33,7 +32,7 @@ public:
     args.token_loss = array_of(run.output(RLK_VALUE_LOSS_OUT_TOKEN_LOSS));
     args.clip_fraction = array_of(run.output(RLK_VALUE_LOSS_OUT_CLIP_FRACTION));
     args.workspace = run.workspace();
-    cpu::value_loss(args, parallel());
+    report(run, cpu::value_loss(args, parallel()));
   }
 };
 
@@ -41,9 +40,7 @@ public:
 
 sdk::Support CpuValueLoss::query(CpuDevice&, const sdk::Call<Op>& call) {
   return support(call, static_cast<uint64_t>(value_loss_workspace_bytes(call.symbol(RLK_VALUE_LOSS_SYM_B))),
-                 bytes_of(call),
-                 static_cast<double>(call.symbol(RLK_VALUE_LOSS_SYM_B)) *
-                     static_cast<double>(call.symbol(RLK_VALUE_LOSS_SYM_L)) * 1000);
+                 bytes_of(call), static_cast<double>(sdk::element_count(*call.input(RLK_VALUE_LOSS_IN_VALUES))) * 1000);
 }
 
 std::unique_ptr<sdk::Plan> CpuValueLoss::plan(CpuDevice& device, const sdk::Call<Op>& call) {

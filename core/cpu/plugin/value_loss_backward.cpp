@@ -21,8 +21,8 @@ public:
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
     ValueLossBackwardArgs args;
-    args.sequences = run.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B);
-    args.length = run.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_L);
+    args.sequences =
+        sequences_of(*run.input(RLK_VALUE_LOSS_BACKWARD_IN_VALUES), run.input(RLK_VALUE_LOSS_BACKWARD_IN_CU_SEQLENS));
     args.values = in(RLK_VALUE_LOSS_BACKWARD_IN_VALUES);
     args.returns = in(RLK_VALUE_LOSS_BACKWARD_IN_RETURNS);
     args.old_values = in(RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES);
@@ -33,7 +33,7 @@ public:
     args.grad_token_loss = in(RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS);
     args.grad_values = array_of(run.output(RLK_VALUE_LOSS_BACKWARD_OUT_GRAD_VALUES));
     args.workspace = run.workspace();
-    cpu::value_loss_backward(args, parallel());
+    report(run, cpu::value_loss_backward(args, parallel()));
   }
 };
 
@@ -42,8 +42,7 @@ public:
 sdk::Support CpuValueLossBackward::query(CpuDevice&, const sdk::Call<Op>& call) {
   return support(call, static_cast<uint64_t>(value_loss_workspace_bytes(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B))),
                  bytes_of(call),
-                 static_cast<double>(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_B)) *
-                     static_cast<double>(call.symbol(RLK_VALUE_LOSS_BACKWARD_SYM_L)) * 1000);
+                 static_cast<double>(sdk::element_count(*call.input(RLK_VALUE_LOSS_BACKWARD_IN_VALUES))) * 1000);
 }
 
 std::unique_ptr<sdk::Plan> CpuValueLossBackward::plan(CpuDevice& device, const sdk::Call<Op>& call) {

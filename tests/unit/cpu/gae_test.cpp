@@ -12,7 +12,7 @@ using List = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct GaeCase {
-  Tensor rewards, values, mask, bootstrap;
+  Tensor rewards, values, mask, bootstrap, cu_seqlens;
   double gamma = 1, lam = 1;
   bool carry = true;
 };
@@ -20,12 +20,11 @@ struct GaeOutputs {
   Tensor advantages, returns;
 };
 
-GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel(), cpu::DataError* error = nullptr) {
   const Dtype dtype = accumulator(c.rewards.dtype());
   GaeOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
   cpu::GaeArgs args;
-  args.sequences = c.rewards.shape()[0];
-  args.length = c.rewards.shape()[1];
+  args.sequences = sequences_of(c.rewards, c.cu_seqlens);
   args.rewards = array_of(c.rewards);
   args.values = array_of(c.values);
   args.mask = mask_of(c.mask);
@@ -35,15 +34,15 @@ GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()
   args.carry = c.carry;
   args.advantages = array_of(out.advantages);
   args.returns = array_of(out.returns);
-  cpu::gae(args, hook);
+  const cpu::DataError told = cpu::gae(args, hook);
+  if (error != nullptr) *error = told;
   return out;
 }
 
 Tensor run_returns(GaeCase& c, bool reset, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
   Tensor returns(accumulator(c.rewards.dtype()), c.rewards.shape());
   cpu::ReturnsArgs args;
-  args.sequences = c.rewards.shape()[0];
-  args.length = c.rewards.shape()[1];
+  args.sequences = sequences_of(c.rewards, c.cu_seqlens);
   args.rewards = array_of(c.rewards);
   args.mask = mask_of(c.mask);
   args.gamma = c.gamma;
@@ -202,6 +201,57 @@ TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
         EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * running, 1e-12);
         if (reset) running *= m[t];
       }
+    }
+  }
+}
+
+// Sequences of 4, 0, 7 and 1 tokens, packed and as rows that are padded behind.
+TEST(CpuGae, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
+  const std::vector<int64_t> starts = {0, 4, 4, 11, 12};
+  for (const bool carry : {true, false}) {
+    GaeCase packed = make_case(1, 12);
+    for (Tensor* tensor : {&packed.rewards, &packed.values}) *tensor = numbers(list_of(*tensor));
+    std::vector<int> kept;
+    for (int64_t i = 0; i < 12; ++i) kept.push_back(static_cast<int>(packed.mask.get_int(i)));
+    packed.mask = flags(kept);
+    packed.bootstrap = numbers({0.5, 7, -1, 2});
+    packed.carry = carry;
+    packed.cu_seqlens = integers(starts, carry ? Dtype::i32 : Dtype::i64);
+    const GaeOutputs out = run(packed);
+    const Tensor returns = run_returns(packed, carry);
+    for (size_t b = 0; b < 4; ++b) {
+      const int64_t first = starts[b], length = starts[b + 1] - first;
+      GaeCase dense = packed;
+      dense.cu_seqlens = Tensor();
+      dense.rewards = dense.values = Tensor(Dtype::f64, {1, length});
+      dense.mask = Tensor(Dtype::u8, {1, length});
+      dense.bootstrap = numbers({packed.bootstrap.get(static_cast<int64_t>(b))});
+      for (int64_t t = 0; t < length; ++t) {
+        dense.rewards.set(t, packed.rewards.get(first + t));
+        dense.values.set(t, packed.values.get(first + t));
+        dense.mask.set_int(t, packed.mask.get_int(first + t));
+      }
+      EXPECT_EQ(run(dense).advantages.bits(0, length), out.advantages.bits(first, first + length));
+      EXPECT_EQ(run(dense).returns.bits(0, length), out.returns.bits(first, first + length));
+      EXPECT_EQ(run_returns(dense, carry).bits(0, length), returns.bits(first, first + length));
+    }
+  }
+}
+
+TEST(CpuGae, SequencesThatDoNotCoverTheTokensAreADataError) {
+  GaeCase c;
+  c.rewards = c.values = numbers({1, 2, 3});
+  for (const auto& [cu_seqlens, row] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
+           {{1, 3}, 0}, {{0, 3, 2, 3}, 2}, {{0, 2}, 1}, {{0, int64_t{1} << 60, 3}, 2}}) {
+    c.cu_seqlens = integers(cu_seqlens);
+    cpu::DataError error;
+    const GaeOutputs out = run(c, cpu::serial_parallel(), &error);
+    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(error.row, row);
+    EXPECT_EQ(error.value, cu_seqlens[static_cast<size_t>(row)]);
+    const Tensor returns = run_returns(c, true);
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_TRUE(std::isnan(out.advantages.get(i)) && std::isnan(out.returns.get(i)) && std::isnan(returns.get(i)));
     }
   }
 }

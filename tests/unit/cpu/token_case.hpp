@@ -2,7 +2,7 @@
 // the operator's name.
 #pragma once
 
-#include "core/cpu/kernels/array.hpp"
+#include "core/cpu/kernels/sequences.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/support.hpp"
 
@@ -50,6 +50,11 @@ inline cpu::Mask mask_of(Tensor& tensor) {
 inline cpu::IntArray int_array_of(Tensor& tensor) {
   if (!tensor.present()) return {};
   return {tensor.data(), tensor.dtype() == Dtype::i64, tensor.stride(0)};
+}
+
+inline cpu::Sequences sequences_of(const Tensor& tokens, Tensor& cu_seqlens) {
+  if (cu_seqlens.present()) return {cu_seqlens.size() - 1, true, tokens.size(), int_array_of(cu_seqlens)};
+  return {tokens.shape()[0], false, tokens.shape()[1], {}};
 }
 
 // The golden answer of an operator; inputs in declared order, nullptr for an absent one, every output wanted unless

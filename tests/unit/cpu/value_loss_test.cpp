@@ -17,7 +17,7 @@ using List = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct ValueCase {
-  Tensor values, returns, old_values, mask;
+  Tensor values, returns, old_values, mask, cu_seqlens;
   double clip_eps = 0;
   cpu::AggregationOptions aggregation;
 };
@@ -28,20 +28,19 @@ struct ValueOutputs {
 template <class Args>
 Args common_args(ValueCase& c, std::vector<double>& workspace) {
   Args args;
-  args.sequences = c.values.shape()[0];
-  args.length = c.values.shape()[1];
+  args.sequences = sequences_of(c.values, c.cu_seqlens);
   args.values = array_of(c.values);
   args.returns = array_of(c.returns);
   args.old_values = array_of(c.old_values);
   args.clip_eps = c.clip_eps;
   args.mask = mask_of(c.mask);
   args.aggregation = c.aggregation;
-  workspace.resize(static_cast<size_t>(cpu::value_loss_workspace_bytes(args.sequences) / 8 + 1));
+  workspace.resize(static_cast<size_t>(cpu::value_loss_workspace_bytes(args.sequences.count) / 8 + 1));
   args.workspace = workspace.data();
   return args;
 }
 
-ValueOutputs run(ValueCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+ValueOutputs run(ValueCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel(), cpu::DataError* error = nullptr) {
   const Dtype dtype = accumulator(c.values.dtype());
   ValueOutputs out{Tensor(dtype, {1}), Tensor(dtype, c.values.shape()), Tensor(dtype, {1})};
   std::vector<double> workspace;
@@ -49,7 +48,8 @@ ValueOutputs run(ValueCase& c, const cpu::ParallelFor& hook = cpu::serial_parall
   args.loss = array_of(out.loss);
   args.token_loss = array_of(out.token_loss);
   args.clip_fraction = array_of(out.clip_fraction);
-  cpu::value_loss(args, hook);
+  const cpu::DataError told = cpu::value_loss(args, hook);
+  if (error != nullptr) *error = told;
   return out;
 }
 
@@ -242,7 +242,8 @@ TEST(CpuValueLoss, GradientIsTheSlopeOfGolden) {
       const auto total_at = [&](double step) {
         Tensor moved = c.values;
         moved.set(i, c.values.get(i) + step);
-        const golden::Answer answer = golden_answer("value_loss", params, {&moved, &c.returns, &c.old_values, &c.mask});
+        const golden::Answer answer =
+            golden_answer("value_loss", params, {&moved, &c.returns, &c.old_values, &c.mask, nullptr});
         double sum = 0.7 * answer.outputs[RLK_VALUE_LOSS_OUT_LOSS].value[0];
         for (int64_t k = 0; k < 20; ++k) {
           sum += of_tokens.get(k) * answer.outputs[RLK_VALUE_LOSS_OUT_TOKEN_LOSS].value[static_cast<size_t>(k)];
@@ -276,6 +277,43 @@ TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
       EXPECT_EQ(list_of(run_backward(c, 1)), List(20, 0.0));
     }
   }
+}
+
+// The same tokens as rows with padding that is masked, and packed without it.
+TEST(CpuValueLoss, PackedSequencesReduceLikeDenseOnesAndBadOnesAreADataError) {
+  const std::vector<int64_t> starts = {0, 5, 7, 7, 9};
+  ValueCase dense = make_case(true), packed;
+  dense.mask = flags({1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0}, {4, 5});
+  const std::vector<int64_t> tokens = {0, 1, 2, 3, 4, 5, 6, 15, 16};  // of the dense case; the seventh is masked
+  const auto pick = [&](const Tensor& from) {
+    List list;
+    for (const int64_t i : tokens) list.push_back(from.get(i));
+    return numbers(list);
+  };
+  packed.values = pick(dense.values);
+  packed.returns = pick(dense.returns);
+  packed.old_values = pick(dense.old_values);
+  packed.mask = flags({1, 1, 1, 1, 1, 1, 0, 1, 1});
+  packed.cu_seqlens = integers(starts, Dtype::i32);
+  packed.clip_eps = dense.clip_eps;
+  for (int64_t kind = 0; kind <= 4; ++kind) {
+    for (const bool exclude : {false, true}) {
+      dense.aggregation = packed.aggregation = {static_cast<Aggregation>(kind), 0, exclude, 1.5};
+      const ValueOutputs want = run(dense), got = run(packed);
+      EXPECT_EQ(got.loss.bytes(), want.loss.bytes());
+      EXPECT_EQ(got.clip_fraction.bytes(), want.clip_fraction.bytes());
+      EXPECT_EQ(list_of(got.token_loss), list_of(pick(want.token_loss)));
+      EXPECT_EQ(list_of(run_backward(packed, 2)), list_of(pick(run_backward(dense, 2))));
+    }
+  }
+  packed.cu_seqlens = integers({0, 5, 4, 9});
+  cpu::DataError error;
+  const ValueOutputs bad = run(packed, cpu::serial_parallel(), &error);
+  EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+  EXPECT_EQ(error.row, 2);
+  EXPECT_EQ(error.value, 4);
+  EXPECT_TRUE(std::isnan(bad.loss.get(0)) && std::isnan(bad.clip_fraction.get(0)) && std::isnan(bad.token_loss.get(8)));
+  EXPECT_TRUE(std::isnan(run_backward(packed, 2).get(0)));
 }
 
 TEST(CpuValueLoss, BitsDoNotDependOnThreadsAndEmptyBatchesAreLegal) {

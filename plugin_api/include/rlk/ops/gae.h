@@ -14,9 +14,15 @@
 
    A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is
    mask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's
-   padding) goes through it with reward 0 and value 0. */
+   padding) goes through it with reward 0 and value 0.
+   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+   content) and every output is NaN. */
 
 #define RLK_GAE_REVISION 1
+
+#define RLK_GAE_LAYOUT_DENSE 0
+#define RLK_GAE_LAYOUT_PACKED 1
 
 #define RLK_GAE_MASK_RULE_CARRY 0
 #define RLK_GAE_MASK_RULE_ZERO 1
@@ -24,28 +30,31 @@
 typedef struct rlk_gae_params {
   uint32_t struct_size;
   uint32_t reserved;
+  int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   double gamma; /* discount (>= 0); default 1.0 */
   double lam; /* lambda: the weight of longer estimates (>= 0); default 1.0 */
   int64_t mask_rule; /* what the recursion does at a masked token; default carry */
 } rlk_gae_params;
 
-#define RLK_GAE_PARAMS_INIT {sizeof(rlk_gae_params), 0, 1.0, 1.0, 0}
+#define RLK_GAE_PARAMS_INIT {sizeof(rlk_gae_params), 0, 0, 1.0, 1.0, 0}
 
 /* inputs: index, dtype, shape */
-#define RLK_GAE_IN_REWARDS 0 /* T [B, L]: reward of each token */
-#define RLK_GAE_IN_VALUES 1 /* T [B, L]: value estimate at each token */
-#define RLK_GAE_IN_MASK 2 /* optional, u8 [B, L]: 0 masks the token, anything else keeps it */
+#define RLK_GAE_IN_REWARDS 0 /* T dense [B, L] or packed [N]: reward of each token */
+#define RLK_GAE_IN_VALUES 1 /* T dense [B, L] or packed [N]: value estimate at each token */
+#define RLK_GAE_IN_MASK 2 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
 #define RLK_GAE_IN_BOOTSTRAP 3 /* optional, T [B]: value estimate after the last token; 0 without */
-#define RLK_GAE_N_INPUTS 4
+#define RLK_GAE_IN_CU_SEQLENS 4 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_GAE_N_INPUTS 5
 
 /* outputs: index, dtype, shape */
-#define RLK_GAE_OUT_ADVANTAGES 0 /* O [B, L]: advantage of each token */
-#define RLK_GAE_OUT_RETURNS 1 /* optional, O [B, L]: target of the value function */
+#define RLK_GAE_OUT_ADVANTAGES 0 /* O dense [B, L] or packed [N]: advantage of each token */
+#define RLK_GAE_OUT_RETURNS 1 /* optional, O dense [B, L] or packed [N]: target of the value function */
 #define RLK_GAE_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_GAE_SYM_B 0 /* sequences, dynamic */
-#define RLK_GAE_SYM_L 1 /* tokens of each sequence, dynamic */
-#define RLK_GAE_N_SYMBOLS 2
+#define RLK_GAE_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_GAE_SYM_N 2 /* tokens of all packed sequences, dynamic */
+#define RLK_GAE_N_SYMBOLS 3
 
 #endif

@@ -11,9 +11,15 @@
    returns[b, t] = a
 
    A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets
-   a to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0. */
+   a to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0.
+   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+   content) and every output is NaN. */
 
 #define RLK_RETURNS_REVISION 1
+
+#define RLK_RETURNS_LAYOUT_DENSE 0
+#define RLK_RETURNS_LAYOUT_PACKED 1
 
 #define RLK_RETURNS_MASK_RULE_RESET 0
 #define RLK_RETURNS_MASK_RULE_ZERO 1
@@ -21,24 +27,27 @@
 typedef struct rlk_returns_params {
   uint32_t struct_size;
   uint32_t reserved;
+  int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   double gamma; /* discount (>= 0); default 1.0 */
   int64_t mask_rule; /* what the recursion does at a masked token; default reset */
 } rlk_returns_params;
 
-#define RLK_RETURNS_PARAMS_INIT {sizeof(rlk_returns_params), 0, 1.0, 0}
+#define RLK_RETURNS_PARAMS_INIT {sizeof(rlk_returns_params), 0, 0, 1.0, 0}
 
 /* inputs: index, dtype, shape */
-#define RLK_RETURNS_IN_REWARDS 0 /* T [B, L]: reward of each token */
-#define RLK_RETURNS_IN_MASK 1 /* optional, u8 [B, L]: 0 masks the token, anything else keeps it */
-#define RLK_RETURNS_N_INPUTS 2
+#define RLK_RETURNS_IN_REWARDS 0 /* T dense [B, L] or packed [N]: reward of each token */
+#define RLK_RETURNS_IN_MASK 1 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_RETURNS_IN_CU_SEQLENS 2 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_RETURNS_N_INPUTS 3
 
 /* outputs: index, dtype, shape */
-#define RLK_RETURNS_OUT_RETURNS 0 /* O [B, L]: discounted return of each token */
+#define RLK_RETURNS_OUT_RETURNS 0 /* O dense [B, L] or packed [N]: discounted return of each token */
 #define RLK_RETURNS_N_OUTPUTS 1
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_RETURNS_SYM_B 0 /* sequences, dynamic */
-#define RLK_RETURNS_SYM_L 1 /* tokens of each sequence, dynamic */
-#define RLK_RETURNS_N_SYMBOLS 2
+#define RLK_RETURNS_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_RETURNS_SYM_N 2 /* tokens of all packed sequences, dynamic */
+#define RLK_RETURNS_N_SYMBOLS 3
 
 #endif

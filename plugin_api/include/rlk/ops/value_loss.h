@@ -17,9 +17,15 @@
    seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
    A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by
-   exclude_empty_sequences. A denominator given takes the place of D. */
+   exclude_empty_sequences. A denominator given takes the place of D.
+   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+   content) and every output is NaN. */
 
 #define RLK_VALUE_LOSS_REVISION 1
+
+#define RLK_VALUE_LOSS_LAYOUT_DENSE 0
+#define RLK_VALUE_LOSS_LAYOUT_PACKED 1
 
 #define RLK_VALUE_LOSS_AGGREGATION_TOKEN_MEAN 0
 #define RLK_VALUE_LOSS_AGGREGATION_TOKEN_SUM 1
@@ -33,6 +39,7 @@
 typedef struct rlk_value_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
+  int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   double clip_eps; /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
   int64_t aggregation; /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
   double denominator; /* divides the sum instead of the natural denominator; 0 is the natural one (>= 0); default 0.0 */
@@ -40,24 +47,26 @@ typedef struct rlk_value_loss_params {
   double seq_denominator_floor; /* least denominator of the mean over the tokens of a sequence (> 0); default 1.0 */
 } rlk_value_loss_params;
 
-#define RLK_VALUE_LOSS_PARAMS_INIT {sizeof(rlk_value_loss_params), 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_VALUE_LOSS_PARAMS_INIT {sizeof(rlk_value_loss_params), 0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_VALUE_LOSS_IN_VALUES 0 /* T [B, L]: predictions */
-#define RLK_VALUE_LOSS_IN_RETURNS 1 /* T [B, L]: targets */
-#define RLK_VALUE_LOSS_IN_OLD_VALUES 2 /* optional, T [B, L]: predictions when the data was sampled; needed with clip_eps */
-#define RLK_VALUE_LOSS_IN_MASK 3 /* optional, u8 [B, L]: 0 masks the token, anything else keeps it */
-#define RLK_VALUE_LOSS_N_INPUTS 4
+#define RLK_VALUE_LOSS_IN_VALUES 0 /* T dense [B, L] or packed [N]: predictions */
+#define RLK_VALUE_LOSS_IN_RETURNS 1 /* T dense [B, L] or packed [N]: targets */
+#define RLK_VALUE_LOSS_IN_OLD_VALUES 2 /* optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps */
+#define RLK_VALUE_LOSS_IN_MASK 3 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_VALUE_LOSS_IN_CU_SEQLENS 4 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_VALUE_LOSS_N_INPUTS 5
 
 /* outputs: index, dtype, shape */
 #define RLK_VALUE_LOSS_OUT_LOSS 0 /* acc(T) [1]: the reduced loss */
-#define RLK_VALUE_LOSS_OUT_TOKEN_LOSS 1 /* optional, acc(T) [B, L]: the loss of each token */
+#define RLK_VALUE_LOSS_OUT_TOKEN_LOSS 1 /* optional, acc(T) dense [B, L] or packed [N]: the loss of each token */
 #define RLK_VALUE_LOSS_OUT_CLIP_FRACTION 2 /* optional, acc(T) [1]: share of active tokens whose clipped error is the larger */
 #define RLK_VALUE_LOSS_N_OUTPUTS 3
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_VALUE_LOSS_SYM_B 0 /* sequences, dynamic */
-#define RLK_VALUE_LOSS_SYM_L 1 /* tokens of each sequence, dynamic */
-#define RLK_VALUE_LOSS_N_SYMBOLS 2
+#define RLK_VALUE_LOSS_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_VALUE_LOSS_SYM_N 2 /* tokens of all packed sequences, dynamic */
+#define RLK_VALUE_LOSS_N_SYMBOLS 3
 
 #endif

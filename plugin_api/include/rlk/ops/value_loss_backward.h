@@ -18,9 +18,15 @@
    seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
    The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The weights
-   depend on the whole mask. With aggregation none grad_loss has no effect. */
+   depend on the whole mask. With aggregation none grad_loss has no effect.
+   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+   content) and every output is NaN. */
 
 #define RLK_VALUE_LOSS_BACKWARD_REVISION 1
+
+#define RLK_VALUE_LOSS_BACKWARD_LAYOUT_DENSE 0
+#define RLK_VALUE_LOSS_BACKWARD_LAYOUT_PACKED 1
 
 #define RLK_VALUE_LOSS_BACKWARD_AGGREGATION_TOKEN_MEAN 0
 #define RLK_VALUE_LOSS_BACKWARD_AGGREGATION_TOKEN_SUM 1
@@ -34,6 +40,7 @@
 typedef struct rlk_value_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
+  int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   double clip_eps; /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
   int64_t aggregation; /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
   double denominator; /* divides the sum instead of the natural denominator; 0 is the natural one (>= 0); default 0.0 */
@@ -41,24 +48,26 @@ typedef struct rlk_value_loss_backward_params {
   double seq_denominator_floor; /* least denominator of the mean over the tokens of a sequence (> 0); default 1.0 */
 } rlk_value_loss_backward_params;
 
-#define RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_value_loss_backward_params), 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_value_loss_backward_params), 0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T [B, L]: as given to value_loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_RETURNS 1 /* T [B, L]: as given to value_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T dense [B, L] or packed [N]: as given to value_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_RETURNS 1 /* T dense [B, L] or packed [N]: as given to value_loss */
 #define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_LOSS 2 /* acc(T) [1]: gradient of loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS 3 /* optional, acc(T) [B, L]: gradient of token_loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES 4 /* optional, T [B, L]: as given to value_loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_MASK 5 /* optional, u8 [B, L]: 0 masks the token, anything else keeps it */
-#define RLK_VALUE_LOSS_BACKWARD_N_INPUTS 6
+#define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS 3 /* optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES 4 /* optional, T dense [B, L] or packed [N]: as given to value_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_MASK 5 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_VALUE_LOSS_BACKWARD_IN_CU_SEQLENS 6 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_VALUE_LOSS_BACKWARD_N_INPUTS 7
 
 /* outputs: index, dtype, shape */
-#define RLK_VALUE_LOSS_BACKWARD_OUT_GRAD_VALUES 0 /* T [B, L]: gradient of values */
+#define RLK_VALUE_LOSS_BACKWARD_OUT_GRAD_VALUES 0 /* T dense [B, L] or packed [N]: gradient of values */
 #define RLK_VALUE_LOSS_BACKWARD_N_OUTPUTS 1
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_VALUE_LOSS_BACKWARD_SYM_B 0 /* sequences, dynamic */
-#define RLK_VALUE_LOSS_BACKWARD_SYM_L 1 /* tokens of each sequence, dynamic */
-#define RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS 2
+#define RLK_VALUE_LOSS_BACKWARD_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_VALUE_LOSS_BACKWARD_SYM_N 2 /* tokens of all packed sequences, dynamic */
+#define RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS 3
 
 #endif
