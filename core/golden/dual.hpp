@@ -38,11 +38,16 @@ inline Rounded operator/(Rounded a, Rounded b) {
 }
 inline Rounded exp(Rounded a) {
   const double value = std::exp(a.value);
-  return {value, value * (a.error + 1)};
+  return {value, value == 0 ? 0 : value * (a.error + 1)};  // exp(-inf) is exact
 }
 inline Rounded log(Rounded a) {
   const double value = std::log(a.value);
   return {value, a.error / std::fabs(a.value) + std::fabs(value)};
+}
+
+inline Rounded sqrt(Rounded a) {
+  const double value = std::sqrt(a.value);
+  return {value, a.error / (2 * value) + value};
 }
 
 struct Dual {

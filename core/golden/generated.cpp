@@ -9,6 +9,8 @@ Answer answer_attention(const Call& call);
 Answer answer_add(const Call& call);
 Answer answer_gae(const Call& call);
 Answer answer_group_advantages(const Call& call);
+Answer answer_grpo_loss(const Call& call);
+Answer answer_grpo_loss_backward(const Call& call);
 Answer answer_logits_ratio_kl(const Call& call);
 Answer answer_logits_ratio_kl_backward(const Call& call);
 Answer answer_policy_loss(const Call& call);
@@ -28,6 +30,8 @@ Function find(std::string_view op) {
   if (op == "add") return answer_add;
   if (op == "gae") return answer_gae;
   if (op == "group_advantages") return answer_group_advantages;
+  if (op == "grpo_loss") return answer_grpo_loss;
+  if (op == "grpo_loss_backward") return answer_grpo_loss_backward;
   if (op == "logits_ratio_kl") return answer_logits_ratio_kl;
   if (op == "logits_ratio_kl_backward") return answer_logits_ratio_kl_backward;
   if (op == "policy_loss") return answer_policy_loss;

@@ -137,6 +137,9 @@
 #define RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM 3
 #define RLK_POLICY_LOSS_AGGREGATION_NONE 4
 
+#define RLK_POLICY_LOSS_EXCLUDE_EMPTY_SEQUENCES_OFF 0
+#define RLK_POLICY_LOSS_EXCLUDE_EMPTY_SEQUENCES_ON 1
+
 typedef struct rlk_policy_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -178,8 +181,8 @@ typedef struct rlk_policy_loss_params {
   double opsm_threshold; /* largest mean difference at which negative advantages stay; default 0.0 */
   int64_t aggregation; /* from tokens to the loss; default token_mean */
   double denominator; /* divides the sum (a global count over its processes); 0: the natural one (>= 0); default 0.0 */
-  int64_t exclude_empty_sequences; /* 1: sequences without active tokens do not count as sequences (>= 0); default 0 */
-  double seq_denominator_floor; /* a sequence is divided by at least this many tokens (>= 0); default 1.0 */
+  int64_t exclude_empty_sequences; /* on: sequences without active tokens do not count as sequences; default off */
+  double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_params;
 
 #define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.5, 2.0, 0, 0.5, 2.0, 0, 0.0, 0, 0.0, 0, 1.0}

@@ -8,6 +8,8 @@
 #include <rlk/ops/add.h>
 #include <rlk/ops/gae.h>
 #include <rlk/ops/group_advantages.h>
+#include <rlk/ops/grpo_loss.h>
+#include <rlk/ops/grpo_loss_backward.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/policy_loss.h>
@@ -86,6 +88,28 @@ struct GroupAdvantages {
   static constexpr uint32_t kInputs = RLK_GROUP_ADVANTAGES_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_GROUP_ADVANTAGES_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_GROUP_ADVANTAGES_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
+};
+
+struct GrpoLoss {
+  using Params = rlk_grpo_loss_params;
+  static constexpr const char* kName = "grpo_loss";
+  static constexpr uint32_t kRevision = RLK_GRPO_LOSS_REVISION;
+  static constexpr uint32_t kInputs = RLK_GRPO_LOSS_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_GRPO_LOSS_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_GRPO_LOSS_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
+};
+
+struct GrpoLossBackward {
+  using Params = rlk_grpo_loss_backward_params;
+  static constexpr const char* kName = "grpo_loss_backward";
+  static constexpr uint32_t kRevision = RLK_GRPO_LOSS_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_GRPO_LOSS_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_GRPO_LOSS_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_GRPO_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
 };
