@@ -7,21 +7,21 @@
 namespace rlk::golden {
 namespace {
 
-void normalise(const GrpoCall& call, int64_t begin, int64_t end, std::vector<Rounded>& advantages) {
+void normalise(const GrpoCall& call, int64_t begin, int64_t end, std::vector<Tracked>& advantages) {
   const int64_t n = end - begin;
   if (n == 0) return;
-  const Rounded first{call.rewards.load(begin), 0}, size{static_cast<double>(n), 0};
-  const auto from_first = [&](int64_t b) { return Rounded{call.rewards.load(b), 0} - first; };
-  Rounded mean, square;
+  const Tracked first{call.rewards.load(begin), 0}, size{static_cast<double>(n), 0};
+  const auto from_first = [&](int64_t b) { return Tracked{call.rewards.load(b), 0} - first; };
+  Tracked mean, square;
   for (int64_t b = begin; b < end; ++b) mean = mean + from_first(b);
   mean = mean / size;
   for (int64_t b = begin; b < end; ++b) square = square + (from_first(b) - mean) * (from_first(b) - mean);
   if (n == 1 || square.value == 0) return;
   const bool unbiased = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED;
-  const Rounded deviation = sqrt(square / Rounded{static_cast<double>(unbiased ? n - 1 : n), 0});
-  const Rounded eps = Rounded::parameter(call.params.eps);
+  const Tracked deviation = sqrt(square / Tracked{static_cast<double>(unbiased ? n - 1 : n), 0});
+  const Tracked eps = parameter(call.params.eps);
   const bool additive = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
-  const Rounded divisor = additive ? deviation + eps : deviation.value > eps.value ? deviation : eps;
+  const Tracked divisor = additive ? deviation + eps : deviation.value > eps.value ? deviation : eps;
   for (int64_t b = begin; b < end; ++b) advantages[static_cast<size_t>(b)] = (from_first(b) - mean) / divisor;
 }
 
@@ -39,8 +39,8 @@ DataError group_error(const GrpoCall& call) {
   return {};
 }
 
-std::vector<Rounded> group_advantages(const GrpoCall& call) {
-  std::vector<Rounded> advantages(static_cast<size_t>(call.sequences()));
+std::vector<Tracked> group_advantages(const GrpoCall& call) {
+  std::vector<Tracked> advantages(static_cast<size_t>(call.sequences()));
   if (call.group_boundaries.present()) {
     for (int64_t g = 0; g + 1 < call.group_boundaries.shape[0]; ++g) {
       normalise(call, call.group_boundaries.load_int(g), call.group_boundaries.load_int(g + 1), advantages);
@@ -94,12 +94,12 @@ LogpBackwardCall TokenRows::logp_backward(const std::vector<double>& lse, const 
   return call;
 }
 
-Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Rounded& advantage) {
+Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage) {
   const Dual ratio = exp(logp - Dual(old_logp)), a(advantage);
   return -min(ratio * a, clamp(ratio, 1 - call.params.clip_low, 1 + call.params.clip_high) * a);
 }
 
-Dual k3(const Dual& logp, const Rounded& ref_logp) {
+Dual k3(const Dual& logp, const Tracked& ref_logp) {
   const Dual d = Dual(ref_logp) - logp;
   return exp(d) - d - Dual(1.0);
 }

@@ -23,7 +23,7 @@ struct GrpoCall {
 };
 
 DataError group_error(const GrpoCall& call);
-std::vector<Rounded> group_advantages(const GrpoCall& call);
+std::vector<Tracked> group_advantages(const GrpoCall& call);
 
 // The tokens of a batch as rows of a two-dimensional tensor, copied.
 class TokenRows {
@@ -43,7 +43,7 @@ private:
   int64_t row_shape_[1], row_strides_[1];
 };
 
-Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Rounded& advantage);
-Dual k3(const Dual& logp, const Rounded& ref_logp);
+Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage);
+Dual k3(const Dual& logp, const Tracked& ref_logp);
 
 }  // namespace rlk::golden

@@ -9,9 +9,9 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-Output of(const std::vector<Rounded>& numbers) {
+Output of(const std::vector<Tracked>& numbers) {
   Output output;
-  for (const Rounded& number : numbers) {
+  for (const Tracked& number : numbers) {
     output.value.push_back(number.value);
     output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
   }
@@ -45,7 +45,7 @@ Answer answer_grpo_loss(const Call& call) {
     return answer;
   }
 
-  const std::vector<Rounded> advantages = group_advantages(golden);
+  const std::vector<Tracked> advantages = group_advantages(golden);
   LogpResult policy = logp(TokenRows(golden, golden.policy_logits).logp());
   DataError error = policy.error;
   LogpResult reference{filled(sequences * tokens, 0), {}, {}, {}};
@@ -55,13 +55,13 @@ Answer answer_grpo_loss(const Call& call) {
     if (error.kind == kNoDataError || earlier) error = reference.error;
   }
 
-  Rounded surrogate, kl;
+  Tracked surrogate, kl;
   double active = 0;
   for (int64_t b = 0; b < sequences; ++b) {
     for (int64_t t = 0; t < tokens; ++t) {
       if (!golden.is_active(b, t)) continue;
       const auto row = static_cast<size_t>(b * tokens + t);
-      const Dual lp(Rounded{policy.logp.value[row], policy.logp.cond[row]});
+      const Dual lp(Tracked{policy.logp.value[row], policy.logp.cond[row]});
       surrogate = surrogate +
                   clipped_surrogate(golden, lp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]).value;
       if (ref_logits.present()) {
@@ -71,13 +71,13 @@ Answer answer_grpo_loss(const Call& call) {
     }
   }
   if (active > 0) {
-    surrogate = surrogate / Rounded{active, 0};
-    kl = kl / Rounded{active, 0};
+    surrogate = surrogate / Tracked{active, 0};
+    kl = kl / Tracked{active, 0};
   }
   if (error.kind != kNoDataError) surrogate = {kNan, 0};
   if (error.kind != kNoDataError) kl = {kNan, 0};
-  Rounded loss = surrogate;
-  if (golden.params.beta != 0) loss = loss + Rounded::parameter(golden.params.beta) * kl;
+  Tracked loss = surrogate;
+  if (golden.params.beta != 0) loss = loss + parameter(golden.params.beta) * kl;
   return {{of({loss}), of({surrogate}), of({kl}), std::move(policy.lse), std::move(policy.logp),
            std::move(reference.logp), of(advantages)},
           error};

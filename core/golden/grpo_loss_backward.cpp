@@ -30,12 +30,12 @@ Answer answer_grpo_loss_backward(const Call& call) {
     return {{{std::vector<double>(size, nan), std::vector<double>(size, 0.0)}}, error};
   }
 
-  const std::vector<Rounded> advantages = group_advantages(golden);
+  const std::vector<Tracked> advantages = group_advantages(golden);
   double active = 0;
   for (int64_t b = 0; b < sequences; ++b) {
     for (int64_t t = 0; t < tokens; ++t) active += golden.is_active(b, t) ? 1 : 0;
   }
-  const Rounded grad_loss{call[RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
+  const Tracked grad_loss{call[RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
   std::vector<double> lse(rows, 0.0), gradient(rows, 0.0), gradient_error(rows, 0.0);
   for (int64_t b = 0; b < sequences; ++b) {
     for (int64_t t = 0; t < tokens; ++t) {
@@ -44,13 +44,13 @@ Answer answer_grpo_loss_backward(const Call& call) {
       lse[row] = saved_lse.load(b, t);
       const int64_t id = golden.action_ids.load_int(b, t);
       if (id < 0 || id >= vocab) continue;  // logp_backward tells
-      const Rounded z = Rounded{golden.policy_logits.load(b, t, id), 0} / Rounded::parameter(golden.params.temperature);
-      const Dual logp(z - Rounded{lse[row], std::fabs(lse[row])}, {1, 0});
+      const Tracked z = Tracked{golden.policy_logits.load(b, t, id), 0} / parameter(golden.params.temperature);
+      const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
       Dual loss = clipped_surrogate(golden, logp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
       if (golden.params.beta != 0) {
-        loss = loss + Dual(Rounded::parameter(golden.params.beta)) * k3(logp, {ref_logp.load(b, t), 0});
+        loss = loss + Dual(parameter(golden.params.beta)) * k3(logp, {ref_logp.load(b, t), 0});
       }
-      const Rounded g = loss.slope * grad_loss / Rounded{active, 0};
+      const Tracked g = loss.slope * grad_loss / Tracked{active, 0};
       gradient[row] = g.value;
       gradient_error[row] = g.error;
     }

@@ -16,7 +16,7 @@ double upper(double bound) {
   return bound > 0 ? bound : kInfinity;
 }
 
-Rounded count(size_t n) {
+Tracked count(size_t n) {
   return {static_cast<double>(n), 0};
 }
 
@@ -25,16 +25,16 @@ Rounded count(size_t n) {
 struct PolicyBatch::Token {
   int64_t t;
   Dual logp, old_logp, x;
-  Rounded advantage, rollout;  // rollout: r = lo - rollout_logp
-  Rounded weight{1, 0};        // w
+  Tracked advantage, rollout;  // rollout: r = lo - rollout_logp
+  Tracked weight{1, 0};        // w
   double ref_logp, own_weight, entropy, sampler;
 };
 
 struct PolicyBatch::Sequence {
   Dual mean_x;     // sum x / n
   Dual geometric;  // gmpo: -(sum A / n) exp(sum L / n)
-  Rounded geometric_weight{1, 0};
-  Rounded log_weight;     // vespo: u
+  Tracked geometric_weight{1, 0};
+  Tracked log_weight;     // vespo: u
   double off_policy = 0;  // opsm: mean(l - logp)
 };
 
@@ -80,7 +80,7 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, int64_t seed) con
     token.x = token.logp - token.old_logp;
     token.advantage = {load(call_.advantages, b, t), 0};
     if (call_.sequence_advantages.present()) {
-      token.advantage = token.advantage + Rounded{call_.sequence_advantages.load(b), 0};
+      token.advantage = token.advantage + Tracked{call_.sequence_advantages.load(b), 0};
     }
     token.weight = {1, 0};
     token.ref_logp = call_.ref_logp.present() ? load(call_.ref_logp, b, t) : 0.0;
@@ -89,7 +89,7 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, int64_t seed) con
     token.sampler = token.old_logp.value.value;
     if (call_.rollout_logp.present()) {
       const double sampled = load(call_.rollout_logp, b, t);
-      token.rollout = token.old_logp.value - Rounded{sampled, 0};
+      token.rollout = token.old_logp.value - Tracked{sampled, 0};
       if (p_.opsm == RLK_POLICY_LOSS_OPSM_ROLLOUT) token.sampler = sampled;
     }
     tokens.push_back(token);
@@ -148,28 +148,28 @@ bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
 void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   if (!call_.rollout_logp.present() || p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_NONE) return;
   const double bound = upper(p_.rollout_log_clamp);
-  const auto ratio = [bound](Rounded r) { return exp(clamp(Dual(r), -bound, bound)).value; };
-  const auto truncated = [this](Rounded w) { return clamp(Dual(w), p_.rollout_is_min, p_.rollout_is_max).value; };
-  const auto kept = [this](Rounded w) { return w.value >= p_.rollout_is_min && w.value <= p_.rollout_is_max; };
-  Rounded sum;
+  const auto ratio = [bound](Tracked r) { return exp(clamp(Dual(r), -bound, bound)).value; };
+  const auto truncated = [this](Tracked w) { return clamp(Dual(w), p_.rollout_is_min, p_.rollout_is_max).value; };
+  const auto kept = [this](Tracked w) { return w.value >= p_.rollout_is_min && w.value <= p_.rollout_is_max; };
+  Tracked sum;
   for (const Token& token : tokens) sum = sum + token.rollout;
   for (Token& token : tokens) {
-    const Rounded of_token = ratio(token.rollout), of_sequence = ratio(sum);
+    const Tracked of_token = ratio(token.rollout), of_sequence = ratio(sum);
     switch (p_.rollout_is) {
       case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_TRUNCATE:
         token.weight = truncated(of_token);
         break;
       case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_MASK:
-        token.weight = kept(of_token) ? of_token : Rounded{};
+        token.weight = kept(of_token) ? of_token : Tracked{};
         break;
       case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE:
         token.weight = truncated(of_sequence);
         break;
       case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK:
-        token.weight = kept(of_sequence) ? of_sequence : Rounded{};
+        token.weight = kept(of_sequence) ? of_sequence : Tracked{};
         break;
       default:
-        token.weight = kept(ratio(sum / count(tokens.size()))) ? of_token : Rounded{};
+        token.weight = kept(ratio(sum / count(tokens.size()))) ? of_token : Tracked{};
     }
   }
 }
@@ -179,7 +179,7 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) c
   if (active.empty()) return sequence;
   const Dual n(static_cast<double>(active.size()));
   Dual sum_x, sum_l, sum_advantage;
-  Rounded sum_log_w, u, sum_off;
+  Tracked sum_log_w, u, sum_off;
   for (const Token& token : active) {
     sum_x = sum_x + token.x;
     const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
@@ -187,12 +187,12 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) c
     const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
     sum_l = sum_l + sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high));
     sum_advantage = sum_advantage + Dual(token.advantage);
-    if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Rounded{1e-10, 0});
+    if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Tracked{1e-10, 0});
     u = u + clamp(token.x, -20, 20).value;
     // Without a weight at all (w = 1) the second sum is 0; log 0 is clamped as well.
-    const Rounded log_w = token.weight.value > 0 ? log(token.weight) : Rounded{-kInfinity, 0};
+    const Tracked log_w = token.weight.value > 0 ? log(token.weight) : Tracked{-kInfinity, 0};
     u = u + clamp(Dual(log_w), std::log(1e-8), 20).value;
-    sum_off = sum_off + (Rounded{token.sampler, 0} - token.logp.value);
+    sum_off = sum_off + (Tracked{token.sampler, 0} - token.logp.value);
   }
   sequence.mean_x = sum_x / n;
   sequence.geometric = -(sum_advantage / n) * exp(sum_l / n);
@@ -220,7 +220,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       out.clipped = second.value.value > first.value.value;
       const Dual loss = max(first, second);
       if (p_.dual_clip <= 0 || a >= 0) return loss;
-      const Dual third = -Dual(Rounded::parameter(p_.dual_clip)) * advantage;
+      const Dual third = -Dual(parameter(p_.dual_clip)) * advantage;
       out.clipped_lower = loss.value.value > third.value.value;
       return min(third, loss);
     }
@@ -229,16 +229,16 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       return -detach(clipped) * advantage * token.logp;
     case RLK_POLICY_LOSS_KIND_SAPO: {
       out.below = out.above = false;
-      const Dual tau(Rounded::parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
+      const Dual tau(parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
       const Dual gate = Dual(1.0) / (Dual(1.0) + exp(-(tau * (ratio - Dual(1.0)))));
       return -(Dual(4.0) / tau * gate * advantage);
     }
     case RLK_POLICY_LOSS_KIND_VESPO: {
       out.below = out.above = false;
-      const Rounded k = Rounded::parameter(a >= 0 ? p_.vespo_k_positive : p_.vespo_k_negative);
+      const Tracked k = parameter(a >= 0 ? p_.vespo_k_positive : p_.vespo_k_negative);
       const double given = a >= 0 ? p_.vespo_lambda_positive : p_.vespo_lambda_negative;
-      const Rounded lambda = Rounded::parameter(std::max(given, 1e-4));
-      const Rounded u = sequence.log_weight;
+      const Tracked lambda = parameter(std::max(given, 1e-4));
+      const Tracked u = sequence.log_weight;
       out.phi = exp(lambda + k * u - lambda * exp(u));
       if (!std::isfinite(out.phi.value)) out.phi = {};
       return -Dual(out.phi) * advantage * token.logp;
@@ -257,7 +257,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       return -(advantage * token.logp);
     case RLK_POLICY_LOSS_KIND_DRO: {
       out.below = out.above = false;
-      const Dual half_beta(Rounded::parameter(p_.dro_beta / 2));
+      const Dual half_beta(parameter(p_.dro_beta / 2));
       return -(token.logp * advantage - half_beta * (token.x * token.x));
     }
     case RLK_POLICY_LOSS_KIND_DPPO_TV:
@@ -334,10 +334,10 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, int64_t seed) const {
     if (call_.ref_logp.present()) {
       const Dual divergence = kl(token, ratio);
       out.kl = divergence.value;
-      if (p_.beta != 0) loss = loss + Dual(Rounded::parameter(p_.beta)) * divergence;
+      if (p_.beta != 0) loss = loss + Dual(parameter(p_.beta)) * divergence;
     }
     if (p_.entropy_coefficient != 0) {
-      loss = loss - Dual(Rounded::parameter(p_.entropy_coefficient)) * Dual(token.entropy);
+      loss = loss - Dual(parameter(p_.entropy_coefficient)) * Dual(token.entropy);
     }
     out.loss = loss;
     result.push_back(out);
@@ -345,25 +345,25 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, int64_t seed) const {
   return result;
 }
 
-std::vector<Rounded> PolicyBatch::token_weights(const std::vector<int64_t>& active) const {
+std::vector<Tracked> PolicyBatch::token_weights(const std::vector<int64_t>& active) const {
   double tokens = 0, sequences = 0;
   for (const int64_t n : active) {
     tokens += static_cast<double>(n);
     sequences += p_.exclude_empty_sequences == 0 || n > 0 ? 1 : 0;
   }
   const auto divisor = [this](double natural) {
-    return p_.denominator > 0 ? Rounded::parameter(p_.denominator) : Rounded{natural, 0};
+    return p_.denominator > 0 ? parameter(p_.denominator) : Tracked{natural, 0};
   };
-  std::vector<Rounded> weights;
+  std::vector<Tracked> weights;
   for (const int64_t n : active) {
-    const Rounded one{1, 0};
-    Rounded weight;  // of no aggregation, and where there is no token
+    const Tracked one{1, 0};
+    Tracked weight;  // of no aggregation, and where there is no token
     if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_MEAN) weight = one / divisor(tokens);
     if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_SUM) weight = one / divisor(1);
     if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM) weight = one / divisor(sequences);
     if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN) {
       const double length = std::max(static_cast<double>(n), p_.seq_denominator_floor);
-      weight = one / Rounded{length, 0} / divisor(sequences);
+      weight = one / Tracked{length, 0} / divisor(sequences);
     }
     weights.push_back(weight);
   }

@@ -20,7 +20,7 @@ struct PolicyCall {
 struct PolicyToken {
   int64_t t = 0;  // its place in the sequence
   Dual loss;
-  Rounded x, kl, ratio, entropy, phi, weight;
+  Tracked x, kl, ratio, entropy, phi, weight;
   bool clipped = false, clipped_lower = false, below = false, above = false;
 };
 
@@ -39,7 +39,7 @@ public:
   double load(const View& view, int64_t b, int64_t t) const;
 
   // d loss / d l of an active token, for sequences with so many active tokens.
-  std::vector<Rounded> token_weights(const std::vector<int64_t>& active) const;
+  std::vector<Tracked> token_weights(const std::vector<int64_t>& active) const;
 
 private:
   struct Token;

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kMetrics = 12;
 
-Output scalars(const std::vector<Rounded>& numbers) {
+Output scalars(const std::vector<Tracked>& numbers) {
   Output output;
-  for (const Rounded& number : numbers) {
+  for (const Tracked& number : numbers) {
     output.value.push_back(number.value);
     output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
   }
@@ -22,9 +22,9 @@ Output filled(size_t size, double value) {
   return {std::vector<double>(size, value), std::vector<double>(size, 0.0)};
 }
 
-void add_metrics(const PolicyToken& token, std::vector<Rounded>& sums) {
-  const auto flag = [](bool on) { return Rounded{on ? 1.0 : 0.0, 0}; };
-  const Rounded terms[kMetrics - 1] = {{1, 0},
+void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
+  const auto flag = [](bool on) { return Tracked{on ? 1.0 : 0.0, 0}; };
+  const Tracked terms[kMetrics - 1] = {{1, 0},
                                        token.kl,
                                        -token.x,
                                        flag(token.clipped),
@@ -63,7 +63,7 @@ Answer answer_policy_loss(const Call& call) {
   Output per_token = filled(static_cast<size_t>(batch.tokens()), 0.0);
   std::vector<std::vector<PolicyToken>> tokens;
   std::vector<int64_t> active;
-  std::vector<Rounded> metrics(kMetrics);
+  std::vector<Tracked> metrics(kMetrics);
   double unmasked = 0;
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     tokens.push_back(batch.losses(b, -1));
@@ -77,14 +77,14 @@ Answer answer_policy_loss(const Call& call) {
     }
   }
 
-  const std::vector<Rounded> weights = batch.token_weights(active);
-  Rounded loss;
+  const std::vector<Tracked> weights = batch.token_weights(active);
+  Tracked loss;
   for (size_t b = 0; b < tokens.size(); ++b) {
     for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
   }
   const double n = metrics[0].value;
-  for (size_t i = 1; i < kMetrics && n > 0; ++i) metrics[i] = metrics[i] / Rounded{n, 0};
-  metrics[kMetrics - 1] = unmasked > 0 ? Rounded{unmasked - n, 0} / Rounded{unmasked, 0} : Rounded{};
+  for (size_t i = 1; i < kMetrics && n > 0; ++i) metrics[i] = metrics[i] / Tracked{n, 0};
+  metrics[kMetrics - 1] = unmasked > 0 ? Tracked{unmasked - n, 0} / Tracked{unmasked, 0} : Tracked{};
   return {{scalars({loss}), std::move(per_token), scalars(metrics)}, {}};
 }
 

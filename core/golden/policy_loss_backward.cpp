@@ -34,27 +34,27 @@ Answer answer_policy_loss_backward(const Call& call) {
   Output grad_entropy = grad_logp;
   if (bad) return {{std::move(grad_logp), std::move(grad_entropy)}, batch.error()};
 
-  const auto put = [](Output& output, int64_t at, const Rounded& number) {
+  const auto put = [](Output& output, int64_t at, const Tracked& number) {
     output.value[static_cast<size_t>(at)] = number.value;
     output.cond[static_cast<size_t>(at)] = std::isfinite(number.value) ? kTiny + number.error : 0.0;
   };
   std::vector<int64_t> active;
   for (int64_t b = 0; b < batch.sequences(); ++b) active.push_back(static_cast<int64_t>(batch.losses(b, -1).size()));
-  const std::vector<Rounded> weights = batch.token_weights(active);
-  const Rounded grad_loss{call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
+  const std::vector<Tracked> weights = batch.token_weights(active);
+  const Tracked grad_loss{call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     const auto gradient_of_loss = [&](const PolicyToken& token) {
-      const Rounded gradient = grad_loss * weights[static_cast<size_t>(b)];
+      const Tracked gradient = grad_loss * weights[static_cast<size_t>(b)];
       if (!grad_per_token.present()) return gradient;
-      return gradient + Rounded{batch.load(grad_per_token, b, token.t), 0};
+      return gradient + Tracked{batch.load(grad_per_token, b, token.t), 0};
     };
     for (const PolicyToken& token : batch.losses(b, -1)) {
-      Rounded sum;
+      Tracked sum;
       for (const PolicyToken& other : batch.losses(b, token.t)) {
         sum = sum + gradient_of_loss(other) * other.loss.slope;
       }
       put(grad_logp, batch.flat(b, token.t), sum);
-      put(grad_entropy, batch.flat(b, token.t), -(Rounded::parameter(coefficient) * gradient_of_loss(token)));
+      put(grad_entropy, batch.flat(b, token.t), -(parameter(coefficient) * gradient_of_loss(token)));
     }
   }
   return {{std::move(grad_logp), std::move(grad_entropy)}, {}};

@@ -41,7 +41,10 @@ inline Tracked operator/(Tracked a, Tracked b) {
 }
 inline Tracked exp(Tracked a) {
   const double power = std::exp(a.value);
-  return rounded(power, power * a.error + kTiny);
+  return rounded(power, power > 0 ? power * a.error + kTiny : kTiny);  // exp(-inf) is exact
+}
+inline Tracked log(Tracked a) {
+  return rounded(std::log(a.value), a.error / std::fabs(a.value));
 }
 inline Tracked sqrt(Tracked a) {
   const double root = std::sqrt(a.value);

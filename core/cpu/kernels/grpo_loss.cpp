@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/cpu/kernels/grpo_groups.hpp"
+#include "core/cpu/kernels/group_advantages.hpp"
 #include "core/cpu/kernels/logp_backward.hpp"
 #include "core/cpu/kernels/logp_block.hpp"
 #include "core/cpu/kernels/policy_kinds.hpp"
@@ -14,6 +14,23 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kGrainTokens = 1024;  // per task at least
+
+// Writes [sequences] advantages; the data error of group_boundaries.
+DataError advantages_of(const GrpoBatch& batch, double* advantages, const ParallelFor& hook) {
+  using Grouping = GroupAdvantagesArgs::Grouping;
+  GroupAdvantagesArgs args;
+  args.grouping = batch.group_boundaries != nullptr ? Grouping::boundaries : Grouping::fixed;
+  args.rows = batch.sequences;
+  args.groups = batch.groups;
+  args.samples_per_prompt = batch.samples_per_prompt;
+  args.group_boundaries = {batch.group_boundaries, batch.boundaries_are_i64, batch.boundaries_stride};
+  args.rewards = {batch.rewards, accumulator(batch.policy_logits.dtype), {batch.rewards_stride, 0}};
+  args.unbiased = batch.unbiased;
+  args.additive_eps = batch.additive_eps;
+  args.eps = batch.eps;
+  args.advantages = {advantages, Dtype::f64, {1, 0}};
+  return group_advantages(args, hook);
+}
 
 PolicyOptions options_of(const GrpoBatch& batch) {
   PolicyOptions options;
@@ -136,17 +153,15 @@ DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
   const GrpoBatch& batch = args.batch;
   const int64_t rows = batch.sequences * batch.tokens;
   const Dtype wide = accumulator(batch.policy_logits.dtype);
-  if (const DataError error = check_groups(batch); error.kind != kNoDataError) {
-    put_all_nan(args);
-    return error;
-  }
-
   Scratch scratch(args.workspace);
   double* advantages = scratch.take(batch.sequences);
+  if (const DataError of_groups = advantages_of(batch, advantages, hook); of_groups.kind != kNoDataError) {
+    put_all_nan(args);
+    return of_groups;
+  }
   auto* sums = reinterpret_cast<SequenceSums*>(scratch.take(kSums * batch.sequences));
   double *lp = scratch.take(rows), *lr = scratch.take(rows), *lse = scratch.take(rows);
   const bool has_ref = args.ref_logits.present();
-  group_advantages(batch, advantages);
   DataError error = token_logp(batch, batch.policy_logits, lp, lse, scratch.rest(), hook);
   if (has_ref) {
     const DataError of_ref = token_logp(batch, args.ref_logits, lr, nullptr, scratch.rest(), hook);
@@ -196,7 +211,9 @@ int64_t grpo_loss_backward_workspace_bytes(int64_t sequences, int64_t tokens) {
 DataError grpo_loss_backward(const GrpoLossBackwardArgs& args, const ParallelFor& hook) {
   const GrpoBatch& batch = args.batch;
   const GrpoTensor& logits = batch.policy_logits;
-  if (const DataError error = check_groups(batch); error.kind != kNoDataError) {
+  Scratch scratch(args.workspace);
+  double *advantages = scratch.take(batch.sequences), *active = scratch.take(batch.sequences);
+  if (const DataError error = advantages_of(batch, advantages, hook); error.kind != kNoDataError) {
     for (int64_t row = 0; row < batch.sequences * batch.tokens; ++row) {
       const int64_t at =
           row / batch.tokens * args.grad_logits.strides[0] + row % batch.tokens * args.grad_logits.strides[1];
@@ -207,10 +224,7 @@ DataError grpo_loss_backward(const GrpoLossBackwardArgs& args, const ParallelFor
     return error;
   }
 
-  Scratch scratch(args.workspace);
-  double *advantages = scratch.take(batch.sequences), *active = scratch.take(batch.sequences);
   double* gradient = scratch.take(batch.sequences * batch.tokens);
-  group_advantages(batch, advantages);
   parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       active[b] = 0;

@@ -28,7 +28,7 @@ struct GrpoBatch {
   bool ids_are_i64 = true;
   int64_t ids_strides[2] = {0, 1};
   GrpoTensor old_logp;
-  const void* rewards = nullptr;  // accumulator of the logits' dtype
+  void* rewards = nullptr;  // accumulator of the logits' dtype
   int64_t rewards_stride = 1;
   const uint8_t* mask = nullptr;  // optional
   int64_t mask_strides[2] = {0, 1};
