@@ -42,6 +42,7 @@ struct ConformanceOptions {
   std::string dtype;          // only this dtype of the first variable; empty: all
   bool graph_replay = false;  // also run every capturable case captured and replayed
   double budget_s = 0;        // 0: none. When it passes, what was not run stays unverified ("BUDGET")
+  bool one_failure = false;   // an implementation that has failed once is not tried further
   uint64_t seed = 1;
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. May be empty.
   std::function<void(const std::string&)> progress;

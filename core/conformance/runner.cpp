@@ -49,7 +49,8 @@ public:
         examples_(examples),
         options_(options),
         deadline_(deadline),
-        units_(implementations.size()) {}
+        units_(implementations.size()),
+        has_failed_(implementations.size()) {}
 
   std::vector<UnitResult> results() {
     for (size_t i = 0; i < implementations_.size(); ++i) {
@@ -138,6 +139,7 @@ private:
   void run(const Work& work, const Job& job) {
     Units& units = units_[job.implementation];
     if (units.is_known_to_fail(job.claim.variant, work.features)) return;
+    if (options_.one_failure && has_failed_[job.implementation]) return;
     Event event;
     event.variant = job.claim.variant;
     event.words = work.features;
@@ -175,6 +177,7 @@ private:
     event.reason =
         what + (job.claim.variant.empty() ? "" : " (variant " + job.claim.variant + ")") + ": " + verdict.failure->text;
     failed_.push_back({job.implementation, work.spec});
+    has_failed_[job.implementation] = true;
   }
 
   // A failure of many variations together says little: its pairs are tried too.
@@ -193,6 +196,7 @@ private:
   const ConformanceOptions& options_;
   Clock::time_point deadline_;
   std::vector<Units> units_;
+  std::vector<bool> has_failed_;  // by implementation
   std::vector<Work> work_;
   std::unordered_map<std::string, size_t> index_;  // of work_, by words
   std::set<std::pair<size_t, size_t>> asked_;      // implementation, work
