@@ -255,7 +255,11 @@ class Tables:
                 f"{boolean(p.get('finite', p['type'] == 'f64'))}, {float(low or 0)!r}, {values}, {tries}}}")
 
     def settings(self, values):
-        return self.array("FeatureSetting", [f"{{{self.params[k]}, {self.expr(v)}}}" for k, v in values.items()])
+        def setting(name, value):
+            number = isinstance(value, float) or re.fullmatch(r"\d+\.\d+", str(value))
+            return f"{{{self.params[name]}, {{}}, {float(value)!r}}}" if number else f"{{{self.params[name]}, {self.expr(value)}}}"
+
+        return self.array("FeatureSetting", [setting(k, v) for k, v in values.items()])
 
     def present(self, names):
         return f"{sum(1 << self.bit(n) for n in names):#x}"

@@ -61,7 +61,7 @@ void resolve_params(const Case& c, Call& call) {
   for (const Variation& v : c.variations) {
     if (v.try_param >= 0) set_param(call, v.try_param, v.try_value);
     for (const FeatureSetting& setting : v.params) {
-      set_param(call, setting.param, static_cast<double>(setting.value.eval(call.values())));
+      set_param(call, setting.param, setting.evaluate(call.values()));
     }
   }
 }

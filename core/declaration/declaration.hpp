@@ -117,7 +117,12 @@ struct ParamDecl {
 // A named joint setting that cases use: parameters by expression, and optional arguments that go together.
 struct FeatureSetting {
   int param;
-  Expr value;
+  Expr value;         // or, without one,
+  double number = 0;  // a number that is no integer
+
+  double evaluate(const Values& values) const {
+    return value.eval != nullptr ? static_cast<double>(value.eval(values)) : number;
+  }
 };
 struct FeatureDecl {
   const char* name;

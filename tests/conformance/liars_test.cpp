@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/simple/target.hpp"
@@ -180,6 +181,13 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
   return list;
 }
 
+// Straight-through estimators: another gradient, the same value. Ignoring them in the forward operator changes nothing,
+// and the liar of the backward operator is caught.
+bool is_no_lie(std::string_view op, std::string_view name) {
+  return (op == "policy_loss" && name == "kl_gradient=k2") ||
+         ((op == "ratio_kl" || op == "logits_ratio_kl") && name == "kl_kind=k3_plus");
+}
+
 class Liars : public ::testing::TestWithParam<const OpDecl*> {};
 
 TEST_P(Liars, AreAllCaughtByTheSmokeTest) {
@@ -208,13 +216,18 @@ TEST_P(Liars, AreAllCaughtByTheSmokeTest) {
     });
   };
   EXPECT_FALSE(failed((*honest)->name)) << "an honest implementation fails: the liars prove nothing";
-  int caught = 0;
+  int caught = 0, no_lies = 0;
   for (const Liar& liar : liars) {
     const bool is_caught = failed(liar.name.c_str());
+    if (is_no_lie(decl.name, liar.name)) {
+      EXPECT_FALSE(is_caught) << decl.name << " " << liar.name << " does change a value: it is a lie after all";
+      ++no_lies;
+      continue;
+    }
     caught += is_caught ? 1 : 0;
     EXPECT_TRUE(is_caught) << decl.name << ": the smoke test misses a plugin that ignores " << liar.name;
   }
-  std::printf("%-24s %3zu liars tried, %3d caught\n", decl.name, liars.size(), caught);
+  std::printf("%-24s %3zu liars tried, %3d caught, %d change nothing\n", decl.name, liars.size(), caught, no_lies);
 }
 
 std::vector<const OpDecl*> all_operators() {

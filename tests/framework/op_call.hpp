@@ -97,7 +97,7 @@ struct OpCall {
     for (size_t i = 0; i < inputs.size(); ++i) inputs[i].given |= (feature.present >> i & 1) != 0;
     for (size_t i = 0; i < outputs.size(); ++i) outputs[i].given |= (feature.present >> (32 + i) & 1) != 0;
     for (const core::FeatureSetting& setting : feature.settings) {
-      set_param(setting.param, static_cast<double>(setting.value.eval(values())));
+      set_param(setting.param, setting.evaluate(values()));
     }
   }
 

@@ -347,7 +347,7 @@ TEST(BadInput, Rules) {
         call.symbols[static_cast<size_t>(s.symbol)] = s.value.eval(call.values());
       }
       for (const core::FeatureSetting& s : rule.violate_params) {
-        call.set_param(s.param, static_cast<double>(s.value.eval(call.values())));
+        call.set_param(s.param, s.evaluate(call.values()));
       }
       for (size_t i = 0; i < call.inputs.size(); ++i) {
         if ((rule.violate_present >> i & 1) != 0) call.inputs[i].given = true;
