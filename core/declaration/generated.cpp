@@ -265,16 +265,18 @@ constexpr double group_advantages_22[] = {2.5};
 constexpr const char* group_advantages_23[] = {"group", "batch", "none"};
 constexpr const char* group_advantages_24[] = {"mean", "rloo"};
 constexpr const char* group_advantages_25[] = {"zero", "raw"};
-constexpr FeatureSetting group_advantages_26[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting group_advantages_26[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting group_advantages_27[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
 constexpr rlk_group_advantages_params group_advantages_defaults = RLK_GROUP_ADVANTAGES_PARAMS_INIT;
-constexpr const char* group_advantages_27[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "leave-one-out baseline as in verl"};
-constexpr const char* group_advantages_28[] = {"fixed", "boundaries", "ids"};
-constexpr DtypeVariable group_advantages_29[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
-constexpr SymbolDecl group_advantages_30[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
-constexpr ArgDecl group_advantages_31[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_11, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}};
-constexpr ArgDecl group_advantages_32[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_17, {}, {}, 0.0}};
-constexpr ParamDecl group_advantages_33[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_18, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_19}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_20, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_21, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_22}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_23, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_24, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_25, {}}};
-constexpr RuleDecl group_advantages_34[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_26, 0x0}};
+constexpr const char* group_advantages_28[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "leave-one-out baseline as in verl"};
+constexpr const char* group_advantages_29[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable group_advantages_30[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
+constexpr SymbolDecl group_advantages_31[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
+constexpr ArgDecl group_advantages_32[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_11, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}};
+constexpr ArgDecl group_advantages_33[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_17, {}, {}, 0.0}};
+constexpr ParamDecl group_advantages_34[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_18, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_19}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_20, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_21, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_22}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_23, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_24, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_25, {}}};
+constexpr FeatureDecl group_advantages_35[] = {{"eps", group_advantages_26, 0x0}};
+constexpr RuleDecl group_advantages_36[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_27, 0x0}};
 
 // ---- grpo_loss
 constexpr DtypeExpr grpo_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -436,25 +438,24 @@ constexpr Dim logits_ratio_kl_21[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_22[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_21, "[N]"}};
 constexpr Dim logits_ratio_kl_23[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_24[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_23, "[N]"}};
-constexpr const char* logits_ratio_kl_25[] = {"k1", "abs", "k2", "k3", "k1_plus", "abs_plus", "k3_plus"};
+constexpr const char* logits_ratio_kl_25[] = {"k1", "abs", "k2", "k3"};
 constexpr const char* logits_ratio_kl_26[] = {"none", "ratio"};
-constexpr double logits_ratio_kl_27[] = {0.4};
-constexpr double logits_ratio_kl_28[] = {0.2};
-constexpr double logits_ratio_kl_29[] = {0.3};
+constexpr double logits_ratio_kl_27[] = {2.0};
+constexpr double logits_ratio_kl_28[] = {3.0};
+constexpr double logits_ratio_kl_29[] = {1.5};
 constexpr double logits_ratio_kl_30[] = {0.0};
 constexpr double logits_ratio_kl_31[] = {0.7};
 constexpr double logits_ratio_kl_32[] = {-1.0};
-constexpr FeatureSetting logits_ratio_kl_33[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {0, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}};
 constexpr rlk_logits_ratio_kl_params logits_ratio_kl_defaults = RLK_LOGITS_RATIO_KL_PARAMS_INIT;
-constexpr const char* logits_ratio_kl_34[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
-constexpr const char* logits_ratio_kl_35[] = {""};
-constexpr DtypeVariable logits_ratio_kl_36[] = {{"T", logits_ratio_kl_1}, {"I", logits_ratio_kl_2}};
-constexpr SymbolDecl logits_ratio_kl_37[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_4}};
-constexpr ArgDecl logits_ratio_kl_38[] = {{"policy_logits", "scores of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_8, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0}, {"ref_logits", "scores of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_10, {.kind = Domain::real, .scale = 2.0, .minus_inf = true}, {}, 0.0}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_12, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_14, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl logits_ratio_kl_39[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_16, {}, {}, 0.0}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_18, {}, {}, 0.0}, {"logp", "log-probability of the token under the policy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_20, {}, {}, 0.0}, {"lse", "log-sum-exp of the policy; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_22, {}, {}, 0.0}, {"ref_logp", "log-probability of the token under the reference; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_24, {}, {}, 0.0}};
-constexpr ParamDecl logits_ratio_kl_40[] = {{"kl_kind", "estimator; a plus form has the value of its base and the gradient of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_29}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, logits_ratio_kl_30}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_31}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_32}};
-constexpr FeatureDecl logits_ratio_kl_41[] = {{"kl", {}, 0x200000004}, {"saved_ref_logp", {}, 0x1200000004}};
-constexpr RuleDecl logits_ratio_kl_42[] = {{"kl_pair", {"has(kl) == has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logits and ask for kl together, or neither", {}, {}, 0x200000000}, {"ref_logp_source", {"!has(ref_logp) || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return !v.has(36) || v.has(2); }}, "ref_logp comes from ref_logits: pass them", {}, {}, 0x1000000000}, {"plain_weight", {"kl_weight == 0 || kl_kind <= 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_params, kl_kind)) <= 3; }}, "a plus form has the gradient of k2 and nothing else: take kl_weight none, or k1, abs, k2 or k3", {}, logits_ratio_kl_33, 0x0}};
+constexpr const char* logits_ratio_kl_33[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
+constexpr const char* logits_ratio_kl_34[] = {""};
+constexpr DtypeVariable logits_ratio_kl_35[] = {{"T", logits_ratio_kl_1}, {"I", logits_ratio_kl_2}};
+constexpr SymbolDecl logits_ratio_kl_36[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_4}};
+constexpr ArgDecl logits_ratio_kl_37[] = {{"policy_logits", "scores of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_8, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0}, {"ref_logits", "scores of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_10, {.kind = Domain::real, .scale = 2.0, .minus_inf = true}, {}, 0.0}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_12, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_14, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl logits_ratio_kl_38[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_16, {}, {}, 0.0}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_18, {}, {}, 0.0}, {"logp", "log-probability of the token under the policy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_20, {}, {}, 0.0}, {"lse", "log-sum-exp of the policy; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_22, {}, {}, 0.0}, {"ref_logp", "log-probability of the token under the reference; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_24, {}, {}, 0.0}};
+constexpr ParamDecl logits_ratio_kl_39[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_29}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, logits_ratio_kl_30}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_31}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_32}};
+constexpr FeatureDecl logits_ratio_kl_40[] = {{"kl", {}, 0x200000004}, {"saved_ref_logp", {}, 0x1200000004}};
+constexpr RuleDecl logits_ratio_kl_41[] = {{"kl_pair", {"has(kl) == has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logits and ask for kl together, or neither", {}, {}, 0x200000000}, {"ref_logp_source", {"!has(ref_logp) || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return !v.has(36) || v.has(2); }}, "ref_logp comes from ref_logits: pass them", {}, {}, 0x1000000000}};
 
 // ---- logits_ratio_kl_backward
 constexpr DtypeExpr logits_ratio_kl_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -480,24 +481,25 @@ constexpr ShapeDecl logits_ratio_kl_backward_20[] = {{ShapeDecl::Kind::dims, log
 constexpr Dim logits_ratio_kl_backward_21[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl logits_ratio_kl_backward_22[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_21, "[N, V]"}};
 constexpr int logits_ratio_kl_backward_23[] = {0};
-constexpr const char* logits_ratio_kl_backward_24[] = {"k1", "abs", "k2", "k3", "k1_plus", "abs_plus", "k3_plus"};
-constexpr const char* logits_ratio_kl_backward_25[] = {"none", "ratio"};
-constexpr double logits_ratio_kl_backward_26[] = {0.4};
-constexpr double logits_ratio_kl_backward_27[] = {0.2};
-constexpr double logits_ratio_kl_backward_28[] = {0.3};
-constexpr double logits_ratio_kl_backward_29[] = {0.7};
-constexpr double logits_ratio_kl_backward_30[] = {-1.0};
-constexpr FeatureSetting logits_ratio_kl_backward_31[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {0, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}};
+constexpr const char* logits_ratio_kl_backward_24[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* logits_ratio_kl_backward_25[] = {"value", "k2"};
+constexpr const char* logits_ratio_kl_backward_26[] = {"none", "ratio"};
+constexpr double logits_ratio_kl_backward_27[] = {2.0};
+constexpr double logits_ratio_kl_backward_28[] = {3.0};
+constexpr double logits_ratio_kl_backward_29[] = {1.5};
+constexpr double logits_ratio_kl_backward_30[] = {0.7};
+constexpr double logits_ratio_kl_backward_31[] = {-1.0};
+constexpr FeatureSetting logits_ratio_kl_backward_32[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_logits_ratio_kl_backward_params logits_ratio_kl_backward_defaults = RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT;
-constexpr const char* logits_ratio_kl_backward_32[] = {"derivative of the formula of logits_ratio_kl"};
-constexpr const char* logits_ratio_kl_backward_33[] = {""};
-constexpr DtypeVariable logits_ratio_kl_backward_34[] = {{"T", logits_ratio_kl_backward_1}, {"I", logits_ratio_kl_backward_2}};
-constexpr SymbolDecl logits_ratio_kl_backward_35[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_backward_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_backward_4}};
-constexpr ArgDecl logits_ratio_kl_backward_36[] = {{"policy_logits", "as given to logits_ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true}, {}, 0.0}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_backward_8, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 6}, {}, 0.0}, {"lse", "lse of logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_10, {.kind = Domain::forward, .forward_op = "logits_ratio_kl", .forward_output = "lse"}, {}, 0.0}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_14, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_logp", "as given to logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_16, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"ref_logp", "ref_logp of logits_ratio_kl; needed with grad_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_18, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_backward_20, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl logits_ratio_kl_backward_37[] = {{"grad_policy_logits", "gradient of policy_logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_22, {}, logits_ratio_kl_backward_23, 0.0}};
-constexpr ParamDecl logits_ratio_kl_backward_38[] = {{"kl_kind", "estimator; a plus form has the value of its base and the gradient of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_backward_24, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_25, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_26}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_27}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_28}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_backward_29}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_backward_30}};
-constexpr FeatureDecl logits_ratio_kl_backward_39[] = {{"kl_gradient", {}, 0x50}};
-constexpr RuleDecl logits_ratio_kl_backward_40[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == v.has(6); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x10}, {"plain_weight", {"kl_weight == 0 || kl_kind <= 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_kind)) <= 3; }}, "a plus form has the gradient of k2 and nothing else: take kl_weight none, or k1, abs, k2 or k3", {}, logits_ratio_kl_backward_31, 0x0}};
+constexpr const char* logits_ratio_kl_backward_33[] = {"derivative of the formula of logits_ratio_kl"};
+constexpr const char* logits_ratio_kl_backward_34[] = {""};
+constexpr DtypeVariable logits_ratio_kl_backward_35[] = {{"T", logits_ratio_kl_backward_1}, {"I", logits_ratio_kl_backward_2}};
+constexpr SymbolDecl logits_ratio_kl_backward_36[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_backward_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_backward_4}};
+constexpr ArgDecl logits_ratio_kl_backward_37[] = {{"policy_logits", "as given to logits_ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true}, {}, 0.0}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_backward_8, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0}, {"lse", "lse of logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_10, {.kind = Domain::forward, .forward_op = "logits_ratio_kl", .forward_output = "lse"}, {}, 0.0}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_14, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_logp", "as given to logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_16, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"ref_logp", "ref_logp of logits_ratio_kl; needed with grad_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_18, {.kind = Domain::uniform, .min = -9.0, .max = -4.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_backward_20, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl logits_ratio_kl_backward_38[] = {{"grad_policy_logits", "gradient of policy_logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_22, {}, logits_ratio_kl_backward_23, 0.0}};
+constexpr ParamDecl logits_ratio_kl_backward_39[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_backward_24, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_29}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_backward_30}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_backward_31}};
+constexpr FeatureDecl logits_ratio_kl_backward_40[] = {{"kl_gradient", {}, 0x50}};
+constexpr RuleDecl logits_ratio_kl_backward_41[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == v.has(6); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x10}, {"plain_weight", {"kl_weight == 0 || kl_gradient == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, logits_ratio_kl_backward_32, 0x0}};
 
 // ---- policy_loss
 constexpr DtypeExpr policy_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -759,23 +761,22 @@ constexpr Dim ratio_kl_12[] = {{0, 0}};
 constexpr ShapeDecl ratio_kl_13[] = {{ShapeDecl::Kind::dims, ratio_kl_12, "[N]"}};
 constexpr Dim ratio_kl_14[] = {{0, 0}};
 constexpr ShapeDecl ratio_kl_15[] = {{ShapeDecl::Kind::dims, ratio_kl_14, "[N]"}};
-constexpr const char* ratio_kl_16[] = {"k1", "abs", "k2", "k3", "k1_plus", "abs_plus", "k3_plus"};
+constexpr const char* ratio_kl_16[] = {"k1", "abs", "k2", "k3"};
 constexpr const char* ratio_kl_17[] = {"none", "ratio"};
 constexpr double ratio_kl_18[] = {0.4};
 constexpr double ratio_kl_19[] = {0.2};
 constexpr double ratio_kl_20[] = {0.3};
 constexpr double ratio_kl_21[] = {0.0};
-constexpr FeatureSetting ratio_kl_22[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {0, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}};
 constexpr rlk_ratio_kl_params ratio_kl_defaults = RLK_RATIO_KL_PARAMS_INIT;
-constexpr const char* ratio_kl_23[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
-constexpr const char* ratio_kl_24[] = {""};
-constexpr DtypeVariable ratio_kl_25[] = {{"T", ratio_kl_1}, {"O", ratio_kl_2}};
-constexpr SymbolDecl ratio_kl_26[] = {{"N", "tokens", true, 0, -1, ratio_kl_3}};
-constexpr ArgDecl ratio_kl_27[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true}, {}, 0.0}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_7, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ref_logp", "log-probabilities of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_9, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_11, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl ratio_kl_28[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_13, {}, {}, 0.0}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_15, {}, {}, 0.0}};
-constexpr ParamDecl ratio_kl_29[] = {{"kl_kind", "estimator; a plus form has the value of its base and the gradient of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_16, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_17, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_18}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_19}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_20}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, ratio_kl_21}};
-constexpr FeatureDecl ratio_kl_30[] = {{"kl", {}, 0x200000004}};
-constexpr RuleDecl ratio_kl_31[] = {{"kl_pair", {"has(kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logp and ask for kl together, or neither", {}, {}, 0x200000000}, {"plain_weight", {"kl_weight == 0 || kl_kind <= 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_params, kl_kind)) <= 3; }}, "a plus form has the gradient of k2 and nothing else: take kl_weight none, or k1, abs, k2 or k3", {}, ratio_kl_22, 0x0}};
+constexpr const char* ratio_kl_22[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
+constexpr const char* ratio_kl_23[] = {""};
+constexpr DtypeVariable ratio_kl_24[] = {{"T", ratio_kl_1}, {"O", ratio_kl_2}};
+constexpr SymbolDecl ratio_kl_25[] = {{"N", "tokens", true, 0, -1, ratio_kl_3}};
+constexpr ArgDecl ratio_kl_26[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true}, {}, 0.0}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_7, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ref_logp", "log-probabilities of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_9, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_11, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl ratio_kl_27[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_13, {}, {}, 0.0}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_15, {}, {}, 0.0}};
+constexpr ParamDecl ratio_kl_28[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_16, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_17, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_18}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_19}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_20}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, ratio_kl_21}};
+constexpr FeatureDecl ratio_kl_29[] = {{"kl", {}, 0x200000004}};
+constexpr RuleDecl ratio_kl_30[] = {{"kl_pair", {"has(kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logp and ask for kl together, or neither", {}, {}, 0x200000000}};
 
 // ---- ratio_kl_backward
 constexpr DtypeExpr ratio_kl_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -795,22 +796,23 @@ constexpr Dim ratio_kl_backward_14[] = {{0, 0}};
 constexpr ShapeDecl ratio_kl_backward_15[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_14, "[N]"}};
 constexpr Dim ratio_kl_backward_16[] = {{0, 0}};
 constexpr ShapeDecl ratio_kl_backward_17[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_16, "[N]"}};
-constexpr const char* ratio_kl_backward_18[] = {"k1", "abs", "k2", "k3", "k1_plus", "abs_plus", "k3_plus"};
-constexpr const char* ratio_kl_backward_19[] = {"none", "ratio"};
-constexpr double ratio_kl_backward_20[] = {0.4};
-constexpr double ratio_kl_backward_21[] = {0.2};
-constexpr double ratio_kl_backward_22[] = {0.3};
-constexpr FeatureSetting ratio_kl_backward_23[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {0, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}};
+constexpr const char* ratio_kl_backward_18[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* ratio_kl_backward_19[] = {"value", "k2"};
+constexpr const char* ratio_kl_backward_20[] = {"none", "ratio"};
+constexpr double ratio_kl_backward_21[] = {0.4};
+constexpr double ratio_kl_backward_22[] = {0.2};
+constexpr double ratio_kl_backward_23[] = {0.3};
+constexpr FeatureSetting ratio_kl_backward_24[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_ratio_kl_backward_params ratio_kl_backward_defaults = RLK_RATIO_KL_BACKWARD_PARAMS_INIT;
-constexpr const char* ratio_kl_backward_24[] = {"derivative of the formula of ratio_kl"};
-constexpr const char* ratio_kl_backward_25[] = {""};
-constexpr DtypeVariable ratio_kl_backward_26[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
-constexpr SymbolDecl ratio_kl_backward_27[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3}};
-constexpr ArgDecl ratio_kl_backward_28[] = {{"logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true}, {}, 0.0}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ref_logp", "as given to ratio_kl; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_13, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_15, {.kind = Domain::mask}, {}, 0.0}};
-constexpr ArgDecl ratio_kl_backward_29[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_17, {}, {}, 0.0}};
-constexpr ParamDecl ratio_kl_backward_30[] = {{"kl_kind", "estimator; a plus form has the value of its base and the gradient of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_18, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_19, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_20}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_21}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_22}};
-constexpr FeatureDecl ratio_kl_backward_31[] = {{"kl_gradient", {}, 0x14}};
-constexpr RuleDecl ratio_kl_backward_32[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == 0 || kl_kind <= 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_kind)) <= 3; }}, "a plus form has the gradient of k2 and nothing else: take kl_weight none, or k1, abs, k2 or k3", {}, ratio_kl_backward_23, 0x0}};
+constexpr const char* ratio_kl_backward_25[] = {"derivative of the formula of ratio_kl"};
+constexpr const char* ratio_kl_backward_26[] = {""};
+constexpr DtypeVariable ratio_kl_backward_27[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
+constexpr SymbolDecl ratio_kl_backward_28[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3}};
+constexpr ArgDecl ratio_kl_backward_29[] = {{"logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true}, {}, 0.0}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"old_logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ref_logp", "as given to ratio_kl; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_13, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_15, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl ratio_kl_backward_30[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_17, {}, {}, 0.0}};
+constexpr ParamDecl ratio_kl_backward_31[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_18, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_19, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_20, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_21}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_22}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_23}};
+constexpr FeatureDecl ratio_kl_backward_32[] = {{"kl_gradient", {}, 0x14}};
+constexpr RuleDecl ratio_kl_backward_33[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == 0 || kl_gradient == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_24, 0x0}};
 
 // ---- returns
 constexpr DtypeExpr returns_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1157,7 +1159,7 @@ constexpr OpDecl kDeclarations[] = {
      "Rewards normalised within groups of samples of the same prompt.",
      "With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):\nA[b] = (r[b] - m) f / D\nf    = 1 (mean), n / (n - 1) (rloo: r[b] minus the mean of the others)\nD    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all B rewards with scale batch, 1 with scale none\nGroups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows\nthat have the same group_ids.",
      "A group without variance (a single reward, when singleton is zero) has advantages of exactly 0: m and s come from\ndifferences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has m 0 and s 1, and a\nbatch of one s 1. An empty group is legal. group_ids are numbers in [0, B) in any order; another is a data error: the\nadvantage of that row is NaN and no group has it. group_boundaries that do not start at 0, decrease, or do not end at B\nare a data error (row = the first bad position, value = its content) and every advantage is NaN.",
-     group_advantages_27,
+     group_advantages_28,
      "",
      8.0,
      "a mean, a standard deviation and a quotient of rounded differences",
@@ -1166,14 +1168,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_group_advantages_params),
      &group_advantages_defaults,
      0,
-     group_advantages_28,
      group_advantages_29,
      group_advantages_30,
      group_advantages_31,
      group_advantages_32,
      group_advantages_33,
-     {},
      group_advantages_34,
+     group_advantages_35,
+     group_advantages_36,
      {}},
     {"grpo_loss",
      1,
@@ -1228,8 +1230,8 @@ constexpr OpDecl kDeclarations[] = {
      "policy",
      "Importance ratio and per-token KL estimate from the logits of the policy and of its reference, each read once.",
      "lse[n]    = log sum_v exp(policy_logits[n, v] / temperature)\nlogp[n]   = policy_logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits\ndelta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp\nratio[n]  = exp(delta[n])\nd[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)\nkl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio\nF(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)\nclamp(x, c) = min(max(x, -c), c), or x when c is 0",
-     "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. A plus form\nhas the value of its base. Trainers clamp k3 alone or every kind, before or never: the clamps are parameters and apply to\nthe kind that is chosen.\nA token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and ref_logp\nare 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on the bad\nrow is NaN (kl and ref_logp alone when it is a row of ref_logits).",
-     logits_ratio_kl_34,
+     "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers\nclamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's\nk1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.\nA token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and ref_logp\nare 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on the bad\nrow is NaN (kl and ref_logp alone when it is a row of ref_logits).",
+     logits_ratio_kl_33,
      "logits_ratio_kl_backward",
      8.0,
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
@@ -1238,6 +1240,7 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logits_ratio_kl_params),
      &logits_ratio_kl_defaults,
      -1,
+     logits_ratio_kl_34,
      logits_ratio_kl_35,
      logits_ratio_kl_36,
      logits_ratio_kl_37,
@@ -1245,15 +1248,14 @@ constexpr OpDecl kDeclarations[] = {
      logits_ratio_kl_39,
      logits_ratio_kl_40,
      logits_ratio_kl_41,
-     logits_ratio_kl_42,
      {}},
     {"logits_ratio_kl_backward",
      1,
      "policy",
      "Gradient of the policy's logits from the gradients of ratio and kl, the softmax recomputed from lse.",
-     "With delta, ratio, d, w, F and clamp as in logits_ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] for a plus form\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ng[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]\np[v]         = exp(policy_logits[n, v] / temperature - lse[n])\ngrad_policy_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature",
-     "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). The gradient of a plus form is that of k2\nwithout any clamp. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.\nMasked tokens and data errors are those of logits_ratio_kl (of policy_logits): a masked row has gradient 0, the row of a\ndata error NaN. A logit of -inf has gradient 0. grad_policy_logits may be the same memory as policy_logits.",
-     logits_ratio_kl_backward_32,
+     "With delta, ratio, d, w, F and clamp as in logits_ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ng[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]\np[v]         = exp(policy_logits[n, v] / temperature - lse[n])\ngrad_policy_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature",
+     "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes\nno weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.\nMasked tokens and data errors are those of logits_ratio_kl (of policy_logits): a masked row has gradient 0, the row of a\ndata error NaN. A logit of -inf has gradient 0. grad_policy_logits may be the same memory as policy_logits.",
+     logits_ratio_kl_backward_33,
      "",
      8.0,
      "exp good to 2 ulp (4 units each), products with the gradients",
@@ -1262,7 +1264,6 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logits_ratio_kl_backward_params),
      &logits_ratio_kl_backward_defaults,
      -1,
-     logits_ratio_kl_backward_33,
      logits_ratio_kl_backward_34,
      logits_ratio_kl_backward_35,
      logits_ratio_kl_backward_36,
@@ -1270,6 +1271,7 @@ constexpr OpDecl kDeclarations[] = {
      logits_ratio_kl_backward_38,
      logits_ratio_kl_backward_39,
      logits_ratio_kl_backward_40,
+     logits_ratio_kl_backward_41,
      {}},
     {"policy_loss",
      1,
@@ -1324,8 +1326,8 @@ constexpr OpDecl kDeclarations[] = {
      "policy",
      "Importance ratio and per-token KL estimate from log-probabilities.",
      "delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp\nratio[n]  = exp(delta[n])\nd[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)\nkl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio\nF(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)\nclamp(x, c) = min(max(x, -c), c), or x when c is 0",
-     "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. A plus form\nhas the value of its base. Trainers clamp k3 alone or every kind, before or never: the clamps are parameters and apply to\nthe kind that is chosen.",
-     ratio_kl_23,
+     "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers\nclamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's\nk1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.",
+     ratio_kl_22,
      "ratio_kl_backward",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences",
@@ -1334,6 +1336,7 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_ratio_kl_params),
      &ratio_kl_defaults,
      -1,
+     ratio_kl_23,
      ratio_kl_24,
      ratio_kl_25,
      ratio_kl_26,
@@ -1341,15 +1344,14 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_28,
      ratio_kl_29,
      ratio_kl_30,
-     ratio_kl_31,
      {}},
     {"ratio_kl_backward",
      1,
      "policy",
      "Gradient of the log-probabilities from the gradients of ratio and kl.",
-     "With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] for a plus form\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ngrad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]",
-     "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). The gradient of a plus form is that of k2\nwithout any clamp. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.",
-     ratio_kl_backward_24,
+     "With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ngrad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]",
+     "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes\nno weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.",
+     ratio_kl_backward_25,
      "",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
@@ -1358,7 +1360,6 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_ratio_kl_backward_params),
      &ratio_kl_backward_defaults,
      -1,
-     ratio_kl_backward_25,
      ratio_kl_backward_26,
      ratio_kl_backward_27,
      ratio_kl_backward_28,
@@ -1366,6 +1367,7 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_backward_30,
      ratio_kl_backward_31,
      ratio_kl_backward_32,
+     ratio_kl_backward_33,
      {}},
     {"returns",
      1,

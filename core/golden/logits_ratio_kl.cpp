@@ -6,7 +6,7 @@
 
 namespace rlk::golden {
 
-static_assert(RLK_LOGITS_RATIO_KL_KL_KIND_K3_PLUS == RLK_RATIO_KL_KL_KIND_K3_PLUS);
+static_assert(RLK_LOGITS_RATIO_KL_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
 
 Answer answer_logits_ratio_kl(const Call& call) {
   const auto& params = call.params_as<rlk_logits_ratio_kl_params>();

@@ -10,7 +10,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-static_assert(RLK_LOGITS_RATIO_KL_BACKWARD_KL_KIND_K3_PLUS == RLK_RATIO_KL_KL_KIND_K3_PLUS);
+static_assert(RLK_LOGITS_RATIO_KL_BACKWARD_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
 
 }  // namespace
 

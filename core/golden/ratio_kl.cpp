@@ -6,14 +6,12 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// F(d) of the base of the kind.
+// F(d)
 Tracked estimate(int64_t kind, Tracked d) {
   switch (kind) {
     case RLK_RATIO_KL_KL_KIND_K1:
-    case RLK_RATIO_KL_KL_KIND_K1_PLUS:
       return -d;
     case RLK_RATIO_KL_KL_KIND_ABS:
-    case RLK_RATIO_KL_KL_KIND_ABS_PLUS:
       return abs(d);
     case RLK_RATIO_KL_KL_KIND_K2:
       return Tracked(0.5) * d * d;
@@ -34,11 +32,6 @@ Tracked slope(int64_t kind, Tracked d) {
     default:
       return exp(d) - Tracked(1.0);
   }
-}
-
-bool is_straight_through(int64_t kind) {
-  return kind == RLK_RATIO_KL_KL_KIND_K1_PLUS || kind == RLK_RATIO_KL_KL_KIND_ABS_PLUS ||
-         kind == RLK_RATIO_KL_KL_KIND_K3_PLUS;
 }
 
 }  // namespace
@@ -63,7 +56,7 @@ TokenRatioKl token_ratio_kl(const RatioKlRules& rules, Tracked logp, std::option
   const Tracked f = estimate(rules.kl_kind, d);
   const Tracked product = rules.weighted ? weight * f : f;
   token.kl = clamp(product, rules.value_clamp);
-  if (is_straight_through(rules.kl_kind)) {
+  if (rules.k2_gradient) {
     token.d_kl = -difference;
     return token;
   }

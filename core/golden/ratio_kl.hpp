@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlk/ops/ratio_kl.h>
+#include <rlk/ops/ratio_kl_backward.h>
 
 #include <optional>
 
@@ -13,11 +14,17 @@ struct RatioKlRules {
   int64_t kl_kind;  // RLK_RATIO_KL_KL_KIND_*
   bool weighted;
   double diff_clamp, value_clamp, log_ratio_clamp;
+  bool k2_gradient;
 };
 template <typename Params>
 RatioKlRules ratio_kl_rules(const Params& params) {
-  return {params.kl_kind, params.kl_weight == RLK_RATIO_KL_KL_WEIGHT_RATIO, params.diff_clamp, params.value_clamp,
-          params.log_ratio_clamp};
+  bool k2_gradient = false;
+  if constexpr (requires { params.kl_gradient; }) {
+    k2_gradient = params.kl_gradient == RLK_RATIO_KL_BACKWARD_KL_GRADIENT_K2;
+  }
+  return {params.kl_kind,         params.kl_weight == RLK_RATIO_KL_KL_WEIGHT_RATIO,
+          params.diff_clamp,      params.value_clamp,
+          params.log_ratio_clamp, k2_gradient};
 }
 
 // Values, and derivatives with respect to logp.

@@ -5,7 +5,7 @@
 
 namespace rlk::golden {
 
-static_assert(RLK_RATIO_KL_BACKWARD_KL_KIND_K3_PLUS == RLK_RATIO_KL_KL_KIND_K3_PLUS);
+static_assert(RLK_RATIO_KL_BACKWARD_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
 
 Answer answer_ratio_kl_backward(const Call& call) {
   const auto& params = call.params_as<rlk_ratio_kl_backward_params>();

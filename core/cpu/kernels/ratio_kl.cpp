@@ -22,24 +22,17 @@ struct Estimate {
 Estimate estimate(KlKind kind, double d) {
   switch (kind) {
     case KlKind::k1:
-    case KlKind::k1_plus:
       return {-d, -1};
     case KlKind::abs:
-    case KlKind::abs_plus:
       return {std::fabs(d), d > 0 ? 1.0 : d < 0 ? -1.0 : d};
     case KlKind::k2:
       return {d * d / 2, d};
     case KlKind::k3:
-    case KlKind::k3_plus:
       break;
   }
   // expm1 keeps the digits that exp(d) - 1 loses near 0.
   const double power = std::expm1(d);
   return {std::isinf(power) ? power : power - d, power};
-}
-
-bool is_straight_through(KlKind kind) {
-  return kind >= KlKind::k1_plus;
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ TokenRatioKl token_ratio_kl(const RatioKlOptions& options, double logp, const do
   const double weight = options.weighted ? std::exp(delta) : 1;
   const double product = options.weighted ? weight * f.value : f.value;
   token.kl = clamp(product, options.value_clamp);
-  if (is_straight_through(options.kl_kind)) {
+  if (options.k2_gradient) {
     token.kl_slope = -difference;
   } else if (!is_outside(product, options.value_clamp)) {
     const double through_d = is_outside(difference, options.diff_clamp) ? 0 : -f.slope;

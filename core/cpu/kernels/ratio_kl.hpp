@@ -5,12 +5,13 @@
 
 namespace rlk::cpu {
 
-enum class KlKind : int64_t { k1, abs, k2, k3, k1_plus, abs_plus, k3_plus };
+enum class KlKind : int64_t { k1, abs, k2, k3 };
 
 struct RatioKlOptions {
   KlKind kl_kind = KlKind::k3;
   bool weighted = false;                                        // kl times the unclamped importance ratio
   double diff_clamp = 0, value_clamp = 0, log_ratio_clamp = 0;  // 0: off
+  bool k2_gradient = false;                                     // straight-through: the slope of k2, unclamped
 };
 
 struct TokenRatioKl {

@@ -14,9 +14,9 @@
    clamp(x, c) = min(max(x, -c), c), or x when c is 0
 
    Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
-   kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. A plus form
-   has the value of its base. Trainers clamp k3 alone or every kind, before or never: the clamps are parameters and apply to
-   the kind that is chosen. */
+   kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
+   clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
+   k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward. */
 
 #define RLK_RATIO_KL_REVISION 1
 
@@ -24,9 +24,6 @@
 #define RLK_RATIO_KL_KL_KIND_ABS 1
 #define RLK_RATIO_KL_KL_KIND_K2 2
 #define RLK_RATIO_KL_KL_KIND_K3 3
-#define RLK_RATIO_KL_KL_KIND_K1_PLUS 4
-#define RLK_RATIO_KL_KL_KIND_ABS_PLUS 5
-#define RLK_RATIO_KL_KL_KIND_K3_PLUS 6
 
 #define RLK_RATIO_KL_KL_WEIGHT_NONE 0
 #define RLK_RATIO_KL_KL_WEIGHT_RATIO 1
@@ -34,7 +31,7 @@
 typedef struct rlk_ratio_kl_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t kl_kind; /* estimator; a plus form has the value of its base and the gradient of k2 (straight-through); default k3 */
+  int64_t kl_kind; /* estimator; default k3 */
   int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */

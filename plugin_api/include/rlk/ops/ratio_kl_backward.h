@@ -9,12 +9,12 @@
    With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
    dratio[n]    = ratio[n] [delta]
    dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
-                  logp[n] - ref_logp[n] for a plus form
+                  logp[n] - ref_logp[n] with kl_gradient k2
    F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
    grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 
-   A clamp passes the gradient at its bounds and stops it outside (torch.clamp). The gradient of a plus form is that of k2
-   without any clamp. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
+   A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
+   no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
    of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers. */
 
 #define RLK_RATIO_KL_BACKWARD_REVISION 1
@@ -23,9 +23,9 @@
 #define RLK_RATIO_KL_BACKWARD_KL_KIND_ABS 1
 #define RLK_RATIO_KL_BACKWARD_KL_KIND_K2 2
 #define RLK_RATIO_KL_BACKWARD_KL_KIND_K3 3
-#define RLK_RATIO_KL_BACKWARD_KL_KIND_K1_PLUS 4
-#define RLK_RATIO_KL_BACKWARD_KL_KIND_ABS_PLUS 5
-#define RLK_RATIO_KL_BACKWARD_KL_KIND_K3_PLUS 6
+
+#define RLK_RATIO_KL_BACKWARD_KL_GRADIENT_VALUE 0
+#define RLK_RATIO_KL_BACKWARD_KL_GRADIENT_K2 1
 
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_NONE 0
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_RATIO 1
@@ -33,14 +33,15 @@
 typedef struct rlk_ratio_kl_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t kl_kind; /* estimator; a plus form has the value of its base and the gradient of k2 (straight-through); default k3 */
+  int64_t kl_kind; /* estimator; default k3 */
+  int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
   int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */
 } rlk_ratio_kl_backward_params;
 
-#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0.0, 0.0, 0.0}
+#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_RATIO_KL_BACKWARD_IN_LOGP 0 /* T [N]: as given to ratio_kl */
