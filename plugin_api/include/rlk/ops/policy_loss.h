@@ -70,7 +70,9 @@
    verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*
    OpenRLHF        ppo or importance_ratio sequence, kl k1; tis: token_truncate; icepop: token_mask; seq-mask-tis:
                    geometric_mask
-   slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old */
+   slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
+   Not reproduced: gmpo divides by n, verl's geo_mean by n + 1e-8; with beta, TRL's luspo also averages over masked positions;
+   TRL normalises its entropy bonus by itself (here it is aggregated like the loss, as in verl). */
 
 #define RLK_POLICY_LOSS_REVISION 1
 
