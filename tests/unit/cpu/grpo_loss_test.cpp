@@ -41,7 +41,7 @@ GrpoCase make_case(Dtype dtype, int64_t sequences, int64_t tokens, int64_t vocab
   return c;
 }
 void mask_some(GrpoCase& c) {
-  c.mask = Tensor(Dtype::u8, c.ids.shape());
+  c.mask = Tensor(Dtype::u8, c.ids.shape(), Strides::gaps);
   const int64_t vocab = c.policy.shape()[2];
   for (int64_t i = 0; i < c.ids.size(); ++i) {
     const bool masked = i % 3 == 1;

@@ -88,7 +88,7 @@ PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint
 }
 
 void mask_some(PolicyCase& c) {
-  c.mask = Tensor(Dtype::u8, c.logp.shape());
+  c.mask = Tensor(Dtype::u8, c.logp.shape(), Strides::gaps);
   const int64_t tokens = c.logp.shape()[1], last = c.logp.shape()[0] - 1;
   for (int64_t i = 0; i < c.logp.size(); ++i) {
     const bool masked = i % 3 == 2 || i / tokens == last;
