@@ -104,6 +104,21 @@ void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, 
   }
 }
 
+// Log-probabilities [shard, row]: of every row one shard has a number and the others -inf. Among the rows there are
+// ignored ones (0 everywhere), ones that no shard owns and ones that two shards do.
+void fill_owners(const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t shards = argument.shape[0], rows = shards > 0 ? argument.count() / shards : 0;
+  for (int64_t n = 0; n < rows; ++n) {
+    const int64_t owner = random.below(static_cast<uint64_t>(n), shards);
+    for (int64_t s = 0; s < shards; ++s) {
+      const int64_t i = s * rows + n;
+      const double number = -domain.scale * std::fabs(random.normal(static_cast<uint64_t>(i)));
+      const bool owns = n % 11 != 6 && (s == owner || (n % 7 == 4 && s == (owner + 1) % shards));
+      set(argument, i, n % kIgnoredEvery == 3 ? 0.0 : owns ? number : -kInfinity);
+    }
+  }
+}
+
 // One element is always kept and, from two on, one is always masked.
 void fill_mask(const Random& random, Argument& argument) {
   const int64_t count = argument.count();
@@ -203,6 +218,7 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
     if (domain.kind == Domain::mask) fill_mask(random, argument);
+    if (domain.kind == Domain::owner) fill_owners(domain, random, argument);
     if (domain.kind == Domain::row_index) fill_row_indices(call, domain, random, argument);
     if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);
     repeat_first_slice(argument);

@@ -69,12 +69,13 @@ struct SymbolDecl {
 };
 
 // uniform: reals in [min, max], both ends included. integer: any number in [low, high) is as good as another. id and
-// row_index are what it takes to find memory, so that a value outside is a data error.
-enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_seqlens, forward };
+// row_index are what it takes to find memory, so that a value outside is a data error. owner: log-probabilities [shard,
+// row] that are -inf but where the shard owns the row.
+enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_seqlens, forward, owner };
 
 struct DomainDecl {
   Domain kind = Domain::real;
-  double scale = 1.0;           // real: standard deviation
+  double scale = 1.0;           // real and owner: standard deviation
   double step = 0;              // real: multiples of this, where ties matter; 0: any number
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN

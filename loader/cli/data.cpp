@@ -2,6 +2,7 @@
 #include "loader/cli/data.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -67,6 +68,13 @@ Array made_up(const OpCall& call, const ArgDecl& input, const TensorSpec& spec, 
       const int64_t total = bound(domain.high, 0);
       const int64_t sequences = std::max<int64_t>(array.count() - 1, 1);
       for (int64_t i = 0; i < array.count(); ++i) array.set_integer(i, share(total, sequences, i));
+      break;
+    }
+    case Domain::owner: {
+      const int64_t shards = spec.shape[0], rows = shards > 0 ? array.count() / shards : 0;
+      std::normal_distribution<double> draw(0.0, domain.scale);
+      const auto owned = [&](int64_t i) { return i / rows == i % rows % shards; };
+      fill(&array, [&](int64_t i) { array.set(i, owned(i) ? -std::fabs(draw(*random)) : -HUGE_VAL); });
       break;
     }
     case Domain::real:
