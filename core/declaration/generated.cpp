@@ -9,8 +9,11 @@
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/grpo_loss.h>
 #include <rlk/ops/grpo_loss_backward.h>
+#include <rlk/ops/linear_logp.h>
+#include <rlk/ops/linear_logp_backward.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/ops/logp_merge.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -413,6 +416,95 @@ constexpr ParamDecl grpo_loss_backward_57[] = {{"grouping", "how sequences becom
 constexpr FeatureDecl grpo_loss_backward_58[] = {{"kl_loss", grpo_loss_backward_48, 0x40}};
 constexpr RuleDecl grpo_loss_backward_59[] = {{"whole_groups", {"samples_per_prompt == 0 || (grouping == 0 && samples_per_prompt > 1 && B % samples_per_prompt == 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0 || (v.i64(offsetof(rlk_grpo_loss_backward_params, grouping)) == 0 && v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) > 1 && v.symbol(0) % v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0); }}, "samples_per_prompt must be at least 2, divide the number of sequences, and goes with grouping fixed alone", {}, grpo_loss_backward_49, 0x0}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_grpo_loss_backward_params, beta)) == 0 || v.has(6); }}, "pass ref_logp, or leave beta 0", {}, grpo_loss_backward_50, 0x0}};
 
+// ---- linear_logp
+constexpr DtypeExpr linear_logp_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr linear_logp_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
+constexpr DtypeExpr linear_logp_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr linear_logp_4[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr linear_logp_5[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
+constexpr Expr linear_logp_6[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr Dim linear_logp_7[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_8[] = {{ShapeDecl::Kind::dims, linear_logp_7, "[N, D]"}};
+constexpr Dim linear_logp_9[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_10[] = {{ShapeDecl::Kind::dims, linear_logp_9, "[V, D]"}};
+constexpr Dim linear_logp_11[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_12[] = {{ShapeDecl::Kind::dims, linear_logp_11, "[N]"}};
+constexpr Dim linear_logp_13[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_14[] = {{ShapeDecl::Kind::dims, linear_logp_13, "[V]"}};
+constexpr Dim linear_logp_15[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_16[] = {{ShapeDecl::Kind::dims, linear_logp_15, "[N]"}};
+constexpr Dim linear_logp_17[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_18[] = {{ShapeDecl::Kind::dims, linear_logp_17, "[N]"}};
+constexpr Dim linear_logp_19[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_20[] = {{ShapeDecl::Kind::dims, linear_logp_19, "[N]"}};
+constexpr Dim linear_logp_21[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_22[] = {{ShapeDecl::Kind::dims, linear_logp_21, "[N]"}};
+constexpr double linear_logp_23[] = {0.7};
+constexpr double linear_logp_24[] = {3.0};
+constexpr double linear_logp_25[] = {-1.0};
+constexpr FeatureSetting linear_logp_26[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
+constexpr FeatureSetting linear_logp_27[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
+constexpr rlk_linear_logp_params linear_logp_defaults = RLK_LINEAR_LOGP_PARAMS_INIT;
+constexpr const char* linear_logp_28[] = {"fused linear log-probability as in RL-Kernel's linear_logp and Liger-Kernel's fused linear losses"};
+constexpr const char* linear_logp_29[] = {""};
+constexpr DtypeVariable linear_logp_30[] = {{"T", linear_logp_1}, {"I", linear_logp_2}, {"O", linear_logp_3}};
+constexpr SymbolDecl linear_logp_31[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_4}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_5}, {"D", "size of a hidden state", false, 1, -1, linear_logp_6}};
+constexpr ArgDecl linear_logp_32[] = {{"hidden", "hidden states", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"weight", "rows of the vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_10, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_12, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0}, {"bias", "added to the products before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_14, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_16, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl linear_logp_33[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_18, {}, {}, 2e-05}, {"lse", "log-sum-exp of z; what linear_logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_20, {}, {}, 0.0}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_22, {}, {}, 0.0}};
+constexpr ParamDecl linear_logp_34[] = {{"temperature", "divides the capped scores", ParamType::f64, offsetof(rlk_linear_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_23}, {"softcap", "caps scores to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_linear_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_24}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_linear_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_25}, {"vocab_start", "global id of row 0 of weight", ParamType::i64, offsetof(rlk_linear_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_linear_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_35[] = {{"vocab_shard", linear_logp_26, 0x0}};
+constexpr RuleDecl linear_logp_36[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_27, 0x0}};
+
+// ---- linear_logp_backward
+constexpr DtypeExpr linear_logp_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr linear_logp_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
+constexpr DtypeExpr linear_logp_backward_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr DtypeExpr linear_logp_backward_4[] = {{DtypeExpr::Kind::variable, Dtype::f32, 0}, {DtypeExpr::Kind::accumulate, Dtype::f32, 0}};
+constexpr Expr linear_logp_backward_5[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr linear_logp_backward_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
+constexpr Expr linear_logp_backward_7[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr Dim linear_logp_backward_8[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_9[] = {{ShapeDecl::Kind::dims, linear_logp_backward_8, "[N, D]"}};
+constexpr Dim linear_logp_backward_10[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_11[] = {{ShapeDecl::Kind::dims, linear_logp_backward_10, "[V, D]"}};
+constexpr Dim linear_logp_backward_12[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_13[] = {{ShapeDecl::Kind::dims, linear_logp_backward_12, "[N]"}};
+constexpr Dim linear_logp_backward_14[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_15[] = {{ShapeDecl::Kind::dims, linear_logp_backward_14, "[N]"}};
+constexpr Dim linear_logp_backward_16[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_17[] = {{ShapeDecl::Kind::dims, linear_logp_backward_16, "[N]"}};
+constexpr Dim linear_logp_backward_18[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_19[] = {{ShapeDecl::Kind::dims, linear_logp_backward_18, "[N]"}};
+constexpr Dim linear_logp_backward_20[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_21[] = {{ShapeDecl::Kind::dims, linear_logp_backward_20, "[N]"}};
+constexpr Dim linear_logp_backward_22[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_23[] = {{ShapeDecl::Kind::dims, linear_logp_backward_22, "[N]"}};
+constexpr Dim linear_logp_backward_24[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_backward_25[] = {{ShapeDecl::Kind::dims, linear_logp_backward_24, "[V]"}};
+constexpr Dim linear_logp_backward_26[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_27[] = {{ShapeDecl::Kind::dims, linear_logp_backward_26, "[N]"}};
+constexpr Dim linear_logp_backward_28[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_29[] = {{ShapeDecl::Kind::dims, linear_logp_backward_28, "[N, D]"}};
+constexpr Dim linear_logp_backward_30[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_31[] = {{ShapeDecl::Kind::dims, linear_logp_backward_30, "[V, D]"}};
+constexpr Dim linear_logp_backward_32[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_backward_33[] = {{ShapeDecl::Kind::dims, linear_logp_backward_32, "[V]"}};
+constexpr double linear_logp_backward_34[] = {0.7};
+constexpr double linear_logp_backward_35[] = {3.0};
+constexpr double linear_logp_backward_36[] = {-1.0};
+constexpr FeatureSetting linear_logp_backward_37[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
+constexpr FeatureSetting linear_logp_backward_38[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
+constexpr rlk_linear_logp_backward_params linear_logp_backward_defaults = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
+constexpr const char* linear_logp_backward_39[] = {"derivative of the formula of linear_logp"};
+constexpr const char* linear_logp_backward_40[] = {""};
+constexpr DtypeVariable linear_logp_backward_41[] = {{"T", linear_logp_backward_1}, {"I", linear_logp_backward_2}, {"O", linear_logp_backward_3}, {"G", linear_logp_backward_4}};
+constexpr SymbolDecl linear_logp_backward_42[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_backward_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_backward_6}, {"D", "size of a hidden state", false, 1, -1, linear_logp_backward_7}};
+constexpr ArgDecl linear_logp_backward_43[] = {{"hidden", "hidden states, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"weight", "rows of the vocabulary projection, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0}, {"ids", "token ids, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_backward_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0}, {"lse", "lse of linear_logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_logp_backward_15, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "lse"}, {}, 0.0}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_backward_17, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"entropy", "entropy of linear_logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_23, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "entropy"}, {}, 0.0}, {"bias", "as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_backward_25, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0}, {"mask", "as given to linear_logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_backward_27, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl linear_logp_backward_44[] = {{"grad_hidden", "gradient of hidden; of a shard its contribution", {DtypeExpr::Kind::variable, Dtype::f32, 3}, false, false, -1, linear_logp_backward_29, {}, {}, 0.0}, {"grad_weight", "gradient of weight", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_31, {}, {}, 0.0}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_33, {}, {}, 0.0}};
+constexpr ParamDecl linear_logp_backward_45[] = {{"temperature", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_backward_34}, {"softcap", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_backward_35}, {"ignore_index", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_backward_36}, {"vocab_start", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_backward_46[] = {{"vocab_shard", linear_logp_backward_37, 0x0}, {"entropy_gradient", {}, 0xc0}};
+constexpr RuleDecl linear_logp_backward_47[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_backward_38, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) == v.has(7); }}, "pass grad_entropy and the entropy of linear_logp together, or neither", {}, {}, 0x40}};
+
 // ---- logits_ratio_kl
 constexpr DtypeExpr logits_ratio_kl_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr logits_ratio_kl_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
@@ -500,6 +592,32 @@ constexpr ArgDecl logits_ratio_kl_backward_38[] = {{"grad_policy_logits", "gradi
 constexpr ParamDecl logits_ratio_kl_backward_39[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_backward_24, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_29}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_backward_30}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_backward_31}};
 constexpr FeatureDecl logits_ratio_kl_backward_40[] = {{"kl_gradient", {}, 0x50}};
 constexpr RuleDecl logits_ratio_kl_backward_41[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == v.has(6); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x10}, {"plain_weight", {"kl_weight == 0 || kl_gradient == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, logits_ratio_kl_backward_32, 0x0}};
+
+// ---- logp_merge
+constexpr DtypeExpr logp_merge_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr Expr logp_merge_2[] = {{"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"70", []([[maybe_unused]] const Values& v) -> int64_t { return 70; }}};
+constexpr Expr logp_merge_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}};
+constexpr Dim logp_merge_4[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_5[] = {{ShapeDecl::Kind::dims, logp_merge_4, "[S, N]"}};
+constexpr Dim logp_merge_6[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_7[] = {{ShapeDecl::Kind::dims, logp_merge_6, "[S, N]"}};
+constexpr Dim logp_merge_8[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_9[] = {{ShapeDecl::Kind::dims, logp_merge_8, "[S, N]"}};
+constexpr Dim logp_merge_10[] = {{0, 0}};
+constexpr ShapeDecl logp_merge_11[] = {{ShapeDecl::Kind::dims, logp_merge_10, "[N]"}};
+constexpr Dim logp_merge_12[] = {{0, 0}};
+constexpr ShapeDecl logp_merge_13[] = {{ShapeDecl::Kind::dims, logp_merge_12, "[N]"}};
+constexpr Dim logp_merge_14[] = {{0, 0}};
+constexpr ShapeDecl logp_merge_15[] = {{ShapeDecl::Kind::dims, logp_merge_14, "[N]"}};
+constexpr rlk_logp_merge_params logp_merge_defaults = RLK_LOGP_MERGE_PARAMS_INIT;
+constexpr const char* logp_merge_16[] = {"vocabulary-parallel cross entropy as in Megatron-LM; grouping property of the Shannon entropy"};
+constexpr const char* logp_merge_17[] = {""};
+constexpr DtypeVariable logp_merge_18[] = {{"T", logp_merge_1}};
+constexpr SymbolDecl logp_merge_19[] = {{"N", "rows (tokens)", true, 0, -1, logp_merge_2}, {"S", "vocabulary shards", false, 1, -1, logp_merge_3}};
+constexpr ArgDecl logp_merge_20[] = {{"shard_logp", "logp of each shard: -inf where another shard owns the id", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_5, {.kind = Domain::owner, .scale = 3.0}, {}, 0.0}, {"shard_lse", "lse of each shard: -inf where the shard has no finite score", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_7, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .nan_rows = true}, {}, 0.0}, {"shard_entropy", "entropy of each shard; needed for the output entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_9, {.kind = Domain::uniform, .min = 0.0, .max = 9.0}, {}, 0.0}};
+constexpr ArgDecl logp_merge_21[] = {{"logp", "log-probability of the target over the whole vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_11, {}, {}, 0.0}, {"lse", "log-sum-exp over the whole vocabulary; what the backward operators read", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_13, {}, {}, 0.0}, {"entropy", "entropy over the whole vocabulary, nats", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_15, {}, {}, 0.0}};
+constexpr FeatureDecl logp_merge_22[] = {{"entropy", {}, 0x400000004}};
+constexpr RuleDecl logp_merge_23[] = {{"entropy_pair", {"has(shard_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(34); }}, "pass shard_entropy and ask for entropy, or neither", {}, {}, 0x4}};
 
 // ---- policy_loss
 constexpr DtypeExpr policy_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1225,6 +1343,54 @@ constexpr OpDecl kDeclarations[] = {
      grpo_loss_backward_58,
      grpo_loss_backward_59,
      {}},
+    {"linear_logp",
+     1,
+     "log_probability",
+     "Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.",
+     "x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]\nz[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0\nlse[n]     = log sum_v exp(z[n, v])\nlogp[n]    = z[n, ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0",
+     "As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its\noutputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and\nso is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of\nthat row are NaN.\nWith a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns\nthe id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',\nwhatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation\nmay hold the [N, V] scores.",
+     linear_logp_28,
+     "linear_logp_backward",
+     8.0,
+     "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
+     true,
+     false,
+     sizeof(rlk_linear_logp_params),
+     &linear_logp_defaults,
+     -1,
+     linear_logp_29,
+     linear_logp_30,
+     linear_logp_31,
+     linear_logp_32,
+     linear_logp_33,
+     linear_logp_34,
+     linear_logp_35,
+     linear_logp_36,
+     {}},
+    {"linear_logp_backward",
+     1,
+     "log_probability",
+     "Gradients of hidden, weight and bias from those of logp, lse and entropy, with the scores computed anew.",
+     "With x, z, p as in linear_logp, c the entry of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:\ndx[n, v]          = (g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])) * d(z)/d(x)[n, v]\ngrad_hidden[n, d] = sum_v dx[n, v] weight[v, d]\ngrad_weight[v, d] = sum_n dx[n, v] hidden[n, d]\ngrad_bias[v]      = sum_n dx[n, v]",
+     "An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of\nlinear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of\nevery sum is undefined. Where x is -inf, dx is 0.\nWith a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the\nshard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it as\nacc(T) and round after that sum.\ngrad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.",
+     linear_logp_backward_39,
+     "",
+     16.0,
+     "scores as in linear_logp, exp and tanh, and sums over the vocabulary or rows in short chains",
+     true,
+     false,
+     sizeof(rlk_linear_logp_backward_params),
+     &linear_logp_backward_defaults,
+     -1,
+     linear_logp_backward_40,
+     linear_logp_backward_41,
+     linear_logp_backward_42,
+     linear_logp_backward_43,
+     linear_logp_backward_44,
+     linear_logp_backward_45,
+     linear_logp_backward_46,
+     linear_logp_backward_47,
+     {}},
     {"logits_ratio_kl",
      1,
      "policy",
@@ -1272,6 +1438,30 @@ constexpr OpDecl kDeclarations[] = {
      logits_ratio_kl_backward_39,
      logits_ratio_kl_backward_40,
      logits_ratio_kl_backward_41,
+     {}},
+    {"logp_merge",
+     1,
+     "log_probability",
+     "Log-probability, log-sum-exp and entropy of the whole vocabulary from those of its shards, gathered by any means.",
+     "shard_logp, shard_lse and shard_entropy are what logp and linear_logp answer for each shard s of the vocabulary.\nlse[n]     = log sum_s exp(shard_lse[s, n])\nshare[s]   = exp(shard_lse[s, n] - lse[n])\nlogp[n]    = max over s of (shard_logp[s, n] + shard_lse[s, n]) - lse[n]\nentropy[n] = sum over s with shard_lse[s, n] > -inf of share[s] (shard_entropy[s, n] - (shard_lse[s, n] - lse[n]))",
+     "share[s] is the probability of shard s; the entropy is that of the shares plus the mean of the shards' own entropies.\nShards may have any sizes and stand in any order.\nAn ignored row is 0 in every shard. With two or more shards a row whose logp is 0 in all of them is therefore an ignored\nrow: its outputs are 0. With one shard every output is its input.\nA row with a NaN among its shards' logp or lse (a shard had a data error there) is NaN in all outputs; so is a row whose\nlogp is other than -inf in two or more shards, because then two shards claim to own the id, and a row with an lse of\n+inf. A NaN in shard_entropy alone makes entropy NaN. A row whose logp is -inf in every shard has a logp of -inf: its\ntarget's score is -inf, or no shard owns the id. A row whose lse is -inf in every shard has no finite score in the whole\nvocabulary: a data error, as in logp, and NaN.\nAsk the shards for logp in acc(T): a logp in 16 bits no longer holds the score of the target.",
+     logp_merge_16,
+     "",
+     8.0,
+     "exp and log good to 2 ulp (4 units each), and a sum of a few shards",
+     true,
+     false,
+     sizeof(rlk_logp_merge_params),
+     &logp_merge_defaults,
+     -1,
+     logp_merge_17,
+     logp_merge_18,
+     logp_merge_19,
+     logp_merge_20,
+     logp_merge_21,
+     {},
+     logp_merge_22,
+     logp_merge_23,
      {}},
     {"policy_loss",
      1,

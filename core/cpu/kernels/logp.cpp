@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/cpu/kernels/logp_block.hpp"
+#include "core/cpu/kernels/logp_sums.hpp"
 
 namespace rlk::cpu {
 namespace {
@@ -19,39 +19,6 @@ constexpr int64_t kGrainColumns = 32768;  // columns per task at least: several 
 int64_t blocks_of(int64_t vocab) {
   return (vocab + kLogpBlock - 1) / kLogpBlock;
 }
-
-// The running sums of a row; blocks are added in column order.
-class RowSums {
-public:
-  void add(const BlockSums& block) {
-    if (block.shift == kNoShift) return;
-    if (total_.shift == kNoShift) {
-      total_ = block;
-      return;
-    }
-    BlockSums moved = block;
-    const double shift = std::max(total_.shift, block.shift);
-    move(total_, shift);
-    move(moved, shift);
-    total_.sum += moved.sum;
-    total_.weighted += moved.weighted;
-  }
-  bool all_masked() const { return total_.shift == kNoShift; }
-  double lse() const { return kLn2 * (total_.shift + std::log2(total_.sum)); }
-  double entropy() const { return kLn2 * (std::log2(total_.sum) - total_.weighted / total_.sum); }
-
-private:
-  // With s = sum 2^(y - shift): a larger shift divides every term and lowers every exponent by the difference.
-  static void move(BlockSums& sums, double shift) {
-    if (sums.shift == shift) return;
-    const double up = shift - sums.shift;
-    const double factor = std::exp2(-up);
-    sums.weighted = factor > 0 ? factor * (sums.weighted - up * sums.sum) : 0.0;
-    sums.sum *= factor;
-    sums.shift = shift;
-  }
-  BlockSums total_{kNoShift, 0, 0};
-};
 
 struct Kernel {
   const LogpArgs& args;

@@ -20,6 +20,18 @@ template <>
 struct CpuSwitches<sdk::ops::LogpBackward> {
   static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 4097}};  // a second block of columns
 };
+template <>
+struct CpuSwitches<sdk::ops::LinearLogp> {
+  // A second segment of the vocabulary, a second batch of rows, a second packed piece of a hidden state.
+  static constexpr rlk_switch kSwitches[] = {
+      {sizeof(rlk_switch), 0, "V", 2049}, {sizeof(rlk_switch), 0, "N", 961}, {sizeof(rlk_switch), 0, "D", 129}};
+};
+template <>
+struct CpuSwitches<sdk::ops::LinearLogpBackward> {
+  // A second chunk of the vocabulary, when rows are few; the others as in the forward.
+  static constexpr rlk_switch kSwitches[] = {
+      {sizeof(rlk_switch), 0, "V", 2049}, {sizeof(rlk_switch), 0, "N", 961}, {sizeof(rlk_switch), 0, "D", 129}};
+};
 
 template <class OpType>
 struct CpuImplementation : CpuSwitches<OpType> {

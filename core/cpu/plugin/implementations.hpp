@@ -46,12 +46,27 @@ struct CpuGrpoLossBackward : CpuImplementation<sdk::ops::GrpoLossBackward> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuLinearLogp : CpuImplementation<sdk::ops::LinearLogp> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuLinearLogpBackward : CpuImplementation<sdk::ops::LinearLogpBackward> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuLogitsRatioKl : CpuImplementation<sdk::ops::LogitsRatioKl> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
 struct CpuLogitsRatioKlBackward : CpuImplementation<sdk::ops::LogitsRatioKlBackward> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
+struct CpuLogpMerge : CpuImplementation<sdk::ops::LogpMerge> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
@@ -102,7 +117,7 @@ struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuLogpMerge, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -10,8 +10,11 @@
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/grpo_loss.h>
 #include <rlk/ops/grpo_loss_backward.h>
+#include <rlk/ops/linear_logp.h>
+#include <rlk/ops/linear_logp_backward.h>
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/ops/logp_merge.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -114,6 +117,28 @@ struct GrpoLossBackward {
   static constexpr bool kPortable = false;
 };
 
+struct LinearLogp {
+  using Params = rlk_linear_logp_params;
+  static constexpr const char* kName = "linear_logp";
+  static constexpr uint32_t kRevision = RLK_LINEAR_LOGP_REVISION;
+  static constexpr uint32_t kInputs = RLK_LINEAR_LOGP_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_LINEAR_LOGP_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_LINEAR_LOGP_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct LinearLogpBackward {
+  using Params = rlk_linear_logp_backward_params;
+  static constexpr const char* kName = "linear_logp_backward";
+  static constexpr uint32_t kRevision = RLK_LINEAR_LOGP_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_LINEAR_LOGP_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_LINEAR_LOGP_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_LINEAR_LOGP_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
 struct LogitsRatioKl {
   using Params = rlk_logits_ratio_kl_params;
   static constexpr const char* kName = "logits_ratio_kl";
@@ -132,6 +157,17 @@ struct LogitsRatioKlBackward {
   static constexpr uint32_t kInputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_BACKWARD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct LogpMerge {
+  using Params = rlk_logp_merge_params;
+  static constexpr const char* kName = "logp_merge";
+  static constexpr uint32_t kRevision = RLK_LOGP_MERGE_REVISION;
+  static constexpr uint32_t kInputs = RLK_LOGP_MERGE_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_LOGP_MERGE_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_LOGP_MERGE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
 };

@@ -1,0 +1,256 @@
+// linear_logp_backward against the golden reference and finite differences, and its promises: exact zeros, one order of
+// summation, data errors, shards whose contributions add up.
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/linear_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+LinearGradients expect_golden(LinearCase& c) {
+  const golden::Answer expected = golden_linear_backward(c);
+  LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
+  EXPECT_TRUE(matches(got.hidden, expected.outputs[0], c.dtype())) << "grad_hidden";
+  if (c.want_grad_weight) {
+    EXPECT_TRUE(matches(got.weight, expected.outputs[1], c.dtype())) << "grad_weight";
+  }
+  if (c.want_grad_bias) {
+    EXPECT_TRUE(matches(got.bias, expected.outputs[2], c.dtype())) << "grad_bias";
+  }
+  EXPECT_EQ(got.error.kind, expected.error.kind);
+  EXPECT_EQ(got.error.row, expected.error.row);
+  EXPECT_EQ(got.error.value, expected.error.value);
+  for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
+    const LinearGradients again = run_linear_backward(c, hook);
+    EXPECT_EQ(again.hidden.bytes(), got.hidden.bytes());
+    EXPECT_EQ(again.weight.bytes(), got.weight.bytes());
+    EXPECT_EQ(again.bias.bytes(), got.bias.bytes());
+    EXPECT_EQ(again.error.row, got.error.row);
+  }
+  return got;
+}
+
+struct Shape {
+  int64_t rows, vocab, depth;
+};
+
+TEST(CpuLinearLogpBackward, MatchesGoldenForEveryShapeAndDtype) {
+  // Both sides of a vector, a tile, a block and a chunk of the vocabulary, a packed depth; odd tails everywhere.
+  const std::vector<Shape> shapes = {{5, 37, 33}, {1, 1, 1},    {0, 8, 3},     {3, 2, 80},
+                                     {49, 65, 5}, {7, 64, 128}, {2, 2100, 16}, {200, 129, 50}};
+  for_each_target([&] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (const Shape& shape : shapes) {
+        SCOPED_TRACE(name(dtype) + " " + std::to_string(shape.rows) + "x" + std::to_string(shape.vocab) + "x" +
+                     std::to_string(shape.depth));
+        LinearCase c = make_linear_case(dtype, shape.rows, shape.vocab, shape.depth, 11);
+        add_gradients(c, shape.rows % 2 == 1, shape.vocab % 2 == 1, 12);
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+TEST(CpuLinearLogpBackward, MatchesGoldenForEveryOption) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (int option = 0; option < 12; ++option) {
+        SCOPED_TRACE(name(dtype) + " option " + std::to_string(option));
+        LinearCase c = make_linear_case(dtype, 6, 131, 33, 5,
+                                        option == 9    ? Strides::gaps
+                                        : option == 10 ? Strides::reversed
+                                                       : Strides::contiguous);
+        if (option == 1) c.bias = random_tensor(dtype, {131}, 1.0, 6);
+        if (option == 2) c.temperature = 0.7;
+        if (option == 3) c.softcap = 3.0;
+        if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
+        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 6) {
+          c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 20); });
+        }
+        if (option == 7) c.wide_grad_hidden = true;
+        if (option == 8) c.vocab_start = 5, c.global_vocab = 142, c.ids.set_int(0, 2).set_int(1, 141);
+        if (option >= 9) {
+          c.bias = random_tensor(dtype, {131}, 1.0, 6, c.output_strides);
+          c.softcap = 20, c.temperature = 1.5;
+        }
+        c.narrow_logp = option == 11;
+        add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
+        c.want_grad_weight = option % 4 != 2;
+        c.want_grad_bias = option % 4 != 3;
+        expect_golden(c);
+      }
+    }
+  });
+}
+
+TEST(CpuLinearLogpBackward, MatchesGoldenForMoreRowsThanABatch) {
+  LinearCase c = make_linear_case(Dtype::f32, 2 * cpu::kLinearBatch + 3, 40, 9, 7);
+  for (int64_t n = 0; n < c.rows(); n += 3) c.ids.set_int(n, -100);
+  add_gradients(c, true, true, 12);
+  expect_golden(c);
+}
+
+// Nothing of an ignored row enters a sum: also not a NaN times 0.
+TEST(CpuLinearLogpBackward, IgnoredRowsGiveExactZerosAndAreNotRead) {
+  LinearCase c = make_linear_case(Dtype::f32, 10, 100, 20, 3);
+  c.bias = random_tensor(Dtype::f32, {100}, 1.0, 4);
+  add_gradients(c, true, true, 4);
+  LinearCase kept = c;
+  c.mask = Tensor(Dtype::u8, {10}).fill([](int64_t n) { return n == 2 ? 0 : 1; });
+  c.ids.set_int(2, int64_t{1} << 50).set_int(7, -100);
+  for (int64_t d = 0; d < 20; ++d) c.hidden.set(2 * 20 + d, kNan).set(7 * 20 + d, kInfinity);
+  for (Tensor* tensor : {&c.lse, &c.grad_logp, &c.grad_lse, &c.grad_entropy, &c.entropy})
+    tensor->set(2, kNan).set(7, kNan);
+  const LinearGradients got = expect_golden(c);
+  EXPECT_EQ(got.error.kind, cpu::kNoDataError);
+  for (int64_t d = 0; d < 20; ++d) {
+    EXPECT_EQ(got.hidden.get(2 * 20 + d), 0.0);
+    EXPECT_EQ(got.hidden.get(7 * 20 + d), 0.0);
+  }
+  for (int64_t i = 0; i < got.weight.size(); ++i) EXPECT_TRUE(std::isfinite(got.weight.get(i))) << i;
+  const LinearGradients all = run_linear_backward(kept, cpu::serial_parallel());
+  EXPECT_EQ(got.hidden.bits(0, 40), all.hidden.bits(0, 40));  // and the other rows' bits stay what they are
+}
+
+TEST(CpuLinearLogpBackward, AllRowsIgnoredGivesZeros) {
+  LinearCase c = make_linear_case(Dtype::bf16, 3, 70, 9, 3);
+  for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, -100);
+  add_gradients(c, false, false, 4);
+  const LinearGradients got = expect_golden(c);
+  for (const Tensor* tensor : {&got.hidden, &got.weight, &got.bias}) {
+    for (int64_t i = 0; i < tensor->size(); ++i) EXPECT_EQ(tensor->get(i), 0.0);
+  }
+}
+
+TEST(CpuLinearLogpBackward, ABiasOfMinusInfinityHasNoGradient) {
+  for_each_target([] {
+    for (double softcap : {0.0, 3.0}) {
+      LinearCase c = make_linear_case(Dtype::f32, 3, 100, 12, 3);
+      c.softcap = softcap;
+      c.bias = Tensor(Dtype::f32, {100}).fill([](int64_t v) { return v % 3 == 0 ? -kInfinity : 0.25; });
+      c.ids.set_int(1, 3);  // the target itself
+      add_gradients(c, true, true, 4);
+      c.lse.set(2, kNan);  // as of a row with a NaN
+      const LinearGradients got = expect_golden(c);
+      for (int64_t v = 0; v < 100; v += 3) {
+        EXPECT_EQ(got.bias.get(v), 0.0) << v;
+        EXPECT_EQ(got.weight.get(v * 12), 0.0) << v;
+      }
+    }
+  });
+}
+
+TEST(CpuLinearLogpBackward, DataErrorsMakeTheirRowsAndTheSumsNan) {
+  LinearCase c = make_linear_case(Dtype::f32, 5, 37, 9, 3);
+  add_gradients(c, false, false, 4);
+  c.ids.set_int(1, 37).set_int(3, -2);
+  LinearGradients got = expect_golden(c);
+  EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
+  EXPECT_EQ(got.error.row, 1);
+  EXPECT_EQ(got.error.value, 37);
+  EXPECT_TRUE(std::isnan(got.hidden.get(9)) && std::isnan(got.weight.get(0)) && std::isnan(got.bias.get(36)));
+  EXPECT_TRUE(std::isfinite(got.hidden.get(0)));
+
+  c.ids.set_int(1, 3).set_int(3, 3);
+  c.bias = Tensor(Dtype::f32, {37}).fill([](int64_t) { return -kInfinity; });
+  got = expect_golden(c);
+  EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
+  EXPECT_EQ(got.error.row, 0);
+  c.global_vocab = 40;  // of a shard it is legal
+  got = expect_golden(c);
+  EXPECT_EQ(got.error.kind, cpu::kNoDataError);
+  EXPECT_EQ(got.hidden.get(0), 0.0);
+}
+
+// Shards are given the lse and entropy of the whole; their contributions to grad_hidden add up, the rest is their own.
+TEST(CpuLinearLogpBackward, UnevenShardsGiveTheGradientsOfTheWhole) {
+  LinearCase c = make_linear_case(Dtype::f64, 7, 100, 12, 3);
+  c.bias = random_tensor(Dtype::f64, {100}, 1.0, 6);
+  c.temperature = 0.8;
+  add_gradients(c, true, true, 4);
+  const LinearGradients whole = run_linear_backward(c, cpu::serial_parallel());
+  std::vector<double> sum(static_cast<size_t>(whole.hidden.size()), 0.0);
+  const std::vector<int64_t> cuts = {0, 1, 66, 100};
+  for (size_t s = 0; s + 1 < cuts.size(); ++s) {
+    LinearCase shard = shard_of(c, cuts[s], cuts[s + 1]);
+    const LinearGradients part = expect_golden(shard);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part.hidden.get(static_cast<int64_t>(i));
+    for (int64_t i = 0; i < part.weight.size(); ++i) {
+      EXPECT_NEAR(part.weight.get(i), whole.weight.get(cuts[s] * 12 + i), 1e-13);
+    }
+    for (int64_t v = 0; v < part.bias.size(); ++v) EXPECT_NEAR(part.bias.get(v), whole.bias.get(cuts[s] + v), 1e-14);
+  }
+  for (size_t i = 0; i < sum.size(); ++i) EXPECT_NEAR(sum[i], whole.hidden.get(static_cast<int64_t>(i)), 1e-13);
+}
+
+// Equal terms all round the same way: long chains of them in fp32 would miss the bound.
+TEST(CpuLinearLogpBackward, EqualTermsDoNotAddUpTheirRounding) {
+  LinearCase c = make_linear_case(Dtype::f32, 1500, 2000, 3, 8);
+  c.hidden.fill([](int64_t) { return 0.1; });
+  c.weight.fill([](int64_t) { return 0.3; });
+  for (int64_t n = 0; n < c.rows(); ++n) c.ids.set_int(n, 5);
+  add_gradients(c, false, false, 4);
+  c.grad_logp.fill([](int64_t) { return 0.7; });
+  expect_golden(c);
+}
+
+TEST(CpuLinearLogpBackward, BitsOfGradHiddenDoNotDependOnTheOtherRows) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      LinearCase all = make_linear_case(dtype, 130, 700, 21, 31);
+      add_gradients(all, true, true, 32);
+      const LinearGradients together = run_linear_backward(all, cpu::tbb_parallel());
+      for (int64_t n : {0, 47, 48, 129}) {
+        LinearCase alone = row_of(all, n);
+        const LinearGradients got = run_linear_backward(alone, cpu::tbb_parallel());
+        EXPECT_EQ(got.hidden.bits(0, 21), together.hidden.bits(n * 21, (n + 1) * 21));
+      }
+    }
+  });
+}
+
+// The kernel, not only the golden formula, is the derivative of the golden forward: central differences in fp64.
+TEST(CpuLinearLogpBackward, IsTheDerivativeOfTheForward) {
+  for (double softcap : {0.0, 5.0}) {
+    LinearCase c = make_linear_case(Dtype::f64, 3, 12, 5, 3);
+    c.bias = random_tensor(Dtype::f64, {12}, 1.0, 6);
+    c.temperature = 0.7;
+    c.softcap = softcap;
+    c.ids.set_int(1, -100);
+    add_gradients(c, true, true, 4);
+    const LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
+    const auto objective = [&c] {
+      const golden::Answer forward = golden_linear(c);
+      double sum = 0;
+      for (int64_t n = 0; n < 3; ++n) {
+        const auto at = static_cast<size_t>(n);
+        sum += c.grad_logp.get(n) * forward.outputs[0].value[at] + c.grad_lse.get(n) * forward.outputs[1].value[at] +
+               c.grad_entropy.get(n) * forward.outputs[2].value[at];
+      }
+      return sum;
+    };
+    const auto expect_slopes = [&objective](Tensor& tensor, const Tensor& gradient) {
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        const double value = tensor.get(i), step = 1e-5;
+        tensor.set(i, value + step);
+        const double above = objective();
+        tensor.set(i, value - step);
+        const double below = objective();
+        tensor.set(i, value);
+        EXPECT_NEAR(gradient.get(i), (above - below) / (2 * step), 1e-8) << i;
+      }
+    };
+    expect_slopes(c.hidden, got.hidden);
+    expect_slopes(c.weight, got.weight);
+    expect_slopes(c.bias, got.bias);
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test

@@ -1,0 +1,255 @@
+// logp_merge: shards merge to the whole vocabulary, and what becomes of rows that shards disagree about.
+#include "core/cpu/kernels/logp_merge.hpp"
+
+#include <rlk/ops/logp_merge.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/linear_case.hpp"
+#include "unit/cpu/logp_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+struct MergeCase {
+  Tensor shard_logp, shard_lse, shard_entropy;  // the last is optional
+};
+struct Merged {
+  Tensor logp, lse, entropy;
+  cpu::DataError error;
+};
+
+Merged run_merge(MergeCase& c, const cpu::ParallelFor& hook, Strides strides = Strides::contiguous) {
+  const int64_t shards = c.shard_logp.shape()[0], rows = c.shard_logp.shape()[1];
+  const Dtype dtype = c.shard_logp.dtype();
+  Merged merged{Tensor(dtype, {rows}, strides), Tensor(dtype, {rows}, strides), {}, {}};
+  if (c.shard_entropy.present()) merged.entropy = Tensor(dtype, {rows}, strides);
+  const auto in = [](Tensor& tensor) {
+    if (!tensor.present()) return cpu::ShardNumbers{};
+    return cpu::ShardNumbers{tensor.data(), tensor.stride(0), tensor.stride(1)};
+  };
+  const auto out = [](Tensor& tensor) {
+    if (!tensor.present()) return cpu::RowNumbers{};
+    return cpu::RowNumbers{tensor.data(), tensor.stride(0)};
+  };
+  cpu::LogpMergeArgs args;
+  args.dtype = kernel_dtype(dtype);
+  args.rows = rows;
+  args.shards = shards;
+  args.shard_logp = in(c.shard_logp);
+  args.shard_lse = in(c.shard_lse);
+  args.shard_entropy = in(c.shard_entropy);
+  args.logp = out(merged.logp);
+  args.lse = out(merged.lse);
+  args.entropy = out(merged.entropy);
+  merged.error = cpu::logp_merge(args, hook);
+  return merged;
+}
+
+Merged expect_golden(MergeCase& c, Strides strides = Strides::contiguous) {
+  const rlk_logp_merge_params params = RLK_LOGP_MERGE_PARAMS_INIT;
+  const std::vector<golden::View> inputs = {c.shard_logp.view(), c.shard_lse.view(), c.shard_entropy.view()};
+  const golden::Answer expected = golden::find("logp_merge")({inputs, &params, 7});
+  Merged got = run_merge(c, cpu::serial_parallel(), strides);
+  EXPECT_TRUE(matches(got.logp, expected.outputs[0], Dtype::f64)) << "logp";
+  EXPECT_TRUE(matches(got.lse, expected.outputs[1], Dtype::f64)) << "lse";
+  if (c.shard_entropy.present()) {
+    EXPECT_TRUE(matches(got.entropy, expected.outputs[2], Dtype::f64)) << "entropy";
+  }
+  EXPECT_EQ(got.error.kind, expected.error.kind);
+  EXPECT_EQ(got.error.row, expected.error.row);
+  for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
+    const Merged again = run_merge(c, hook, strides);
+    EXPECT_EQ(again.logp.bytes(), got.logp.bytes());
+    EXPECT_EQ(again.lse.bytes(), got.lse.bytes());
+    EXPECT_EQ(again.entropy.bytes(), got.entropy.bytes());
+  }
+  return got;
+}
+
+// Rows of one column of shards each.
+MergeCase make_merge_case(const std::vector<std::vector<double>>& logp, const std::vector<std::vector<double>>& lse,
+                          const std::vector<std::vector<double>>& entropy) {
+  const auto rows = static_cast<int64_t>(logp.size()), shards = static_cast<int64_t>(logp[0].size());
+  const auto from = [&](const std::vector<std::vector<double>>& numbers) {
+    return Tensor(Dtype::f64, {shards, rows}).fill([&](int64_t i) {
+      return numbers[static_cast<size_t>(i % rows)][static_cast<size_t>(i / rows)];
+    });
+  };
+  return {from(logp), from(lse), from(entropy)};
+}
+
+// What shards answer, gathered.
+template <typename Outputs>
+MergeCase gather(const std::vector<Outputs>& parts) {
+  const auto shards = static_cast<int64_t>(parts.size());
+  const int64_t rows = parts[0].lse.size();
+  const Dtype dtype = parts[0].lse.dtype();
+  MergeCase c{Tensor(dtype, {shards, rows}), Tensor(dtype, {shards, rows}), Tensor(dtype, {shards, rows})};
+  for (int64_t s = 0; s < shards; ++s) {
+    for (int64_t n = 0; n < rows; ++n) {
+      const Outputs& part = parts[static_cast<size_t>(s)];
+      c.shard_logp.set(s * rows + n, part.logp.get(n));
+      c.shard_lse.set(s * rows + n, part.lse.get(n));
+      c.shard_entropy.set(s * rows + n, part.entropy.get(n));
+    }
+  }
+  return c;
+}
+
+template <typename Outputs>
+void expect_whole(const Merged& merged, const Outputs& whole, double tolerance) {
+  EXPECT_EQ(merged.error.kind, whole.error.kind);
+  EXPECT_EQ(merged.error.row, whole.error.row);
+  for (int64_t n = 0; n < whole.logp.size(); ++n) {
+    SCOPED_TRACE(n);
+    const auto expect_near = [tolerance](double got, double expected) {
+      if (std::isfinite(expected)) {
+        EXPECT_NEAR(got, expected, tolerance);
+      } else {
+        EXPECT_TRUE(std::isnan(expected) ? std::isnan(got) : got == expected) << got << " and " << expected;
+      }
+    };
+    expect_near(merged.logp.get(n), whole.logp.get(n));
+    expect_near(merged.lse.get(n), whole.lse.get(n));
+    expect_near(merged.entropy.get(n), whole.entropy.get(n));
+  }
+}
+
+// Uneven cuts, a shard of one entry, any order.
+const std::vector<std::vector<int64_t>> kCuts = {{0, 100}, {0, 50, 100}, {0, 1, 100}, {0, 37, 38, 99, 100}};
+
+TEST(CpuLogpMerge, UnevenShardsOfLogpMergeToTheWhole) {
+  for (Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    for (const auto& cuts : kCuts) {
+      SCOPED_TRACE(name(dtype) + " in " + std::to_string(cuts.size() - 1));
+      LogpCase whole = make_logp_case(dtype, 9, 100, 9);
+      whole.temperature = 0.8;
+      whole.ids.set_int(1, -100).set_int(2, 0).set_int(3, 99);
+      whole.logits.set(4 * 100 + whole.ids.get_int(4), -kInfinity);                 // the target is masked
+      for (int64_t v = 0; v < 60; ++v) whole.logits.set(5 * 100 + v, -kInfinity);   // whole shards are
+      for (int64_t v = 0; v < 100; ++v) whole.logits.set(6 * 100 + v, -kInfinity);  // everything is
+      whole.logits.set(7 * 100 + 99, kNan);                                         // one shard is NaN
+      const LogpOutputs expected = run_logp(whole, cpu::serial_parallel());
+      std::vector<LogpOutputs> parts;
+      for (size_t s = 0; s + 1 < cuts.size(); ++s) {
+        const int64_t begin = cuts[s], size = cuts[s + 1] - begin;
+        LogpCase shard = whole;
+        shard.logits = Tensor(dtype, {9, size}).fill([&](int64_t i) {
+          return whole.logits.get(i / size * 100 + begin + i % size);
+        });
+        shard.vocab_start = begin;
+        shard.global_vocab = 100;
+        parts.insert(parts.begin(), run_logp(shard, cpu::serial_parallel()));
+      }
+      MergeCase c = gather(parts);
+      Merged merged = expect_golden(c);
+      if (parts.size() == 1) merged.error = parts[0].error;  // a shard that is the whole has told of it
+      expect_whole(merged, expected, dtype == Dtype::f32 ? 4e-6 : 1e-14);
+    }
+  }
+}
+
+TEST(CpuLogpMerge, UnevenShardsOfLinearLogpMergeToTheWhole) {
+  for (Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+    for (const auto& cuts : kCuts) {
+      SCOPED_TRACE(name(dtype) + " in " + std::to_string(cuts.size() - 1));
+      LinearCase whole = make_linear_case(dtype, 9, 100, 33, 9);
+      whole.softcap = 30;
+      whole.bias = random_tensor(dtype, {100}, 1.0, 4);
+      whole.ids.set_int(1, -100).set_int(2, 0).set_int(3, 99).set_int(5, 100);  // the last is a data error
+      const LinearOutputs expected = run_linear(whole, cpu::serial_parallel());
+      std::vector<LinearOutputs> parts;
+      for (size_t s = 0; s + 1 < cuts.size(); ++s) {
+        LinearCase shard = shard_of(whole, cuts[s], cuts[s + 1]);
+        parts.push_back(run_linear(shard, cpu::serial_parallel()));
+        EXPECT_EQ(parts.back().error.row, 5);
+      }
+      MergeCase c = gather(parts);
+      Merged merged = expect_golden(c);
+      merged.error = expected.error;  // the shards have told of it
+      expect_whole(merged, expected, dtype == Dtype::f64 ? 1e-14 : 4e-6);
+    }
+  }
+}
+
+TEST(CpuLogpMerge, HandComputedValues) {
+  // Probabilities 1/8, 1/8 | 3/4 of a vocabulary of three; the target is the second.
+  const double half = std::log(0.5);
+  MergeCase c = make_merge_case({{half, -kInfinity}}, {{std::log(2.0), std::log(6.0)}}, {{std::log(2.0), 0.0}});
+  const Merged got = expect_golden(c);
+  EXPECT_NEAR(got.logp.get(0), std::log(0.125), 1e-15);
+  EXPECT_NEAR(got.lse.get(0), std::log(8.0), 1e-15);
+  EXPECT_NEAR(got.entropy.get(0), 0.25 * std::log(8.0) - 0.75 * std::log(0.75), 1e-15);
+}
+
+TEST(CpuLogpMerge, RowsThatShardsDisagreeAbout) {
+  const double no = -kInfinity;
+  MergeCase c = make_merge_case(
+      {{0, 0}, {-1, -2}, {no, no}, {no, no}, {-1, no}, {kNan, no}, {no, -1}, {no, -1}, {0, no}, {no, no}},
+      {{3, 4}, {3, 4}, {3, 4}, {no, no}, {3, no}, {3, 4}, {kNan, 4}, {kInfinity, 4}, {3, 4}, {kInfinity, 4}},
+      {{1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 0}, {1, 1}, {1, 1}, {1, 1}, {kNan, 1}, {1, 1}});
+  const Merged got = expect_golden(c);
+  EXPECT_EQ(got.logp.get(0), 0.0);  // ignored by all
+  EXPECT_EQ(got.lse.get(0), 0.0);
+  EXPECT_EQ(got.entropy.get(0), 0.0);
+  for (int64_t n : {1, 3, 5, 6, 7, 9}) {  // two owners, nothing finite, NaN and +inf
+    EXPECT_TRUE(std::isnan(got.logp.get(n)) && std::isnan(got.lse.get(n)) && std::isnan(got.entropy.get(n))) << n;
+  }
+  EXPECT_EQ(got.logp.get(2), -kInfinity);  // nobody owns the target, or its score is -inf
+  EXPECT_TRUE(std::isfinite(got.lse.get(2)));
+  EXPECT_EQ(got.logp.get(4), -1.0);  // a shard without any finite score changes nothing
+  EXPECT_EQ(got.lse.get(4), 3.0);
+  EXPECT_EQ(got.entropy.get(4), 1.0);
+  EXPECT_TRUE(std::isfinite(got.logp.get(8)) && std::isnan(got.entropy.get(8)));
+  EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
+  EXPECT_EQ(got.error.row, 3);
+}
+
+TEST(CpuLogpMerge, OneShardIsTheWhole) {
+  MergeCase c = make_merge_case({{-1.5}, {0}, {-kInfinity}}, {{7.25}, {0}, {1e6}}, {{2.5}, {0}, {1}});
+  const Merged got = expect_golden(c);
+  for (int64_t n = 0; n < 3; ++n) {
+    EXPECT_EQ(got.logp.get(n), c.shard_logp.get(n));
+    EXPECT_EQ(got.lse.get(n), c.shard_lse.get(n));
+    EXPECT_EQ(got.entropy.get(n), c.shard_entropy.get(n));
+  }
+}
+
+// exp of the scores themselves would overflow, and differences to a large lse would have no digits left.
+TEST(CpuLogpMerge, LargeScoresKeepTheirDifferences) {
+  MergeCase c =
+      make_merge_case({{-1, -kInfinity}, {-kInfinity, -2}}, {{1e9, 1e9 + 1}, {-1e6, -1e6 - 50}}, {{1, 2}, {3, 4}});
+  const Merged got = expect_golden(c);
+  EXPECT_NEAR(got.logp.get(0), -1 - std::log1p(std::exp(1.0)), 1e-15);
+  EXPECT_NEAR(got.logp.get(1), -52, 1e-14);
+}
+
+TEST(CpuLogpMerge, AnyStridesAndNoEntropy) {
+  for (Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
+    for (Dtype dtype : {Dtype::f32, Dtype::f64}) {
+      MergeCase c;
+      c.shard_lse = random_tensor(dtype, {5, 3000}, 4.0, 3, strides);
+      c.shard_logp = Tensor(dtype, {5, 3000}, strides).fill([](int64_t i) {
+        return i / 3000 == i % 5 ? -static_cast<double>(i % 7) : -kInfinity;
+      });
+      expect_golden(c, strides);
+      c.shard_entropy = random_tensor(dtype, {5, 3000}, 1.0, 4, strides);
+      expect_golden(c, strides);
+    }
+  }
+}
+
+TEST(CpuLogpMerge, NoRowsAreLegal) {
+  MergeCase c;
+  c.shard_lse = c.shard_logp = Tensor(Dtype::f32, {3, 0});
+  EXPECT_EQ(expect_golden(c).error.kind, cpu::kNoDataError);
+}
+
+}  // namespace
+}  // namespace rlk::test
