@@ -231,6 +231,8 @@ class Tables:
             fields.append(".increasing = true")
         if d["kind"] == "forward":
             fields.append(f".forward_op = {text(d['op'])}, .forward_output = {text(d['output'])}")
+        if "hidden_by" in d:
+            fields.append(f".hidden_by = {self.inputs[d['hidden_by']]}")
         return "{" + ", ".join(fields) + "}"
 
     def argument(self, a):

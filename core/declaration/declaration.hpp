@@ -85,6 +85,7 @@ struct DomainDecl {
   bool increasing = false;      // row_index: strictly
   const char* forward_op = "";  // forward: the output of another operator on the same inputs
   const char* forward_output = "";
+  int hidden_by = -1;  // real: the mask input over its first dimensions whose 0 says that nothing is read of a row
 };
 
 struct ArgDecl {
