@@ -5,6 +5,7 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/attention_backward.h>
 #include <rlk/ops/gae.h>
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/grpo_loss.h>
@@ -129,7 +130,7 @@ constexpr Expr attention_6[] = {{"11", []([[maybe_unused]] const Values& v) -> i
 constexpr Expr attention_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"131", []([[maybe_unused]] const Values& v) -> int64_t { return 131; }}};
 constexpr Expr attention_8[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
 constexpr Expr attention_9[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
-constexpr Expr attention_10[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
+constexpr Expr attention_10[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
 constexpr Dim attention_11[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
 constexpr Dim attention_12[] = {{3, 0}, {5, 0}, {7, 0}};
 constexpr ShapeDecl attention_13[] = {{ShapeDecl::Kind::dims, attention_11, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_12, "[Tq, Hq, D]"}};
@@ -143,28 +144,31 @@ constexpr Dim attention_20[] = {{0, 1}};
 constexpr ShapeDecl attention_21[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_20, "[B + 1]"}};
 constexpr Dim attention_22[] = {{0, 1}};
 constexpr ShapeDecl attention_23[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_22, "[B + 1]"}};
-constexpr Dim attention_24[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_25[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_26[] = {{ShapeDecl::Kind::dims, attention_24, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_25, "[Tq, Hq, D]"}};
-constexpr Dim attention_27[] = {{0, 0}, {1, 0}, {5, 0}};
-constexpr Dim attention_28[] = {{3, 0}, {5, 0}};
-constexpr ShapeDecl attention_29[] = {{ShapeDecl::Kind::dims, attention_27, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_28, "[Tq, Hq]"}};
-constexpr const char* attention_30[] = {"dense", "packed"};
-constexpr const char* attention_31[] = {"none", "bottom_right"};
-constexpr double attention_32[] = {3.0};
-constexpr double attention_33[] = {2.0};
-constexpr double attention_34[] = {0.3};
-constexpr SymbolSetting attention_35[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr SymbolSetting attention_36[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
+constexpr Dim attention_24[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl attention_25[] = {{ShapeDecl::Kind::dims, attention_24, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim attention_26[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_27[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_28[] = {{ShapeDecl::Kind::dims, attention_26, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_27, "[Tq, Hq, D]"}};
+constexpr Dim attention_29[] = {{0, 0}, {1, 0}, {5, 0}};
+constexpr Dim attention_30[] = {{3, 0}, {5, 0}};
+constexpr ShapeDecl attention_31[] = {{ShapeDecl::Kind::dims, attention_29, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_30, "[Tq, Hq]"}};
+constexpr const char* attention_32[] = {"dense", "packed"};
+constexpr const char* attention_33[] = {"none", "bottom_right"};
+constexpr double attention_34[] = {3.0};
+constexpr double attention_35[] = {2.0};
+constexpr double attention_36[] = {0.3};
+constexpr double attention_37[] = {1.5};
+constexpr SymbolSetting attention_38[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr SymbolSetting attention_39[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
 constexpr rlk_attention_params attention_defaults = RLK_ATTENTION_PARAMS_INIT;
-constexpr const char* attention_37[] = {"Vaswani et al. 2017, section 3.2.1", "packed layout and bottom-right alignment as in FlashAttention 2.1"};
-constexpr const char* attention_38[] = {"dense", "packed"};
-constexpr DtypeVariable attention_39[] = {{"T", attention_1}, {"C", attention_2}};
-constexpr SymbolDecl attention_40[] = {{"B", "sequences", true, 0, -1, attention_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_7}, {"Hq", "query heads", false, 1, -1, attention_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_9}, {"D", "head size", false, 1, -1, attention_10}};
-constexpr ArgDecl attention_41[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_16, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_21, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_23, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0}};
-constexpr ArgDecl attention_42[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_26, {}, {}, 0.0}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_29, {}, {}, 0.0}};
-constexpr ParamDecl attention_43[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_30, {}}, {"causal", "hide keys after the query's own position, aligned at the end of both sequences", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_31, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_32}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_33}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_34}};
-constexpr RuleDecl attention_44[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_35, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_36, {}, 0x0}};
+constexpr const char* attention_40[] = {"Vaswani et al. 2017, section 3.2.1", "packed layout and bottom-right alignment as in FlashAttention 2.1", "softcap as in Gemma 2, section 2"};
+constexpr const char* attention_41[] = {"dense", "packed"};
+constexpr DtypeVariable attention_42[] = {{"T", attention_1}, {"C", attention_2}};
+constexpr SymbolDecl attention_43[] = {{"B", "sequences", true, 0, -1, attention_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_7}, {"Hq", "query heads", false, 1, -1, attention_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_9}, {"D", "head size", false, 1, -1, attention_10}};
+constexpr ArgDecl attention_44[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_21, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_23, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_25, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl attention_45[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_28, {}, {}, 0.0}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_31, {}, {}, 0.0}};
+constexpr ParamDecl attention_46[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_32, {}}, {"causal", "hide keys after the query's own position, aligned at the end of both sequences", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_33, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_34}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_35}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_36}, {"softcap", "bounds the scaled scores by softcap * tanh(x / softcap); 0 is off", ParamType::f64, offsetof(rlk_attention_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_37}};
+constexpr RuleDecl attention_47[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_38, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_39, {}, 0x0}};
 
 // ---- add
 constexpr DtypeExpr add_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -201,6 +205,71 @@ constexpr ArgDecl add_30[] = {{"a", "first summand", {DtypeExpr::Kind::variable,
 constexpr ArgDecl add_31[] = {{"out", "sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_4, {}, add_5, 0.0}};
 constexpr ParamDecl add_32[] = {{"alpha", "factor of b", ParamType::f64, offsetof(rlk_add_params, alpha), 1.0, 0, false, false, true, 0.0, {}, add_6}};
 constexpr ShapeCase add_33[] = {{add_9}, {add_12}, {add_15}, {add_17}, {add_20}, {add_23}, {add_26}};
+
+// ---- attention_backward
+constexpr DtypeExpr attention_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr attention_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr attention_backward_3[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
+constexpr Expr attention_backward_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr attention_backward_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"70", []([[maybe_unused]] const Values& v) -> int64_t { return 70; }}};
+constexpr Expr attention_backward_6[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"45", []([[maybe_unused]] const Values& v) -> int64_t { return 45; }}};
+constexpr Expr attention_backward_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr Expr attention_backward_8[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr Expr attention_backward_9[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
+constexpr Expr attention_backward_10[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
+constexpr Dim attention_backward_11[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_12[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_13[] = {{ShapeDecl::Kind::dims, attention_backward_11, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_12, "[Tq, Hq, D]"}};
+constexpr Dim attention_backward_14[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_15[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_16[] = {{ShapeDecl::Kind::dims, attention_backward_14, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_15, "[Tk, Hkv, D]"}};
+constexpr Dim attention_backward_17[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_18[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_19[] = {{ShapeDecl::Kind::dims, attention_backward_17, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_18, "[Tk, Hkv, D]"}};
+constexpr Dim attention_backward_20[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_21[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_22[] = {{ShapeDecl::Kind::dims, attention_backward_20, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_21, "[Tq, Hq, D]"}};
+constexpr Dim attention_backward_23[] = {{0, 0}, {1, 0}, {5, 0}};
+constexpr Dim attention_backward_24[] = {{3, 0}, {5, 0}};
+constexpr ShapeDecl attention_backward_25[] = {{ShapeDecl::Kind::dims, attention_backward_23, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_backward_24, "[Tq, Hq]"}};
+constexpr Dim attention_backward_26[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_27[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_28[] = {{ShapeDecl::Kind::dims, attention_backward_26, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_27, "[Tq, Hq, D]"}};
+constexpr Dim attention_backward_29[] = {{0, 0}, {1, 0}, {5, 0}};
+constexpr Dim attention_backward_30[] = {{3, 0}, {5, 0}};
+constexpr ShapeDecl attention_backward_31[] = {{ShapeDecl::Kind::dims, attention_backward_29, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_backward_30, "[Tq, Hq]"}};
+constexpr Dim attention_backward_32[] = {{0, 1}};
+constexpr ShapeDecl attention_backward_33[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_32, "[B + 1]"}};
+constexpr Dim attention_backward_34[] = {{0, 1}};
+constexpr ShapeDecl attention_backward_35[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_34, "[B + 1]"}};
+constexpr Dim attention_backward_36[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl attention_backward_37[] = {{ShapeDecl::Kind::dims, attention_backward_36, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim attention_backward_38[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_39[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_40[] = {{ShapeDecl::Kind::dims, attention_backward_38, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_39, "[Tq, Hq, D]"}};
+constexpr Dim attention_backward_41[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_42[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_43[] = {{ShapeDecl::Kind::dims, attention_backward_41, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_42, "[Tk, Hkv, D]"}};
+constexpr Dim attention_backward_44[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_45[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_46[] = {{ShapeDecl::Kind::dims, attention_backward_44, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_45, "[Tk, Hkv, D]"}};
+constexpr const char* attention_backward_47[] = {"dense", "packed"};
+constexpr const char* attention_backward_48[] = {"none", "bottom_right"};
+constexpr double attention_backward_49[] = {3.0};
+constexpr double attention_backward_50[] = {2.0};
+constexpr double attention_backward_51[] = {0.3};
+constexpr double attention_backward_52[] = {1.5};
+constexpr SymbolSetting attention_backward_53[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr SymbolSetting attention_backward_54[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
+constexpr rlk_attention_backward_params attention_backward_defaults = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
+constexpr const char* attention_backward_55[] = {"derivative of the formula of attention", "delta as in FlashAttention, Dao et al. 2022, appendix B.4"};
+constexpr const char* attention_backward_56[] = {"dense", "packed"};
+constexpr DtypeVariable attention_backward_57[] = {{"T", attention_backward_1}, {"C", attention_backward_2}};
+constexpr SymbolDecl attention_backward_58[] = {{"B", "sequences", true, 0, -1, attention_backward_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_backward_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_backward_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_backward_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_backward_7}, {"Hq", "query heads", false, 1, -1, attention_backward_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_backward_9}, {"D", "head size", false, 1, -1, attention_backward_10}};
+constexpr ArgDecl attention_backward_59[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0}, {"out", "out of attention", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_22, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "out"}, {}, 0.0}, {"lse", "lse of attention", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, attention_backward_25, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "lse"}, {}, 0.0}, {"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_28, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_backward_31, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_33, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_35, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_backward_37, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl attention_backward_60[] = {{"grad_q", "gradient of q", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_40, {}, {}, 0.0}, {"grad_k", "gradient of k", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_43, {}, {}, 0.0}, {"grad_v", "gradient of v", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_46, {}, {}, 0.0}};
+constexpr ParamDecl attention_backward_61[] = {{"layout", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, layout), 0.0, 0, false, false, false, 0.0, attention_backward_47, {}}, {"causal", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal), 0.0, 0, false, false, false, 0.0, attention_backward_48, {}}, {"window_left", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_backward_49}, {"window_right", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_backward_50}, {"scale", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_backward_51}, {"softcap", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_backward_52}};
+constexpr RuleDecl attention_backward_62[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_backward_53, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_backward_54, {}, 0x0}};
 
 // ---- gae
 constexpr DtypeExpr gae_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1200,13 +1269,13 @@ constexpr OpDecl kDeclarations[] = {
      logp_backward_46,
      {}},
     {"attention",
-     1,
+     2,
      "attention",
      "Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.",
-     "Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with o = Lk - Lq:\ns[i, j]   = scale * sum_d q[i, h, d] k[j, g, d], where key j is visible to query i; scale 0 means 1 / sqrt(D)\nvisible   = (causal is none or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
-     "Causal is aligned bottom-right: the last query sees the last key. A query that sees no key (an empty key sequence, a\nwindow that misses) gives out 0 and lse -inf. In the packed layout sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1];\nzero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at the token count are a data error\n(row = the first bad position, value = its content) and the whole output is NaN. Accumulation is fp32 for 16-bit and\nfp32 tensors, fp64 for fp64.",
-     attention_37,
-     "",
+     "Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with o = Lk - Lq:\nx[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)\ns[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0\nvisible   = (causal is none or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\n            and (no key_mask or key_mask[b, j] != 0)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
+     "Causal is aligned bottom-right: the last query sees the last key. A query that sees no key (an empty key sequence, a\nwindow that misses, only masked keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.\nNothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows\ncu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at\nthe token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.\nAccumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.",
+     attention_40,
+     "attention_backward",
      16.0,
      "the general limit of golden.hpp (8 times 2^-23): exp, dot products, rescaling, sums over keys",
      true,
@@ -1214,14 +1283,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_attention_params),
      &attention_defaults,
      0,
-     attention_38,
-     attention_39,
-     attention_40,
      attention_41,
      attention_42,
      attention_43,
-     {},
      attention_44,
+     attention_45,
+     attention_46,
+     {},
+     attention_47,
      {}},
     {"add",
      1,
@@ -1247,6 +1316,30 @@ constexpr OpDecl kDeclarations[] = {
      {},
      {},
      add_33},
+    {"attention_backward",
+     1,
+     "attention",
+     "Gradients of q, k and v from the gradients of out and lse of attention, with the softmax recomputed from lse.",
+     "With x, s, visible and g as in attention, for query head h and the visible keys j of query i:\np[i, j]         = exp(s[i, j] - lse[i, h])\ndelta[i, h]     = sum_d grad_out[i, h, d] out[i, h, d]\nds[i, j]        = p[i, j] (sum_d grad_out[i, h, d] v[j, g, d] - delta[i, h] + grad_lse[i, h])\ndx[i, j]        = ds[i, j] (1 - (s[i, j] / softcap)^2), or ds[i, j] when softcap is 0\ngrad_q[i, h, d] = scale * sum over j of dx[i, j] k[j, g, d]\ngrad_k[j, g, d] = scale * sum over the query heads h of g and over i of dx[i, j] q[i, h, d]\ngrad_v[j, g, d] = sum over the query heads h of g and over i of p[i, j] grad_out[i, h, d]",
+     "out and lse are those of attention with the same inputs and parameters. A query that sees no key, and a key that no query\nsees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors are\nthose of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum over\nquery heads and queries has one order.",
+     attention_backward_55,
+     "",
+     16.0,
+     "the general limit of golden.hpp (8 times 2^-23): exp, tanh, three dot products, sums over keys and queries",
+     true,
+     false,
+     sizeof(rlk_attention_backward_params),
+     &attention_backward_defaults,
+     0,
+     attention_backward_56,
+     attention_backward_57,
+     attention_backward_58,
+     attention_backward_59,
+     attention_backward_60,
+     attention_backward_61,
+     {},
+     attention_backward_62,
+     {}},
     {"gae",
      1,
      "advantage",

@@ -7,6 +7,7 @@ Answer answer_logp(const Call& call);
 Answer answer_logp_backward(const Call& call);
 Answer answer_attention(const Call& call);
 Answer answer_add(const Call& call);
+Answer answer_attention_backward(const Call& call);
 Answer answer_gae(const Call& call);
 Answer answer_group_advantages(const Call& call);
 Answer answer_grpo_loss(const Call& call);
@@ -31,6 +32,7 @@ Function find(std::string_view op) {
   if (op == "logp_backward") return answer_logp_backward;
   if (op == "attention") return answer_attention;
   if (op == "add") return answer_add;
+  if (op == "attention_backward") return answer_attention_backward;
   if (op == "gae") return answer_gae;
   if (op == "group_advantages") return answer_group_advantages;
   if (op == "grpo_loss") return answer_grpo_loss;

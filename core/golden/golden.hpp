@@ -104,7 +104,7 @@ struct Answer {
 using Function = Answer (*)(const Call& call);
 Function find(std::string_view op);
 
-// Four operators also have a form of their own, which tests and other operators call directly.
+// Five operators also have a form of their own, which tests and other operators call directly.
 struct LogpCall {
   View logits;       // [R, V]
   View ids;          // [N] i64 or i32
@@ -162,11 +162,13 @@ struct AttentionCall {
   View v;             // as k
   View cu_seqlens_q;  // packed: [B + 1] i32 or i64
   View cu_seqlens_k;  // packed: [B + 1]
+  View key_mask;      // dense: [B, Sk] u8, optional
   Layout layout = Layout::dense;
   Causal causal = Causal::none;
   int64_t window_left = -1;
   int64_t window_right = -1;
   double scale = 0.0;
+  double softcap = 0.0;
   bool want_lse = false;
 };
 // cu_seqlens_q is checked before cu_seqlens_k; a bad one makes out and lse NaN as a whole.
@@ -176,6 +178,21 @@ struct AttentionResult {
   DataError error;
 };
 AttentionResult attention(const AttentionCall& call);
+
+struct AttentionBackwardCall {
+  AttentionCall forward;  // want_lse is not looked at
+  View out;               // as q
+  View lse;               // as q without D
+  View grad_out;          // as q
+  View grad_lse;          // as lse, optional
+};
+struct AttentionBackwardResult {
+  Output grad_q;  // as q
+  Output grad_k;  // as k
+  Output grad_v;  // as k
+  DataError error;
+};
+AttentionBackwardResult attention_backward(const AttentionBackwardCall& call);
 
 struct AddCall {
   View a;

@@ -241,6 +241,12 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
                                         runtime().InplaceCopy, runtime().EqTensor, runtime().SWhere))) {
     return *no;
   }
+  if (call.params().softcap != 0) {
+    return sdk::Support::no("SOFTCAP", "the fused attention has no softcap; it must be 0");
+  }
+  if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
+    return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
+  }
   const int64_t head_size = call.symbol(RLK_ATTENTION_SYM_D);
   const int64_t q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
   const int64_t kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);

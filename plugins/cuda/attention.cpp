@@ -76,6 +76,10 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
 // What both families ask of a call.
 std::optional<sdk::Support> refuse(const CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call) {
   if (auto refused = refuse_device(device)) return refused;
+  if (call.params().softcap != 0) return sdk::Support::no("SOFTCAP", "the kernels have no softcap; it must be 0");
+  if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
+    return sdk::Support::no("KEY_MASK", "the kernels have no key mask; pack the sequences without their padding");
+  }
   constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
   for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
     if (!has_dense_rows(call.input(i))) return refuse_strides(kNames[i], "contiguous along the head size");

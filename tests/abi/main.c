@@ -46,7 +46,7 @@ PIN(rlk_plugin, 160);
 PIN(rlk_graph_api, 48);
 PIN(rlk_logp_params, 48);
 PIN(rlk_logp_backward_params, 48);
-PIN(rlk_attention_params, 48);
+PIN(rlk_attention_params, 56);
 PIN(rlk_add_params, 16);
 PIN(rlk_runtime_options, 24);
 PIN(rlk_call_options, 24);
@@ -59,7 +59,7 @@ static int defaults_are_set(void) {
   const rlk_add_params add = RLK_ADD_PARAMS_INIT;
   return logp.struct_size == sizeof(logp) && logp.ignore_index == -100 && logp.temperature == 1.0 &&
          logp_backward.struct_size == sizeof(logp_backward) && attention.struct_size == sizeof(attention) &&
-         attention.causal == RLK_ATTENTION_CAUSAL_NONE && attention.window_left == -1 &&
+         attention.causal == RLK_ATTENTION_CAUSAL_NONE && attention.window_left == -1 && attention.softcap == 0.0 &&
          add.struct_size == sizeof(add) && add.alpha == 1.0;
 }
 

@@ -67,8 +67,9 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
                                       "ignore_index", "lse",         "mask",       "row_indices", "softcap",
                                       "strided",      "temperature", "vocab_shard"};
   EXPECT_EQ(smoke["logp"], logp);
-  const std::set<std::string> attention = {"C=i64",   "causal=bottom_right", "layout=packed", "lse", "scale",
-                                           "strided", "window_left",         "window_right"};
+  const std::set<std::string> attention = {
+      "C=i64",   "causal=bottom_right", "key_mask",    "layout=packed", "lse", "scale", "softcap",
+      "strided", "window_left",         "window_right"};
   EXPECT_EQ(smoke["attention"], attention);
   const std::set<std::string> add = {"alias:out=a", "alias:out=b", "alpha", "strided"};
   EXPECT_EQ(smoke["add"], add);
@@ -81,9 +82,17 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
                                           "strided",      "temperature",
                                           "vocab_shard"};
   EXPECT_EQ(smoke["logp_backward"], backward);
+  std::set<std::string> attention_backward = attention;
+  attention_backward.erase("lse");
+  attention_backward.insert("grad_lse");
+  EXPECT_EQ(smoke["attention_backward"], attention_backward);
+  // What only one layout has.
+  const auto is_packed = [](const std::string& word) { return word == "C=i64" || word == "layout=packed"; };
+  const auto is_dense = [](const std::string& word) { return word == "key_mask"; };
   for (const auto& [op, words] : smoke) {
     for (const std::string& a : words) {
       for (const std::string& b : words) {
+        if ((is_packed(a) && is_dense(b)) || (is_packed(b) && is_dense(a))) continue;
         const bool excluded = a.substr(0, 2) == b.substr(0, 2) && (a[1] == '=' || a.rfind("alias", 0) == 0);
         if (excluded || b <= a) continue;
         EXPECT_TRUE(pairs[op].count({a, b})) << op << ": " << a << " with " << b;
@@ -132,6 +141,33 @@ TEST(Data, OfPlainRowsHasIgnoredAndActiveOnes) {
   int ignored = 0;
   for (int64_t n = 0; n < call.symbols[0]; ++n) ignored += is_ignored(call, n) ? 1 : 0;
   EXPECT_EQ(ignored, 1);
+}
+
+TEST(Data, OfForwardInputsIsWhatTheForwardGives) {
+  const Call backward = filled(plain_cases(*find_declaration("logp_backward"), 0, 0, true, {})[0]);
+  const Call attention = filled(plain_cases(*find_declaration("attention_backward"), 0, 0, true, {})[0]);
+  for (const Call* call : {&backward, &attention}) {
+    const Argument& lse = call->inputs[static_cast<size_t>(input_index(*call->decl, "lse"))];
+    int64_t given = 0;
+    for (int64_t n = 0; n < lse.count(); ++n) given += get(lse, n) != 0 ? 1 : 0;
+    EXPECT_GT(2 * given, lse.count()) << call->decl->name;  // of ignored rows it is 0
+  }
+}
+
+TEST(Data, OfRowsThatAMaskHidesIsNoNumber) {
+  const OpDecl& decl = *find_declaration("attention");
+  const auto index = [&](const char* name) { return static_cast<size_t>(input_index(decl, name)); };
+  Case c = plain_cases(decl, 0, 0, true, {})[0];
+  c.variations.emplace_back().present = uint64_t{1} << index("key_mask");
+  const Call call = filled(c);
+  const Argument &mask = call.inputs[index("key_mask")], &values = call.inputs[index("v")];
+  const int64_t columns = values.count() / mask.count();
+  int64_t hidden = 0;
+  for (int64_t k = 0; k < values.count(); ++k) {
+    hidden += get_int(mask, k / columns) == 0 ? 1 : 0;
+    EXPECT_EQ(std::isfinite(get(values, k)), get_int(mask, k / columns) != 0) << k;
+  }
+  EXPECT_GT(hidden, 0);
 }
 
 TEST(Data, IsTheSameForTheSameSeedAndOtherForAnother) {

@@ -3,7 +3,7 @@
 // Cost model: 4 * D floating-point operations for every visible (query, key) pair, done as outer products of register
 // tiles; K and V are read once for every tile of queries. A tile's queries lie in the lanes of vectors, so maximum, sum
 // and rescaling need no horizontal operations, and a row's bits depend on that row, its keys' positions in the sequence
-// and the options alone: batch_invariant and deterministic. Scratch: up to 2 MiB per thread.
+// and the options alone: batch_invariant and deterministic. Scratch: up to 3 MiB per thread.
 #pragma once
 
 #include "core/cpu/kernels/kernel.hpp"
@@ -32,7 +32,10 @@ struct AttentionArgs {
   int64_t head_size = 1;  // D, 1 to 256
   bool causal = false;    // bottom-right
   int64_t window_left = -1, window_right = -1;
-  double scale = 0.0;         // 0: 1 / sqrt(D)
+  double scale = 0.0;                 // 0: 1 / sqrt(D)
+  double softcap = 0.0;               // 0: none
+  const uint8_t* key_mask = nullptr;  // dense: [batch, k_tokens], 0 hides the key; may be null
+  int64_t key_mask_batch_stride = 0, key_mask_token_stride = 1;
   void* workspace = nullptr;  // attention_workspace_bytes, aligned to 8 bytes
 };
 

@@ -9,8 +9,6 @@
 // two, which is exact: blocks that a row does not see change no bit of it, and neither does the company in its tile.
 #include "core/cpu/kernels/attention_task.hpp"
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -21,104 +19,15 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/cpu/kernels/attention_tile-inl.hpp"
 #include "core/cpu/kernels/convert-inl.hpp"
 #include "core/cpu/kernels/math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kKeys = 64;  // per block; blocks are aligned in the sequence, for batch invariance
-
-// The register tile: kRows * kVecs accumulators and a few more registers than that.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
-constexpr int kRows = 8;
-#else
-constexpr int kRows = 4;
-#endif
-// Sizeless vectors cannot be array elements.
-#undef RLK_CPU_VECTOR_ARRAYS
-#if HWY_ARCH_X86 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-#define RLK_CPU_VECTOR_ARRAYS 1
-constexpr int kMaxVecs = 3;
-#else
-#define RLK_CPU_VECTOR_ARRAYS 0
-constexpr int kMaxVecs = 1;
-#endif
-
-constexpr int64_t round_up(int64_t n, int64_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// What a sum of products is added to.
-enum class Into { nothing, scaled, sum };  // c = sum, c = c * factor + sum, c = c + sum
-
-template <class D, typename T = hn::TFromD<D>>
-HWY_INLINE void put(D d, hn::VFromD<D> sum, Into into, const T* HWY_RESTRICT factor, T* HWY_RESTRICT c) {
-  if (into == Into::scaled) sum = hn::MulAdd(hn::LoadU(d, c), hn::LoadU(d, factor), sum);
-  if (into == Into::sum) sum = hn::Add(hn::LoadU(d, c), sum);
-  hn::StoreU(sum, d, c);
-}
-
-// sum[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kRows rows of kVecs vectors, put into c; b, c and
-// factor have rows of kVecs vectors.
-template <int kVecs, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void outer_chunk(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
-                            int64_t steps, T* HWY_RESTRICT c, const T* HWY_RESTRICT factor, Into into) {
-  using V = hn::VFromD<D>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t width = kVecs * lanes;
-#if !RLK_CPU_VECTOR_ARRAYS
-  static_assert(kVecs == 1 && kRows == 4);
-  V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  for (int64_t t = 0; t < steps; ++t) {
-    const V row = hn::LoadU(d, b + t * width);
-    const T* column = a + t * a_step;
-    sum0 = hn::MulAdd(hn::Set(d, column[0]), row, sum0);
-    sum1 = hn::MulAdd(hn::Set(d, column[a_row]), row, sum1);
-    sum2 = hn::MulAdd(hn::Set(d, column[2 * a_row]), row, sum2);
-    sum3 = hn::MulAdd(hn::Set(d, column[3 * a_row]), row, sum3);
-  }
-  put(d, sum0, into, factor, c);
-  put(d, sum1, into, factor, c + width);
-  put(d, sum2, into, factor, c + 2 * width);
-  put(d, sum3, into, factor, c + 3 * width);
-#else
-  V sums[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(d);
-  }
-  for (int64_t t = 0; t < steps; ++t) {
-    V row[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) row[v] = hn::LoadU(d, b + t * width + v * lanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const V scalar = hn::Set(d, a[r * a_row + t * a_step]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(scalar, row[v], sums[r][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) put(d, sums[r][v], into, factor + v * lanes, c + r * width + v * lanes);
-  }
-#endif
-}
-
-// Sums of kChunk terms are added up, so that many equal terms do not all round the same way.
-constexpr int64_t kChunk = 32;
-template <int kVecs, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void outer_product(D d, const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t steps, T* c,
-                              const T* factor, Into into) {
-  const int64_t width = kVecs * static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t t = 0; t < steps; t += kChunk) {
-    outer_chunk<kVecs>(d, a + t * a_step, a_row, a_step, b + t * width, std::min(kChunk, steps - t), c, factor,
-                       t == 0 ? into : Into::sum);
-  }
-}
+constexpr int64_t kKeys = 64;          // per block; blocks are aligned in the sequence, for batch invariance
+constexpr int64_t kKeysPerSum = 1024;  // then a sum is closed and joins the others, at such positions in the sequence
 
 // A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
 template <typename T>
@@ -127,10 +36,11 @@ class TaskKernel {
   using V = hn::VFromD<D>;
 
   struct Tile {
-    int64_t begin, end;  // rows of the group
-    int64_t width;       // lanes: a multiple of the vector's, at least end - begin
-    T *q, *out;          // [d][row]
-    T *shift, *sum;      // [row] of the running softmax, base 2
+    int64_t begin, end;                  // rows of the group
+    int64_t width;                       // lanes: a multiple of the vector's, at least end - begin
+    T *q, *out;                          // [d][row]
+    T *shift, *sum;                      // [row] of the running softmax, base 2
+    T *total, *total_shift, *total_sum;  // of closed sums, as out, shift and sum
   };
 
 public:
@@ -140,7 +50,7 @@ public:
   static size_t scratch_elements(const AttentionTask& task) {
     const int64_t padded = round_up(task.head_size, kRows);
     const int64_t tiles = (task.end - task.begin + most_lanes() - 1) / most_lanes();
-    return static_cast<size_t>(tiles * most_lanes() * (task.head_size + padded + 2) +
+    return static_cast<size_t>(tiles * most_lanes() * (task.head_size + 2 * padded + 4) +
                                most_lanes() * (kKeys + kRows + 3) + 2 * (kKeys + kRows) * padded);
   }
 
@@ -161,9 +71,11 @@ public:
     const int64_t begin = first_chunk(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
     for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys) {
       const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
-      load_keys(from, to);
+      if (block % kKeysPerSum == 0 && block > begin) close_sums();
+      if (!load_keys(from, to)) continue;
       for (int i = 0; i < n_tiles_; ++i) process(tiles_[i], from, to);
     }
+    if (any_closed_) close_sums();
     for (int i = 0; i < n_tiles_; ++i) store_outputs(tiles_[i]);
   }
 
@@ -182,7 +94,16 @@ private:
   void add_tile(int64_t begin, int64_t end) {
     const int64_t width = round_up(end - begin, lanes());
     Tile& tile = tiles_[n_tiles_++];
-    tile = {begin, end, width, take(size_ * width), take(padded_ * width), take(width), take(width)};
+    tile = {begin,
+            end,
+            width,
+            take(size_ * width),
+            take(padded_ * width),
+            take(width),
+            take(width),
+            take(padded_ * width),
+            take(width),
+            take(width)};
     std::fill(tile.out, tile.out + padded_ * width, T{0});
     std::fill(tile.sum, tile.sum + width, T{0});
     std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
@@ -200,25 +121,21 @@ private:
     }
   }
 
-  // Keys and values [from, to) of one block into k_ and v_.
-  void load_keys(int64_t from, int64_t to) {
-    load_rows(task_.k, task_.k_token_stride, task_.k_d_stride, from, to, k_);
-    load_rows(task_.v, task_.v_token_stride, task_.v_d_stride, from, to, v_);
-  }
-  void load_rows(const void* base, int64_t token_stride, int64_t d_stride, int64_t from, int64_t to, T* rows) {
-    constexpr int64_t kRowsAhead = 8;
-    // Tokens lie a power of two apart, often, where hardware neither looks ahead nor has room for many of them in L1.
-    const auto row = [&](int64_t j)
-                         HWY_ATTR { return static_cast<const char*>(element(base, j * token_stride, task_.dtype)); };
-    const int64_t bytes = d_stride == 1 ? size_ * size_of(task_.dtype) : 0;
-    for (int64_t j = from; j < to; ++j) {
-      if (j + kRowsAhead < to) {
-        for (int64_t byte = 0; byte < bytes; byte += 64) hwy::Prefetch(row(j + kRowsAhead) + byte);
-      }
-      T* const wide = rows + (j - from) * padded_;
-      widen(row(j), task_.dtype, d_stride, size_, wide);
-      for (int64_t i = size_; i < padded_; ++i) wide[i] = 0;
+  // Keys and values [from, to) of one block into k_ and v_. Of masked ones nothing is read, they are 0 here. False when
+  // all are masked.
+  bool load_keys(int64_t from, int64_t to) {
+    n_masked_ = 0;
+    for (int64_t j = from; j < to && task_.key_mask != nullptr; ++j) {
+      masked_[j - from] = task_.key_mask[j * task_.key_mask_stride] == 0;
+      n_masked_ += masked_[j - from] ? 1 : 0;
     }
+    if (n_masked_ == to - from) return false;
+    const bool* masked = n_masked_ > 0 ? masked_ : nullptr;
+    const auto k = [this](int64_t j) { return element(task_.k, j * task_.k_token_stride, task_.dtype); };
+    const auto v = [this](int64_t j) { return element(task_.v, j * task_.v_token_stride, task_.dtype); };
+    load_rows(k, task_.dtype, task_.k_d_stride, size_, padded_, from, to, masked, k_);
+    load_rows(v, task_.dtype, task_.v_d_stride, size_, padded_, from, to, masked, v_);
+    return true;
   }
 
   // One tile and the keys [from, to) of one block.
@@ -226,34 +143,46 @@ private:
     const int64_t first_query = query_of(tile.begin), last_query = query_of(tile.end - 1);
     const int64_t begin = std::max(from, first_chunk(first_query)), end = std::min(to, last_key(last_query) + 1);
     if (begin >= end) return;
-    const bool all_visible = begin >= first_key(last_query) && end - 1 <= last_key(first_query);
+    const bool all_visible = n_masked_ == 0 && begin >= first_key(last_query) && end - 1 <= last_key(first_query);
+    const bool* masked = masked_ + (begin - from);
     const T* k = k_ + (begin - from) * padded_;
     const T* v = v_ + (begin - from) * padded_;
     const int64_t vecs = tile.width / lanes();
-    if (vecs == 1) return process_as<1>(tile, k, v, begin, end - begin, all_visible);
+    if (vecs == 1) return process_as<1>(tile, k, v, masked, begin, end - begin, all_visible);
 #if RLK_CPU_VECTOR_ARRAYS
-    if (vecs == 2) return process_as<2>(tile, k, v, begin, end - begin, all_visible);
-    process_as<3>(tile, k, v, begin, end - begin, all_visible);
+    if (vecs == 2) return process_as<2>(tile, k, v, masked, begin, end - begin, all_visible);
+    process_as<3>(tile, k, v, masked, begin, end - begin, all_visible);
 #endif
   }
 
   template <int kVecs>
-  HWY_NOINLINE void process_as(const Tile& tile, const T* k, const T* v, int64_t begin, int64_t count,
-                               bool all_visible) {
+  HWY_NOINLINE void process_as(const Tile& tile, const T* k, const T* v, const bool* masked, int64_t begin,
+                               int64_t count, bool all_visible) {
     const int64_t width = tile.width;
     for (int64_t j = 0; j < count; j += kRows) {  // past count there are left-overs of another block: never looked at
       outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
     }
-    if (!all_visible) hide(tile, begin, count);
+    if (task_.softcap > 0) cap(tile, count);
+    if (!all_visible) hide(tile, masked, begin, count);
     softmax(tile, count);
-    if (!all_visible && has_special_values(v, count)) return accumulate_visible(tile, v, count);
+    if (!all_visible && has_special_values(d_, v, count * padded_)) return accumulate_visible(tile, v, count);
     for (int64_t i = 0; i < size_; i += kRows) {
       outer_product<kVecs>(d_, v + i, 1, padded_, scores_, count, tile.out + i * width, factor_, Into::scaled);
     }
   }
 
+  // The softcap of scores in base 2.
+  HWY_NOINLINE void cap(const Tile& tile, int64_t count) {
+    const T factor = static_cast<T>(2 / task_.softcap);
+    const V top = hn::Set(d_, static_cast<T>(task_.softcap * 1.4426950408889634));
+    for (int64_t i = 0; i < count * tile.width; i += lanes()) {
+      V slope;
+      hn::StoreU(hn::Mul(tanh_scaled(d_, hn::LoadU(d_, scores_ + i), factor, slope), top), d_, scores_ + i);
+    }
+  }
+
   // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
-  void hide(const Tile& tile, int64_t from, int64_t count) {
+  void hide(const Tile& tile, const bool* masked, int64_t from, int64_t count) {
     for (int64_t t = 0; t < tile.width; ++t) {
       const int64_t query = query_of(std::min(tile.begin + t, tile.end - 1));
       first_[t] = static_cast<T>(std::min(first_key(query) - from, kKeys));
@@ -261,6 +190,10 @@ private:
     }
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
     for (int64_t j = 0; j < count; ++j) {
+      if (n_masked_ > 0 && masked[j]) {
+        std::fill_n(scores_ + j * tile.width, tile.width, -std::numeric_limits<T>::infinity());
+        continue;
+      }
       for (int64_t t = 0; t < tile.width; t += lanes()) {
         T* score = scores_ + j * tile.width + t;
         hn::StoreU(hn::IfThenElse(visible(j, t), hn::LoadU(d_, score), minus_inf), d_, score);
@@ -305,19 +238,6 @@ private:
     }
   }
 
-  // Is there an infinity or NaN in V? Then 0 * v is not 0, and rows that do not see the key must not meet it.
-  bool has_special_values(const T* v, int64_t count) const {
-    const V zero = hn::Zero(d_);
-    V probe0 = zero, probe1 = zero;  // become NaN
-    int64_t i = 0;
-    for (; i + 2 * lanes() <= count * padded_; i += 2 * lanes()) {
-      probe0 = hn::MulAdd(hn::LoadU(d_, v + i), zero, probe0);
-      probe1 = hn::MulAdd(hn::LoadU(d_, v + i + lanes()), zero, probe1);
-    }
-    T rest = 0;
-    for (; i < count * padded_; ++i) rest += v[i] * T{0};
-    return rest != 0 || !hn::AllTrue(d_, hn::Eq(hn::Add(probe0, probe1), zero));
-  }
   void accumulate_visible(const Tile& tile, const T* v, int64_t count) {
     for (int64_t i = 0; i < size_; ++i) {
       for (int64_t t = 0; t < tile.width; t += lanes()) {
@@ -333,16 +253,42 @@ private:
     }
   }
 
+  // Sums so far join the total. Many keys of equal weight then do not all round the same way: chains stay short.
+  void close_sums() {
+    for (int n = 0; n < n_tiles_; ++n) {
+      const Tile& tile = tiles_[n];
+      if (!any_closed_) {
+        std::fill_n(tile.total, padded_ * tile.width, T{0});
+        std::fill_n(tile.total_sum, tile.width, T{0});
+        std::copy_n(tile.shift, tile.width, tile.total_shift);
+      }
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        const V shift = hn::LoadU(d_, tile.shift + t);
+        const V factor = exp2(d_, hn::Sub(hn::LoadU(d_, tile.total_shift + t), shift));
+        const auto join = [&](T* total, T* sum) HWY_ATTR {
+          hn::StoreU(hn::MulAdd(hn::LoadU(d_, total), factor, hn::LoadU(d_, sum)), d_, total);
+          hn::StoreU(hn::Zero(d_), d_, sum);
+        };
+        join(tile.total_sum + t, tile.sum + t);
+        for (int64_t i = 0; i < size_; ++i) join(tile.total + i * tile.width + t, tile.out + i * tile.width + t);
+        hn::StoreU(shift, d_, tile.total_shift + t);
+      }
+    }
+    any_closed_ = true;
+  }
+
   void store_outputs(const Tile& tile) {
+    const T* const sums = any_closed_ ? tile.total_sum : tile.sum;
+    const T* const out = any_closed_ ? tile.total : tile.out;
     for (int64_t row = tile.begin; row < tile.end; ++row) {
       const int64_t t = row - tile.begin, query = query_of(row), head = row % task_.group;
-      const bool sees_nothing = tile.sum[t] == 0;
-      const T inverse = sees_nothing ? T{0} : T{1} / tile.sum[t];
-      for (int64_t i = 0; i < size_; ++i) v_[i] = tile.out[i * tile.width + t] * inverse;
+      const bool sees_nothing = sums[t] == 0;
+      const T inverse = sees_nothing ? T{0} : T{1} / sums[t];
+      for (int64_t i = 0; i < size_; ++i) v_[i] = out[i * tile.width + t] * inverse;
       narrow(v_, size_, element(task_.out, query * task_.out_token_stride + head * task_.out_head_stride, task_.dtype),
              task_.dtype, task_.out_d_stride);
       if (task_.lse == nullptr) continue;
-      const double sum = static_cast<double>(tile.sum[t]);
+      const double sum = static_cast<double>(sums[t]);
       const double lse = sees_nothing ? -std::numeric_limits<double>::infinity()
                                       : (static_cast<double>(tile.shift[t]) + std::log2(sum)) * 0.6931471805599453;
       store_element(task_.lse, accumulator(task_.dtype), query * task_.lse_token_stride + head * task_.lse_head_stride,
@@ -360,6 +306,9 @@ private:
   T* factor_;         // [row] what the block scales the output by
   T *first_, *last_;  // [row] visible range in the block
   T *k_, *v_;         // [key][d]
+  bool masked_[kKeys];
+  int64_t n_masked_ = 0;  // of the block
+  bool any_closed_ = false;
 };
 
 template <typename T>

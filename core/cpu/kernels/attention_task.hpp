@@ -22,6 +22,9 @@ struct AttentionTask {
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;
   double scale;
+  double softcap;           // 0: none
+  const uint8_t* key_mask;  // [key], 0: nobody sees it; may be null
+  int64_t key_mask_stride;
   // Row t of the group is query t / group, head t % group; the task is rows [begin, end).
   int64_t begin, end;
 };

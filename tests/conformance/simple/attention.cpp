@@ -16,7 +16,7 @@ struct Sequence {
 
 struct Memory {
   bool packed;
-  Tensor q, k, v, out, lse;
+  Tensor q, k, v, key_mask, out, lse;
   // The element (sequence's token i, head, d) of a dense or packed tensor.
   int64_t at(const Tensor& t, int64_t batch, int64_t token, int64_t head, int64_t d) const {
     return packed ? t.at(token, head, d) : t.at(batch, token, head, d);
@@ -101,6 +101,7 @@ private:
                         Tensor(run.input(RLK_ATTENTION_IN_Q)),
                         Tensor(run.input(RLK_ATTENTION_IN_K)),
                         Tensor(run.input(RLK_ATTENTION_IN_V)),
+                        Tensor(mutant("key_mask_ignored") ? nullptr : run.input(RLK_ATTENTION_IN_KEY_MASK)),
                         Tensor(run.output(RLK_ATTENTION_OUT_OUT)),
                         Tensor(mutant("attention_lse_not_written") ? nullptr : run.output(RLK_ATTENTION_OUT_LSE))};
     bool wrong = false;
@@ -156,12 +157,17 @@ private:
     for (int64_t j = 0; j < keys; ++j) {
       scores[j] = kLowest;
       if (!sees(s, i, j)) continue;
+      if (memory.key_mask.given() && memory.key_mask.load_int(memory.key_mask.at(s.batch, j)) == 0) continue;
       A dot = 0;
       for (int64_t d = 0; d < size; ++d) {
         dot += memory.q.load<A>(memory.at(memory.q, s.batch, s.q_first + i, h, d)) *
                memory.k.load<A>(memory.at(memory.k, s.batch, s.k_first + j, g, d));
       }
       scores[j] = scale * dot;
+      if (params_.softcap > 0 && !mutant("softcap_ignored")) {
+        const auto cap = static_cast<A>(params_.softcap);
+        scores[j] = cap * std::tanh(scores[j] / cap);
+      }
       max = std::max(max, scores[j]);
     }
     const bool empty = max == kLowest;
@@ -183,6 +189,7 @@ private:
       BlockSum<A> values;
       for (int64_t k = 0; k < keys && !empty; ++k) {
         const int64_t j = reverse ? keys - 1 - k : k;
+        if (scores[j] == 0 && memory.key_mask.given() && !mutant("padding_weighs_zero")) continue;
         values.add(scores[j] * memory.v.load<A>(memory.at(memory.v, s.batch, s.k_first + j, g, d)));
       }
       A out = values.value();

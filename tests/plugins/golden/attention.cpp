@@ -27,7 +27,7 @@ struct Tokens {
 
 struct Attention {
   const rlk_attention_params& params;
-  Elements q, k, v, out, lse;
+  Elements q, k, v, key_mask, out, lse;
   double* scores;  // [longest key sequence]
   int64_t q_heads, kv_heads, head_size;
   double scale;
@@ -41,23 +41,30 @@ struct Attention {
     if (params.window_right >= 0 && end - 1 - position > params.window_right) end = position + params.window_right + 1;
     if (params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT && position + 1 < end) end = position + 1;
 
+    const auto is_masked = [&](int64_t j) { return key_mask && key_mask.integer(keys.b, j) == 0; };
     double max = -kInfinity;
+    bool sees_none = true;
     for (int64_t j = begin; j < end; ++j) {
+      if (is_masked(j)) continue;
+      sees_none = false;
       Sum dot;
       for (int64_t d = 0; d < head_size; ++d) dot.add(queries.real(q, i, h, d) * keys.real(k, j, g, d));
       scores[j] = scale * dot.value();
+      if (params.softcap > 0) scores[j] = params.softcap * std::tanh(scores[j] / params.softcap);
       max = scores[j] > max ? scores[j] : max;
     }
     Sum sum;
     for (int64_t j = begin; j < end; ++j) {
+      if (is_masked(j)) continue;
       scores[j] = std::exp(scores[j] - max);
       sum.add(scores[j]);
     }
-    const bool sees_none = begin >= end;
     if (lse) queries.set(lse, sees_none ? -kInfinity : max + std::log(sum.value()), i, h);
     for (int64_t d = 0; d < head_size; ++d) {
       Sum weighted;
-      for (int64_t j = begin; j < end; ++j) weighted.add(scores[j] * keys.real(v, j, g, d));
+      for (int64_t j = begin; j < end; ++j) {
+        if (!is_masked(j)) weighted.add(scores[j] * keys.real(v, j, g, d));
+      }
       queries.set(out, sees_none ? 0.0 : weighted.value() / sum.value(), i, h, d);
     }
   }
@@ -100,6 +107,7 @@ void compute(const rlk_attention_params& params, const Run& run) {
                             run.input(RLK_ATTENTION_IN_Q),
                             run.input(RLK_ATTENTION_IN_K),
                             run.input(RLK_ATTENTION_IN_V),
+                            run.input(RLK_ATTENTION_IN_KEY_MASK),
                             run.output(RLK_ATTENTION_OUT_OUT),
                             run.output(RLK_ATTENTION_OUT_LSE),
                             static_cast<double*>(run.workspace()),

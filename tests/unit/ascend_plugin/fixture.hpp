@@ -19,6 +19,7 @@ constexpr rlk_dtype kF16{RLK_DTYPE_FLOAT, 16, 1};
 constexpr rlk_dtype kBf16{RLK_DTYPE_BFLOAT, 16, 1};
 constexpr rlk_dtype kI64{RLK_DTYPE_INT, 64, 1};
 constexpr rlk_dtype kI32{RLK_DTYPE_INT, 32, 1};
+constexpr rlk_dtype kU8{RLK_DTYPE_UINT, 8, 1};
 
 // A contiguous tensor in device memory.
 struct Tensor {

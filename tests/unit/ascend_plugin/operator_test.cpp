@@ -269,6 +269,13 @@ TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
   EXPECT_EQ(support.level, RLK_SUPPORT_NO);
   EXPECT_STREQ(support.reason_code, "SIZE");
   EXPECT_STREQ(support.reason, "head size 40; the fused attention takes multiples of 16");
+  params_.softcap = 1.5;
+  EXPECT_STREQ(packed(kF16, 16)->query().reason_code, "SOFTCAP");
+  rlk_attention_params dense = RLK_ATTENTION_PARAMS_INIT;
+  Tensor* half = tensor(kF16, {1, 2, 1, 16});
+  Call masked(plugin, device, "attention", &dense, {half, half, half, nullptr, nullptr, tensor(kU8, {1, 2})},
+              {half, nullptr}, {1, 2, 2, -1, -1, 1, 1, 16});
+  EXPECT_STREQ(masked.query().reason_code, "KEY_MASK");
 }
 
 TEST(AttentionTestOf310, is_declined_on_other_chips) {

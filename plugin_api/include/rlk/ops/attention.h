@@ -7,19 +7,22 @@
 /* Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.
 
    Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with o = Lk - Lq:
-   s[i, j]   = scale * sum_d q[i, h, d] k[j, g, d], where key j is visible to query i; scale 0 means 1 / sqrt(D)
+   x[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)
+   s[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0
    visible   = (causal is none or j <= i + o)
                and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)
+               and (no key_mask or key_mask[b, j] != 0)
    lse[i, h] = log sum over visible j of exp(s[i, j])
    out[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]
 
    Causal is aligned bottom-right: the last query sees the last key. A query that sees no key (an empty key sequence, a
-   window that misses) gives out 0 and lse -inf. In the packed layout sequence b is rows cu_seqlens[b] .. cu_seqlens[b+1];
-   zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at the token count are a data error
-   (row = the first bad position, value = its content) and the whole output is NaN. Accumulation is fp32 for 16-bit and
-   fp32 tensors, fp64 for fp64. */
+   window that misses, only masked keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.
+   Nothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows
+   cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
+   the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.
+   Accumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64. */
 
-#define RLK_ATTENTION_REVISION 1
+#define RLK_ATTENTION_REVISION 2
 
 #define RLK_ATTENTION_LAYOUT_DENSE 0
 #define RLK_ATTENTION_LAYOUT_PACKED 1
@@ -35,9 +38,10 @@ typedef struct rlk_attention_params {
   int64_t window_left; /* keys visible before the query's own position; -1 is all (>= -1); default -1 */
   int64_t window_right; /* keys visible after the query's own position; -1 is all (>= -1); default -1 */
   double scale; /* multiplies the scores; 0 means 1 / sqrt(D) (>= 0); default 0.0 */
+  double softcap; /* bounds the scaled scores by softcap * tanh(x / softcap); 0 is off (>= 0); default 0.0 */
 } rlk_attention_params;
 
-#define RLK_ATTENTION_PARAMS_INIT {sizeof(rlk_attention_params), 0, 0, 0, -1, -1, 0.0}
+#define RLK_ATTENTION_PARAMS_INIT {sizeof(rlk_attention_params), 0, 0, 0, -1, -1, 0.0, 0.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_ATTENTION_IN_Q 0 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: queries */
@@ -45,7 +49,8 @@ typedef struct rlk_attention_params {
 #define RLK_ATTENTION_IN_V 2 /* T dense [B, Sk, Hkv, D] or packed [Tk, Hkv, D]: values */
 #define RLK_ATTENTION_IN_CU_SEQLENS_Q 3 /* host-readable, packed only, C packed [B + 1]: cumulative query lengths, from 0 to Tq */
 #define RLK_ATTENTION_IN_CU_SEQLENS_K 4 /* host-readable, packed only, C packed [B + 1]: cumulative key lengths, from 0 to Tk */
-#define RLK_ATTENTION_N_INPUTS 5
+#define RLK_ATTENTION_IN_KEY_MASK 5 /* optional, dense only, u8 dense [B, Sk]: 0: padding, a key that no query sees */
+#define RLK_ATTENTION_N_INPUTS 6
 
 /* outputs: index, dtype, shape */
 #define RLK_ATTENTION_OUT_OUT 0 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: attention output */

@@ -6,6 +6,7 @@
 #include <rlk/ops/logp_backward.h>
 #include <rlk/ops/attention.h>
 #include <rlk/ops/add.h>
+#include <rlk/ops/attention_backward.h>
 #include <rlk/ops/gae.h>
 #include <rlk/ops/group_advantages.h>
 #include <rlk/ops/grpo_loss.h>
@@ -69,6 +70,17 @@ struct Add {
   static constexpr uint32_t kInputs = RLK_ADD_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_ADD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct AttentionBackward {
+  using Params = rlk_attention_backward_params;
+  static constexpr const char* kName = "attention_backward";
+  static constexpr uint32_t kRevision = RLK_ATTENTION_BACKWARD_REVISION;
+  static constexpr uint32_t kInputs = RLK_ATTENTION_BACKWARD_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_ATTENTION_BACKWARD_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_ATTENTION_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
 };

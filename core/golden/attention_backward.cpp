@@ -1,0 +1,161 @@
+// The gradients of attention with respect to q, k and v: the declaration's formula, pair by pair of query and key,
+// fp64.
+#include <rlk/ops/attention_backward.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/golden/attention_rows.hpp"
+
+namespace rlk::golden {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// A gradient under construction: for each element the sum of its terms and of their conditions.
+class Gradient {
+public:
+  Gradient(const View& like, Layout layout) : layout_(layout), shape_(like.shape, like.shape + like.ndim) {
+    int64_t count = 1;
+    for (const int64_t size : shape_) count *= size;
+    sums_.resize(static_cast<size_t>(count));
+    conds_.resize(sums_.size());
+  }
+
+  // Adds factor * values to a row. factor is off by eps factor_cond, products and sums by an eps of their magnitude.
+  void add(int64_t batch, int64_t token, int64_t head, double factor, double factor_cond,
+           std::span<const double> values) {
+    const size_t axis = layout_ == Layout::dense ? 1 : 0;
+    const int64_t row = (layout_ == Layout::dense ? batch * shape_[axis] : 0) + token;
+    const auto first = static_cast<size_t>((row * shape_[axis + 1] + head) * shape_[axis + 2]);
+    for (size_t d = 0; d < values.size(); ++d) {
+      sums_[first + d].add(factor * values[d]);
+      conds_[first + d] += kTiny + (factor_cond + std::fabs(factor)) * std::fabs(values[d]);
+    }
+  }
+
+  Output output(bool all_nan, double scale) const {
+    Output output;
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      const double value = all_nan ? kNan : scale * sums_[i].value();
+      output.value.push_back(value);
+      output.cond.push_back(std::isfinite(value) ? scale * conds_[i] : 0.0);
+    }
+    return output;
+  }
+
+private:
+  Layout layout_;
+  std::vector<int64_t> shape_;
+  std::vector<Sum> sums_;
+  std::vector<double> conds_;
+};
+
+double load_row(const View& tensor, Layout layout, int64_t batch, int64_t token, int64_t head) {
+  return layout == Layout::dense ? tensor.load(batch, token, head) : tensor.load(token, head);
+}
+
+class Backward {
+public:
+  explicit Backward(const AttentionBackwardCall& call)
+      : call_(call),
+        forward_(call.forward),
+        shape_(call.forward),
+        scale_(scale_of(call.forward)),
+        grad_q_(forward_.q, forward_.layout),
+        grad_k_(forward_.k, forward_.layout),
+        grad_v_(forward_.v, forward_.layout) {}
+
+  void add_sequence(const AttentionSequence& sequence) {
+    const auto of_queries = [&](const View& tensor) {
+      return AttentionRows(tensor, forward_.layout, sequence.batch, sequence.q_first, sequence.q_length);
+    };
+    const AttentionRows q = of_queries(forward_.q), out = of_queries(call_.out), grad_out = of_queries(call_.grad_out);
+    const AttentionRows k(forward_.k, forward_.layout, sequence.batch, sequence.k_first, sequence.k_length);
+    const AttentionRows v(forward_.v, forward_.layout, sequence.batch, sequence.k_first, sequence.k_length);
+    for (int64_t i = 0; i < sequence.q_length; ++i) {
+      for (int64_t h = 0; h < shape_.q_heads; ++h) add_query(sequence, i, h, q, k, v, out, grad_out);
+    }
+  }
+
+  // The terms of query i, head h.
+  void add_query(const AttentionSequence& sequence, int64_t i, int64_t h, const AttentionRows& q,
+                 const AttentionRows& k, const AttentionRows& v, const AttentionRows& out,
+                 const AttentionRows& grad_out) {
+    const int64_t query = sequence.q_first + i;
+    const double lse = load_row(call_.lse, forward_.layout, sequence.batch, query, h);
+    const double g_lse =
+        call_.grad_lse.present() ? load_row(call_.grad_lse, forward_.layout, sequence.batch, query, h) : 0.0;
+    const AttentionDot delta = dot(grad_out(i, h), out(i, h));
+
+    const int64_t g = shape_.kv_head(h);
+    for (int64_t j = 0; j < sequence.k_length; ++j) {
+      if (!visible(forward_, sequence, i, j)) continue;
+      const AttentionScore score = score_of(forward_, scale_, q(i, h), k(j, g));
+      const double p = std::exp(score.s - lse);
+      // s - lse is off by eps (magnitude + |s| + |lse|), p by that relatively and once more for exp; p may be flushed.
+      const double p_cond = kTiny + p * (1 + score.magnitude + std::fabs(score.s) + std::fabs(lse));
+      const AttentionDot dp = dot(grad_out(i, h), v(j, g));
+      const double inner = dp.value - delta.value + g_lse;
+      const double inner_cond = dp.magnitude + delta.magnitude + std::fabs(g_lse);
+      const double ds = p * inner;
+      const double ds_cond = p_cond * std::fabs(inner) + p * inner_cond;
+      const double dx = ds * score.slope;
+      const double dx_cond = kTiny + ds_cond * score.slope + std::fabs(ds) * score.slope_cond;
+      grad_q_.add(sequence.batch, query, h, dx, dx_cond, k(j, g));
+      grad_k_.add(sequence.batch, sequence.k_first + j, g, dx, dx_cond, q(i, h));
+      grad_v_.add(sequence.batch, sequence.k_first + j, g, p, p_cond, grad_out(i, h));
+    }
+  }
+
+  AttentionBackwardResult run() {
+    AttentionBackwardResult result;
+    result.error = check_seqlens(forward_);
+    const bool failed = result.error.kind != kNoDataError;
+    if (!failed) {
+      for (const AttentionSequence& sequence : sequences_of(forward_)) add_sequence(sequence);
+    }
+    result.grad_q = grad_q_.output(failed, scale_);
+    result.grad_k = grad_k_.output(failed, scale_);
+    result.grad_v = grad_v_.output(failed, 1.0);
+    return result;
+  }
+
+private:
+  const AttentionBackwardCall& call_;
+  const AttentionCall& forward_;
+  const AttentionShape shape_;
+  const double scale_;
+  Gradient grad_q_, grad_k_, grad_v_;
+};
+
+}  // namespace
+
+AttentionBackwardResult attention_backward(const AttentionBackwardCall& call) {
+  return Backward(call).run();
+}
+
+Answer answer_attention_backward(const Call& call) {
+  const auto& params = call.params_as<rlk_attention_backward_params>();
+  AttentionBackwardCall golden;
+  golden.forward.q = call[RLK_ATTENTION_BACKWARD_IN_Q];
+  golden.forward.k = call[RLK_ATTENTION_BACKWARD_IN_K];
+  golden.forward.v = call[RLK_ATTENTION_BACKWARD_IN_V];
+  golden.forward.cu_seqlens_q = call[RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q];
+  golden.forward.cu_seqlens_k = call[RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K];
+  golden.forward.key_mask = call[RLK_ATTENTION_BACKWARD_IN_KEY_MASK];
+  golden.forward.layout = static_cast<Layout>(params.layout);
+  golden.forward.causal = static_cast<Causal>(params.causal);
+  golden.forward.window_left = params.window_left;
+  golden.forward.window_right = params.window_right;
+  golden.forward.scale = params.scale;
+  golden.forward.softcap = params.softcap;
+  golden.out = call[RLK_ATTENTION_BACKWARD_IN_OUT];
+  golden.lse = call[RLK_ATTENTION_BACKWARD_IN_LSE];
+  golden.grad_out = call[RLK_ATTENTION_BACKWARD_IN_GRAD_OUT];
+  golden.grad_lse = call[RLK_ATTENTION_BACKWARD_IN_GRAD_LSE];
+  AttentionBackwardResult result = attention_backward(golden);
+  return {{std::move(result.grad_q), std::move(result.grad_k), std::move(result.grad_v)}, result.error};
+}
+
+}  // namespace rlk::golden

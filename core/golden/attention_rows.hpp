@@ -1,0 +1,147 @@
+// What attention and its backward agree on: sequences, which keys a query sees, and what a score is.
+#pragma once
+
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "core/golden/golden.hpp"
+
+namespace rlk::golden {
+
+// Its queries are tokens q_first .. q_first + q_length of q (or of batch entry `batch`), its keys likewise.
+struct AttentionSequence {
+  int64_t batch, q_first, q_length, k_first, k_length;
+};
+
+struct AttentionShape {
+  int64_t q_heads, kv_heads, head_size;
+
+  explicit AttentionShape(const AttentionCall& call)
+      : q_heads(call.q.shape[call.q.ndim - 2]),
+        kv_heads(call.k.shape[call.k.ndim - 2]),
+        head_size(call.q.shape[call.q.ndim - 1]) {}
+  int64_t kv_head(int64_t h) const { return h / (q_heads / kv_heads); }
+};
+
+inline DataError check_seqlens(const View& cu_seqlens, int64_t total) {
+  const int64_t last = cu_seqlens.shape[0] - 1;
+  for (int64_t position = 0; position <= last; ++position) {
+    const int64_t content = cu_seqlens.load_int(position);
+    const bool bad = (position == 0 && content != 0) || (position > 0 && content < cu_seqlens.load_int(position - 1)) ||
+                     (position == last && content != total);
+    if (bad) return {kBadSeqlens, position, content};
+  }
+  return {};
+}
+
+inline DataError check_seqlens(const AttentionCall& call) {
+  if (call.layout == Layout::dense) return {};
+  const DataError error = check_seqlens(call.cu_seqlens_q, call.q.shape[0]);
+  return error.kind != kNoDataError ? error : check_seqlens(call.cu_seqlens_k, call.k.shape[0]);
+}
+
+// Of a call whose cu_seqlens are right.
+inline std::vector<AttentionSequence> sequences_of(const AttentionCall& call) {
+  std::vector<AttentionSequence> list;
+  if (call.layout == Layout::dense) {
+    for (int64_t b = 0; b < call.q.shape[0]; ++b) list.push_back({b, 0, call.q.shape[1], 0, call.k.shape[1]});
+    return list;
+  }
+  for (int64_t b = 0; b + 1 < call.cu_seqlens_q.shape[0]; ++b) {
+    const int64_t q_first = call.cu_seqlens_q.load_int(b), k_first = call.cu_seqlens_k.load_int(b);
+    list.push_back({b, q_first, call.cu_seqlens_q.load_int(b + 1) - q_first, k_first,
+                    call.cu_seqlens_k.load_int(b + 1) - k_first});
+  }
+  return list;
+}
+
+inline bool visible(const AttentionCall& call, const AttentionSequence& sequence, int64_t i, int64_t j) {
+  const int64_t position = i + sequence.k_length - sequence.q_length;  // of the query, counted in keys
+  if (call.causal == Causal::bottom_right && j > position) return false;
+  if (call.window_left >= 0 && position - j > call.window_left) return false;
+  if (call.window_right >= 0 && j - position > call.window_right) return false;
+  return !call.key_mask.present() || call.key_mask.load_int(sequence.batch, j) != 0;
+}
+
+// A sum that keeps what each addition rounds away (Neumaier): equal terms round the same way, so that even in fp64 a
+// plain sum over many keys would be off by more than a good fp64 implementation is.
+class Sum {
+public:
+  void add(double term) {
+    const double total = total_ + term;
+    rest_ += std::fabs(total_) >= std::fabs(term) ? (total_ - total) + term : (term - total) + total_;
+    total_ = total;
+  }
+  double value() const { return std::isfinite(total_) ? total_ + rest_ : total_; }
+
+private:
+  double total_ = 0, rest_ = 0;
+};
+
+inline double scale_of(const AttentionCall& call) {
+  return call.scale > 0 ? call.scale : 1 / std::sqrt(static_cast<double>(AttentionShape(call).head_size));
+}
+
+// The numbers of one sequence in a tensor [B, S, heads, D] or [T, heads, D], read once: each meets every other token.
+class AttentionRows {
+public:
+  AttentionRows(const View& tensor, Layout layout, int64_t batch, int64_t first, int64_t length)
+      : heads_(tensor.shape[tensor.ndim - 2]), size_(tensor.shape[tensor.ndim - 1]) {
+    for (int64_t token = first; token < first + length; ++token) {
+      for (int64_t h = 0; h < heads_; ++h) {
+        for (int64_t d = 0; d < size_; ++d) {
+          values_.push_back(layout == Layout::dense ? tensor.load(batch, token, h, d) : tensor.load(token, h, d));
+        }
+      }
+    }
+  }
+  // Of the sequence's token.
+  std::span<const double> operator()(int64_t token, int64_t head) const {
+    return std::span(values_).subspan(static_cast<size_t>((token * heads_ + head) * size_), static_cast<size_t>(size_));
+  }
+
+private:
+  int64_t heads_, size_;
+  std::vector<double> values_;
+};
+
+struct AttentionDot {
+  double value = 0, magnitude = 0;  // the value is off by eps times the magnitude
+};
+
+inline AttentionDot dot(std::span<const double> a, std::span<const double> b) {
+  AttentionDot dot;
+  for (size_t d = 0; d < a.size(); ++d) {
+    dot.value += a[d] * b[d];
+    dot.magnitude += std::fabs(a[d] * b[d]);
+  }
+  return dot;
+}
+
+struct AttentionScore {
+  double s = 0;          // as declared
+  double magnitude = 0;  // s is off by eps times this
+  double slope = 1;      // d s / d x, x being the score before the softcap
+  double slope_cond = 0;
+};
+
+inline AttentionScore score_of(const AttentionCall& call, double scale, std::span<const double> query,
+                               std::span<const double> key) {
+  const AttentionDot product = dot(query, key);
+  AttentionScore score;
+  score.s = scale * product.value;
+  score.magnitude = scale * product.magnitude;
+  if (call.softcap > 0) {
+    // x and x / softcap are off by eps magnitude, tanh and its product by an eps of the result; 1 - tanh^2 moves by
+    // 2 slope / softcap with x, and is off by an absolute eps.
+    const double t = std::tanh(score.s / call.softcap);
+    score.s = call.softcap * t;
+    score.slope = 1 - t * t;
+    score.slope_cond = 1 + 2 * score.slope * score.magnitude / call.softcap;
+    score.magnitude = 2 * score.magnitude * score.slope + 2 * std::fabs(score.s);
+  }
+  return score;
+}
+
+}  // namespace rlk::golden
