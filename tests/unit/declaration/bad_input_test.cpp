@@ -403,8 +403,15 @@ TEST(BadInput, OutputThatOverlapsAnInput) {
       call.outputs[o].data = call.inputs[i].data;
       call.refresh();
       if (!(same_layout && may_alias)) {
-        expect_refused(call, quoted(arg, true), "overlaps input '" + std::string(call.decl->inputs[i].name),
-                       "expected");
+        const auto bytes = [](const Argument& a) {
+          int64_t count = core::size_of(a.dtype);
+          for (const int64_t size : a.shape) count *= size;
+          return count;
+        };
+        // An output larger than the input may reach other inputs behind it: the text names one of them.
+        const bool reaches_others = bytes(call.outputs[o]) > bytes(call.inputs[i]);
+        const char* name = reaches_others ? "" : call.decl->inputs[i].name;
+        expect_refused(call, quoted(arg, true), std::string("overlaps input '") + name, "expected");
       }
       call.outputs[o].data = own;
       call.refresh();
