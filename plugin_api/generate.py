@@ -275,8 +275,8 @@ class Tables:
         inputs = [self.argument(a) for a in op["input"]]
         outputs = [self.argument(a) for a in op["output"]]
         params = [self.param(p) for p in op["param"]]
-        features = [f"{{{text(f['name'])}, {self.settings(f.get('set', {}))}, {self.present(f.get('present', []))}}}"
-                    for f in op["feature"]]
+        features = [f"{{{text(f['name'])}, {self.settings(f.get('set', {}))}, {self.present(f.get('present', []))}, "
+                    f"{'true' if f.get('unit', True) else 'false'}}}" for f in op["feature"]]
         rules = []
         for r in op["rule"]:
             broken = r.get("violate", {})

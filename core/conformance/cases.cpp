@@ -163,6 +163,16 @@ bool resolve_aliases(const Case& c, Call& call) {
   return true;
 }
 
+// No lengths of no sequences add up to some tokens.
+bool has_tokens_without_sequence(const Call& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const DomainDecl& domain = call.decl->inputs[i].domain;
+    if (domain.kind != Domain::cu_seqlens || !call.inputs[i].present) continue;
+    if (call.inputs[i].count() == 1 && domain.high.eval(call.values()) > 0) return true;
+  }
+  return false;
+}
+
 void append(std::string& text, const char* pattern, const char* name, double value) {
   char buffer[64];
   std::snprintf(buffer, sizeof(buffer), pattern, name, value);
@@ -193,6 +203,7 @@ bool resolve(const Case& c, Call& out) {
   resolve_broadcasts(c, out);
   resolve_layouts(c, out);
   if (!resolve_aliases(c, out)) return false;
+  if (has_tokens_without_sequence(out)) return false;
   return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
                      [&](const RuleDecl& rule) { return rule.holds.eval(out.values()) != 0; });
 }

@@ -116,7 +116,8 @@ struct ParamDecl {
   std::span<const double> tries;        // values other than the default that cases use
 };
 
-// A named joint setting that cases use: parameters by expression, and optional arguments that go together.
+// A named joint setting that cases use: parameters by expression, and optional arguments that go together. A unit of
+// verification has its name, or, where features share members, those of the members.
 struct FeatureSetting {
   int param;
   Expr value;         // or, without one,
@@ -130,6 +131,7 @@ struct FeatureDecl {
   const char* name;
   std::span<const FeatureSetting> settings;
   uint64_t present;  // as in Values
+  bool is_unit;      // false: only cases know it; its members keep their own names
 };
 
 // A predicate over symbols, parameters and presence; and one way to break it, for the table of bad inputs.

@@ -23,6 +23,7 @@ struct Covered {
 Covered add_declared(const BoundCall& call, std::vector<std::string>& words) {
   Covered covered;
   for (const FeatureDecl& feature : call.decl->features) {
+    if (!feature.is_unit) continue;
     bool on = (call.present & feature.present) != 0;
     for (const FeatureSetting& setting : feature.settings) {
       covered.params |= uint64_t{1} << setting.param;

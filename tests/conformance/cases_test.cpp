@@ -89,7 +89,8 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
   // What only one layout has.
   const auto is_packed = [](const std::string& word) { return word == "C=i64" || word == "layout=packed"; };
   const auto is_dense = [](const std::string& word) { return word == "key_mask"; };
-  for (const auto& [op, words] : smoke) {
+  for (const char* op : {"logp", "logp_backward", "attention", "attention_backward", "add"}) {
+    const std::set<std::string>& words = smoke[op];
     for (const std::string& a : words) {
       for (const std::string& b : words) {
         if ((is_packed(a) && is_dense(b)) || (is_packed(b) && is_dense(a))) continue;
