@@ -4,12 +4,13 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/cpu/kernels/ratio_kl.hpp"
+
 namespace rlk::cpu {
 
 enum class PolicyKind : int64_t { ppo, cispo, sapo, vespo, gmpo, gpg, dro, dppo_tv, dppo_kl };
 enum class RatioLevel : int64_t { token, sequence, sequence_token };
 enum class ClipForm : int64_t { around_one, raw };
-enum class KlKind : int64_t { k1, abs, k2, k3 };
 enum class KlGradient : int64_t { value, k2 };
 enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
 enum class RejectToken : int64_t { none, k1, k2, k3 };

@@ -35,7 +35,8 @@ struct Context {
   int device;
 };
 Context contexts[16] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}};
-thread_local std::vector<Context*> current;
+// Never destroyed, like the memory table: a process may free its memory after the library's own destructors have run.
+thread_local std::vector<Context*>& current = *new std::vector<Context*>;
 
 struct Graph {
   std::vector<std::function<void()>> work;
@@ -52,8 +53,8 @@ struct Function {
   int dynamic_shared = 48 * 1024;
 };
 
-std::mutex memory_mutex;
-std::map<uintptr_t, std::pair<size_t, unsigned>> memory;  // base -> bytes, 1 host or 2 device
+std::mutex& memory_mutex = *new std::mutex;
+auto& memory = *new std::map<uintptr_t, std::pair<size_t, unsigned>>;  // base -> bytes, 1 host or 2 device
 
 void* allocate(size_t bytes, unsigned type) {
   const std::lock_guard<std::mutex> lock(memory_mutex);
