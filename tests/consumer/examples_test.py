@@ -1,0 +1,142 @@
+"""The examples, run as a user does: both ways of a GRPO step agree, and a text about a bad batch says what to do.
+
+    examples_test.py EXAMPLES    their source; runs in their build folder
+"""
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+EXAMPLES = sys.argv.pop(1)
+BUILD = os.getcwd()
+FLOATS = "'descr': '<f4'"
+
+
+class Examples(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.batch = tempfile.mkdtemp(prefix="rlk-examples-")
+        subprocess.run([sys.executable, "-B", os.path.join(EXAMPLES, "make_batch.py"), cls.batch], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.batch)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="rlk-examples-")
+        shutil.copytree(self.batch, self.folder, dirs_exist_ok=True)
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def run_program(self, *words, code=0):
+        done = subprocess.run([os.path.join(BUILD, words[0]), *words[1:]], capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stderr if code else done.stdout
+
+    def change(self, name, action):
+        """Writes the file anew: the bytes that action makes of its bytes."""
+        path = os.path.join(self.folder, name + ".npy")
+        with open(path, "rb") as file:
+            data = action(file.read())
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def rename(self, name, old, new):
+        """Replaces a word of the header by one of the same length."""
+        self.assertEqual(len(old), len(new))
+        self.change(name, lambda data: data.replace(old.encode(), new.encode(), 1))
+
+    def refused(self, *texts):
+        error = self.run_program("grpo_step", self.folder, code=1)
+        for text in texts:
+            self.assertIn(text, error)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "grad_logits.npy")))
+
+    def test_logp(self):
+        self.assertEqual(self.run_program("logp"), "-0.407606 -2.407606\n")
+
+    def test_a_step_in_which_nothing_is_trivial(self):
+        text = self.run_program("grpo_step", self.folder)
+        for name in ("loss", "mean KL", "gradient norm"):
+            one, other = map(float, re.search(rf"^{name} +(\S+) +(\S+)$", text, re.MULTILINE).groups())
+            self.assertGreater(abs(one), 1e-3)
+            self.assertLess(abs(one - other), 1e-5)
+        self.assertGreater(float(re.search(r"clip fraction (\S+)", text).group(1)), 0)
+        size = os.path.getsize(os.path.join(self.folder, "logits.npy"))
+        self.assertEqual(os.path.getsize(os.path.join(self.folder, "grad_logits.npy")), size)
+
+    def test_other_groups_give_another_loss(self):
+        losses = [re.search(r"^loss +(\S+)", self.run_program("grpo_step", self.folder, *words), re.MULTILINE).group(1)
+                  for words in ([], ["--samples-per-prompt", "8"], ["--beta", "0"])]
+        self.assertEqual(len(set(losses)), 3, losses)
+
+    def test_an_ignored_id_counts_as_masked(self):
+        self.change("mask", lambda data: data[:-128] + b"\1" * 128)
+        self.assertIn("104 active", self.run_program("grpo_step", self.folder))
+
+    def test_a_bool_mask(self):
+        self.rename("mask", "|u1", "|b1")
+        self.run_program("grpo_step", self.folder)
+
+    def test_files_of_version_2(self):
+        self.change("rewards", lambda data: data[:6] + b"\2\0" + data[8:10] + b"\0\0" + data[10:])
+        self.run_program("grpo_step", self.folder)
+
+    def test_a_missing_file(self):
+        os.remove(os.path.join(self.folder, "rewards.npy"))
+        self.refused("rewards.npy", "No such file", "expected a .npy file")
+
+    def test_a_folder_in_place_of_a_file(self):
+        os.remove(os.path.join(self.folder, "rewards.npy"))
+        os.mkdir(os.path.join(self.folder, "rewards.npy"))
+        self.refused("rewards.npy")
+
+    def test_another_dtype(self):
+        self.rename("old_logp", "<f4", "<f8")
+        self.refused("old_logp.npy", "'<f8'", "expected '<f4'", "numpy.float32")
+
+    def test_another_order(self):
+        self.rename("ref_logits", "False", "True ")
+        self.refused("ref_logits.npy", "Fortran", "numpy.ascontiguousarray")
+
+    def test_another_shape(self):
+        self.rename("ids", "(8, 16)", "(16, 8)")
+        self.refused("ids.npy", "[16, 8]", "expected [8, 16]")
+
+    def test_logits_without_a_dimension(self):
+        self.rename("logits", "(8, 16, 512)", "(128, 512  )")
+        self.refused("logits.npy", "[128, 512]", "expected [sequences, tokens, vocabulary]")
+
+    def test_damaged_shapes(self):
+        self.rename("logits", "(8, 16, 512)", "(8, 16, -12)")
+        self.refused("logits.npy", "'-12'")
+        self.change("logits", lambda data: data.replace(b"(8, 16, -12)", b"(9" + b"9" * 9 + b",9)"))
+        self.refused("logits.npy", "expected")
+
+    def test_a_file_that_ends_early(self):
+        self.change("logits", lambda data: data[:-4])
+        self.refused("logits.npy", "262140 bytes", "expected 262144")
+        for length in (0, 5, 9, 10, 40):
+            self.change("logits", lambda data: data[:length])
+            self.refused("logits.npy")
+            shutil.copy(os.path.join(self.batch, "logits.npy"), self.folder)
+
+    def test_an_id_outside_the_vocabulary(self):
+        self.change("ids", lambda data: data[:-128 * 8] + struct.pack("<q", 512) + data[-127 * 8:])
+        self.refused("logp", "512")
+
+    def test_groups_that_do_not_divide_the_batch(self):
+        error = self.run_program("grpo_step", self.folder, "--samples-per-prompt", "3", code=1)
+        self.assertIn("samples_per_prompt", error)
+
+    def test_a_bad_command_line(self):
+        for words in ([], ["--beta", "much", self.folder], [self.folder, "--beta"], [self.folder, "again"]):
+            self.assertIn("usage: grpo_step FOLDER", self.run_program("grpo_step", *words, code=1))
+
+
+unittest.main()
