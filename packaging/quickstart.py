@@ -1,8 +1,9 @@
 """The tensors of the quickstart as .npy files, with the standard library alone.
 
-    quickstart.py make               writes logits.npy, ids.npy and grad_logp.npy into the current folder
-    quickstart.py compare NAME...    prints the largest difference of NAME_cpu.npy and NAME_golden.npy; exits with 1 when
-                                     one is larger than fp32 rounding explains, or when a file holds no finite numbers
+    quickstart.py make                       writes logits.npy, ids.npy and grad_logp.npy into the current folder
+    quickstart.py compare ONE OTHER NAME...  prints the largest difference of ONE/NAME.npy and OTHER/NAME.npy of these
+                                             folders; exits with 1 when one is larger than fp32 rounding explains, or
+                                             when a file holds no finite numbers
 """
 import array
 import ast
@@ -42,25 +43,26 @@ def make():
     print(f"logits [{ROWS}, {VOCABULARY}] f32, ids [{ROWS}] i64, one of them ignored")
 
 
-def compare(names):
+def compare(folder, other_folder, names):
     agree = True
     for name in names:
-        (shape, one), (other_shape, other) = read(f"{name}_cpu.npy"), read(f"{name}_golden.npy")
+        (shape, one), (other_shape, other) = read(f"{folder}/{name}.npy"), read(f"{other_folder}/{name}.npy")
         if shape != other_shape or not all(map(math.isfinite, one)) or not any(one):
             print(f"{name}: shapes {shape} and {other_shape}, or no finite values")
             agree = False
             continue
         difference = max(abs(a - b) for a, b in zip(one, other))
         agree = agree and difference <= LIMIT
-        print(f"{name:12} {str(list(shape)):12} max |cpu - golden| = {difference:.3g}")
-    print("cpu and plugin agree" if agree else "cpu and plugin DISAGREE")
+        value = f"{one[0]:.7g} and {other[0]:.7g}, " if len(one) == 1 else ""
+        print(f"{name:12} {str(list(shape)):12} {value}max |{folder} - {other_folder}| = {difference:.3g}")
+    print(f"{folder} and {other_folder} {'agree' if agree else 'DISAGREE'}")
     return 0 if agree else 1
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["make"]:
         make()
-    elif len(sys.argv) > 2 and sys.argv[1] == "compare":
-        sys.exit(compare(sys.argv[2:]))
+    elif len(sys.argv) > 4 and sys.argv[1] == "compare":
+        sys.exit(compare(sys.argv[2], sys.argv[3], sys.argv[4:]))
     else:
         sys.exit(__doc__)

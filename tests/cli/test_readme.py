@@ -2,6 +2,9 @@
 import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 
 import command
 
@@ -15,11 +18,18 @@ def readme():
 
 class Readme(command.Case):
     def test_every_command_works_as_printed(self):
-        commands = re.findall(r"^    rlk-plugins (.*?)(?: +#.*)?$", readme(), re.MULTILINE)
-        self.assertGreater(len(commands), 8)
+        commands = re.findall(r"^    (cd|rlk-plugins) (.*?)(?: +#.*)?$", readme().replace("\\\n", ""), re.MULTILINE)
+        self.assertGreater(len(commands), 10)
+        subprocess.run([sys.executable, "-B", os.path.join(ROOT, "examples/make_batch.py"), self.path("build/batch")],
+                       check=True, capture_output=True)
         command.write_npy(self.path("logits.npy"), "<f4", (2, 3), [1, 2, 3, 3, 2, 1])
         command.write_npy(self.path("ids.npy"), "<i8", (2,), [2, 2])
-        for words in map(shlex.split, commands):
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)  # below, the folder changes
+        for program, text in commands:
+            words = shlex.split(text)
+            if program == "cd":
+                self.folder = self.path(words[0])
+                continue
             with self.subTest(words=words):
                 if words[-1].endswith(".so"):
                     # Stands for the plugin that the README builds.
