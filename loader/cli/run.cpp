@@ -112,7 +112,7 @@ int run_verb(const Arguments& arguments) {
 
   // Rows without an error are right even when another row has one: they are written, and the exit code tells.
   Arrays outputs = execution.outputs();
-  Table table({"output", "shape", "dtype", "ran on", "ms", "file"});
+  Table table({"output", "shape", "dtype", "value", "ran on", "ms", "file"});
   nlohmann::ordered_json json = {
       {"schema", 1},
       {"op", execution.call().decl->name},
@@ -132,7 +132,11 @@ int run_verb(const Arguments& arguments) {
     const char* name = execution.call().decl->outputs[i].name;
     char time[32];
     std::snprintf(time, sizeof(time), "%.3f", ms);
-    table.row({name, shape_text(array.shape()), core::name_of(array.dtype()), where, time,
+    // One number, a loss, is shown: nobody opens a file for it.
+    const bool is_one = array.count() == 1;
+    char value[40];
+    std::snprintf(value, sizeof(value), "%.9g", is_one ? array.number(0) : 0.0);
+    table.row({name, shape_text(array.shape()), core::name_of(array.dtype()), is_one ? value : "-", where, time,
                file.empty() ? Cell("not written") : Cell(file)});
     json["outputs"].push_back(
         {{"name", name}, {"shape", array.shape()}, {"dtype", core::name_of(array.dtype())}, {"file", file}});
