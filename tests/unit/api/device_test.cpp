@@ -209,6 +209,48 @@ TEST_F(DeviceTest, PackedAttentionGivesWhatTheCpuGives) {
   });
 }
 
+// A counter of one operator, from the document that counters_json gives.
+uint64_t counter(const std::string& op, const std::string& name) {
+  const std::string counters = runtime().counters_json();
+  const size_t begin = counters.find("\"name\": \"" + op + "\"");
+  const size_t at = counters.find("\"" + name + "\": ", begin);
+  EXPECT_TRUE(begin != std::string::npos && at != std::string::npos) << counters;
+  return std::strtoull(counters.c_str() + at + name.size() + 4, nullptr, 10);
+}
+
+TEST_F(DeviceTest, CallsWhoseTokenCountsChangeEveryStepReuseTheirPlans) {
+  on_each([](const Stream& stream) {
+    constexpr int64_t kSteps = 40;
+    Array<float> logits(stream, ramp(kSteps * 37, 0.07f)), logp(stream, std::vector<float>(kSteps, 0));
+    Array<int64_t> ids(stream, std::vector<int64_t>(kSteps, 3));
+    // fp16, which every backend's attention takes.
+    Array<uint16_t> q(stream, std::vector<uint16_t>(kSteps * 64, 0x3400)),
+        out(stream, std::vector<uint16_t>(kSteps * 64));
+    Array<int32_t> lengths(stream, {0, 0, 0});
+    rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
+    params.layout = RLK_ATTENTION_LAYOUT_PACKED;
+    const uint64_t logp_before = counter("logp", "plan_misses"), attention_before = counter("attention", "plan_misses");
+    const uint64_t logp_hits = counter("logp", "plan_hits"), attention_hits = counter("attention", "plan_hits");
+    for (int64_t n = 1; n <= kSteps; ++n) {
+      call(stream, "logp", nullptr, {Tensor(logits.data(), kF32, {n, 37}), Tensor(ids.data(), kI64, {n})},
+           {Tensor(logp.data(), kF32, {n})});
+      lengths.host = {0, static_cast<int32_t>(n / 3), static_cast<int32_t>(n)};
+      stream.copy(lengths.data(), lengths.host.data(), 3 * sizeof(int32_t), RLK_COPY_HOST_TO_DEVICE);
+      call(stream, "attention", &params,
+           {Tensor(q.data(), kF16, {n, 1, 64}), Tensor(q.data(), kF16, {n, 1, 64}), Tensor(q.data(), kF16, {n, 1, 64}),
+            Tensor(lengths.data(), kI32, {3}), Tensor(lengths.data(), kI32, {3})},
+           {Tensor(out.data(), kF16, {n, 1, 64})});
+    }
+    stream.synchronize();
+    EXPECT_LE(counter("logp", "plan_misses") - logp_before, 1u);
+    EXPECT_GE(counter("logp", "plan_hits") - logp_hits, static_cast<uint64_t>(kSteps - 1));
+    out.fetch();
+    EXPECT_EQ(out.host, q.host) << "the mean of equal values";
+    EXPECT_LE(counter("attention", "plan_misses") - attention_before, 1u);
+    EXPECT_GE(counter("attention", "plan_hits") - attention_hits, static_cast<uint64_t>(kSteps - 1));
+  });
+}
+
 TEST_F(DeviceTest, Graphs) {
   on_each([](const Stream& stream) {
     if (rlk_graph_begin(stream.get(), nullptr) == RLK_UNSUPPORTED) {
