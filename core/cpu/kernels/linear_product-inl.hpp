@@ -72,8 +72,10 @@ HWY_INLINE hn::VFromD<D> load_sum([[maybe_unused]] D d, const double* from, doub
   if constexpr (sizeof(hn::TFromD<D>) == 8) {
     return sum(from);
   } else {
-#if HWY_TARGET == HWY_SCALAR
-    return hn::Set(d, static_cast<float>(from[0] + addend));  // DemoteTo has no infinities here
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+    float lanes[hn::MaxLanes(D())];  // DemoteTo has no infinities here
+    for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = static_cast<float>(from[i] + addend);
+    return hn::LoadU(d, lanes);
 #else
     const hn::Half<D> half;
     return hn::Combine(d, hn::DemoteTo(half, sum(from + hn::Lanes(dd))), hn::DemoteTo(half, sum(from)));

@@ -46,10 +46,6 @@ HWY_INLINE void load_tail(D d, const T* p, int64_t count, hn::VFromD<D>& first, 
 }
 
 template <class D>
-HWY_INLINE hn::TFromD<D> lane_max(D d, hn::VFromD<D> v) {
-  return hn::GetLane(hn::MaxOfLanes(d, v));
-}
-template <class D>
 HWY_INLINE double lane_sum(D d, hn::VFromD<D> v) {
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, v)));
 }
@@ -72,7 +68,7 @@ HWY_INLINE hn::TFromD<D> max_of(D d, const T* p, int64_t count) {
     max0 = hn::Max(max0, first);
     max1 = hn::Max(max1, second);
   }
-  return lane_max(d, hn::Max(max0, max1));
+  return largest_lane(d, hn::Max(max0, max1));
 }
 
 // The smallest integer not below any p[i] * slope; -inf when every element is, NaN when there is a NaN or +inf.

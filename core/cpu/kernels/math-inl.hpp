@@ -77,6 +77,17 @@ HWY_INLINE hn::VFromD<D> at_most(D d, hn::TFromD<D> high, hn::VFromD<D> y) {
 #endif
 }
 
+// The largest lane; unspecified when a NaN is among them. MaxOfLanes of the emulated targets knows nothing below the
+// lowest finite number, and would make one of -inf.
+template <class D>
+HWY_INLINE hn::TFromD<D> largest_lane(D d, hn::VFromD<D> v) {
+  hn::TFromD<D> lanes[hn::MaxLanes(D())];
+  hn::StoreU(v, d, lanes);
+  hn::TFromD<D> largest = lanes[0];
+  for (size_t i = 1; i < hn::Lanes(d); ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  return largest;
+}
+
 // 2^y for y in [Exp2::kLowest, Exp2::kHighest]; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::VFromD<D> exp2_bounded(D d, hn::VFromD<D> y) {

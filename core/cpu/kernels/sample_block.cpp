@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/kernels/convert-inl.hpp"
+#include "core/cpu/kernels/math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -35,7 +36,7 @@ SampleTop top_of(const float* x, int64_t padded) {
     strange = hn::Or(strange, hn::Not(hn::Lt(score, infinity)));
     max = hn::Max(max, score);
   }
-  return {hn::GetLane(hn::MaxOfLanes(d, max)), !hn::AllFalse(d, strange)};
+  return {largest_lane(d, max), !hn::AllFalse(d, strange)};
 }
 
 #if HWY_TARGET == HWY_SCALAR
