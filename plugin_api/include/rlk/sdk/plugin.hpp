@@ -130,7 +130,7 @@ struct PluginThunks {
 
   static rlk_status create(const rlk_host* host, rlk_plugin_instance** out, rlk_error* error) noexcept {
     return guard(error, [&] {
-      std::unique_ptr<Plugin> plugin(new P(Host(*host, plugin_id<P>())));
+      std::unique_ptr<Plugin> plugin = std::make_unique<P>(Host(*host, plugin_id<P>()));
       *out = reinterpret_cast<rlk_plugin_instance*>(plugin.release());
       return RLK_OK;
     });
