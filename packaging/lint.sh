@@ -45,9 +45,10 @@ else
                            grep '\.cpp$' || true)
   mapfile -t files < <([ ${#changed[@]} -eq 0 ] || sources "${changed[@]}")
 fi
-# Only what is compiled on this machine has a command.
+# Only what is compiled on this machine has a command; clang 14 has no fp16 for the CUDA emulation.
 compiled=()
 for file in "${files[@]}"; do
+  [[ $file != tests/fakes/cuda/* ]] || continue
   if grep -qF "$PWD/$file\"" $database; then compiled+=("$file"); fi
 done
 [ ${#compiled[@]} -gt 0 ] || { echo "lint: clang-tidy has nothing to check"; exit 0; }

@@ -222,9 +222,9 @@ TEST(CpuAttentionBackward, WhatNobodySeesHasAGradientOfExactlyZero) {
     add_gradients(c, true, 5);
     expect_golden_gradients(c);
     const AttentionGradients got = run_attention_backward(c, cpu::serial_parallel());
-    for (int64_t i = 0; i < 2 * 16; ++i) EXPECT_EQ(got.q.get(i), 0.0);
-    for (int64_t i = 2 * 16; i < 3 * 16; ++i) EXPECT_EQ(got.k.get(i), 0.0) << "masked";
-    for (int64_t i = 4 * 16; i < 8 * 16; ++i) EXPECT_EQ(got.v.get(i), 0.0) << "all masked";
+    for (int64_t i = 0; i < 32; ++i) EXPECT_EQ(got.q.get(i), 0.0);
+    for (int64_t i = 32; i < 48; ++i) EXPECT_EQ(got.k.get(i), 0.0) << "masked";
+    for (int64_t i = 64; i < 128; ++i) EXPECT_EQ(got.v.get(i), 0.0) << "all masked";
     EXPECT_NE(got.k.get(0), 0.0);
   });
 }

@@ -203,7 +203,10 @@ TEST(CpuAttentionOptions, ScoresThatGrowAlongTheSequenceAreRight) {
   for_each_target([] {
     AttentionCase c = dense_attention(Dtype::f32, 1, 3, 3300, {1, 1, 4});
     c.q.fill([](int64_t i) { return 1.0 + static_cast<double>(i) / 16; });
-    c.k.fill([](int64_t i) { return static_cast<double>(i / 4) / 1000 + (i % 7 == 0 ? 0.1 : 0.0); });
+    c.k.fill([](int64_t i) {
+      const int64_t block = i / 4;
+      return static_cast<double>(block) / 1000 + (i % 7 == 0 ? 0.1 : 0.0);
+    });
     expect_golden(c);
   });
 }
