@@ -342,7 +342,8 @@ TEST(PolicyLoss, BackwardHasTheParametersOfTheForward) {
   const rlk_policy_loss_params forward = RLK_POLICY_LOSS_PARAMS_INIT;
   const rlk_policy_loss_backward_params backward = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
   static_assert(sizeof(forward) == sizeof(backward));
-  EXPECT_EQ(std::memcmp(&forward, &backward, sizeof(forward)), 0);
+  const void *one = &forward, *other = &backward;  // no padding, by the rules of the ABI
+  EXPECT_EQ(std::memcmp(one, other, sizeof(forward)), 0);
   EXPECT_EQ(offsetof(rlk_policy_loss_params, seq_denominator_floor),
             offsetof(rlk_policy_loss_backward_params, seq_denominator_floor));
   EXPECT_EQ(offsetof(rlk_policy_loss_params, rollout_is), offsetof(rlk_policy_loss_backward_params, rollout_is));
