@@ -43,13 +43,13 @@ step "one GRPO step, by a command and by a program in C++"
 cmake -G Ninja -S "$house/examples" -B examples -DCMAKE_PREFIX_PATH="$prefix" > examples.log
 cmake --build examples
 python3 "$house/examples/make_batch.py" batch
-tensors=(--input policy_logits=batch/logits.npy --input action_ids=batch/ids.npy --input old_logp=batch/old_logp.npy
-  --input rewards=batch/rewards.npy --input completion_mask=batch/mask.npy)
+tensors=(--input logits=batch/logits.npy --input ids=batch/ids.npy --input old_logp=batch/old_logp.npy
+  --input rewards=batch/rewards.npy --input mask=batch/mask.npy)
 parameters=(--param samples_per_prompt=4 --param beta=0.04)
 rlk-plugins run grpo_loss "${tensors[@]}" --input ref_logits=batch/ref_logits.npy "${parameters[@]}" \
   --output loss=command/loss.npy --output lse=command/lse.npy --output ref_logp=command/ref_logp.npy
 rlk-plugins run grpo_loss_backward "${tensors[@]}" --input lse=command/lse.npy --input ref_logp=command/ref_logp.npy \
-  --input grad_loss=batch/grad_loss.npy "${parameters[@]}" --output grad_policy_logits=command/grad_logits.npy
+  --input grad_loss=batch/grad_loss.npy "${parameters[@]}" --output grad_logits=command/grad_logits.npy
 examples/grpo_step batch
 mv batch/loss.npy batch/grad_logits.npy program
 python3 "$house/packaging/quickstart.py" compare command program loss grad_logits

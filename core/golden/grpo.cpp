@@ -56,7 +56,7 @@ TokenRows::TokenRows(const GrpoCall& call, const View& logits) : call_(call) {
   const int64_t vocab = logits.shape[2], rows = call.sequences() * call.tokens();
   for (int64_t b = 0; b < call.sequences(); ++b) {
     for (int64_t t = 0; t < call.tokens(); ++t) {
-      ids_.push_back(call.action_ids.load_int(b, t));
+      ids_.push_back(call.ids.load_int(b, t));
       mask_.push_back(call.is_active(b, t) ? 1 : 0);
       for (int64_t v = 0; v < vocab; ++v) logits_.push_back(logits.load(b, t, v));
     }

@@ -11,14 +11,13 @@
 namespace rlk::golden {
 
 struct GrpoCall {
-  View policy_logits, action_ids, old_logp, rewards, completion_mask, group_boundaries;
+  View logits, ids, old_logp, rewards, mask, group_boundaries;
   rlk_grpo_loss_params params = RLK_GRPO_LOSS_PARAMS_INIT;
 
-  int64_t sequences() const { return action_ids.shape[0]; }
-  int64_t tokens() const { return action_ids.shape[1]; }
+  int64_t sequences() const { return ids.shape[0]; }
+  int64_t tokens() const { return ids.shape[1]; }
   bool is_active(int64_t b, int64_t t) const {
-    return (!completion_mask.present() || completion_mask.load_int(b, t) != 0) &&
-           action_ids.load_int(b, t) != params.ignore_index;
+    return (!mask.present() || mask.load_int(b, t) != 0) && ids.load_int(b, t) != params.ignore_index;
   }
 };
 

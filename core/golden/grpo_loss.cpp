@@ -25,11 +25,11 @@ Output filled(int64_t size, double value) {
 
 Answer answer_grpo_loss(const Call& call) {
   GrpoCall golden;
-  golden.policy_logits = call[RLK_GRPO_LOSS_IN_POLICY_LOGITS];
-  golden.action_ids = call[RLK_GRPO_LOSS_IN_ACTION_IDS];
+  golden.logits = call[RLK_GRPO_LOSS_IN_LOGITS];
+  golden.ids = call[RLK_GRPO_LOSS_IN_IDS];
   golden.old_logp = call[RLK_GRPO_LOSS_IN_OLD_LOGP];
   golden.rewards = call[RLK_GRPO_LOSS_IN_REWARDS];
-  golden.completion_mask = call[RLK_GRPO_LOSS_IN_COMPLETION_MASK];
+  golden.mask = call[RLK_GRPO_LOSS_IN_MASK];
   golden.group_boundaries = call[RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES];
   golden.params = call.params_as<rlk_grpo_loss_params>();
   const View& ref_logits = call[RLK_GRPO_LOSS_IN_REF_LOGITS];
@@ -46,7 +46,7 @@ Answer answer_grpo_loss(const Call& call) {
   }
 
   const std::vector<Tracked> advantages = group_advantages(golden);
-  LogpResult policy = logp(TokenRows(golden, golden.policy_logits).logp());
+  LogpResult policy = logp(TokenRows(golden, golden.logits).logp());
   DataError error = policy.error;
   LogpResult reference{filled(sequences * tokens, 0), {}, {}, {}};
   if (ref_logits.present()) {

@@ -11,17 +11,17 @@ namespace rlk::golden {
 
 Answer answer_grpo_loss_backward(const Call& call) {
   GrpoCall golden;
-  golden.policy_logits = call[RLK_GRPO_LOSS_BACKWARD_IN_POLICY_LOGITS];
-  golden.action_ids = call[RLK_GRPO_LOSS_BACKWARD_IN_ACTION_IDS];
+  golden.logits = call[RLK_GRPO_LOSS_BACKWARD_IN_LOGITS];
+  golden.ids = call[RLK_GRPO_LOSS_BACKWARD_IN_IDS];
   golden.old_logp = call[RLK_GRPO_LOSS_BACKWARD_IN_OLD_LOGP];
   golden.rewards = call[RLK_GRPO_LOSS_BACKWARD_IN_REWARDS];
-  golden.completion_mask = call[RLK_GRPO_LOSS_BACKWARD_IN_COMPLETION_MASK];
+  golden.mask = call[RLK_GRPO_LOSS_BACKWARD_IN_MASK];
   golden.group_boundaries = call[RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES];
   // The parameters are those of the forward, one by one.
   golden.params = std::bit_cast<rlk_grpo_loss_params>(call.params_as<rlk_grpo_loss_backward_params>());
   const View& saved_lse = call[RLK_GRPO_LOSS_BACKWARD_IN_LSE];
   const View& ref_logp = call[RLK_GRPO_LOSS_BACKWARD_IN_REF_LOGP];
-  const int64_t sequences = golden.sequences(), tokens = golden.tokens(), vocab = golden.policy_logits.shape[2];
+  const int64_t sequences = golden.sequences(), tokens = golden.tokens(), vocab = golden.logits.shape[2];
   const auto rows = static_cast<size_t>(sequences * tokens);
 
   if (const DataError error = group_error(golden); error.kind != kNoDataError) {
@@ -42,9 +42,9 @@ Answer answer_grpo_loss_backward(const Call& call) {
       if (!golden.is_active(b, t)) continue;
       const auto row = static_cast<size_t>(b * tokens + t);
       lse[row] = saved_lse.load(b, t);
-      const int64_t id = golden.action_ids.load_int(b, t);
+      const int64_t id = golden.ids.load_int(b, t);
       if (id < 0 || id >= vocab) continue;  // logp_backward tells
-      const Tracked z = Tracked{golden.policy_logits.load(b, t, id), 0} / parameter(golden.params.temperature);
+      const Tracked z = Tracked{golden.logits.load(b, t, id), 0} / parameter(golden.params.temperature);
       const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
       Dual loss = clipped_surrogate(golden, logp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
       if (golden.params.beta != 0) {
@@ -56,7 +56,7 @@ Answer answer_grpo_loss_backward(const Call& call) {
     }
   }
 
-  const TokenRows logits(golden, golden.policy_logits);
+  const TokenRows logits(golden, golden.logits);
   LogpBackwardResult result = logp_backward(logits.logp_backward(lse, gradient));
   // What an error of the token's gradient does to its row.
   const LogpBackwardResult errors = logp_backward(logits.logp_backward(lse, gradient_error));

@@ -11,7 +11,7 @@ static_assert(RLK_LOGITS_RATIO_KL_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
 Answer answer_logits_ratio_kl(const Call& call) {
   const auto& params = call.params_as<rlk_logits_ratio_kl_params>();
   LogpCall policy;
-  policy.logits = call[RLK_LOGITS_RATIO_KL_IN_POLICY_LOGITS];
+  policy.logits = call[RLK_LOGITS_RATIO_KL_IN_LOGITS];
   policy.ids = call[RLK_LOGITS_RATIO_KL_IN_IDS];
   policy.mask = call[RLK_LOGITS_RATIO_KL_IN_MASK];
   policy.temperature = params.temperature;

@@ -17,7 +17,7 @@ static_assert(RLK_LOGITS_RATIO_KL_BACKWARD_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3
 Answer answer_logits_ratio_kl_backward(const Call& call) {
   const auto& params = call.params_as<rlk_logits_ratio_kl_backward_params>();
   LogpCall rows;
-  rows.logits = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_POLICY_LOGITS];
+  rows.logits = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS];
   rows.ids = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_IDS];
   rows.mask = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_MASK];
   rows.ignore_index = params.ignore_index;
@@ -26,7 +26,7 @@ Answer answer_logits_ratio_kl_backward(const Call& call) {
 
   Answer answer;
   answer.outputs.resize(RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS);
-  Output& out = answer.outputs[RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_POLICY_LOGITS];
+  Output& out = answer.outputs[RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_LOGITS];
   for (int64_t n = 0; n < rows.ids.shape[0]; ++n) {
     const bool ignored = is_ignored(rows, n);
     DataError error;

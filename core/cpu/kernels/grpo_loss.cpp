@@ -24,7 +24,7 @@ DataError advantages_of(const GrpoBatch& batch, double* advantages, const Parall
   args.groups = batch.groups;
   args.samples_per_prompt = batch.samples_per_prompt;
   args.group_boundaries = {batch.group_boundaries, batch.boundaries_are_i64, batch.boundaries_stride};
-  args.rewards = {batch.rewards, accumulator(batch.policy_logits.dtype), {batch.rewards_stride, 0}};
+  args.rewards = {batch.rewards, accumulator(batch.logits.dtype), {batch.rewards_stride, 0}};
   args.unbiased = batch.unbiased;
   args.additive_eps = batch.additive_eps;
   args.eps = batch.eps;
@@ -130,7 +130,7 @@ constexpr int64_t kSums = sizeof(SequenceSums) / sizeof(double);
 
 void put_all_nan(const GrpoLossArgs& args) {
   const GrpoBatch& batch = args.batch;
-  const Dtype wide = accumulator(batch.policy_logits.dtype);
+  const Dtype wide = accumulator(batch.logits.dtype);
   put_scalar(args.loss, wide, kNan);
   put_scalar(args.policy_loss, wide, kNan);
   put_scalar(args.kl, wide, kNan);
@@ -152,7 +152,7 @@ int64_t grpo_loss_workspace_bytes(int64_t sequences, int64_t tokens, int64_t voc
 DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
   const GrpoBatch& batch = args.batch;
   const int64_t rows = batch.sequences * batch.tokens;
-  const Dtype wide = accumulator(batch.policy_logits.dtype);
+  const Dtype wide = accumulator(batch.logits.dtype);
   Scratch scratch(args.workspace);
   double* advantages = scratch.take(batch.sequences);
   if (const DataError of_groups = advantages_of(batch, advantages, hook); of_groups.kind != kNoDataError) {
@@ -162,7 +162,7 @@ DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
   auto* sums = reinterpret_cast<SequenceSums*>(scratch.take(kSums * batch.sequences));
   double *lp = scratch.take(rows), *lr = scratch.take(rows), *lse = scratch.take(rows);
   const bool has_ref = args.ref_logits.present();
-  DataError error = token_logp(batch, batch.policy_logits, lp, lse, scratch.rest(), hook);
+  DataError error = token_logp(batch, batch.logits, lp, lse, scratch.rest(), hook);
   if (has_ref) {
     const DataError of_ref = token_logp(batch, args.ref_logits, lr, nullptr, scratch.rest(), hook);
     const bool earlier = of_ref.kind != kNoDataError && of_ref.row < error.row;
@@ -210,7 +210,7 @@ int64_t grpo_loss_backward_workspace_bytes(int64_t sequences, int64_t tokens) {
 
 DataError grpo_loss_backward(const GrpoLossBackwardArgs& args, const ParallelFor& hook) {
   const GrpoBatch& batch = args.batch;
-  const GrpoTensor& logits = batch.policy_logits;
+  const GrpoTensor& logits = batch.logits;
   Scratch scratch(args.workspace);
   double *advantages = scratch.take(batch.sequences), *active = scratch.take(batch.sequences);
   if (const DataError error = advantages_of(batch, advantages, hook); error.kind != kNoDataError) {

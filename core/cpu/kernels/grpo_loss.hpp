@@ -23,7 +23,7 @@ struct GrpoTensor {
 // The inputs and parameters that grpo_loss and its backward share.
 struct GrpoBatch {
   int64_t sequences = 0, tokens = 0, vocab = 0;
-  GrpoTensor policy_logits;
+  GrpoTensor logits;
   const void* ids = nullptr;
   bool ids_are_i64 = true;
   int64_t ids_strides[2] = {0, 1};
@@ -70,7 +70,7 @@ struct GrpoLossBackwardArgs {
   GrpoBatch batch;
   GrpoTensor lse, ref_logp;  // ref_logp: optional, with beta 0
   double grad_loss = 0;
-  GrpoTensor grad_logits;     // may be policy_logits itself
+  GrpoTensor grad_logits;     // may be logits itself
   void* workspace = nullptr;  // grpo_loss_backward_workspace_bytes, aligned to 8 bytes
 };
 int64_t grpo_loss_backward_workspace_bytes(int64_t sequences, int64_t tokens);

@@ -27,7 +27,7 @@ DataError logits_ratio_kl(const LogitsRatioKlArgs& args, const ParallelFor& hook
   LogpArgs of_policy;
   of_policy.rows = args.rows;
   of_policy.dtype = args.dtype;
-  of_policy.logits = args.policy_logits;
+  of_policy.logits = args.logits;
   of_policy.row_stride = args.policy_row_stride;
   of_policy.col_stride = args.policy_col_stride;
   of_policy.logp = policy_logp.data;
@@ -73,7 +73,7 @@ DataError logits_ratio_kl_backward(const LogitsRatioKlBackwardArgs& args, const 
     for (int64_t n = begin; n < end; ++n) {
       grad_logp[n] = 0;
       if (args.rows.ignored(n) || args.rows.error(n).kind != kNoDataError) continue;
-      const void* row = element(args.policy_logits, n * args.row_stride, args.dtype);
+      const void* row = element(args.logits, n * args.row_stride, args.dtype);
       const double own = score_of(scores, row, args.rows.id(n)) - args.lse.get(n);
       const TokenRatioKl token = token_ratio_kl(args.options, own, args.old_logp, args.ref_logp, n);
       grad_logp[n] = args.grad_ratio.get(n) * token.ratio_slope;
@@ -84,7 +84,7 @@ DataError logits_ratio_kl_backward(const LogitsRatioKlBackwardArgs& args, const 
   LogpBackwardArgs of_logp;
   of_logp.rows = args.rows;
   of_logp.dtype = args.dtype;
-  of_logp.logits = args.policy_logits;
+  of_logp.logits = args.logits;
   of_logp.row_stride = args.row_stride;
   of_logp.col_stride = args.col_stride;
   of_logp.lse = args.lse.data;

@@ -13,7 +13,7 @@ namespace rlk::cpu {
 struct LogitsRatioKlArgs {
   LogpRows rows;
   Dtype dtype = Dtype::f32;  // of logits
-  const void* policy_logits = nullptr;
+  const void* logits = nullptr;
   int64_t policy_row_stride = 0, policy_col_stride = 1;
   bool has_reference = false;
   const void* ref_logits = nullptr;
@@ -33,14 +33,14 @@ DataError logits_ratio_kl(const LogitsRatioKlArgs& args, const ParallelFor& hook
 struct LogitsRatioKlBackwardArgs {
   LogpRows rows;
   Dtype dtype = Dtype::f32;
-  const void* policy_logits = nullptr;
+  const void* logits = nullptr;
   int64_t row_stride = 0, col_stride = 1;
   Array lse, grad_ratio;
   Array grad_kl;             // optional, with ref_logp
   Array old_logp, ref_logp;  // optional
   double temperature = 1;
   RatioKlOptions options;
-  void* grad_logits = nullptr;  // may be policy_logits itself, with the same strides
+  void* grad_logits = nullptr;  // may be logits itself, with the same strides
   int64_t grad_row_stride = 0, grad_col_stride = 1;
   void* workspace = nullptr;  // logits_ratio_kl_backward_workspace_bytes, aligned to 8 bytes
 };

@@ -14,20 +14,20 @@ inline GrpoTensor grpo_tensor(const rlk_tensor* tensor) {
 }
 
 template <class Params>
-GrpoBatch grpo_batch(const Params& params, const rlk_tensor& policy_logits, const rlk_tensor& action_ids,
-                     const rlk_tensor& rewards, const rlk_tensor* mask, const rlk_tensor* group_boundaries) {
+GrpoBatch grpo_batch(const Params& params, const rlk_tensor& logits, const rlk_tensor& ids, const rlk_tensor& rewards,
+                     const rlk_tensor* mask, const rlk_tensor* group_boundaries) {
   GrpoBatch batch;
-  batch.sequences = action_ids.shape[0];
-  batch.tokens = action_ids.shape[1];
-  batch.vocab = policy_logits.shape[2];
-  batch.policy_logits = grpo_tensor(&policy_logits);
-  batch.ids = sdk::data_of(&action_ids);
-  batch.ids_are_i64 = is_i64(action_ids);
+  batch.sequences = ids.shape[0];
+  batch.tokens = ids.shape[1];
+  batch.vocab = logits.shape[2];
+  batch.logits = grpo_tensor(&logits);
+  batch.ids = sdk::data_of(&ids);
+  batch.ids_are_i64 = is_i64(ids);
   batch.rewards = sdk::data_of(&rewards);
   batch.rewards_stride = rewards.strides[0];
   batch.mask = sdk::data_of<const uint8_t>(mask);
   for (int32_t axis = 0; axis < 2; ++axis) {
-    batch.ids_strides[axis] = action_ids.strides[axis];
+    batch.ids_strides[axis] = ids.strides[axis];
     batch.mask_strides[axis] = stride_of(mask, axis);
   }
   if (group_boundaries != nullptr) {

@@ -15,16 +15,16 @@ public:
   using CpuPlan::CpuPlan;
 
   uint64_t prepare(const sdk::Run& run) override {
-    const rlk_tensor& logits = *run.input(RLK_GRPO_LOSS_IN_POLICY_LOGITS);
+    const rlk_tensor& logits = *run.input(RLK_GRPO_LOSS_IN_LOGITS);
     return static_cast<uint64_t>(grpo_loss_workspace_bytes(logits.shape[0], logits.shape[1], logits.shape[2]));
   }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const rlk_tensor* advantages = run.output(RLK_GRPO_LOSS_OUT_ADVANTAGES);
     GrpoLossArgs args;
-    args.batch = grpo_batch(params(), *run.input(RLK_GRPO_LOSS_IN_POLICY_LOGITS),
-                            *run.input(RLK_GRPO_LOSS_IN_ACTION_IDS), *run.input(RLK_GRPO_LOSS_IN_REWARDS),
-                            run.input(RLK_GRPO_LOSS_IN_COMPLETION_MASK), run.input(RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES));
+    args.batch = grpo_batch(params(), *run.input(RLK_GRPO_LOSS_IN_LOGITS), *run.input(RLK_GRPO_LOSS_IN_IDS),
+                            *run.input(RLK_GRPO_LOSS_IN_REWARDS), run.input(RLK_GRPO_LOSS_IN_MASK),
+                            run.input(RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES));
     args.batch.old_logp = grpo_tensor(run.input(RLK_GRPO_LOSS_IN_OLD_LOGP));
     args.ref_logits = grpo_tensor(run.input(RLK_GRPO_LOSS_IN_REF_LOGITS));
     args.loss = sdk::data_of(run.output(RLK_GRPO_LOSS_OUT_LOSS));
@@ -43,7 +43,7 @@ public:
 }  // namespace
 
 sdk::Support CpuGrpoLoss::query(CpuDevice&, const sdk::Call<Op>& call) {
-  const rlk_tensor& logits = *call.input(RLK_GRPO_LOSS_IN_POLICY_LOGITS);
+  const rlk_tensor& logits = *call.input(RLK_GRPO_LOSS_IN_LOGITS);
   const double passes = call.input(RLK_GRPO_LOSS_IN_REF_LOGITS) != nullptr ? 2 : 1;
   const double elements = passes * static_cast<double>(sdk::element_count(logits));
   return support(call,

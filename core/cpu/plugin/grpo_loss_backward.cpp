@@ -16,21 +16,21 @@ public:
   using CpuPlan::CpuPlan;
 
   uint64_t prepare(const sdk::Run& run) override {
-    const rlk_tensor& ids = *run.input(RLK_GRPO_LOSS_BACKWARD_IN_ACTION_IDS);
+    const rlk_tensor& ids = *run.input(RLK_GRPO_LOSS_BACKWARD_IN_IDS);
     return static_cast<uint64_t>(grpo_loss_backward_workspace_bytes(ids.shape[0], ids.shape[1]));
   }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     GrpoLossBackwardArgs args;
-    args.batch = grpo_batch(
-        params(), *run.input(RLK_GRPO_LOSS_BACKWARD_IN_POLICY_LOGITS), *run.input(RLK_GRPO_LOSS_BACKWARD_IN_ACTION_IDS),
-        *run.input(RLK_GRPO_LOSS_BACKWARD_IN_REWARDS), run.input(RLK_GRPO_LOSS_BACKWARD_IN_COMPLETION_MASK),
-        run.input(RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES));
+    args.batch =
+        grpo_batch(params(), *run.input(RLK_GRPO_LOSS_BACKWARD_IN_LOGITS), *run.input(RLK_GRPO_LOSS_BACKWARD_IN_IDS),
+                   *run.input(RLK_GRPO_LOSS_BACKWARD_IN_REWARDS), run.input(RLK_GRPO_LOSS_BACKWARD_IN_MASK),
+                   run.input(RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES));
     args.batch.old_logp = grpo_tensor(run.input(RLK_GRPO_LOSS_BACKWARD_IN_OLD_LOGP));
     args.lse = grpo_tensor(run.input(RLK_GRPO_LOSS_BACKWARD_IN_LSE));
     args.ref_logp = grpo_tensor(run.input(RLK_GRPO_LOSS_BACKWARD_IN_REF_LOGP));
     args.grad_loss = grpo_tensor(run.input(RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS)).at(0, 0);
-    args.grad_logits = grpo_tensor(run.output(RLK_GRPO_LOSS_BACKWARD_OUT_GRAD_POLICY_LOGITS));
+    args.grad_logits = grpo_tensor(run.output(RLK_GRPO_LOSS_BACKWARD_OUT_GRAD_LOGITS));
     args.workspace = run.workspace();
     report(run, cpu::grpo_loss_backward(args, parallel()));
   }
@@ -39,7 +39,7 @@ public:
 }  // namespace
 
 sdk::Support CpuGrpoLossBackward::query(CpuDevice&, const sdk::Call<Op>& call) {
-  const rlk_tensor& logits = *call.input(RLK_GRPO_LOSS_BACKWARD_IN_POLICY_LOGITS);
+  const rlk_tensor& logits = *call.input(RLK_GRPO_LOSS_BACKWARD_IN_LOGITS);
   const double elements = static_cast<double>(sdk::element_count(logits));
   return support(call, static_cast<uint64_t>(grpo_loss_backward_workspace_bytes(logits.shape[0], logits.shape[1])),
                  2 * elements * static_cast<double>(size_of(kernel_dtype(logits))), elements * 25);

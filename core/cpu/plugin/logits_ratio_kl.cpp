@@ -37,13 +37,13 @@ public:
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto out = [&run](uint32_t i) { return array_of(run.output(i)); };
-    const rlk_tensor& logits = *run.input(RLK_LOGITS_RATIO_KL_IN_POLICY_LOGITS);
+    const rlk_tensor& logits = *run.input(RLK_LOGITS_RATIO_KL_IN_LOGITS);
     const rlk_tensor* reference = run.input(RLK_LOGITS_RATIO_KL_IN_REF_LOGITS);
     LogitsRatioKlArgs args;
     args.rows =
         rows_of(params(), logits, *run.input(RLK_LOGITS_RATIO_KL_IN_IDS), run.input(RLK_LOGITS_RATIO_KL_IN_MASK));
     args.dtype = kernel_dtype(logits);
-    args.policy_logits = sdk::data_of(&logits);
+    args.logits = sdk::data_of(&logits);
     args.policy_row_stride = logits.strides[0];
     args.policy_col_stride = logits.strides[1];
     args.has_reference = reference != nullptr;
@@ -75,13 +75,13 @@ public:
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
-    const rlk_tensor& logits = *run.input(RLK_LOGITS_RATIO_KL_BACKWARD_IN_POLICY_LOGITS);
-    const rlk_tensor& gradient = *run.output(RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_POLICY_LOGITS);
+    const rlk_tensor& logits = *run.input(RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS);
+    const rlk_tensor& gradient = *run.output(RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_LOGITS);
     LogitsRatioKlBackwardArgs args;
     args.rows = rows_of(params(), logits, *run.input(RLK_LOGITS_RATIO_KL_BACKWARD_IN_IDS),
                         run.input(RLK_LOGITS_RATIO_KL_BACKWARD_IN_MASK));
     args.dtype = kernel_dtype(logits);
-    args.policy_logits = sdk::data_of(&logits);
+    args.logits = sdk::data_of(&logits);
     args.row_stride = logits.strides[0];
     args.col_stride = logits.strides[1];
     args.lse = in(RLK_LOGITS_RATIO_KL_BACKWARD_IN_LSE);

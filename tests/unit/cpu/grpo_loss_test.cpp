@@ -67,7 +67,7 @@ cpu::GrpoBatch batch_of(GrpoCase& c) {
   batch.sequences = c.policy.shape()[0];
   batch.tokens = c.policy.shape()[1];
   batch.vocab = c.policy.shape()[2];
-  batch.policy_logits = view_of(c.policy);
+  batch.logits = view_of(c.policy);
   batch.old_logp = view_of(c.old_logp);
   batch.ids = c.ids.data();
   batch.rewards = c.rewards.data();
@@ -122,7 +122,7 @@ Gradient run_backward(GrpoCase& c, Outputs& forward, const cpu::ParallelFor& hoo
   if (!c.in_place) gradient.logits = Tensor(c.policy.dtype(), c.policy.shape());
   cpu::GrpoLossBackwardArgs args;
   args.batch = batch_of(own);
-  if (c.in_place) args.batch.policy_logits = view_of(gradient.logits);
+  if (c.in_place) args.batch.logits = view_of(gradient.logits);
   args.lse = view_of(forward.lse);
   if (c.reference.present()) args.ref_logp = view_of(forward.ref_logp);
   args.grad_loss = c.grad_loss;

@@ -49,7 +49,7 @@ LogitsOutputs run(LogitsCase& c, const cpu::ParallelFor& hook = cpu::serial_para
   cpu::LogitsRatioKlArgs args;
   args.rows = rows_of(c);
   args.dtype = kernel_dtype(c.policy.dtype());
-  args.policy_logits = c.policy.data();
+  args.logits = c.policy.data();
   args.policy_row_stride = c.policy.stride(0);
   args.policy_col_stride = c.policy.stride(1);
   args.has_reference = c.reference.present();
@@ -82,7 +82,7 @@ Tensor run_backward(LogitsCase& c, cpu::DataError& error, bool in_place = false,
   cpu::LogitsRatioKlBackwardArgs args;
   args.rows = rows_of(c);
   args.dtype = kernel_dtype(c.policy.dtype());
-  args.policy_logits = policy.data();
+  args.logits = policy.data();
   args.row_stride = policy.stride(0);
   args.col_stride = policy.stride(1);
   args.lse = array_of(c.lse);

@@ -6,8 +6,8 @@
 
 /* GRPO loss from policy logits and rewards: group advantages, clipped ratio, k3 KL to a reference, masked mean.
 
-   Over active tokens (completion_mask != 0 and action_ids != ignore_index), n of them, with z = policy_logits / temperature:
-   lp[b, t]    = z[b, t, action_ids[b, t]] - lse[b, t],  lse[b, t] = log sum_v exp(z[b, t, v]);  lr from ref_logits likewise
+   Over active tokens (mask != 0 and ids != ignore_index), n of them, with z = logits / temperature:
+   lp[b, t]    = z[b, t, ids[b, t]] - lse[b, t],  lse[b, t] = log sum_v exp(z[b, t, v]);  lr from ref_logits likewise
    A[b]        = (rewards[b] - mean) / D over the sequence's group; s its standard deviation (over m or m - 1 sequences),
                  D = s + eps (additive) or max(s, eps) (max_clamp)
    rho         = exp(lp - old_logp),  d = lr - lp
@@ -21,7 +21,7 @@
    decrease, or do not end at B are a data error (row = the first bad position, value = its content) and every output is NaN.
    The data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is NaN
    there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
-   dereferenced; their lse, logp and ref_logp are 0. Gradients flow to policy_logits alone, from loss; policy_loss and kl are
+   dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
    for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
    The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they differ. A
    token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so. */
@@ -55,12 +55,12 @@ typedef struct rlk_grpo_loss_params {
 #define RLK_GRPO_LOSS_PARAMS_INIT {sizeof(rlk_grpo_loss_params), 0, 0, 0, 1, 1, 1e-06, 0.2, 0.2, 0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
-#define RLK_GRPO_LOSS_IN_POLICY_LOGITS 0 /* T [B, T, V]: scores of the policy */
-#define RLK_GRPO_LOSS_IN_ACTION_IDS 1 /* I [B, T]: tokens that were sampled */
+#define RLK_GRPO_LOSS_IN_LOGITS 0 /* T [B, T, V]: scores of the policy */
+#define RLK_GRPO_LOSS_IN_IDS 1 /* I [B, T]: tokens that were sampled */
 #define RLK_GRPO_LOSS_IN_OLD_LOGP 2 /* O [B, T]: log-probabilities of the tokens when the batch was made */
 #define RLK_GRPO_LOSS_IN_REWARDS 3 /* acc(T) [B]: one number per sequence */
 #define RLK_GRPO_LOSS_IN_REF_LOGITS 4 /* optional, T [B, T, V]: scores of the reference; needed with beta */
-#define RLK_GRPO_LOSS_IN_COMPLETION_MASK 5 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
+#define RLK_GRPO_LOSS_IN_MASK 5 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
 #define RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES 6 /* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
 #define RLK_GRPO_LOSS_N_INPUTS 7
 

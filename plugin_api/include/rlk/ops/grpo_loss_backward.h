@@ -4,15 +4,15 @@
 
 #include <stdint.h>
 
-/* Gradient of policy_logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
+/* Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
 
    With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):
    g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds] + beta (1 - exp(d)))
-   grad_policy_logits[b, t, v] = g[b, t] (1[v == action_ids[b, t]] - p[v]) / temperature
+   grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 
    Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
-   grpo_loss for policy_logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
-   of it NaN. grad_policy_logits may be the same memory as policy_logits. */
+   grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
+   of it NaN. grad_logits may be the same memory as logits. */
 
 #define RLK_GRPO_LOSS_BACKWARD_REVISION 1
 
@@ -43,19 +43,19 @@ typedef struct rlk_grpo_loss_backward_params {
 #define RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_grpo_loss_backward_params), 0, 0, 0, 1, 1, 1e-06, 0.2, 0.2, 0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
-#define RLK_GRPO_LOSS_BACKWARD_IN_POLICY_LOGITS 0 /* T [B, T, V]: scores of the policy */
-#define RLK_GRPO_LOSS_BACKWARD_IN_ACTION_IDS 1 /* I [B, T]: tokens that were sampled */
+#define RLK_GRPO_LOSS_BACKWARD_IN_LOGITS 0 /* T [B, T, V]: scores of the policy */
+#define RLK_GRPO_LOSS_BACKWARD_IN_IDS 1 /* I [B, T]: tokens that were sampled */
 #define RLK_GRPO_LOSS_BACKWARD_IN_OLD_LOGP 2 /* O [B, T]: log-probabilities of the tokens when the batch was made */
 #define RLK_GRPO_LOSS_BACKWARD_IN_REWARDS 3 /* acc(T) [B]: one number per sequence */
 #define RLK_GRPO_LOSS_BACKWARD_IN_LSE 4 /* acc(T) [B, T]: lse of grpo_loss */
 #define RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS 5 /* acc(T) [1]: gradient of loss */
 #define RLK_GRPO_LOSS_BACKWARD_IN_REF_LOGP 6 /* optional, acc(T) [B, T]: ref_logp of grpo_loss; needed with beta */
-#define RLK_GRPO_LOSS_BACKWARD_IN_COMPLETION_MASK 7 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
+#define RLK_GRPO_LOSS_BACKWARD_IN_MASK 7 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
 #define RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES 8 /* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
 #define RLK_GRPO_LOSS_BACKWARD_N_INPUTS 9
 
 /* outputs: index, dtype, shape */
-#define RLK_GRPO_LOSS_BACKWARD_OUT_GRAD_POLICY_LOGITS 0 /* T [B, T, V]: gradient of policy_logits */
+#define RLK_GRPO_LOSS_BACKWARD_OUT_GRAD_LOGITS 0 /* T [B, T, V]: gradient of logits */
 #define RLK_GRPO_LOSS_BACKWARD_N_OUTPUTS 1
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

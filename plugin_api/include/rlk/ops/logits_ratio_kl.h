@@ -6,8 +6,8 @@
 
 /* Importance ratio and per-token KL estimate from the logits of the policy and of its reference, each read once.
 
-   lse[n]    = log sum_v exp(policy_logits[n, v] / temperature)
-   logp[n]   = policy_logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits
+   lse[n]    = log sum_v exp(logits[n, v] / temperature)
+   logp[n]   = logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits
    delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp
    ratio[n]  = exp(delta[n])
    d[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)
@@ -49,7 +49,7 @@ typedef struct rlk_logits_ratio_kl_params {
 #define RLK_LOGITS_RATIO_KL_PARAMS_INIT {sizeof(rlk_logits_ratio_kl_params), 0, 3, 0, 0.0, 0.0, 0.0, 1.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
-#define RLK_LOGITS_RATIO_KL_IN_POLICY_LOGITS 0 /* T [N, V]: scores of the current policy */
+#define RLK_LOGITS_RATIO_KL_IN_LOGITS 0 /* T [N, V]: scores of the current policy */
 #define RLK_LOGITS_RATIO_KL_IN_IDS 1 /* I [N]: token ids */
 #define RLK_LOGITS_RATIO_KL_IN_REF_LOGITS 2 /* optional, T [N, V]: scores of the reference policy; needed for kl */
 #define RLK_LOGITS_RATIO_KL_IN_OLD_LOGP 3 /* optional, acc(T) [N]: log-probabilities of the policy that sampled */

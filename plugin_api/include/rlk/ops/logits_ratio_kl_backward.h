@@ -12,14 +12,14 @@
                   logp[n] - ref_logp[n] with kl_gradient k2
    F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
    g[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
-   p[v]         = exp(policy_logits[n, v] / temperature - lse[n])
-   grad_policy_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
+   p[v]         = exp(logits[n, v] / temperature - lse[n])
+   grad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
 
    A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
    no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
    of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
-   Masked tokens and data errors are those of logits_ratio_kl (of policy_logits): a masked row has gradient 0, the row of a
-   data error NaN. A logit of -inf has gradient 0. grad_policy_logits may be the same memory as policy_logits. */
+   Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
+   data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits. */
 
 #define RLK_LOGITS_RATIO_KL_BACKWARD_REVISION 1
 
@@ -50,7 +50,7 @@ typedef struct rlk_logits_ratio_kl_backward_params {
 #define RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_logits_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
-#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_POLICY_LOGITS 0 /* T [N, V]: as given to logits_ratio_kl */
+#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS 0 /* T [N, V]: as given to logits_ratio_kl */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_IDS 1 /* I [N]: token ids */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LSE 2 /* acc(T) [N]: lse of logits_ratio_kl */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_RATIO 3 /* acc(T) [N]: gradient of ratio */
@@ -61,7 +61,7 @@ typedef struct rlk_logits_ratio_kl_backward_params {
 #define RLK_LOGITS_RATIO_KL_BACKWARD_N_INPUTS 8
 
 /* outputs: index, dtype, shape */
-#define RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_POLICY_LOGITS 0 /* T [N, V]: gradient of policy_logits */
+#define RLK_LOGITS_RATIO_KL_BACKWARD_OUT_GRAD_LOGITS 0 /* T [N, V]: gradient of logits */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_N_OUTPUTS 1
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
