@@ -255,20 +255,24 @@ Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min
     }
     return true;
   };
+  const bool ordinary = c.variations.empty() &&
+                        std::all_of(c.size_choice.begin(), c.size_choice.end(), [](int choice) { return choice == 0; });
   Case best = c;
   for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
     const SymbolDecl& symbol = c.decl->symbols[i];
     if (before.symbols[i] < 0 || !symbol.dynamic || (dynamic >> i & 1) == 0) continue;
-    // The next larger size first: more than the plan was made for is the harder half. Then smaller ones.
+    // Larger sizes first: more than the plan was made for is the harder half. Of the ordinary
+    // call the largest, which crosses the algorithm's tiles; elsewhere the next, or these calls would take most of the
+    // time.
     std::vector<std::pair<int64_t, int>> sizes;
     for (size_t k = 0; k < symbol.sizes.size(); ++k) {
       const int64_t size = symbol.sizes[k].eval(before.values());
       if (size > 0 && size != before.symbols[i]) sizes.emplace_back(size, static_cast<int>(k));
     }
-    std::sort(sizes.begin(), sizes.end(), [now = before.symbols[i]](const auto& a, const auto& b) {
+    std::sort(sizes.begin(), sizes.end(), [&, now = before.symbols[i]](const auto& a, const auto& b) {
       const bool a_is_larger = a.first > now, b_is_larger = b.first > now;
       if (a_is_larger != b_is_larger) return a_is_larger;
-      return a_is_larger ? a.first < b.first : a.first > b.first;
+      return a_is_larger && !ordinary ? a.first < b.first : a.first > b.first;
     });
     for (const auto& size : sizes) {
       Case other = best;

@@ -13,7 +13,7 @@ namespace {
 // read beyond an end, or from a workspace that nobody wrote, cannot look right under both.
 constexpr uint8_t kPoison = 0xff;
 constexpr uint8_t kOtherPoison = 0x7b;
-constexpr size_t kExamplesKept = 8;
+constexpr size_t kBytesKept = size_t{64} << 20;
 // A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.
 constexpr int kRepeats = 3;
 
@@ -99,7 +99,7 @@ private:
   // error it also proves that the error does not stick.
   std::optional<Failure> other_data_through_the_plan() {
     Case other = example_.spec;
-    if (other.content == Content::fault || other.content == Content::all_minus_inf) other.content = Content::ordinary;
+    other.content = Content::ordinary;
     bool strided = other.misaligned;
     for (const Variation& v : other.variations) strided |= v.layout != Layout::contiguous;
     const rlk_plan_info& info = plan_.info();
@@ -198,16 +198,30 @@ std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
   if (!resolve(c, example->call)) return nullptr;
   example->words = describe(c, example->call);
   const std::string key = std::string(c.decl->name) + (other_data ? " other " : " ") + example->words;
-  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-    if (it->first != key) continue;
-    kept_.splice(kept_.begin(), kept_, it);
-    return kept_.front().second;
+  if (const auto found = index_.find(key); found != index_.end()) {
+    kept_.splice(kept_.begin(), kept_, found->second);
+    return kept_.front().example;
   }
   fill_inputs(c, seed_ + (other_data ? 1 : 0), example->call);
   example->answer = golden_answer(example->call);
-  kept_.emplace_front(key, example);
-  if (kept_.size() > kExamplesKept) kept_.pop_back();
+  keep(key, example);
   return example;
+}
+
+void Examples::keep(std::string key, const std::shared_ptr<const Example>& example) {
+  size_t bytes = sizeof(Example) + 2 * key.size();
+  for (const Argument& input : example->call.inputs) bytes += input.bytes.size();
+  for (const auto& output : example->answer.outputs) {
+    bytes += (output.value.size() + output.cond.size()) * sizeof(double);
+  }
+  kept_.push_front({std::move(key), bytes, example});
+  index_.emplace(kept_.front().key, kept_.begin());
+  bytes_ += bytes;
+  while (bytes_ > kBytesKept && kept_.size() > 1) {
+    bytes_ -= kept_.back().bytes;
+    index_.erase(kept_.back().key);
+    kept_.pop_back();
+  }
 }
 
 Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,

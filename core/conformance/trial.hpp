@@ -5,6 +5,8 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/conformance/cases.hpp"
 #include "core/conformance/compare.hpp"
@@ -21,8 +23,8 @@ struct Example {
   std::string words;
 };
 
-// Golden answers are slow: the last few are kept, because the implementations of an operator are tried on each case in
-// turn.
+// Golden answers are slow and asked for again: by each implementation of the operator, and as the other data of every
+// case of the same variations. The last ones are kept.
 class Examples {
 public:
   explicit Examples(uint64_t seed) : seed_(seed) {}
@@ -30,8 +32,17 @@ public:
   std::shared_ptr<const Example> get(const Case& c, bool other_data);
 
 private:
+  struct Kept {
+    std::string key;
+    size_t bytes;
+    std::shared_ptr<const Example> example;
+  };
+  void keep(std::string key, const std::shared_ptr<const Example>& example);
+
   uint64_t seed_;
-  std::list<std::pair<std::string, std::shared_ptr<const Example>>> kept_;
+  std::list<Kept> kept_;  // used last first
+  std::unordered_map<std::string_view, std::list<Kept>::iterator> index_;
+  size_t bytes_ = 0;
 };
 
 struct Verdict {

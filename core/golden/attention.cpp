@@ -52,23 +52,26 @@ void attend(const AttentionCall& call, const AttentionShape& shape, const Attent
     result.lse.cond.push_back(std::isfinite(lse) ? kTiny + 1 + std::fabs(max) + std::fabs(lse) + mean_magnitude : 0.0);
   }
 
-  std::vector<double> values(scores.size());
-  for (int64_t d = 0; d < shape.head_size; ++d) {
-    Sum weighted;
-    double absolute = 0, spread = 0;
-    for (size_t at = 0; at < scores.size(); ++at) {
-      values[at] = v(scores[at].j, g)[static_cast<size_t>(d)];
-      weighted.add(scores[at].p * values[at]);
+  const auto size = static_cast<size_t>(shape.head_size);
+  std::vector<Sum> weighted(size);
+  for (const Score& score : scores) {
+    const std::span<const double> value = v(score.j, g);
+    for (size_t d = 0; d < size; ++d) weighted[d].add(score.p * value[d]);
+  }
+  std::vector<double> out(size), cond(size, kTiny);
+  for (size_t d = 0; d < size; ++d) out[d] = weighted[d].value();
+  // The products and their sum are off by eps p |v|. d out / d s[j] = p[j] (v[j] - out), and the argument of exp is off
+  // by eps (1 + magnitude + |max|).
+  for (const Score& score : scores) {
+    const std::span<const double> value = v(score.j, g);
+    const double argument = 1 + score.magnitude + std::fabs(max);
+    for (size_t d = 0; d < size; ++d) {
+      cond[d] += score.p * (std::fabs(value[d]) + std::fabs(value[d] - out[d]) * argument);
     }
-    const double out = weighted.value();
-    // The products and their sum are off by eps p |v|. d out / d s[j] = p[j] (v[j] - out), and the argument of exp is
-    // off by eps (1 + magnitude + |max|).
-    for (size_t at = 0; at < scores.size(); ++at) {
-      absolute += scores[at].p * std::fabs(values[at]);
-      spread += scores[at].p * std::fabs(values[at] - out) * (1 + scores[at].magnitude + std::fabs(max));
-    }
-    result.out.value.push_back(out);
-    result.out.cond.push_back(std::isfinite(out) && !scores.empty() ? kTiny + absolute + spread : 0.0);
+  }
+  for (size_t d = 0; d < size; ++d) {
+    result.out.value.push_back(out[d]);
+    result.out.cond.push_back(std::isfinite(out[d]) && !scores.empty() ? cond[d] : 0.0);
   }
 }
 

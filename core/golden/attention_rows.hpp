@@ -64,13 +64,14 @@ inline bool visible(const AttentionCall& call, const AttentionSequence& sequence
   return !call.key_mask.present() || call.key_mask.load_int(sequence.batch, j) != 0;
 }
 
-// A sum that keeps what each addition rounds away (Neumaier): equal terms round the same way, so that even in fp64 a
-// plain sum over many keys would be off by more than a good fp64 implementation is.
+// A sum that keeps what each addition rounds away (Knuth's two-sum): equal terms round the same way, so that even in
+// fp64 a plain sum over many keys would be off by more than a good fp64 implementation is.
 class Sum {
 public:
   void add(double term) {
     const double total = total_ + term;
-    rest_ += std::fabs(total_) >= std::fabs(term) ? (total_ - total) + term : (term - total) + total_;
+    const double added = total - total_;
+    rest_ += (total_ - (total - added)) + (term - added);
     total_ = total;
   }
   double value() const { return std::isfinite(total_) ? total_ + rest_ : total_; }
