@@ -7,11 +7,14 @@
 // reads from FOLDER  logits [B, T, V] f32, ref_logits [B, T, V] f32, ids [B, T] i64, old_logp [B, T] f32,
 //                    rewards [B] f32, mask [B, T] u8; the samples of a prompt stand together
 // writes to FOLDER   loss.npy [1], grad_logits.npy [B, T, V]
-#include <rlk/ops/group_advantages.h>
-#include <rlk/ops/grpo_loss.h>
-#include <rlk/ops/grpo_loss_backward.h>
-#include <rlk/ops/policy_loss.h>
-#include <rlk/ops/policy_loss_backward.h>
+#include <rlk/ops/group_advantages.hpp>
+#include <rlk/ops/grpo_loss.hpp>
+#include <rlk/ops/grpo_loss_backward.hpp>
+#include <rlk/ops/logp.hpp>
+#include <rlk/ops/logp_backward.hpp>
+#include <rlk/ops/policy_loss.hpp>
+#include <rlk/ops/policy_loss_backward.hpp>
+#include <rlk/ops/ratio_kl.hpp>
 #include <rlk/rlk.hpp>
 
 #include <algorithm>
@@ -127,50 +130,77 @@ Batch read_batch(const Settings& settings) {
   return batch;
 }
 
-// A call's tensors stand in the order of <rlk/ops/NAME.h>; {} is an absent one, and so are those left out at the end.
 Step separate_step(const rlk::Stream& stream, const Settings& settings, const Batch& batch, const Inputs& in) {
   const std::vector<int64_t> rows = {batch.b * batch.t, batch.v}, tokens = {batch.b * batch.t};
   const std::vector<int64_t> padded = {batch.b, batch.t};
   const auto floats = [&](int64_t count) { return DeviceArray<float>(stream, count); };
   const auto logp = floats(tokens[0]), lse = floats(tokens[0]), ref_logp = floats(tokens[0]);
-  rlk::call(stream, "logp", nullptr, {in.logits.as(rows), in.ids.as(tokens), {}, in.mask.as(tokens)},
-            {logp.as(tokens), lse.as(tokens)});
-  rlk::call(stream, "logp", nullptr, {in.ref_logits.as(rows), in.ids.as(tokens), {}, in.mask.as(tokens)},
-            {ref_logp.as(tokens)});
+  rlk::ops::Logp of_policy;
+  of_policy.in.logits = in.logits.as(rows);
+  of_policy.in.ids = in.ids.as(tokens);
+  of_policy.in.mask = in.mask.as(tokens);
+  of_policy.out.logp = logp.as(tokens);
+  of_policy.out.lse = lse.as(tokens);
+  of_policy(stream);
+
+  rlk::ops::Logp of_reference;
+  of_reference.in = of_policy.in;
+  of_reference.in.logits = in.ref_logits.as(rows);
+  of_reference.out.logp = ref_logp.as(tokens);
+  of_reference(stream);
 
   const auto ratio = floats(tokens[0]), kl = floats(tokens[0]);
-  rlk::call(stream, "ratio_kl", nullptr,
-            {logp.as(tokens), in.old_logp.as(tokens), ref_logp.as(tokens), in.mask.as(tokens)},
-            {ratio.as(tokens), kl.as(tokens)});
+  rlk::ops::RatioKl ratio_kl;
+  ratio_kl.in.logp = logp.as(tokens);
+  ratio_kl.in.old_logp = in.old_logp.as(tokens);
+  ratio_kl.in.ref_logp = ref_logp.as(tokens);
+  ratio_kl.in.mask = in.mask.as(tokens);
+  ratio_kl.out.ratio = ratio.as(tokens);
+  ratio_kl.out.kl = kl.as(tokens);
+  ratio_kl(stream);
 
   // The standard deviation of grpo_loss by default; the default here is that of TRL and verl.
-  rlk_group_advantages_params group = RLK_GROUP_ADVANTAGES_PARAMS_INIT;
-  group.samples_per_prompt = settings.samples_per_prompt;
-  group.std = RLK_GROUP_ADVANTAGES_STD_POPULATION;
-  group.eps_mode = RLK_GROUP_ADVANTAGES_EPS_MODE_MAX_CLAMP;
   const auto advantages = floats(batch.b);
-  rlk::call(stream, "group_advantages", &group, {in.rewards.as({batch.b})}, {advantages.as({batch.b})});
+  rlk::ops::GroupAdvantages group;
+  group.params.samples_per_prompt = settings.samples_per_prompt;
+  group.params.std = RLK_GROUP_ADVANTAGES_STD_POPULATION;
+  group.params.eps_mode = RLK_GROUP_ADVANTAGES_EPS_MODE_MAX_CLAMP;
+  group.in.rewards = in.rewards.as({batch.b});
+  group.out.advantages = advantages.as({batch.b});
+  group(stream);
 
-  // One advantage per sequence: stride 0 repeats it along the tokens.
-  const rlk::Tensor per_token = advantages.as(padded, {1, 0});
-  rlk_policy_loss_params policy = RLK_POLICY_LOSS_PARAMS_INIT;
-  policy.beta = settings.beta;
   const auto loss = floats(1), metrics = floats(12);
-  rlk::call(stream, "policy_loss", &policy,
-            {logp.as(padded), per_token, in.old_logp.as(padded), in.mask.as(padded), ref_logp.as(padded)},
-            {loss.as({1}), {}, metrics.as({12})});
+  rlk::ops::PolicyLoss policy;
+  policy.params.beta = settings.beta;
+  policy.in.logp = logp.as(padded);
+  policy.in.advantages = advantages.as(padded, {1, 0});  // one per sequence: stride 0 repeats it along the tokens
+  policy.in.old_logp = in.old_logp.as(padded);
+  policy.in.mask = in.mask.as(padded);
+  policy.in.ref_logp = ref_logp.as(padded);
+  policy.out.loss = loss.as({1});
+  policy.out.metrics = metrics.as({12});
+  policy(stream);
 
-  rlk_policy_loss_backward_params backward = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
-  backward.beta = settings.beta;
   const auto grad_logp = floats(tokens[0]), grad_logits = floats(rows[0] * rows[1]);
-  rlk::call(stream, "policy_loss_backward", &backward,
-            {logp.as(padded), per_token, in.grad_loss.as({1}), in.old_logp.as(padded), in.mask.as(padded),
-             ref_logp.as(padded)},
-            {grad_logp.as(padded)});
-  rlk::call(
-      stream, "logp_backward", nullptr,
-      {in.logits.as(rows), in.ids.as(tokens), lse.as(tokens), grad_logp.as(tokens), {}, {}, {}, {}, in.mask.as(tokens)},
-      {grad_logits.as(rows)});
+  rlk::ops::PolicyLossBackward policy_backward;
+  policy_backward.params.beta = settings.beta;
+  policy_backward.in.logp = policy.in.logp;
+  policy_backward.in.advantages = policy.in.advantages;
+  policy_backward.in.grad_loss = in.grad_loss.as({1});
+  policy_backward.in.old_logp = policy.in.old_logp;
+  policy_backward.in.mask = policy.in.mask;
+  policy_backward.in.ref_logp = policy.in.ref_logp;
+  policy_backward.out.grad_logp = grad_logp.as(padded);
+  policy_backward(stream);
+
+  rlk::ops::LogpBackward logp_backward;
+  logp_backward.in.logits = in.logits.as(rows);
+  logp_backward.in.ids = in.ids.as(tokens);
+  logp_backward.in.lse = lse.as(tokens);
+  logp_backward.in.grad_logp = grad_logp.as(tokens);
+  logp_backward.in.mask = in.mask.as(tokens);
+  logp_backward.out.grad_logits = grad_logits.as(rows);
+  logp_backward(stream);
 
   Step step;
   step.loss = loss.host()[0];
@@ -191,20 +221,34 @@ Step composite_step(const rlk::Stream& stream, const Settings& settings, const B
   const auto floats = [&](int64_t count) { return DeviceArray<float>(stream, count); };
   const auto loss = floats(1), kl = floats(1), grad_logits = floats(batch.b * batch.t * batch.v);
   const auto lse = floats(batch.b * batch.t), ref_logp = floats(batch.b * batch.t);
-  rlk_grpo_loss_params params = RLK_GRPO_LOSS_PARAMS_INIT;
-  params.samples_per_prompt = settings.samples_per_prompt;
-  params.beta = settings.beta;
-  rlk::call(stream, "grpo_loss", &params,
-            {in.logits.as(rows), in.ids.as(tokens), in.old_logp.as(tokens), in.rewards.as({batch.b}),
-             in.ref_logits.as(rows), in.mask.as(tokens)},
-            {loss.as({1}), {}, kl.as({1}), lse.as(tokens), {}, ref_logp.as(tokens)});
-  rlk_grpo_loss_backward_params backward = RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT;
-  backward.samples_per_prompt = settings.samples_per_prompt;
-  backward.beta = settings.beta;
-  rlk::call(stream, "grpo_loss_backward", &backward,
-            {in.logits.as(rows), in.ids.as(tokens), in.old_logp.as(tokens), in.rewards.as({batch.b}), lse.as(tokens),
-             in.grad_loss.as({1}), ref_logp.as(tokens), in.mask.as(tokens)},
-            {grad_logits.as(rows)});
+  rlk::ops::GrpoLoss grpo;
+  grpo.params.samples_per_prompt = settings.samples_per_prompt;
+  grpo.params.beta = settings.beta;
+  grpo.in.logits = in.logits.as(rows);
+  grpo.in.ids = in.ids.as(tokens);
+  grpo.in.old_logp = in.old_logp.as(tokens);
+  grpo.in.rewards = in.rewards.as({batch.b});
+  grpo.in.ref_logits = in.ref_logits.as(rows);
+  grpo.in.mask = in.mask.as(tokens);
+  grpo.out.loss = loss.as({1});
+  grpo.out.kl = kl.as({1});
+  grpo.out.lse = lse.as(tokens);
+  grpo.out.ref_logp = ref_logp.as(tokens);
+  grpo(stream);
+
+  rlk::ops::GrpoLossBackward backward;
+  backward.params.samples_per_prompt = settings.samples_per_prompt;
+  backward.params.beta = settings.beta;
+  backward.in.logits = grpo.in.logits;
+  backward.in.ids = grpo.in.ids;
+  backward.in.old_logp = grpo.in.old_logp;
+  backward.in.rewards = grpo.in.rewards;
+  backward.in.lse = grpo.out.lse;
+  backward.in.grad_loss = in.grad_loss.as({1});
+  backward.in.ref_logp = grpo.out.ref_logp;
+  backward.in.mask = grpo.in.mask;
+  backward.out.grad_logits = grad_logits.as(rows);
+  backward(stream);
   return {loss.host()[0], kl.host()[0], grad_logits.host()};
 }
 

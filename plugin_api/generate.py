@@ -5,6 +5,7 @@
     python3 plugin_api/generate.py --check   exits with 1 and names the files that are not current
 
 Written: include/rlk/ops/<op>.h (C parameters, indices), include/rlk/sdk/ops.hpp (C++ traits),
+loader/api/include/rlk/ops/<op>.hpp (the call of a C++ application, arguments by name),
 core/declaration/generated.cpp (the tables of declaration.hpp), core/golden/generated.cpp (which function answers which
 operator) and core/cpu/plugin/implementations.hpp. Needs Python 3.11 and nothing else.
 """
@@ -126,6 +127,28 @@ def sdk_traits(ops):
                 f"  static constexpr bool kPortable = {str(op['numerics'].get('portable', False)).lower()};",
                 "};", ""]
     out += ["}  // namespace rlk::sdk::ops", ""]
+    return "\n".join(out)
+
+
+def call_header(op):
+    name, camel_name = op["name"], camel(op["name"])
+    out = [f"// {NOTE.format(name + '.toml')}", "// " + op["summary"], f"// What it means: <rlk/ops/{name}.h>.", "#pragma once",
+           "", f"#include <rlk/ops/{name}.h>", "#include <rlk/rlk.hpp>", "", "// clang-format off", "namespace rlk::ops {", "",
+           f"struct {camel_name} {{"]
+    for kind, tag in (("input", "In"), ("output", "Out")):
+        out.append(f"  struct {tag} {{")
+        for a in op[kind]:
+            flags = ("optional, " if a.get("optional") else "") + (a["form"] + " only, " if "form" in a else "")
+            out.append(f"    Tensor {a['name']} = {{}};  // {flags}{a['dtype']} {shape_text(a['shape'])}: {a['doc']}")
+        out.append(f"  }} {tag.lower()} = {{}};")
+    out += [f"  rlk_{name}_params params = RLK_{name.upper()}_PARAMS_INIT;", "",
+            "  // Enqueues it; nothing is kept of this object. Throws Exception.",
+            "  void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {",
+            f'    static const rlk_op* const op = find_op("{name}");']
+    for kind, tag in (("input", "in"), ("output", "out")):
+        members = ", ".join(f"&{tag}.{a['name']}" for a in op[kind])
+        out.append(f"    const std::array<const Tensor*, {len(op[kind])}> {kind}s = {{{members}}};")
+    out += ["    call(stream, op, &params, inputs, outputs, options);", "  }", "};", "", "}  // namespace rlk::ops", ""]
     return "\n".join(out)
 
 
@@ -345,6 +368,7 @@ def cpu_implementations(ops):
 def main():
     ops = load()
     files = {HERE / "include/rlk/ops" / f"{op['name']}.h": c_header(op) for op in ops}
+    files |= {ROOT / "loader/api/include/rlk/ops" / f"{op['name']}.hpp": call_header(op) for op in ops}
     files[HERE / "include/rlk/sdk/ops.hpp"] = sdk_traits(ops)
     files[ROOT / "core/declaration/generated.cpp"] = core_tables(ops)
     files[ROOT / "core/golden/generated.cpp"] = golden_table(ops)

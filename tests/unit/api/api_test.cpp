@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <rlk/ops/add.h>
 #include <rlk/ops/attention.h>
-#include <rlk/ops/logp.h>
+#include <rlk/ops/logp.hpp>
 #include <rlk/rlk.hpp>
 
 #include <cmath>
@@ -46,6 +46,35 @@ struct Logp {
 
 TEST(Api, Version) {
   EXPECT_STREQ(rlk_version(), "0.1.0");
+}
+
+TEST(Api, ACallByNamedArgumentsIsTheCallByPosition) {
+  const Stream stream = runtime().stream();
+  Logp by_position, by_name;
+  rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
+  params.temperature = 0.5;
+  by_position.run(stream, &params);
+  ops::Logp logp;
+  logp.in.logits = Tensor(by_name.logits.data(), kF32, {3, 5});
+  logp.in.ids = Tensor(by_name.ids.data(), kI64, {3});
+  logp.out.logp = Tensor(by_name.logp.data(), kF32, {3});
+  logp.out.entropy = Tensor(by_name.entropy.data(), kF32, {3});
+  logp.params.temperature = 0.5;
+  logp(stream);
+  EXPECT_EQ(by_name.logp, by_position.logp);
+  EXPECT_EQ(by_name.entropy, by_position.entropy);
+}
+
+TEST(Api, ACallWithoutANeededArgumentNamesIt) {
+  const Stream stream = runtime().stream();
+  ops::Logp logp;
+  try {
+    logp(stream);
+    FAIL() << "a call without arguments was taken";
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.status(), RLK_INVALID_ARGUMENT) << error.what();
+    EXPECT_TRUE(contains(error.what(), "logits")) << error.what();
+  }
 }
 
 TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {

@@ -2,9 +2,12 @@
 //
 //   rlk::Runtime runtime;
 //   rlk::Stream stream = runtime.stream("cuda");
-//   rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
-//   rlk::call(stream, "logp", &params, {rlk::Tensor(x, rlk::kBf16, {n, v}), rlk::Tensor(ids, rlk::kI64, {n})},
-//             {rlk::Tensor(out, rlk::kF32, {n})});
+//   rlk::ops::Logp logp;  // <rlk/ops/logp.hpp>
+//   logp.in.logits = rlk::Tensor(x, rlk::kBf16, {n, v});
+//   logp.in.ids = rlk::Tensor(ids, rlk::kI64, {n});
+//   logp.out.logp = rlk::Tensor(out, rlk::kF32, {n});
+//   logp.params.temperature = 0.7;
+//   logp(stream);
 //   stream.synchronize();
 #pragma once
 
@@ -222,12 +225,33 @@ private:
   rlk_runtime* handle_ = nullptr;
 };
 
-// Enqueues one operator by name. Convenient: it looks the name up and copies the descriptions every time; where every
-// microsecond counts, keep an rlk_op and call rlk_call.
+// The operator of that name; lives as long as the library. Throws when there is none.
+inline const rlk_op* find_op(const char* name) {
+  const rlk_op* op = nullptr;
+  detail::check(rlk_op_find, name, &op);
+  return op;
+}
+
+// Enqueues an operator with all its arguments in declared order, absent ones too. What <rlk/ops/NAME.hpp> calls.
+template <size_t Inputs, size_t Outputs>
+void call(const Stream& stream, const rlk_op* op, const void* params, const std::array<const Tensor*, Inputs>& inputs,
+          const std::array<const Tensor*, Outputs>& outputs, const rlk_call_options* options = nullptr) {
+  std::array<rlk_tensor, Inputs + Outputs> tensors;
+  std::array<const rlk_tensor*, Inputs + Outputs> pointers;
+  const auto describe = [&](size_t i, const Tensor& tensor) {
+    if (tensor.present()) tensors[i] = tensor.abi();
+    pointers[i] = tensor.present() ? &tensors[i] : nullptr;
+  };
+  for (size_t i = 0; i < Inputs; ++i) describe(i, *inputs[i]);
+  for (size_t i = 0; i < Outputs; ++i) describe(Inputs + i, *outputs[i]);
+  detail::check(rlk_call, stream.get(), op, params, pointers.data(), static_cast<uint32_t>(Inputs),
+                pointers.data() + Inputs, static_cast<uint32_t>(Outputs), options);
+}
+
+// Enqueues an operator that is known by name only at run time, with arguments in declared order; those left out at the
+// end are absent. It looks the name up every time.
 inline void call(const Stream& stream, const char* op, const void* params, const std::vector<Tensor>& inputs,
                  const std::vector<Tensor>& outputs, const rlk_call_options* options = nullptr) {
-  const rlk_op* handle = nullptr;
-  detail::check(rlk_op_find, op, &handle);
   std::vector<rlk_tensor> tensors;
   std::vector<const rlk_tensor*> pointers;
   tensors.reserve(inputs.size() + outputs.size());  // the pointers stay valid
@@ -237,7 +261,7 @@ inline void call(const Stream& stream, const char* op, const void* params, const
       pointers.push_back(tensor.present() ? &tensors.back() : nullptr);
     }
   }
-  detail::check(rlk_call, stream.get(), handle, params, pointers.data(), static_cast<uint32_t>(inputs.size()),
+  detail::check(rlk_call, stream.get(), find_op(op), params, pointers.data(), static_cast<uint32_t>(inputs.size()),
                 pointers.data() + inputs.size(), static_cast<uint32_t>(outputs.size()), options);
 }
 
