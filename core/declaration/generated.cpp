@@ -329,26 +329,44 @@ constexpr Dim group_advantages_14[] = {{0, 0}};
 constexpr Dim group_advantages_15[] = {{0, 0}};
 constexpr Dim group_advantages_16[] = {{0, 0}};
 constexpr ShapeDecl group_advantages_17[] = {{ShapeDecl::Kind::dims, group_advantages_14, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_15, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_16, "[B]"}};
-constexpr const char* group_advantages_18[] = {"fixed", "boundaries", "ids"};
-constexpr double group_advantages_19[] = {4.0, 1.0};
-constexpr const char* group_advantages_20[] = {"unbiased", "population"};
-constexpr const char* group_advantages_21[] = {"additive", "max_clamp"};
-constexpr double group_advantages_22[] = {2.5};
-constexpr const char* group_advantages_23[] = {"group", "batch", "none"};
-constexpr const char* group_advantages_24[] = {"mean", "rloo"};
-constexpr const char* group_advantages_25[] = {"zero", "raw"};
-constexpr FeatureSetting group_advantages_26[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting group_advantages_27[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr Dim group_advantages_18[] = {{0, 0}};
+constexpr Dim group_advantages_19[] = {{0, 0}};
+constexpr Dim group_advantages_20[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_21[] = {{ShapeDecl::Kind::dims, group_advantages_18, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_19, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_20, "[B]"}};
+constexpr Dim group_advantages_22[] = {{0, 0}};
+constexpr Dim group_advantages_23[] = {{0, 0}};
+constexpr Dim group_advantages_24[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_25[] = {{ShapeDecl::Kind::dims, group_advantages_22, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_23, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_24, "[B]"}};
+constexpr Dim group_advantages_26[] = {{0, 0}};
+constexpr Dim group_advantages_27[] = {{0, 0}};
+constexpr Dim group_advantages_28[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_29[] = {{ShapeDecl::Kind::dims, group_advantages_26, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_27, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_28, "[B]"}};
+constexpr const char* group_advantages_30[] = {"fixed", "boundaries", "ids"};
+constexpr double group_advantages_31[] = {4.0, 1.0};
+constexpr const char* group_advantages_32[] = {"unbiased", "population"};
+constexpr const char* group_advantages_33[] = {"additive", "max_clamp"};
+constexpr double group_advantages_34[] = {2.5};
+constexpr const char* group_advantages_35[] = {"group", "batch", "none"};
+constexpr const char* group_advantages_36[] = {"mean", "rloo", "opo", "given", "second_best"};
+constexpr const char* group_advantages_37[] = {"zero", "raw"};
+constexpr const char* group_advantages_38[] = {"none", "nonzero"};
+constexpr FeatureSetting group_advantages_39[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting group_advantages_40[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting group_advantages_41[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting group_advantages_42[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting group_advantages_43[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting group_advantages_44[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting group_advantages_45[] = {{6, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_group_advantages_params group_advantages_defaults = RLK_GROUP_ADVANTAGES_PARAMS_INIT;
-constexpr const char* group_advantages_28[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "leave-one-out baseline as in verl"};
-constexpr const char* group_advantages_29[] = {"fixed", "boundaries", "ids"};
-constexpr DtypeVariable group_advantages_30[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
-constexpr SymbolDecl group_advantages_31[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
-constexpr ArgDecl group_advantages_32[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_11, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}};
-constexpr ArgDecl group_advantages_33[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_17, {}, {}, 0.0}};
-constexpr ParamDecl group_advantages_34[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_18, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_19}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_20, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_21, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_22}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_23, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_24, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_25, {}}};
-constexpr FeatureDecl group_advantages_35[] = {{"eps", group_advantages_26, 0x0, true}};
-constexpr RuleDecl group_advantages_36[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_27, 0x0}};
+constexpr const char* group_advantages_46[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "RLOO, arXiv:2402.14740, as in verl", "OPO, arXiv:2505.23585, as in verl", "ReMax, arXiv:2310.10505, as in verl", "pass@k, arXiv:2503.19595, and GPG, arXiv:2504.02546, as in verl"};
+constexpr const char* group_advantages_47[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable group_advantages_48[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
+constexpr SymbolDecl group_advantages_49[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
+constexpr ArgDecl group_advantages_50[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_11, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"mask", "0: the sample has no reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, group_advantages_17, {.kind = Domain::mask}, {}, 0.0}, {"lengths", "tokens of each sample, for opo", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, group_advantages_21, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}, {}, 0.0}, {"baselines", "what given subtracts from each reward: that of the greedy sample in ReMax", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, group_advantages_25, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}};
+constexpr ArgDecl group_advantages_51[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_29, {}, {}, 0.0}};
+constexpr ParamDecl group_advantages_52[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_30, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_31}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_32, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_33, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_34}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_35, {}}, {"baseline", "what is subtracted: the mean of the group, of its other members, weighted by length; baselines; pass@k's second best", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_36, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_37, {}}, {"rescale", "nonzero: rewards of the batch over those that are not 0, GPG's factor", ParamType::enumeration, offsetof(rlk_group_advantages_params, rescale), 0.0, 0, false, false, false, 0.0, group_advantages_38, {}}};
+constexpr FeatureDecl group_advantages_53[] = {{"eps", group_advantages_39, 0x0, true}, {"opo", group_advantages_40, 0x10, true}, {"given", group_advantages_41, 0x20, true}, {"raw_opo", group_advantages_42, 0x10, false}};
+constexpr RuleDecl group_advantages_54[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_43, 0x0}, {"lengths_of_opo", {"has(lengths) == (baseline == 2)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 2); }}, "baseline opo weighs rewards by lengths, and no other baseline reads them", {}, {}, 0x10}, {"given_baselines", {"has(baselines) == (baseline == 3)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 3); }}, "baseline given subtracts baselines, and no other baseline reads them", {}, group_advantages_44, 0x0}, {"second_best_of_two", {"baseline != 4 || (singleton == 0 && samples_per_prompt != 1)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, baseline)) != 4 || (v.i64(offsetof(rlk_group_advantages_params, singleton)) == 0 && v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) != 1); }}, "baseline second_best needs two samples of each prompt: it goes with singleton zero and not with samples_per_prompt 1", {}, group_advantages_45, 0x0}};
 
 // ---- grpo_loss
 constexpr DtypeExpr grpo_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1371,10 +1389,10 @@ constexpr OpDecl kDeclarations[] = {
     {"group_advantages",
      1,
      "advantage",
-     "Rewards normalised within groups of samples of the same prompt.",
-     "With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):\nA[b] = (r[b] - m) f / D\nf    = 1 (mean), n / (n - 1) (rloo: r[b] minus the mean of the others)\nD    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all B rewards with scale batch, 1 with scale none\nGroups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows\nthat have the same group_ids.",
-     "A group without variance (a single reward, when singleton is zero) has advantages of exactly 0: m and s come from\ndifferences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has m 0 and s 1, and a\nbatch of one s 1. An empty group is legal. group_ids are numbers in [0, B) in any order; another is a data error: the\nadvantage of that row is NaN and no group has it. group_boundaries that do not start at 0, decrease, or do not end at B\nare a data error (row = the first bad position, value = its content) and every advantage is NaN.",
-     group_advantages_28,
+     "Rewards less a baseline, normalised within groups of samples of the same prompt.",
+     "With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):\nA[b] = (r[b] - c[b]) f alpha / D\nc[b] = m (mean, rloo), sum of len r / sum of len over the group (opo), baselines[b] (given)\nf    = n / (n - 1) with rloo (r[b] minus the mean of the others), else 1\nsecond_best: r[b] - c[b] is the distance of the group's best reward to its second best, and 0 for all others\nD    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all rewards with scale batch, 1 with scale none\nalpha = 1, with rescale nonzero the number of rewards of the batch over the number (at least 1) that are not 0\nGroups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows\nthat have the same group_ids.",
+     "A group without variance (a single reward, when singleton is zero) has advantages of exactly 0 (not with given): m and s\ncome from differences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has c 0\n(given: what is given) and s 1, and a batch of one s 1. Under opo a length below 0 is 0, and lengths that are all 0 weigh\nequally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have 0.\nA NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is legal.\nmask 0 says that a sample has no reward: it is in no group, no statistic and no count, and its advantage is 0.\ngroup_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has\nit. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad position,\nvalue = its content) and every advantage that mask leaves is NaN.\n\nTrainers' advantages by operators; what is not named is at its default:\nTRL grpo           eps 1e-4; scale_rewards \"batch\" is scale batch, \"none\" scale none; mask 0 where the reward is None\nTRL rloo           baseline rloo, scale none\nverl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none\nverl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)\nverl opo           baseline opo, scale none, singleton raw, lengths: response lengths\nverl remax         baseline given, scale none; of token rewards: returns (mask_rule zero) minus the baselines\nverl grpo_passk    baseline second_best (norm_adv_by_std_in_grpo false: scale none)\nverl gpg           rescale nonzero, scale none, singleton raw (f_norm 1)\nverl reinforce_plus_plus           returns with gamma, then whiten\nverl reinforce_plus_plus_baseline  scale none, singleton raw, broadcast to tokens, then whiten\nverl gae, OpenRLHF gae             gae (carry, zero), then whiten (OpenRLHF: population, variance_floor)\nverl optimal_token_baseline        the operator optimal_token_baseline\nOpenRLHF rloo      baseline rloo, scale none; then returns with mask_rule zero\nOpenRLHF dr_grpo, reinforce_baseline  scale none; then returns, and for the latter whiten (population, variance_floor)\nOpenRLHF group_norm  eps 1e-9; then returns with mask_rule zero\nslime grpo, gspo   defaults; without grpo_std_normalization scale none\nslime reinforce_plus_plus  returns with mask_rule zero; _baseline: scale none, broadcast to tokens minus kl_coef KL\nRL-Kernel          std population, eps_mode max_clamp",
+     group_advantages_46,
      "",
      8.0,
      "a mean, a standard deviation and a quotient of rounded differences",
@@ -1383,14 +1401,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_group_advantages_params),
      &group_advantages_defaults,
      0,
-     group_advantages_29,
-     group_advantages_30,
-     group_advantages_31,
-     group_advantages_32,
-     group_advantages_33,
-     group_advantages_34,
-     group_advantages_35,
-     group_advantages_36,
+     group_advantages_47,
+     group_advantages_48,
+     group_advantages_49,
+     group_advantages_50,
+     group_advantages_51,
+     group_advantages_52,
+     group_advantages_53,
+     group_advantages_54,
      {}},
     {"grpo_loss",
      1,

@@ -17,13 +17,12 @@ constexpr int64_t kGrainTokens = 1024;  // per task at least
 
 // Writes [sequences] advantages; the data error of group_boundaries.
 DataError advantages_of(const GrpoBatch& batch, double* advantages, const ParallelFor& hook) {
-  using Grouping = GroupAdvantagesArgs::Grouping;
   GroupAdvantagesArgs args;
-  args.grouping = batch.group_boundaries != nullptr ? Grouping::boundaries : Grouping::fixed;
-  args.rows = batch.sequences;
-  args.groups = batch.groups;
-  args.samples_per_prompt = batch.samples_per_prompt;
-  args.group_boundaries = {batch.group_boundaries, batch.boundaries_are_i64, batch.boundaries_stride};
+  args.grouping.kind = batch.group_boundaries != nullptr ? GroupingArgs::Kind::boundaries : GroupingArgs::Kind::fixed;
+  args.grouping.rows = batch.sequences;
+  args.grouping.groups = batch.groups;
+  args.grouping.samples_per_prompt = batch.samples_per_prompt;
+  args.grouping.group_boundaries = {batch.group_boundaries, batch.boundaries_are_i64, batch.boundaries_stride};
   args.rewards = {batch.rewards, accumulator(batch.logits.dtype), {batch.rewards_stride, 0}};
   args.unbiased = batch.unbiased;
   args.additive_eps = batch.additive_eps;

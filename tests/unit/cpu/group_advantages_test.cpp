@@ -12,31 +12,37 @@ namespace rlk::test {
 namespace {
 
 using Args = cpu::GroupAdvantagesArgs;
+using Baseline = Args::Baseline;
 using List = std::vector<double>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct GroupCase {
-  Tensor rewards, group_boundaries, group_ids;
+  Tensor rewards, group_boundaries, group_ids, mask, lengths, baselines;
   Args options;
 };
 
 Tensor run(GroupCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
   Tensor advantages(accumulator(c.rewards.dtype()), c.rewards.shape());
   Args args = c.options;
-  args.rows = c.rewards.size();
-  args.rewards = array_of(c.rewards);
+  cpu::GroupingArgs& grouping = args.grouping;
+  grouping.rows = c.rewards.size();
+  grouping.mask = mask_of(c.mask);
   if (c.group_boundaries.present()) {
-    args.grouping = Args::Grouping::boundaries;
-    args.groups = c.group_boundaries.size() - 1;
-    args.group_boundaries = int_array_of(c.group_boundaries);
+    grouping.kind = cpu::GroupingArgs::Kind::boundaries;
+    grouping.groups = c.group_boundaries.size() - 1;
+    grouping.group_boundaries = int_array_of(c.group_boundaries);
   }
   if (c.group_ids.present()) {
-    args.grouping = Args::Grouping::ids;
-    args.group_ids = int_array_of(c.group_ids);
+    grouping.kind = cpu::GroupingArgs::Kind::ids;
+    grouping.group_ids = int_array_of(c.group_ids);
   }
-  args.advantages = array_of(advantages);
   std::vector<int64_t> workspace(
-      static_cast<size_t>(cpu::group_advantages_workspace_bytes(args.grouping, args.rows) / 8 + 1));
-  args.workspace = workspace.data();
+      static_cast<size_t>(cpu::groups_workspace_bytes(grouping.kind, grouping.rows) / 8 + 1));
+  grouping.workspace = workspace.data();
+  args.rewards = array_of(c.rewards);
+  args.lengths = int_array_of(c.lengths);
+  args.baselines = array_of(c.baselines);
+  args.advantages = array_of(advantages);
   const cpu::DataError told = cpu::group_advantages(args, hook);
   if (error != nullptr) *error = told;
   return advantages;
@@ -52,7 +58,7 @@ double deviation(const List& r, bool unbiased) {
 }
 
 // ---- the trainers' formulas: one group of `all`, of one size
-// ----------------------------------------------------------
+// ---------------------------------------------------------
 using Formula = List (*)(const List& group, const List& all);
 
 List transformed(const List& group, double shift, double factor, double divisor) {
@@ -84,6 +90,25 @@ List verl_rloo(const List& group, const List&) {
   if (group.size() == 1) return group;
   return transformed(group, mean(group), n / (n - 1), 1);
 }
+List rloo(const List& group, const List&) {
+  List list;
+  for (const double r : group) {
+    list.push_back(r - (mean(group) * static_cast<double>(group.size()) - r) / static_cast<double>(group.size() - 1));
+  }
+  return list;
+}
+List verl_pass_at_k(const List& group, const List&) {
+  List sorted = group, list(group.size());
+  std::sort(sorted.rbegin(), sorted.rend());
+  const auto best = static_cast<size_t>(std::max_element(group.begin(), group.end()) - group.begin());
+  list[best] = (sorted[0] - sorted[1]) / (deviation(group, true) + 1e-6);
+  return list;
+}
+List verl_gpg(const List& group, const List& all) {
+  const auto nonzero = static_cast<double>(std::count_if(all.begin(), all.end(), [](double r) { return r != 0; }));
+  const double alpha = static_cast<double>(all.size()) / std::max(nonzero, 1.0);
+  return transformed(group, group.size() == 1 ? 0 : mean(group), alpha, 1);
+}
 List rl_kernel(const List& group, const List&) {
   return transformed(group, mean(group), 1, std::max(deviation(group, false), 1e-6));
 }
@@ -96,30 +121,35 @@ TEST(CpuGroupAdvantages, MatchesEveryTrainersFormula) {
     Args::Scale scale;
     bool unbiased, additive_eps;
     double eps;
-    bool leave_one_out, raw_singletons;
+    Baseline baseline;
+    bool raw_singletons;
   };
   const Trainer trainers[] = {
-      {"TRL", trl, Args::Scale::group, true, true, 1e-4, false, false},
-      {"TRL scale_rewards=batch", trl_batch, Args::Scale::batch, true, true, 1e-4, false, false},
-      {"TRL scale_rewards=none, Dr.GRPO", dr_grpo, Args::Scale::none, true, true, 1e-4, false, false},
-      {"verl GRPO", verl, Args::Scale::group, true, true, 1e-6, false, true},
-      {"verl RLOO", verl_rloo, Args::Scale::none, true, true, 1e-6, true, true},
-      {"OpenRLHF group_norm", openrlhf, Args::Scale::group, true, true, 1e-9, false, false},
-      {"slime", slime, Args::Scale::group, true, true, 1e-6, false, false},
-      {"RL-Kernel", rl_kernel, Args::Scale::group, false, false, 1e-6, false, false},
+      {"TRL", trl, Args::Scale::group, true, true, 1e-4, Baseline::mean, false},
+      {"TRL scale_rewards=batch", trl_batch, Args::Scale::batch, true, true, 1e-4, Baseline::mean, false},
+      {"TRL scale_rewards=none, Dr.GRPO", dr_grpo, Args::Scale::none, true, true, 1e-4, Baseline::mean, false},
+      {"verl GRPO", verl, Args::Scale::group, true, true, 1e-6, Baseline::mean, true},
+      {"verl RLOO", verl_rloo, Args::Scale::none, true, true, 1e-6, Baseline::rloo, true},
+      {"verl pass@k", verl_pass_at_k, Args::Scale::group, true, true, 1e-6, Baseline::second_best, false},
+      {"verl GPG", verl_gpg, Args::Scale::none, true, true, 1e-6, Baseline::mean, true},
+      {"TRL RLOO, OpenRLHF rloo", rloo, Args::Scale::none, true, true, 1e-6, Baseline::rloo, false},
+      {"OpenRLHF group_norm", openrlhf, Args::Scale::group, true, true, 1e-9, Baseline::mean, false},
+      {"slime", slime, Args::Scale::group, true, true, 1e-6, Baseline::mean, false},
+      {"RL-Kernel", rl_kernel, Args::Scale::group, false, false, 1e-6, Baseline::mean, false},
   };
-  const List rewards = {1, 0.5, -2, 0.25, 1e-7, 2e-7, 1.5e-7, 3e-7, 5, 5, 1, 5};
+  const List rewards = {1, 0.5, -2, 0.25, 1e-7, 2e-7, 1.5e-7, 3e-7, 5, 5, 0, 5};
   for (const Trainer& trainer : trainers) {
     for (const int64_t size : {4, 2, 1, 12}) {
       if (size == 1 && !trainer.raw_singletons) continue;  // the others ask for two and more
       GroupCase c;
       c.rewards = numbers(rewards);
-      c.options.samples_per_prompt = size;
+      c.options.grouping.samples_per_prompt = size;
       c.options.scale = trainer.scale;
       c.options.unbiased = trainer.unbiased;
       c.options.additive_eps = trainer.additive_eps;
       c.options.eps = trainer.eps;
-      c.options.leave_one_out = trainer.leave_one_out;
+      c.options.baseline = trainer.baseline;
+      c.options.rescale_nonzero = trainer.formula == verl_gpg;
       c.options.raw_singletons = trainer.raw_singletons;
       const Tensor advantages = run(c);
       for (size_t first = 0; first < rewards.size(); first += static_cast<size_t>(size)) {
@@ -132,6 +162,108 @@ TEST(CpuGroupAdvantages, MatchesEveryTrainersFormula) {
               << trainer.name << ", groups of " << size << ", row " << first + k;
         }
       }
+    }
+  }
+}
+
+// verl's OPO: rewards weighted by response length, no division, the reward itself for a single sample.
+TEST(CpuGroupAdvantages, OpoSubtractsTheMeanWeightedByLengths) {
+  GroupCase c;
+  c.rewards = numbers({1, 0, 0.5, -2, 3, 7, 4, 6});
+  c.lengths = integers({10, 30, 0, 5, 0, 0, 9, -3}, Dtype::i32);
+  c.group_boundaries = integers({0, 3, 4, 6, 8});
+  c.options.baseline = Baseline::opo;
+  c.options.scale = Args::Scale::none;
+  c.options.raw_singletons = true;
+  // Lengths that are all 0 weigh equally, and a length below 0 is 0.
+  EXPECT_EQ(list_of(run(c)), (List{0.75, -0.25, 0.25, -2, -2, 2, 0, 2}));
+  c.options.raw_singletons = false;
+  EXPECT_EQ(run(c).get(3), 0);
+}
+
+// A weight of 0 must not bring a large reward into the rounding of the others.
+TEST(CpuGroupAdvantages, OpoIgnoresTheSizeOfRewardsWithoutLength) {
+  GroupCase c;
+  c.rewards = numbers({1e17, 0.25, 0.5, 0.25});
+  c.lengths = integers({0, 1, 2, 1});
+  c.options.baseline = Baseline::opo;
+  c.options.scale = Args::Scale::none;
+  const Tensor advantages = run(c);
+  EXPECT_EQ(advantages.get(1), 0.25 - 0.375);
+  EXPECT_EQ(advantages.get(2), 0.5 - 0.375);
+}
+
+// verl's ReMax: the reward minus that of the greedy sample, also for a single sample of a prompt.
+TEST(CpuGroupAdvantages, GivenBaselinesAreSubtracted) {
+  GroupCase c;
+  c.rewards = numbers({1, 0, 2, -1});
+  c.baselines = numbers({0.5, 0.5, 2, 3});
+  c.options.baseline = Baseline::given;
+  c.options.scale = Args::Scale::none;
+  for (const int64_t size : {1, 2, 0}) {
+    for (const bool raw : {false, true}) {
+      c.options.grouping.samples_per_prompt = size;
+      c.options.raw_singletons = raw;
+      EXPECT_EQ(list_of(run(c)), (List{0.5, -0.5, 0, -4}));
+    }
+  }
+  c.options.scale = Args::Scale::group;
+  c.options.unbiased = false;
+  c.options.grouping.samples_per_prompt = 2;
+  c.options.eps = 0.5;
+  EXPECT_EQ(list_of(run(c)), (List{0.5, -0.5, 0, -2}));
+}
+
+TEST(CpuGroupAdvantages, OnlyTheBestRewardHasAnAdvantageAndTiesHaveNone) {
+  GroupCase c;
+  c.options.baseline = Baseline::second_best;
+  c.options.scale = Args::Scale::none;
+  c.options.grouping.samples_per_prompt = 3;
+  const double infinity = std::numeric_limits<double>::infinity();
+  c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, infinity, 1, infinity, infinity, 1, 5, 4.5, 1});
+  EXPECT_EQ(list_of(run(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0}));
+  c.options.rescale_nonzero = true;  // by 4
+  c.rewards = numbers({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 3});
+  EXPECT_EQ(list_of(run(c)), (List{0, 0, 8, 0, 4, 0, 0, 0, 0, 0, 0, 12}));
+  c.rewards = numbers({1, kNan, 2});
+  for (int64_t b = 0; b < 3; ++b) EXPECT_TRUE(std::isnan(run(c).get(b)));
+  c.rewards = numbers({7, 3});
+  c.group_ids = integers({0, 1});
+  c.options.grouping.samples_per_prompt = 0;
+  EXPECT_EQ(list_of(run(c)), (List{0, 0}));
+}
+
+TEST(CpuGroupAdvantages, NoRewardBut0LeavesTheRescalingFinite) {
+  GroupCase c;
+  c.rewards = numbers({0, 0, 0});
+  c.options.rescale_nonzero = true;
+  EXPECT_EQ(list_of(run(c)), (List{0, 0, 0}));
+}
+
+// TRL: a sample without a reward (None, then NaN) is in no mean, deviation or count, and its advantage is 0.
+TEST(CpuGroupAdvantages, MaskedSamplesAreInNoStatistic) {
+  for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch, Args::Scale::none}) {
+    for (const auto baseline : {Baseline::mean, Baseline::rloo, Baseline::opo, Baseline::second_best}) {
+      GroupCase few;
+      few.rewards = numbers({1, 3, 4, 0, 7});
+      few.lengths = integers({3, 1, 2, 4, 5});
+      few.group_boundaries = integers({0, 3, 3, 5});
+      few.options.baseline = baseline;
+      few.options.scale = scale;
+      few.options.rescale_nonzero = true;
+      const List want = list_of(run(few));
+      GroupCase many = few;
+      many.rewards = numbers({kNan, 1, 3, kNan, 4, kNan, 1e300, 0, 7});
+      many.lengths = integers({9, 3, 1, 9, 2, 9, 9, 4, 5});
+      many.mask = flags({0, 1, 255, 0, 1, 0, 0, 1, 1});
+      many.group_boundaries = integers({0, 5, 7, 9});
+      const List padded = {0, want[0], want[1], 0, want[2], 0, 0, want[3], want[4]};
+      EXPECT_EQ(list_of(run(many)), padded);
+      many.group_boundaries = Tensor();
+      many.group_ids = integers({-5, 2, 2, 99, 2, 3, 3, 0, 0});  // nobody looks at the ids of masked rows
+      cpu::DataError error;
+      EXPECT_EQ(list_of(run(many, &error)), padded);
+      EXPECT_EQ(error.kind, cpu::kNoDataError);
     }
   }
 }
@@ -158,9 +290,11 @@ TEST(CpuGroupAdvantages, EqualRewardsGiveExactlyZero) {
           c.rewards = Tensor(dtype, {n}).fill([r = reward](int64_t) { return r; });
           c.options.scale = scale;
           c.options.unbiased = unbiased;
-          for (c.options.leave_one_out = false;; c.options.leave_one_out = true) {
+          c.lengths = Tensor(Dtype::i64, {n});
+          for (int64_t b = 0; b < n; ++b) c.lengths.set_int(b, b * b % 7);
+          for (const auto baseline : {Baseline::mean, Baseline::rloo, Baseline::opo, Baseline::second_best}) {
+            c.options.baseline = baseline;
             EXPECT_EQ(list_of(run(c)), List(static_cast<size_t>(n), 0.0)) << name(dtype) << " " << reward;
-            if (c.options.leave_one_out) break;
           }
         }
       }
@@ -171,7 +305,7 @@ TEST(CpuGroupAdvantages, EqualRewardsGiveExactlyZero) {
 TEST(CpuGroupAdvantages, ASingleRewardIsZeroOrRaw) {
   GroupCase c;
   c.rewards = numbers({3, -2});
-  c.options.samples_per_prompt = 1;
+  c.options.grouping.samples_per_prompt = 1;
   c.options.eps = 0.5;
   EXPECT_EQ(list_of(run(c)), (List{0, 0}));
   c.options.raw_singletons = true;
@@ -185,11 +319,11 @@ TEST(CpuGroupAdvantages, SizesBoundariesAndIdsSayTheSame) {
   for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch}) {
     GroupCase by_size;
     by_size.rewards = random_tensor(Dtype::f32, {12}, 1, 3);
-    by_size.options.samples_per_prompt = 4;
+    by_size.options.grouping.samples_per_prompt = 4;
     by_size.options.scale = scale;
     const List want = list_of(run(by_size));
     GroupCase by_boundaries = by_size;
-    by_boundaries.options.samples_per_prompt = 0;
+    by_boundaries.options.grouping.samples_per_prompt = 0;
     by_boundaries.group_boundaries = integers({0, 0, 4, 8, 8, 12}, Dtype::i32);  // empty groups are legal
     EXPECT_EQ(list_of(run(by_boundaries)), want);
     GroupCase by_ids = by_size;
@@ -241,7 +375,7 @@ TEST(CpuGroupAdvantages, ManyGroupsHaveNoCapAndBitsDoNotDependOnThreads) {
   GroupCase c;
   c.rewards = random_tensor(Dtype::f32, {40000}, 1, 5);
   for (const int64_t size : {0, 5000, 8}) {  // upstream stops at groups of 1024
-    c.options.samples_per_prompt = size;
+    c.options.grouping.samples_per_prompt = size;
     const Tensor want = run(c);
     double sum = 0;
     for (int64_t b = 0; b < 5000; ++b) sum += size == 5000 ? want.get(b) : 0;
