@@ -15,6 +15,7 @@
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/logp_merge.h>
+#include <rlk/ops/multi_reward_advantages.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -705,6 +706,56 @@ constexpr ArgDecl logp_merge_20[] = {{"shard_logp", "logp of each shard: -inf wh
 constexpr ArgDecl logp_merge_21[] = {{"logp", "log-probability of the target over the whole vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_11, {}, {}, 0.0}, {"lse", "log-sum-exp over the whole vocabulary; what the backward operators read", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_13, {}, {}, 0.0}, {"entropy", "entropy over the whole vocabulary, nats", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_15, {}, {}, 0.0}};
 constexpr FeatureDecl logp_merge_22[] = {{"entropy", {}, 0x400000004, true}};
 constexpr RuleDecl logp_merge_23[] = {{"entropy_pair", {"has(shard_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(34); }}, "pass shard_entropy and ask for entropy, or neither", {}, {}, 0x4}};
+
+// ---- multi_reward_advantages
+constexpr DtypeExpr multi_reward_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr multi_reward_advantages_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
+constexpr DtypeExpr multi_reward_advantages_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr multi_reward_advantages_4[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
+constexpr Expr multi_reward_advantages_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}};
+constexpr Expr multi_reward_advantages_6[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr Dim multi_reward_advantages_7[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_8[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_9[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl multi_reward_advantages_10[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_7, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_8, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_9, "[B, K]"}};
+constexpr Dim multi_reward_advantages_11[] = {{2, 1}};
+constexpr ShapeDecl multi_reward_advantages_12[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_11, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim multi_reward_advantages_13[] = {{0, 0}};
+constexpr ShapeDecl multi_reward_advantages_14[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_13, "[B]"}};
+constexpr Dim multi_reward_advantages_15[] = {{1, 0}};
+constexpr Dim multi_reward_advantages_16[] = {{1, 0}};
+constexpr Dim multi_reward_advantages_17[] = {{1, 0}};
+constexpr ShapeDecl multi_reward_advantages_18[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_15, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_16, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_17, "[K]"}};
+constexpr Dim multi_reward_advantages_19[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_20[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_21[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl multi_reward_advantages_22[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_19, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_20, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_21, "[B, K]"}};
+constexpr Dim multi_reward_advantages_23[] = {{0, 0}};
+constexpr Dim multi_reward_advantages_24[] = {{0, 0}};
+constexpr Dim multi_reward_advantages_25[] = {{0, 0}};
+constexpr ShapeDecl multi_reward_advantages_26[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_23, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_24, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_25, "[B]"}};
+constexpr const char* multi_reward_advantages_27[] = {"fixed", "boundaries", "ids"};
+constexpr double multi_reward_advantages_28[] = {4.0, 1.0};
+constexpr const char* multi_reward_advantages_29[] = {"sum_then_normalize", "normalize_then_sum"};
+constexpr const char* multi_reward_advantages_30[] = {"unbiased", "population"};
+constexpr const char* multi_reward_advantages_31[] = {"additive", "max_clamp"};
+constexpr double multi_reward_advantages_32[] = {2.5};
+constexpr const char* multi_reward_advantages_33[] = {"group", "batch", "none"};
+constexpr const char* multi_reward_advantages_34[] = {"mean", "rloo"};
+constexpr const char* multi_reward_advantages_35[] = {"zero", "raw"};
+constexpr FeatureSetting multi_reward_advantages_36[] = {{4, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {5, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting multi_reward_advantages_37[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting multi_reward_advantages_38[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr rlk_multi_reward_advantages_params multi_reward_advantages_defaults = RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT;
+constexpr const char* multi_reward_advantages_39[] = {"multi_objective_aggregation of TRL's GRPO", "GDPO, arXiv:2601.05242, as in verl"};
+constexpr const char* multi_reward_advantages_40[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable multi_reward_advantages_41[] = {{"T", multi_reward_advantages_1}, {"I", multi_reward_advantages_2}, {"O", multi_reward_advantages_3}};
+constexpr SymbolDecl multi_reward_advantages_42[] = {{"B", "samples", true, 0, -1, multi_reward_advantages_4}, {"K", "rewards of each sample", false, 1, -1, multi_reward_advantages_5}, {"G", "groups", true, 0, 1, multi_reward_advantages_6}};
+constexpr ArgDecl multi_reward_advantages_43[] = {{"rewards", "K numbers per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, multi_reward_advantages_10, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, multi_reward_advantages_12, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, multi_reward_advantages_14, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0}, {"weights", "weight of each reward; 1 without", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, multi_reward_advantages_18, {.kind = Domain::uniform, .min = -1.0, .max = 2.0}, {}, 0.0}, {"mask", "0: the sample has no such reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, multi_reward_advantages_22, {.kind = Domain::mask}, {}, 0.0}};
+constexpr ArgDecl multi_reward_advantages_44[] = {{"advantages", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, multi_reward_advantages_26, {}, {}, 0.0}};
+constexpr ParamDecl multi_reward_advantages_45[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_27, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_multi_reward_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, multi_reward_advantages_28}, {"combine", "whether the sum of the rewards is normalised or each of them", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, combine), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_29, {}}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, std), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_30, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_31, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_multi_reward_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, multi_reward_advantages_32}, {"scale", "whose standard deviation divides", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, scale), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_33, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_34, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_35, {}}};
+constexpr FeatureDecl multi_reward_advantages_46[] = {{"eps", multi_reward_advantages_36, 0x0, true}, {"each_of_few", multi_reward_advantages_37, 0x18, false}};
+constexpr RuleDecl multi_reward_advantages_47[] = {{"whole_groups", {"grouping == 0 ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, multi_reward_advantages_38, 0x0}};
 
 // ---- policy_loss
 constexpr DtypeExpr policy_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1577,6 +1628,30 @@ constexpr OpDecl kDeclarations[] = {
      {},
      logp_merge_22,
      logp_merge_23,
+     {}},
+    {"multi_reward_advantages",
+     1,
+     "advantage",
+     "Several rewards of each sample, weighted and normalised within groups of samples of the same prompt.",
+     "norm(r) = (r[b] - m) f / D within groups, m, f, D and the groups as group_advantages has them\nsum_then_normalize: A = norm(r), r[b] = sum over k of weights[k] rewards[b, k]\nnormalize_then_sum: A[b] = sum over k of weights[k] norm(rewards[:, k])[b]",
+     "Weights are 1 without the input. mask 0 says that a sample has no such reward: it is in no sum and no statistic of that\nreward. A sample without any reward is in no statistic at all, and its advantage is 0. Groups, their data errors, groups\nof one and NaN are those of group_advantages; scale batch is, under normalize_then_sum, each reward's own.\n\nTRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None\nTRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode deviation,\n                         eps 1e-4, mask 0 where a sample has no reward)\nGDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask",
+     multi_reward_advantages_39,
+     "",
+     8.0,
+     "a weighted sum, a mean, a standard deviation and a quotient of rounded differences",
+     false,
+     false,
+     sizeof(rlk_multi_reward_advantages_params),
+     &multi_reward_advantages_defaults,
+     0,
+     multi_reward_advantages_40,
+     multi_reward_advantages_41,
+     multi_reward_advantages_42,
+     multi_reward_advantages_43,
+     multi_reward_advantages_44,
+     multi_reward_advantages_45,
+     multi_reward_advantages_46,
+     multi_reward_advantages_47,
      {}},
     {"policy_loss",
      1,

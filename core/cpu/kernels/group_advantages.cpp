@@ -45,7 +45,7 @@ double length_weighted_mean(const GroupAdvantagesArgs& args, const Members& memb
   members.for_each([&](int64_t row) {
     const double reward = args.rewards.get(row);
     const auto weight = static_cast<double>(std::max<int64_t>(args.lengths.get(row), 0));
-    if (weights == 0 && weight > 0) first = reward;
+    if (weights == 0) first = reward;  // in the end one with weight
     sum += weight * (reward - first);
     weights += weight;
   });

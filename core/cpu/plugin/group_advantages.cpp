@@ -1,7 +1,7 @@
 // group_advantages behind the plugin ABI.
 #include "core/cpu/kernels/group_advantages.hpp"
 
-#include "core/cpu/plugin/arrays.hpp"
+#include "core/cpu/plugin/group_arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"
 
 namespace rlk::cpu {
@@ -12,9 +12,11 @@ static_assert(static_cast<int>(GroupingArgs::Kind::ids) == RLK_GROUP_ADVANTAGES_
 static_assert(static_cast<int>(GroupAdvantagesArgs::Baseline::second_best) ==
               RLK_GROUP_ADVANTAGES_BASELINE_SECOND_BEST);
 static_assert(static_cast<int>(GroupAdvantagesArgs::Scale::none) == RLK_GROUP_ADVANTAGES_SCALE_NONE);
+static_assert(RLK_GROUP_ADVANTAGES_STD_UNBIASED == 0 && RLK_GROUP_ADVANTAGES_EPS_MODE_ADDITIVE == 0);
+static_assert(RLK_GROUP_ADVANTAGES_SINGLETON_RAW == 1);
 
 uint64_t workspace_bytes(const rlk_group_advantages_params& params, int64_t rows) {
-  return static_cast<uint64_t>(groups_workspace_bytes(static_cast<GroupingArgs::Kind>(params.grouping), rows));
+  return static_cast<uint64_t>(groups_workspace_bytes(kind_of_groups(params), rows));
 }
 
 class GroupAdvantagesPlan : public CpuPlan<Op> {
@@ -27,24 +29,15 @@ public:
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
-    GroupAdvantagesArgs args;
-    args.grouping.kind = static_cast<GroupingArgs::Kind>(params().grouping);
-    args.grouping.rows = run.symbol(RLK_GROUP_ADVANTAGES_SYM_B);
-    args.grouping.groups = run.symbol(RLK_GROUP_ADVANTAGES_SYM_G);
-    args.grouping.samples_per_prompt = params().samples_per_prompt;
-    args.grouping.group_boundaries = int_array_of(run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES));
-    args.grouping.group_ids = int_array_of(run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_IDS));
+    GroupAdvantagesArgs args = normalisation_of(params());
+    args.grouping =
+        grouping_of(params(), run.symbol(RLK_GROUP_ADVANTAGES_SYM_B), run.symbol(RLK_GROUP_ADVANTAGES_SYM_G),
+                    run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES), run.input(RLK_GROUP_ADVANTAGES_IN_GROUP_IDS));
     args.grouping.mask = mask_of(run.input(RLK_GROUP_ADVANTAGES_IN_MASK));
     args.grouping.workspace = run.workspace();
-    args.baseline = static_cast<GroupAdvantagesArgs::Baseline>(params().baseline);
-    args.scale = static_cast<GroupAdvantagesArgs::Scale>(params().scale);
     args.rewards = in(RLK_GROUP_ADVANTAGES_IN_REWARDS);
     args.lengths = int_array_of(run.input(RLK_GROUP_ADVANTAGES_IN_LENGTHS));
     args.baselines = in(RLK_GROUP_ADVANTAGES_IN_BASELINES);
-    args.unbiased = params().std == RLK_GROUP_ADVANTAGES_STD_UNBIASED;
-    args.additive_eps = params().eps_mode == RLK_GROUP_ADVANTAGES_EPS_MODE_ADDITIVE;
-    args.eps = params().eps;
-    args.raw_singletons = params().singleton == RLK_GROUP_ADVANTAGES_SINGLETON_RAW;
     args.rescale_nonzero = params().rescale == RLK_GROUP_ADVANTAGES_RESCALE_NONZERO;
     args.advantages = array_of(run.output(RLK_GROUP_ADVANTAGES_OUT_ADVANTAGES));
     report(run, cpu::group_advantages(args, parallel()));

@@ -76,6 +76,11 @@ struct CpuLogpMerge : CpuImplementation<sdk::ops::LogpMerge> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuMultiRewardAdvantages : CpuImplementation<sdk::ops::MultiRewardAdvantages> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuPolicyLoss : CpuImplementation<sdk::ops::PolicyLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -122,7 +127,7 @@ struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuLogpMerge, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -220,8 +220,8 @@ TEST(CpuGroupAdvantages, OnlyTheBestRewardHasAnAdvantageAndTiesHaveNone) {
   c.options.scale = Args::Scale::none;
   c.options.grouping.samples_per_prompt = 3;
   const double infinity = std::numeric_limits<double>::infinity();
-  c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, infinity, 1, infinity, infinity, 1, 5, 4.5, 1});
-  EXPECT_EQ(list_of(run(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0}));
+  c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, infinity, 1, infinity, infinity, 1, 5, 4.5, 1, -1, -4, -3});
+  EXPECT_EQ(list_of(run(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0, 2, 0, 0}));
   c.options.rescale_nonzero = true;  // by 4
   c.rewards = numbers({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 3});
   EXPECT_EQ(list_of(run(c)), (List{0, 0, 8, 0, 4, 0, 0, 0, 0, 0, 0, 12}));

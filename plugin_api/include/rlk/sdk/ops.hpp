@@ -16,6 +16,7 @@
 #include <rlk/ops/logits_ratio_kl.h>
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/logp_merge.h>
+#include <rlk/ops/multi_reward_advantages.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -181,6 +182,17 @@ struct LogpMerge {
   static constexpr uint32_t kOutputs = RLK_LOGP_MERGE_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_LOGP_MERGE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct MultiRewardAdvantages {
+  using Params = rlk_multi_reward_advantages_params;
+  static constexpr const char* kName = "multi_reward_advantages";
+  static constexpr uint32_t kRevision = RLK_MULTI_REWARD_ADVANTAGES_REVISION;
+  static constexpr uint32_t kInputs = RLK_MULTI_REWARD_ADVANTAGES_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_MULTI_REWARD_ADVANTAGES_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_MULTI_REWARD_ADVANTAGES_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
 };
 
