@@ -103,45 +103,40 @@ namespace {
 double divergence(int kind, double r) {
   return kind == 1 ? -r : kind == 2 ? r * r / 2 : std::exp(r) - 1 - r;
 }
-bool inside(int kind, double k, double low, double high) {
-  return kind == 1 ? k >= std::log(low) && k <= std::log(high) : k <= high;
+// Bounds of which 0 means none.
+bool passes_k1(double k, double low, double high) {
+  return (low == 0 || k >= std::log(low)) && (high == 0 || k <= std::log(high));
+}
+bool passes(double k, double high) {
+  return high == 0 || k <= high;
 }
 
 }  // namespace
 
 bool PolicyBatch::is_rejected(const std::vector<Token>& tokens, size_t i) const {
-  if (p_.reject_token == RLK_POLICY_LOSS_REJECT_TOKEN_NONE) return false;
-  const int kind = static_cast<int>(p_.reject_token);
   const double bound = upper(p_.rollout_log_clamp);
   const double r = std::clamp(tokens[i].rollout.value, -bound, bound);
-  return !inside(kind, divergence(kind, r), p_.reject_token_low, p_.reject_token_high);
+  return !(passes_k1(divergence(1, r), p_.reject_token_k1_low, p_.reject_token_k1_high) &&
+           passes(divergence(2, r), p_.reject_token_k2_high) && passes(divergence(3, r), p_.reject_token_k3_high));
 }
 
 bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
-  struct Choice {
-    int64_t value;
-    int kind;
-    char how;
-  };
-  static constexpr Choice kChoices[] = {
-      {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K1, 1, 's'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K2, 2, 's'},
-      {RLK_POLICY_LOSS_REJECT_SEQUENCE_SUM_K3, 3, 's'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K1, 1, 'm'},
-      {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K2, 2, 'm'}, {RLK_POLICY_LOSS_REJECT_SEQUENCE_MEAN_K3, 3, 'm'},
-      {RLK_POLICY_LOSS_REJECT_SEQUENCE_MAX_K2, 2, 'x'},  {RLK_POLICY_LOSS_REJECT_SEQUENCE_MAX_K3, 3, 'x'}};
   if (tokens.empty()) return false;
   const double bound = upper(p_.rollout_log_clamp);
-  for (const Choice& choice : kChoices) {
-    if (p_.reject_sequence != choice.value) continue;
-    double sum = 0, max = -kInfinity;
-    for (const Token& token : tokens) {
-      const double k = divergence(choice.kind, std::clamp(token.rollout.value, -bound, bound));
-      sum += k;
-      max = std::max(max, k);
+  double sum[4] = {}, max[4] = {}, mean[4] = {};
+  for (const Token& token : tokens) {
+    const double r = std::clamp(token.rollout.value, -bound, bound);
+    for (int kind = 1; kind <= 3; ++kind) {
+      sum[kind] += divergence(kind, r);
+      max[kind] = std::max(max[kind], divergence(kind, r));
     }
-    const double k = choice.how == 's' ? sum : choice.how == 'm' ? sum / static_cast<double>(tokens.size()) : max;
-    return !inside(choice.kind, k, p_.reject_sequence_low, p_.reject_sequence_high);
   }
-  return false;
+  for (int kind = 1; kind <= 3; ++kind) mean[kind] = sum[kind] / static_cast<double>(tokens.size());
+  return !(passes_k1(sum[1], p_.reject_sequence_sum_k1_low, p_.reject_sequence_sum_k1_high) &&
+           passes(sum[2], p_.reject_sequence_sum_k2_high) && passes(sum[3], p_.reject_sequence_sum_k3_high) &&
+           passes_k1(mean[1], p_.reject_sequence_mean_k1_low, p_.reject_sequence_mean_k1_high) &&
+           passes(mean[2], p_.reject_sequence_mean_k2_high) && passes(mean[3], p_.reject_sequence_mean_k3_high) &&
+           passes(max[2], p_.reject_sequence_max_k2_high) && passes(max[3], p_.reject_sequence_max_k3_high));
 }
 
 // w of every unmasked token.

@@ -7,44 +7,11 @@
 namespace rlk::cpu {
 namespace {
 
-enum class Estimate { k1, k2, k3 };
-enum class Over { sum, mean, max };
-
-double divergence(Estimate estimate, double r) {
-  if (estimate == Estimate::k1) return -r;
-  return estimate == Estimate::k2 ? r * r / 2 : std::expm1(r) - r;
-}
-
-bool is_inside(Estimate estimate, double k, double low, double high) {
-  if (estimate == Estimate::k1) return k >= std::log(low) && k <= std::log(high);
-  return k <= high;
-}
-
-struct SequenceEstimate {
-  Estimate estimate;
-  Over over;
-};
-SequenceEstimate parts_of(RejectSequence choice) {
-  switch (choice) {
-    case RejectSequence::sum_k2:
-      return {Estimate::k2, Over::sum};
-    case RejectSequence::sum_k3:
-      return {Estimate::k3, Over::sum};
-    case RejectSequence::mean_k1:
-      return {Estimate::k1, Over::mean};
-    case RejectSequence::mean_k2:
-      return {Estimate::k2, Over::mean};
-    case RejectSequence::mean_k3:
-      return {Estimate::k3, Over::mean};
-    case RejectSequence::max_k2:
-      return {Estimate::k2, Over::max};
-    case RejectSequence::max_k3:
-      return {Estimate::k3, Over::max};
-    case RejectSequence::none:
-    case RejectSequence::sum_k1:
-      break;
-  }
-  return {Estimate::k1, Over::sum};
+bool is_kept(const RejectionBounds& bounds, const PolicyCorrections::Estimates& k) {
+  if (bounds.k1_low > 0 && !(k.k1 >= std::log(bounds.k1_low))) return false;
+  if (bounds.k1_high > 0 && !(k.k1 <= std::log(bounds.k1_high))) return false;
+  if (bounds.k2_high > 0 && !(k.k2 <= bounds.k2_high)) return false;
+  return !(bounds.k3_high > 0) || k.k3 <= bounds.k3_high;
 }
 
 }  // namespace
@@ -53,30 +20,36 @@ double PolicyCorrections::clamped(double r) const {
   return std::min(std::max(r, -bound_), bound_);
 }
 
+PolicyCorrections::PolicyCorrections(const PolicyOptions& options)
+    : options_(options),
+      bound_(bound_or_none(options.rollout_log_clamp)),
+      rejects_tokens_(options.reject_token.any()),
+      rejects_sequences_(options.reject_sequence_sum.any() || options.reject_sequence_mean.any() ||
+                         options.reject_sequence_max.any()) {}
+
+PolicyCorrections::Estimates PolicyCorrections::estimates(double r) const {
+  const double c = clamped(r);
+  return {-c, c * c / 2, std::expm1(c) - c};
+}
+
 void PolicyCorrections::add(double r) {
   tokens_ += 1;
   sum_ += r;
-  if (options_.reject_sequence == RejectSequence::none) return;
-  const double k = divergence(parts_of(options_.reject_sequence).estimate, clamped(r));
-  divergence_sum_ += k;
-  divergence_max_ = std::max(divergence_max_, k);
+  if (!rejects_sequences_) return;
+  const Estimates k = estimates(r);
+  total_ = {total_.k1 + k.k1, total_.k2 + k.k2, total_.k3 + k.k3};
+  largest_ = {0, std::max(largest_.k2, k.k2), std::max(largest_.k3, k.k3)};
 }
 
 bool PolicyCorrections::rejects_sequence() const {
-  if (options_.reject_sequence == RejectSequence::none || tokens_ == 0) return false;
-  const SequenceEstimate parts = parts_of(options_.reject_sequence);
-  const double k = parts.over == Over::sum    ? divergence_sum_
-                   : parts.over == Over::mean ? divergence_sum_ / tokens_
-                                              : divergence_max_;
-  return !is_inside(parts.estimate, k, options_.reject_sequence_low, options_.reject_sequence_high);
+  if (!rejects_sequences_ || tokens_ == 0) return false;
+  const Estimates mean = {total_.k1 / tokens_, total_.k2 / tokens_, total_.k3 / tokens_};
+  return !is_kept(options_.reject_sequence_sum, total_) || !is_kept(options_.reject_sequence_mean, mean) ||
+         !is_kept(options_.reject_sequence_max, largest_);
 }
 
 bool PolicyCorrections::rejects_token(double r) const {
-  if (options_.reject_token == RejectToken::none) return false;
-  const Estimate estimate = options_.reject_token == RejectToken::k1   ? Estimate::k1
-                            : options_.reject_token == RejectToken::k2 ? Estimate::k2
-                                                                       : Estimate::k3;
-  return !is_inside(estimate, divergence(estimate, clamped(r)), options_.reject_token_low, options_.reject_token_high);
+  return rejects_tokens_ && !is_kept(options_.reject_token, estimates(r));
 }
 
 double PolicyCorrections::weight(double r) const {

@@ -9,8 +9,11 @@ namespace rlk::cpu {
 // Built over the unmasked tokens of a sequence, one add() each, then asked about each of them. r is lo - rollout_logp.
 class PolicyCorrections {
 public:
-  explicit PolicyCorrections(const PolicyOptions& options)
-      : options_(options), bound_(bound_or_none(options.rollout_log_clamp)) {}
+  struct Estimates {
+    double k1 = 0, k2 = 0, k3 = 0;
+  };
+
+  explicit PolicyCorrections(const PolicyOptions& options);
 
   void add(double r);
   bool rejects_sequence() const;
@@ -19,11 +22,13 @@ public:
 
 private:
   double clamped(double r) const;
+  Estimates estimates(double r) const;
 
   const PolicyOptions& options_;
   double bound_;
+  bool rejects_tokens_, rejects_sequences_;
   double tokens_ = 0, sum_ = 0;
-  double divergence_sum_ = 0, divergence_max_ = -std::numeric_limits<double>::infinity();
+  Estimates total_, largest_;
 };
 
 }  // namespace rlk::cpu

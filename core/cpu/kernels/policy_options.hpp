@@ -13,10 +13,15 @@ enum class RatioLevel : int64_t { token, sequence, sequence_token };
 enum class ClipForm : int64_t { around_one, raw };
 enum class KlGradient : int64_t { value, k2 };
 enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
-enum class RejectToken : int64_t { none, k1, k2, k3 };
-enum class RejectSequence : int64_t { none, sum_k1, sum_k2, sum_k3, mean_k1, mean_k2, mean_k3, max_k2, max_k3 };
 enum class Opsm : int64_t { off, old, rollout };
 enum class PolicyAggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, seq_mean_token_sum, none };
+
+// What a token or a sequence must pass to stay in the mask, of the estimates k1, k2 and k3 between trainer and sampler.
+struct RejectionBounds {
+  double k1_low = 0.0, k1_high = 0.0, k2_high = 0.0, k3_high = 0.0;  // 0: off; those of k1 bound exp(k1)
+
+  bool any() const { return k1_low > 0 || k1_high > 0 || k2_high > 0 || k3_high > 0; }
+};
 
 struct PolicyOptions {
   PolicyKind kind = PolicyKind::ppo;
@@ -38,10 +43,8 @@ struct PolicyOptions {
   RolloutIs rollout_is = RolloutIs::token_truncate;
   double rollout_is_min = 0.0, rollout_is_max = 3.0;
   double rollout_log_clamp = 0.0;  // 0: off
-  RejectToken reject_token = RejectToken::none;
-  double reject_token_low = 0.5, reject_token_high = 2.0;
-  RejectSequence reject_sequence = RejectSequence::none;
-  double reject_sequence_low = 0.5, reject_sequence_high = 2.0;
+  RejectionBounds reject_token;
+  RejectionBounds reject_sequence_sum, reject_sequence_mean, reject_sequence_max;  // the maximum has no k1
   Opsm opsm = Opsm::off;
   double opsm_threshold = 0.0;
   PolicyAggregation aggregation = PolicyAggregation::token_mean;

@@ -36,12 +36,13 @@ PolicyOptions policy_options(const Params& params) {
   options.rollout_is_min = params.rollout_is_min;
   options.rollout_is_max = params.rollout_is_max;
   options.rollout_log_clamp = params.rollout_log_clamp;
-  options.reject_token = static_cast<RejectToken>(params.reject_token);
-  options.reject_token_low = params.reject_token_low;
-  options.reject_token_high = params.reject_token_high;
-  options.reject_sequence = static_cast<RejectSequence>(params.reject_sequence);
-  options.reject_sequence_low = params.reject_sequence_low;
-  options.reject_sequence_high = params.reject_sequence_high;
+  options.reject_token = {params.reject_token_k1_low, params.reject_token_k1_high, params.reject_token_k2_high,
+                          params.reject_token_k3_high};
+  options.reject_sequence_sum = {params.reject_sequence_sum_k1_low, params.reject_sequence_sum_k1_high,
+                                 params.reject_sequence_sum_k2_high, params.reject_sequence_sum_k3_high};
+  options.reject_sequence_mean = {params.reject_sequence_mean_k1_low, params.reject_sequence_mean_k1_high,
+                                  params.reject_sequence_mean_k2_high, params.reject_sequence_mean_k3_high};
+  options.reject_sequence_max = {0.0, 0.0, params.reject_sequence_max_k2_high, params.reject_sequence_max_k3_high};
   options.opsm = static_cast<Opsm>(params.opsm);
   options.opsm_threshold = params.opsm_threshold;
   options.aggregation = static_cast<PolicyAggregation>(params.aggregation);

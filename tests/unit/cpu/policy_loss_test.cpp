@@ -158,8 +158,7 @@ TEST(PolicyLoss, NothingActiveGivesZeroAndNoNan) {
     PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 43);
     c.options.exclude_empty_sequences = true;
     if (rejected) {
-      c.options.reject_token = cpu::RejectToken::k2;
-      c.options.reject_token_high = 0;
+      c.options.reject_token.k2_high = 1e-12;
     } else {
       c.mask = Tensor(Dtype::u8, {2, 3});
       for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, 0);
@@ -246,8 +245,7 @@ TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
   c.mask = Tensor(Dtype::u8, {1, 6});
   for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, i == 4 ? 0 : 1);
   c.options.dual_clip = 2;
-  c.options.reject_token = cpu::RejectToken::k1;
-  c.options.reject_token_low = 0.3;
+  c.options.reject_token.k1_low = 0.3;
   const std::vector<double> m = run_policy_loss(c, cpu::serial_parallel()).metrics;
   EXPECT_EQ(m[0], 4);
   EXPECT_NEAR(m[1], (std::exp(1.0) - 2) / 4, 1e-14);

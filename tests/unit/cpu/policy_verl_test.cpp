@@ -1,6 +1,7 @@
 // policy_loss against the formulas that verl, OpenRLHF and slime publish, each with its own defaults.
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "unit/cpu/policy_case.hpp"
 
@@ -11,8 +12,6 @@ using cpu::KlKind;
 using cpu::PolicyAggregation;
 using cpu::PolicyKind;
 using cpu::RatioLevel;
-using cpu::RejectSequence;
-using cpu::RejectToken;
 
 PolicyCase verl_case(uint32_t seed, bool sampler = false) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
@@ -227,76 +226,123 @@ TEST(PolicyVerl, StraightThroughKlHasTheValueOfK3AndTheGradientOfK2) {
   });
 }
 
-// k1, k2, k3 of compute_rollout_rejection_mask; k1 has bounds of the ratio, the others an upper one.
-double divergence(int kind, double r) {
-  return kind == 1 ? -r : kind == 2 ? 0.5 * r * r : std::exp(r) - 1 - r;
-}
-bool accepted(int kind, double k, double low, double high) {
-  return kind == 1 ? std::log(low) <= k && k <= std::log(high) : k <= high;
+// compute_rollout_rejection_mask: every listed option must pass. k1 has bounds of the ratio, the others an upper one.
+struct RejectionOption {
+  const char* name;
+  double low, high;
+};
+
+double divergence(char kind, double r) {
+  return kind == '1' ? -r : kind == '2' ? 0.5 * r * r : std::exp(r) - 1 - r;
 }
 
-TEST(PolicyVerl, RejectedTokensAndSequencesLeaveTheMaskAndTheDenominator) {
-  struct Rejection {
-    RejectToken token;
-    RejectSequence sequence;
-    int kind;
-    char over;  // t: token, s: sum, m: mean, x: maximum
-    double low, high;
-  };
-  for (const Rejection& r : {Rejection{RejectToken::k1, RejectSequence::none, 1, 't', 0.7, 1.3},
-                             Rejection{RejectToken::k2, RejectSequence::none, 2, 't', 0, 0.05},
-                             Rejection{RejectToken::k3, RejectSequence::none, 3, 't', 0, 0.05},
-                             Rejection{RejectToken::none, RejectSequence::sum_k1, 1, 's', 0.7, 1.6},
-                             Rejection{RejectToken::none, RejectSequence::sum_k2, 2, 's', 0, 0.6},
-                             Rejection{RejectToken::none, RejectSequence::sum_k3, 3, 's', 0, 0.6},
-                             Rejection{RejectToken::none, RejectSequence::mean_k1, 1, 'm', 0.9, 1.2},
-                             Rejection{RejectToken::none, RejectSequence::mean_k2, 2, 'm', 0, 0.15},
-                             Rejection{RejectToken::none, RejectSequence::mean_k3, 3, 'm', 0, 0.15},
-                             Rejection{RejectToken::none, RejectSequence::max_k2, 2, 'x', 0, 0.25},
-                             Rejection{RejectToken::none, RejectSequence::max_k3, 3, 'x', 0, 0.25}}) {
-    PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
-    mask_some(c);
-    c.options.rollout_is = cpu::RolloutIs::none;
-    c.options.rollout_log_clamp = 0.8;
-    c.options.reject_token = r.token;
-    c.options.reject_sequence = r.sequence;
-    c.options.reject_token_low = c.options.reject_sequence_low = r.low;
-    c.options.reject_token_high = c.options.reject_sequence_high = r.high;
-    TrainerBatch filtered = trainer_batch(c);
-    int rejected = 0, kept = 0;
-    for (size_t b = 0; b < filtered.sequences(); ++b) {
-      double sum = 0, max = -std::numeric_limits<double>::infinity();
-      Row own(filtered.tokens(), 0.0);
+TrainerBatch rejected_by_verl(const TrainerBatch& d, const std::vector<RejectionOption>& options) {
+  TrainerBatch filtered = d;
+  for (const RejectionOption& option : options) {
+    const std::string name = option.name;
+    const char kind = name.back();
+    for (size_t b = 0; b < d.sequences(); ++b) {
+      Row own(d.tokens(), 0.0);
+      double max = -std::numeric_limits<double>::infinity();
       for (size_t t = 0; t < own.size(); ++t) {
-        if (filtered.mask[b][t] == 0) continue;
-        own[t] = divergence(r.kind, clip(filtered.old[b][t] - filtered.sampled[b][t], -0.8, 0.8));
-        sum += own[t];
+        if (d.mask[b][t] == 0) continue;
+        own[t] = divergence(kind, clip(d.old[b][t] - d.sampled[b][t], -0.8, 0.8));
         max = std::max(max, own[t]);
       }
-      const double n = count(filtered.mask[b]);
+      const double sum = row_sum(own, d.mask[b]), n = count(d.mask[b]);
       for (size_t t = 0; t < own.size(); ++t) {
-        if (filtered.mask[b][t] == 0) continue;
-        const double k = r.over == 't' ? own[t] : r.over == 's' ? sum : r.over == 'm' ? sum / n : max;
-        const bool keep = accepted(r.kind, k, r.low, r.high);
-        ++(keep ? kept : rejected);
+        const double k = name.rfind("token", 0) == 0      ? own[t]
+                         : name.rfind("seq_sum", 0) == 0  ? sum
+                         : name.rfind("seq_mean", 0) == 0 ? sum / n
+                                                          : max;
+        const bool keep = kind == '1' ? k >= std::log(option.low) && k <= std::log(option.high) : k <= option.high;
         if (!keep) filtered.mask[b][t] = 0;
       }
     }
-    EXPECT_GT(rejected, 0) << r.over << r.kind;
-    EXPECT_GT(kept, 0) << r.over << r.kind;
-    const double expected = masked_mean(filtered, verl_vanilla(filtered, 3.0));
-    c.options.dual_clip = 3.0;
-    const cpu::ParallelFor hook = backwards_parallel();
-    const PolicyOutputs got = run_policy_loss(c, hook);
-    EXPECT_NEAR(got.loss, expected, 1e-12) << r.over << r.kind;
-    EXPECT_NEAR(got.metrics[11], static_cast<double>(rejected) / (rejected + kept), 1e-15);
-    const PolicyGradients gradients = run_policy_loss_backward(c, hook);
+  }
+  return filtered;
+}
+
+void set_option(const RejectionOption& option, cpu::PolicyOptions& options) {
+  const std::string name = option.name;
+  cpu::RejectionBounds& bounds = name.rfind("token", 0) == 0      ? options.reject_token
+                                 : name.rfind("seq_sum", 0) == 0  ? options.reject_sequence_sum
+                                 : name.rfind("seq_mean", 0) == 0 ? options.reject_sequence_mean
+                                                                  : options.reject_sequence_max;
+  if (name.back() == '1') bounds.k1_low = option.low;
+  (name.back() == '1' ? bounds.k1_high : name.back() == '2' ? bounds.k2_high : bounds.k3_high) = option.high;
+}
+
+double sum_of_mask(const TrainerBatch& d) {
+  double n = 0;
+  for (const Row& row : d.mask) n += count(row);
+  return n;
+}
+
+// Rejects what verl rejects, in both layouts, and gives it no gradient.
+void expect_rejection(const std::vector<RejectionOption>& options) {
+  PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
+  mask_some(c);
+  c.options.rollout_is = cpu::RolloutIs::none;
+  c.options.rollout_log_clamp = 0.8;
+  c.options.dual_clip = 3.0;
+  for (const RejectionOption& option : options) set_option(option, c.options);
+  const TrainerBatch before = trainer_batch(c), filtered = rejected_by_verl(before, options);
+  const double unmasked = sum_of_mask(before), kept = sum_of_mask(filtered);
+  EXPECT_GT(kept, 0);
+  // Each of them matters: without it more would stay.
+  for (size_t i = 0; i < options.size(); ++i) {
+    std::vector<RejectionOption> others = options;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_LT(kept, sum_of_mask(rejected_by_verl(before, others))) << options[i].name;
+  }
+  const double expected = masked_mean(filtered, verl_vanilla(filtered, 3.0));
+  PolicyCase packed = packed_of(c);
+  for (PolicyCase* form : {&c, &packed}) {
+    const PolicyOutputs got = run_policy_loss(*form, backwards_parallel());
+    EXPECT_NEAR(got.loss, expected, 1e-12);
+    EXPECT_NEAR(got.metrics[11], (unmasked - kept) / unmasked, 1e-15);
+    const PolicyGradients gradients = run_policy_loss_backward(*form, backwards_parallel());
     for (size_t i = 0; i < 48; ++i) {
       if (filtered.mask[i / 6][i % 6] == 0) {
         EXPECT_EQ(gradients.logp.get(static_cast<int64_t>(i)), 0);
       }
     }
   }
+}
+
+TEST(PolicyVerl, RejectedTokensAndSequencesLeaveTheMaskAndTheDenominator) {
+  for (const RejectionOption& option :
+       {RejectionOption{"token_k1", 0.7, 1.3}, RejectionOption{"token_k2", 0, 0.05},
+        RejectionOption{"token_k3", 0, 0.05}, RejectionOption{"seq_sum_k1", 0.7, 1.6},
+        RejectionOption{"seq_sum_k2", 0, 0.6}, RejectionOption{"seq_sum_k3", 0, 0.6},
+        RejectionOption{"seq_mean_k1", 0.9, 1.2}, RejectionOption{"seq_mean_k2", 0, 0.15},
+        RejectionOption{"seq_mean_k3", 0, 0.15}, RejectionOption{"seq_max_k2", 0, 0.25},
+        RejectionOption{"seq_max_k3", 0, 0.25}}) {
+    SCOPED_TRACE(option.name);
+    expect_rejection({option});
+  }
+}
+
+TEST(PolicyVerl, EveryOneOfSeveralRejectionsMustBePassed) {
+  SCOPED_TRACE("several");
+  expect_rejection({{"token_k1", 0.7, 1.9}, {"seq_mean_k3", 0, 0.15}});
+  expect_rejection({{"token_k2", 0, 0.05}, {"seq_sum_k1", 0.3, 3.0}});
+  expect_rejection({{"token_k3", 0, 0.2}, {"seq_max_k2", 0, 0.31}, {"seq_mean_k1", 0.7, 1.4}});
+}
+
+TEST(PolicyVerl, OneSideOfK1CanBeOff) {
+  PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
+  const auto active = [&](double low, double high) {
+    c.options.reject_token.k1_low = low;
+    c.options.reject_token.k1_high = high;
+    return run_policy_loss(c, backwards_parallel()).metrics[0];
+  };
+  const double below = active(0.7, 0), above = active(0, 1.3);
+  EXPECT_EQ(active(0, 0), 48);
+  EXPECT_LT(below, 48);
+  EXPECT_LT(above, 48);
+  EXPECT_EQ(active(0.7, 1.3), below + above - 48);
 }
 
 TEST(PolicyOpenRlhf, PpoWithK1AndEachCorrection) {

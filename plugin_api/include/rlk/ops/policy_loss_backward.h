@@ -55,21 +55,6 @@
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_SEQUENCE_MASK 4
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_GEOMETRIC_MASK 5
 
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_TOKEN_NONE 0
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_TOKEN_K1 1
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_TOKEN_K2 2
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_TOKEN_K3 3
-
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_NONE 0
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_SUM_K1 1
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_SUM_K2 2
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_SUM_K3 3
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_MEAN_K1 4
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_MEAN_K2 5
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_MEAN_K3 6
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_MAX_K2 7
-#define RLK_POLICY_LOSS_BACKWARD_REJECT_SEQUENCE_MAX_K3 8
-
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_OLD 1
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_ROLLOUT 2
@@ -114,12 +99,20 @@ typedef struct rlk_policy_loss_backward_params {
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
-  int64_t reject_token; /* takes tokens out of the mask by an estimate between trainer and sampler; default none */
-  double reject_token_low; /* lower bound of exp(k1) of a token (>= 0); default 0.5 */
-  double reject_token_high; /* upper bound of exp(k1), k2 or k3 of a token (>= 0); default 2.0 */
-  int64_t reject_sequence; /* takes sequences out of the mask by a sum, mean or maximum over their tokens; default none */
-  double reject_sequence_low; /* lower bound of exp(k1) of a sequence (>= 0); default 0.5 */
-  double reject_sequence_high; /* upper bound of exp(k1), k2 or k3 of a sequence (>= 0); default 2.0 */
+  double reject_token_k1_low; /* a token stays where exp(k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_token_k3_high; /* a token stays where k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_low; /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_high; /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k2_high; /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k3_high; /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_low; /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_high; /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k2_high; /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k3_high; /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k2_high; /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k3_high; /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
   int64_t opsm; /* off-policy sequence mask, measured from the old policy or from the sampler; default off */
   double opsm_threshold; /* largest mean difference at which negative advantages stay; default 0.0 */
   int64_t aggregation; /* from tokens to the loss; default token_mean */
@@ -128,7 +121,7 @@ typedef struct rlk_policy_loss_backward_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_backward_params;
 
-#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.5, 2.0, 0, 0.5, 2.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
