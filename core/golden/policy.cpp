@@ -69,13 +69,13 @@ bool PolicyBatch::unmasked(int64_t b, int64_t t) const {
   return !call_.mask.present() || load(call_.mask, b, t) != 0;
 }
 
-std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, int64_t seed) const {
+std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) const {
   std::vector<Token> tokens;
   for (int64_t t = 0; t < length(b); ++t) {
     if (!unmasked(b, t)) continue;
     Token token{};
     token.t = t;
-    token.logp = {{load(call_.logp, b, t), 0}, {t == seed ? 1.0 : 0.0, 0}};
+    token.logp = {{load(call_.logp, b, t), 0}, {seed == PolicySeed::own_logp ? 1.0 : 0.0, 0}};
     token.old_logp = call_.old_logp.present() ? Dual(load(call_.old_logp, b, t)) : detach(token.logp);
     token.x = token.logp - token.old_logp;
     token.advantage = {load(call_.advantages, b, t), 0};
@@ -169,7 +169,15 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   }
 }
 
-PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) const {
+// gmpo: L of a token.
+Dual PolicyBatch::clipped_log_ratio(const Token& token) const {
+  const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
+  const double a = token.advantage.value;
+  const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
+  return sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high));
+}
+
+PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, PolicySeed seed) const {
   Sequence sequence;
   if (active.empty()) return sequence;
   const Dual n(static_cast<double>(active.size()));
@@ -177,10 +185,7 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) c
   Tracked sum_log_w, u, sum_off;
   for (const Token& token : active) {
     sum_x = sum_x + token.x;
-    const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
-    const double a = token.advantage.value;
-    const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
-    sum_l = sum_l + sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high));
+    sum_l = sum_l + clipped_log_ratio(token);
     sum_advantage = sum_advantage + Dual(token.advantage);
     if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Tracked{1e-10, 0});
     u = u + clamp(token.x, -20, 20).value;
@@ -189,8 +194,9 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active) c
     u = u + clamp(Dual(log_w), std::log(1e-8), 20).value;
     sum_off = sum_off + (Tracked{token.sampler, 0} - token.logp.value);
   }
-  sequence.mean_x = sum_x / n;
-  sequence.geometric = -(sum_advantage / n) * exp(sum_l / n);
+  const Tracked slope{seed == PolicySeed::sequence_mean ? 1.0 : 0.0, 0};
+  sequence.mean_x = {(sum_x / n).value, slope};
+  sequence.geometric = -(sum_advantage / n) * exp(Dual((sum_l / n).value, slope));
   sequence.geometric_weight = exp(sum_log_w / n.value);
   sequence.log_weight = clamp(Dual(u), std::log(1e-8), 20).value;
   sequence.off_policy = (sum_off / n.value).value;
@@ -292,14 +298,14 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
   return p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON ? f * ratio : f;
 }
 
-std::vector<PolicyToken> PolicyBatch::losses(int64_t b, int64_t seed) const {
+std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
   std::vector<Token> tokens = gather(b, seed), active;
   weigh(tokens);
   if (is_rejected(tokens)) tokens.clear();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!is_rejected(tokens, i)) active.push_back(tokens[i]);
   }
-  const Sequence sequence = summarise(active);
+  const Sequence sequence = summarise(active, seed);
 
   std::vector<PolicyToken> result;
   for (const Token& token : active) {
@@ -313,6 +319,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, int64_t seed) const {
 
     PolicyToken out;
     out.t = token.t;
+    const Tracked slope = p_.kind == RLK_POLICY_LOSS_KIND_GMPO ? clipped_log_ratio(token).slope : token.x.slope;
+    out.share = slope / count(active.size());
     out.x = token.x.value;
     out.ratio = ratio.value;
     out.weight = token.weight;

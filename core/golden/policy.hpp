@@ -16,10 +16,15 @@ struct PolicyCall {
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
 };
 
-// An active token. Slopes are with respect to the logp of the token that was asked for.
+// What slopes are with respect to. A token's loss changes with its own logp, and with one mean over its sequence: of
+// the log ratios (importance_ratio sequence) or of their clipped form (gmpo).
+enum class PolicySeed { none, own_logp, sequence_mean };
+
+// An active token.
 struct PolicyToken {
   int64_t t = 0;  // its place in the sequence
   Dual loss;
+  Tracked share;  // seed own_logp: the slope of the sequence's mean
   Tracked x, kl, ratio, entropy, phi, weight;
   bool clipped = false, clipped_lower = false, below = false, above = false;
 };
@@ -34,8 +39,7 @@ public:
   int64_t length(int64_t b) const;           // of a sequence
   int64_t flat(int64_t b, int64_t t) const;  // row-major index of a token in an output
   bool unmasked(int64_t b, int64_t t) const;
-  // The active tokens of sequence b; slopes with respect to token `seed`, -1 for none.
-  std::vector<PolicyToken> losses(int64_t b, int64_t seed) const;
+  std::vector<PolicyToken> losses(int64_t b, PolicySeed seed) const;  // the active tokens of sequence b
   double load(const View& view, int64_t b, int64_t t) const;
 
   // d loss / d l of an active token, for sequences with so many active tokens.
@@ -44,11 +48,12 @@ public:
 private:
   struct Token;
   struct Sequence;
-  std::vector<Token> gather(int64_t b, int64_t seed) const;
+  std::vector<Token> gather(int64_t b, PolicySeed seed) const;
   bool is_rejected(const std::vector<Token>& tokens, size_t i) const;
   bool is_rejected(const std::vector<Token>& tokens) const;
   void weigh(std::vector<Token>& tokens) const;
-  Sequence summarise(const std::vector<Token>& active) const;
+  Dual clipped_log_ratio(const Token& token) const;
+  Sequence summarise(const std::vector<Token>& active, PolicySeed seed) const;
   Dual policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const;
   Dual kl(const Token& token, const Dual& ratio) const;
 

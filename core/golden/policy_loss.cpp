@@ -66,7 +66,7 @@ Answer answer_policy_loss(const Call& call) {
   std::vector<Tracked> metrics(kMetrics);
   double unmasked = 0;
   for (int64_t b = 0; b < batch.sequences(); ++b) {
-    tokens.push_back(batch.losses(b, -1));
+    tokens.push_back(batch.losses(b, PolicySeed::none));
     active.push_back(static_cast<int64_t>(tokens.back().size()));
     for (int64_t t = 0; t < batch.length(b); ++t) unmasked += batch.unmasked(b, t) ? 1 : 0;
     for (const PolicyToken& token : tokens.back()) {

@@ -1,5 +1,5 @@
-// The gradient of the policy loss: the derivative of every token's loss in the direction of every logp of its sequence,
-// weighted by the gradients of the outputs.
+// The gradient of the policy loss: what every token's loss gives to its own logp, and what the losses of a sequence
+// give together to its mean, of which every logp has a share.
 #include <rlk/ops/policy_loss_backward.h>
 
 #include <bit>
@@ -39,8 +39,12 @@ Answer answer_policy_loss_backward(const Call& call) {
     output.cond[static_cast<size_t>(at)] = std::isfinite(number.value) ? kTiny + number.error : 0.0;
   };
   std::vector<int64_t> active;
-  for (int64_t b = 0; b < batch.sequences(); ++b) active.push_back(static_cast<int64_t>(batch.losses(b, -1).size()));
+  for (int64_t b = 0; b < batch.sequences(); ++b) {
+    active.push_back(static_cast<int64_t>(batch.losses(b, PolicySeed::none).size()));
+  }
   const std::vector<Tracked> weights = batch.token_weights(active);
+  const bool has_mean = golden.params.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE ||
+                        golden.params.kind == RLK_POLICY_LOSS_KIND_GMPO;
   const Tracked grad_loss{call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     const auto gradient_of_loss = [&](const PolicyToken& token) {
@@ -48,12 +52,15 @@ Answer answer_policy_loss_backward(const Call& call) {
       if (!grad_per_token.present()) return gradient;
       return gradient + Tracked{batch.load(grad_per_token, b, token.t), 0};
     };
-    for (const PolicyToken& token : batch.losses(b, -1)) {
-      Tracked sum;
-      for (const PolicyToken& other : batch.losses(b, token.t)) {
-        sum = sum + gradient_of_loss(other) * other.loss.slope;
+    Tracked of_mean;
+    if (has_mean) {
+      for (const PolicyToken& token : batch.losses(b, PolicySeed::sequence_mean)) {
+        of_mean = of_mean + gradient_of_loss(token) * token.loss.slope;
       }
-      put(grad_logp, batch.flat(b, token.t), sum);
+    }
+    for (const PolicyToken& token : batch.losses(b, PolicySeed::own_logp)) {
+      const Tracked own = gradient_of_loss(token) * token.loss.slope;
+      put(grad_logp, batch.flat(b, token.t), has_mean ? own + of_mean * token.share : own);
       put(grad_entropy, batch.flat(b, token.t), -(parameter(coefficient) * gradient_of_loss(token)));
     }
   }
