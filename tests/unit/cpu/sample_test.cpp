@@ -1,11 +1,10 @@
 // sample against the golden reference on every instruction set, and what its specification promises: published vectors
-// of the generator, the stated exponential, ids that depend on a row and its name alone.
+// of the generator, the stated exponential.
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "core/cpu/kernels/sample_block.hpp"
-#include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::test {
@@ -172,35 +171,6 @@ TEST(CpuSample, ANanTemperatureHasNoDistribution) {
   c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? kNan : 0.5; });
   EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{3, 0}));
   expect_golden(c);
-}
-
-// The row's name decides, not where it stands, who stands beside it, or how the work is cut.
-TEST(CpuSample, TheSameRowDrawsTheSameTokenAtEveryPositionAndBatchSize) {
-  constexpr int64_t kRows = 40, kVocab = 300;
-  SampleCase whole = random_rows(Dtype::bf16, kRows, kVocab, 8);
-  whole.params.seed = 1234;
-  whole.params.top_p = 0.9;
-  const List expected = run_sample(whole).ids();
-  for (const int64_t rows : {1, 2, 7, 39}) {
-    for (const int64_t first : {int64_t{0}, int64_t{1}, kRows - rows}) {
-      for (const bool backwards : {false, true}) {
-        SampleCase part = random_rows(Dtype::bf16, rows, kVocab, 9);
-        part.params = whole.params;
-        List wanted;
-        for (int64_t n = 0; n < rows; ++n) {
-          const int64_t from = first + (backwards ? rows - 1 - n : n);
-          for (int64_t v = 0; v < kVocab; ++v) {
-            part[RLK_SAMPLE_IN_LOGITS].set(n * kVocab + v, whole[RLK_SAMPLE_IN_LOGITS].get(from * kVocab + v));
-          }
-          part[RLK_SAMPLE_IN_ROW_IDS].set_int(n, whole[RLK_SAMPLE_IN_ROW_IDS].get_int(from));
-          wanted.push_back(expected[static_cast<size_t>(from)]);
-        }
-        for (const cpu::ParallelFor& hook : {cpu::serial_parallel(), cpu::tbb_parallel(), backwards_parallel()}) {
-          EXPECT_EQ(run_sample(part, hook).ids(), wanted);
-        }
-      }
-    }
-  }
 }
 
 // Each of the 192 bits of seed, row id and step counts: all draws among 2^16 equal scores differ from the plain one.

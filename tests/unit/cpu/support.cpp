@@ -1,9 +1,11 @@
 #include "unit/cpu/support.hpp"
 
-#include <hwy/targets.h>
-
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
+
+#include "framework/targets.hpp"
 
 namespace rlk::test {
 namespace {
@@ -167,15 +169,7 @@ double ulp(Dtype dtype, double value) {
 }
 
 void for_each_target(const std::function<void()>& body) {
-  hwy::SetSupportedTargetsForTest(0);
-  const int64_t supported = hwy::SupportedTargets() | HWY_SCALAR;
-  for (int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_SCALAR, HWY_NEON, HWY_SVE, HWY_SVE2, HWY_SVE_256}) {
-    if ((supported & target) == 0 || (HWY_TARGETS & target) == 0) continue;
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
+  for_each_instruction_set([&](int64_t) { body(); });
 }
 
 cpu::ParallelFor backwards_parallel() {
@@ -185,6 +179,22 @@ cpu::ParallelFor backwards_parallel() {
     }
   };
   return {nullptr, run, 3};
+}
+
+cpu::ParallelFor threads_parallel(int64_t threads) {
+  static const int64_t kCounts[] = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto run = [](void* ctx, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* user) {
+    std::atomic<int64_t> next{0};
+    const auto work = [&] {
+      for (int64_t begin = next.fetch_add(grain); begin < n; begin = next.fetch_add(grain)) {
+        body(user, begin, std::min(begin + grain, n));
+      }
+    };
+    std::vector<std::jthread> others;
+    for (int64_t i = 1; i < *static_cast<const int64_t*>(ctx); ++i) others.emplace_back(work);
+    work();
+  };
+  return {const_cast<int64_t*>(&kCounts[threads - 1]), run, threads};
 }
 
 }  // namespace rlk::test

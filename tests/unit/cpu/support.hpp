@@ -1,5 +1,5 @@
 // Building blocks of the CPU kernels' tests: tensors of any dtype and stride, the golden comparison, every instruction
-// set that the machine has, two ways to run a parallel-for.
+// set that the machine has, ways to run a parallel-for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -83,5 +83,8 @@ inline const std::vector<Dtype> kFloatDtypes = {Dtype::f32, Dtype::bf16, Dtype::
 
 // A hook that cuts ranges into single grains and runs them last first: the opposite of the serial one.
 cpu::ParallelFor backwards_parallel();
+
+// A hook of 1 to 8 threads, which take grains as they come.
+cpu::ParallelFor threads_parallel(int64_t threads);
 
 }  // namespace rlk::test

@@ -1,0 +1,9 @@
+// The vectorised steps of sample a second time, on Highway's emulated 128-bit vectors: what compilers other than this
+// project's fall back to, and no processor here would ever choose.
+#undef HWY_COMPILE_ONLY_STATIC
+#define HWY_COMPILE_ONLY_EMU128
+#define HWY_BROKEN_EMU128 0  // g++ 12.2's fault is in its vectoriser, which is off for this file
+#define sample_load emulated_sample_load
+#define sample_top emulated_sample_top
+#define sample_weights emulated_sample_weights
+#include "core/cpu/kernels/sample_block.cpp"

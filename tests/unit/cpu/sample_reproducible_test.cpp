@@ -1,0 +1,169 @@
+// The same seed draws the same tokens: over batch size, position, thread count and instruction set, each on its own,
+// for ids, status, success and keep_mask. Expected is what golden says of the whole batch.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/cpu/kernels/sample_block.hpp"
+#include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/sample_case.hpp"
+
+namespace rlk::cpu {  // of sample_emulated.cpp
+void emulated_sample_load(const void* logits, Dtype dtype, int64_t stride, int64_t count, float* x);
+SampleTop emulated_sample_top(const float* x, int64_t padded);
+uint64_t emulated_sample_weights(const float* x, int64_t padded, float max, float temperature, uint64_t* w);
+}  // namespace rlk::cpu
+
+namespace rlk::test {
+namespace {
+
+constexpr int64_t kRows = 13, kVocab = 35001;  // more than one task's share of a row
+constexpr int kInteger[] = {RLK_SAMPLE_OUT_IDS, RLK_SAMPLE_OUT_STATUS, RLK_SAMPLE_OUT_SUCCESS,
+                            RLK_SAMPLE_OUT_KEEP_MASK};
+
+// Rows of every kind: filters alone and together, none, greedy, many ties, without a distribution.
+SampleCase batch(Dtype dtype) {
+  SampleCase c = random_rows(dtype, kRows, kVocab, 8);
+  c.params.seed = 1234;
+  c.params.step = 17;
+  const std::vector<double> temperature = {1, 0.7, 1.3, 0, 1, 1, 2, 0.5, 1, 1, 1, 0.9, 1};
+  const std::vector<double> top_k = {0, 50, 0, 0, 40000, 0, 9, 1000, 0, 20000, 1, 0, 0};
+  const std::vector<double> top_p = {1, 1, 0.9, 1, 0.999, 1, 0.5, 0.8, 1, 0.4, 1, 0.0, 0.97};
+  const std::vector<double> min_p = {0, 0, 0, 0, 0.01, 0.002, 0, 0, 0, 0, 0, 0, 1e-6};
+  const auto row = [&](const std::vector<double>& list) {
+    return [&list](int64_t n) { return list[static_cast<size_t>(n)]; };
+  };
+  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, row(temperature));
+  c.per_row(RLK_SAMPLE_IN_TOP_KS, Dtype::i64, row(top_k));
+  c.per_row(RLK_SAMPLE_IN_TOP_PS, Dtype::f32, row(top_p));
+  c.per_row(RLK_SAMPLE_IN_MIN_PS, Dtype::f32, row(min_p));
+  Tensor& logits = c[RLK_SAMPLE_IN_LOGITS];
+  for (int64_t v = 0; v < kVocab; ++v) {
+    logits.set(8 * kVocab + v, v == 34999 ? std::numeric_limits<double>::quiet_NaN() : 0);
+    logits.set(9 * kVocab + v, static_cast<double>(v % 3));
+    if (v % 1000 != 999) logits.set(12 * kVocab + v, -std::numeric_limits<double>::infinity());
+  }
+  return c;
+}
+
+// Its rows of these numbers, in this order.
+SampleCase some_rows(const SampleCase& whole, const std::vector<int64_t>& which) {
+  SampleCase part;
+  part.params = whole.params;
+  for (int i = 0; i < RLK_SAMPLE_N_INPUTS; ++i) {
+    const Tensor& from = whole.inputs[static_cast<size_t>(i)];
+    if (!from.present()) continue;
+    std::vector<int64_t> shape = from.shape();
+    const int64_t width = from.size() / shape[0];
+    shape[0] = static_cast<int64_t>(which.size());
+    Tensor& to = part[i] = Tensor(from.dtype(), shape);
+    for (int64_t k = 0; k < to.size(); ++k) {
+      const int64_t source = which[static_cast<size_t>(k / width)] * width + k % width;
+      if (from.dtype() == Dtype::i64) {
+        to.set_int(k, from.get_int(source));
+      } else {
+        to.set(k, from.get(source));
+      }
+    }
+  }
+  return part;
+}
+
+class SampleReproducible : public ::testing::Test {
+protected:
+  void expect_same(const std::vector<int64_t>& which, const cpu::ParallelFor& hook) {
+    SampleCase part = which.empty() ? whole_ : some_rows(whole_, which);
+    const SampleOutputs got = run_sample(part, hook);
+    for (const int output : kInteger) {
+      const std::vector<double>& wanted = expected_.outputs[static_cast<size_t>(output)].value;
+      const auto width = static_cast<int64_t>(wanted.size()) / kRows;
+      int64_t different = 0;
+      for (int64_t k = 0; k < got[output].size(); ++k) {
+        const int64_t row = which.empty() ? k / width : which[static_cast<size_t>(k / width)];
+        different += got[output].get(k) != wanted[static_cast<size_t>(row * width + k % width)] ? 1 : 0;
+      }
+      EXPECT_EQ(different, 0) << "output " << output << ", " << part.rows() << " rows, " << hook.threads << " threads";
+    }
+  }
+  void expect_same(const cpu::ParallelFor& hook) { expect_same({}, hook); }
+
+  SampleCase whole_ = batch(Dtype::bf16);
+  golden::Answer expected_ = golden_sample(whole_);
+};
+
+std::vector<int64_t> range(int64_t first, int64_t count) {
+  std::vector<int64_t> list(static_cast<size_t>(count));
+  std::iota(list.begin(), list.end(), first);
+  return list;
+}
+
+TEST_F(SampleReproducible, OverBatchSize) {
+  for (int64_t rows = 1; rows <= kRows; ++rows) {
+    for (const cpu::ParallelFor& hook : {cpu::serial_parallel(), threads_parallel(3)}) {
+      expect_same(range(0, rows), hook);
+      expect_same(range(kRows - rows, rows), hook);
+    }
+  }
+}
+
+TEST_F(SampleReproducible, OverPosition) {
+  std::vector<int64_t> order = range(0, kRows);
+  for (int64_t turn = 0; turn < kRows; ++turn) {
+    std::rotate(order.begin(), order.begin() + 1, order.end());
+    expect_same(order, threads_parallel(2));
+  }
+  expect_same({12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0}, cpu::serial_parallel());
+  expect_same({5, 5, 5}, cpu::serial_parallel());  // one request beside itself
+}
+
+TEST_F(SampleReproducible, OverThreadCount) {
+  expect_same(cpu::serial_parallel());
+  expect_same(cpu::tbb_parallel());
+  expect_same(backwards_parallel());
+  for (int64_t threads = 1; threads <= 8; ++threads) {
+    expect_same(threads_parallel(threads));
+    for (int64_t n = 0; n < kRows; ++n) expect_same({n}, threads_parallel(threads));
+  }
+}
+
+TEST_F(SampleReproducible, OverInstructionSet) {
+  int sets = 0;
+  for_each_target([&] {
+    ++sets;
+    expect_same(cpu::serial_parallel());
+    expect_same({7}, cpu::serial_parallel());
+    expect_same({4, 2}, threads_parallel(4));
+  });
+  EXPECT_GE(sets, 1);
+}
+
+// Every dtype, lengths around a vector and the padding; the baseline of other compilers is none of this machine's
+// targets.
+TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
+  for (const Dtype dtype : kFloatDtypes) {
+    for (const int64_t count : {1, 3, 4, 63, 64, 65, 1000, 5001}) {
+      SCOPED_TRACE(name(dtype) + " " + std::to_string(count));
+      const int64_t padded = (count + cpu::kSampleLanes - 1) / cpu::kSampleLanes * cpu::kSampleLanes;
+      Tensor logits = random_tensor(dtype, {count}, 6.0, 3, Strides::reversed);
+      if (count > 60) logits.set(60, -std::numeric_limits<double>::infinity());
+      std::vector<float> x(static_cast<size_t>(padded)), y(x);
+      cpu::sample_load(logits.data(), kernel_dtype(dtype), logits.stride(0), count, x.data());
+      cpu::emulated_sample_load(logits.data(), kernel_dtype(dtype), logits.stride(0), count, y.data());
+      EXPECT_EQ(x, y);
+      const cpu::SampleTop top = cpu::sample_top(x.data(), padded), other = cpu::emulated_sample_top(y.data(), padded);
+      EXPECT_EQ(top.max, other.max);
+      EXPECT_FALSE(top.strange || other.strange);
+      for (const float temperature : {1.0f, 0.37f, 1e6f, 1e-5f}) {
+        std::vector<uint64_t> w(x.size()), v(x.size());
+        EXPECT_EQ(cpu::sample_weights(x.data(), padded, top.max, temperature, w.data()),
+                  cpu::emulated_sample_weights(y.data(), padded, top.max, temperature, v.data()));
+        EXPECT_EQ(w, v);
+      }
+      x[0] = std::numeric_limits<float>::quiet_NaN();
+      EXPECT_TRUE(cpu::emulated_sample_top(x.data(), padded).strange);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
