@@ -1,5 +1,5 @@
 // The rules of sample on rows small enough to work out by hand: each filter, its ties and boundaries from both sides,
-// both orders, penalties, greedy, rounds; and the defects that samplers have had.
+// both orders, penalties, greedy; and the defects that samplers have had.
 #include <cmath>
 #include <limits>
 
@@ -303,34 +303,6 @@ TEST(CpuSampleRules, ATokenThatIsNotAllowedIsNotLookedAt) {
   c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 0, 0, 0});
   expect_golden(c);
   EXPECT_EQ(run_sample(c).error.kind, cpu::kNoFiniteLogit);
-}
-
-TEST(CpuSampleRules, RoundsDrawFromAllTokensUntilOneIsKept) {
-  SampleCase c = rows_of({1, 1, 1, 1}, 5);
-  c.params.top_k = 2;
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
-  const double kNone = std::numeric_limits<double>::quiet_NaN();
-  const double rounds[3][5] = {{0.9, 0.3, 0.8, 1.0, kNone}, {0.6, 0.1, 0.7, -0.1, 0.1}, {0.3, 0.9, 0.6, 2.0, 0.3}};
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {3, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
-  const SampleOutputs got = run_sample(c);
-  EXPECT_EQ(got.ids(), (List{1, 1, -1, -1, 0}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{0, 0, 4, 4, 0}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{1, 1, 0, 0, 1}));
-  EXPECT_EQ(kept(got, 2), (List{0, 1}));
-  EXPECT_EQ(got.error.kind, cpu::kNoDataError);
-  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_LOGP].get(2)));
-  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(2)));
-  EXPECT_NEAR(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(0), -kLn2, 1e-6);
-  expect_golden(c);
-}
-
-TEST(CpuSampleRules, NoRoundsAtAllDrawNothingButGreedyRows) {
-  SampleCase c = rows_of({1, 2}, 2);
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? 1.0 : 0.0; });
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {0, 2});
-  EXPECT_EQ(run_sample(c).ids(), (List{-1, 1}));
-  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{4, 1}));
-  expect_golden(c);
 }
 
 }  // namespace

@@ -54,7 +54,8 @@
    Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum <= 1 -
    top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the sum is
    top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
-   uniform_samples are the rounds of rejection samplers that return (samples, success).
+   uniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by a
+   call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
    Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
    output is asked for. The dropped weight of an active token is below 2^-40 of the maximum's. */
 
