@@ -1,0 +1,50 @@
+// What the benchmarks of CPU kernels share: memory, the thread pool, and how a row's rate is told.
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <bit>
+#include <cstdlib>
+#include <memory>
+#include <random>
+
+#include "core/cpu/tbb_parallel.hpp"
+
+namespace rlk::bench {
+
+using cpu::Dtype;
+using State = benchmark::State;
+
+inline const cpu::ParallelFor kPool = cpu::tbb_parallel();
+
+// Warm memory: as fp32 random numbers, as pairs of bf16 twice the same one.
+class Buffer {
+public:
+  explicit Buffer(int64_t floats) : data_(static_cast<float*>(std::aligned_alloc(4096, bytes(floats)))) {
+    std::minstd_rand engine(1);
+    std::uniform_real_distribution<float> uniform(-4.0f, 4.0f);
+    for (int64_t i = 0; i < floats; ++i) {
+      const uint32_t upper = std::bit_cast<uint32_t>(uniform(engine)) >> 16;
+      data_.get()[i] = std::bit_cast<float>(upper << 16 | upper);
+    }
+  }
+  float* data() const { return data_.get(); }
+
+private:
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+  static size_t bytes(int64_t floats) { return (static_cast<size_t>(floats) * sizeof(float) + 4095) / 4096 * 4096; }
+  std::unique_ptr<float, Free> data_;
+};
+
+// The first number of a row's range: 0 is fp32, 1 is bf16.
+inline Dtype dtype_of(const State& state) {
+  return state.range(0) == 0 ? Dtype::f32 : Dtype::bf16;
+}
+
+// Rates of one iteration, and what part they are of the machine's limit, which is measured here and now.
+void set_bytes(State& state, int64_t bytes);  // read and written: GB/s, of_read
+void set_flops(State& state, double flops);   // GFLOP/s, of_fma
+
+}  // namespace rlk::bench
