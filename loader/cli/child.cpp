@@ -103,6 +103,7 @@ PluginRecord run_conformance_in_child(const ConformanceRequest& request) {
   const loader::Environment environment = loader::Environment::of_process();
   loader::ChildCommand command = command_for(environment, {{"do", "conformance"},
                                                            {"path", request.path},
+                                                           {"built_in", request.built_in},
                                                            {"op", request.op},
                                                            {"dtype", request.dtype},
                                                            {"full", request.full}});

@@ -37,9 +37,10 @@ std::string config_problem();
 Judgement judge_plugins(const JudgeRequest& request,
                         const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
 
-// The record of one file after screening and a conformance run: its units are those of the run.
+// The record of one file (or built-in plugin) after screening and a conformance run: its units are those of the run.
 struct ConformanceRequest {
-  std::string path;
+  std::string path;       // of the file; empty: the built-in plugin
+  std::string built_in;   // its id
   std::string op, dtype;  // empty: all
   bool full = false;
 };

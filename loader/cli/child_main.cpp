@@ -10,6 +10,7 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/builtin.hpp"
 #include "loader/cache.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/verb.hpp"
@@ -81,15 +82,16 @@ std::string conform(ChildChannel* channel, const json& request) {
   loader::Environment environment = loader::Environment::of_process();
   PluginRecord record;
   record.path = request.value("path", "");
-  record.source = "command line";
-  record.id = loader::id_from_file_name(record.path);
+  const bool is_file = !record.path.empty();
+  record.source = is_file ? "command line" : loader::kBuiltInSource;
+  record.id = is_file ? loader::id_from_file_name(record.path) : request.value("built_in", "");
   record.advance(loader::State::discovered, loader::Place::static_screen);
 
   const rlk_host* host = core::host_services();
   loader::ScreenOptions screen;
   screen.libraries = loader::LibrarySearch::of_system(environment);
   screen.host_abi = {host->abi_major, host->abi_minor, host->abi_draft};
-  if (!loader::screen(&record, screen)) return record_to_json(record);
+  if (is_file && !loader::screen(&record, screen)) return record_to_json(record);
 
   loader::ExamineOptions options;
   options.host = host;

@@ -1,10 +1,11 @@
-// `rlk-plugins conformance`: what is wrong with a plugin that is being written.
+// `rlk-plugins conformance`: what is wrong with a plugin that is being written, or with the built-in one.
 
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "loader/builtin.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
@@ -18,13 +19,16 @@ using loader::PluginRecord;
 
 std::string absolute_path(const std::string& path) {
   char real[PATH_MAX];
-  if (realpath(path.c_str(), real) == nullptr) throw UsageError(path + ": there is no such file");
+  if (realpath(path.c_str(), real) == nullptr)
+    throw UsageError(path + ": there is no such file, and the built-in plugin is cpu");
   return real;
 }
 
 int run_verb(const Arguments& arguments) {
   ConformanceRequest request;
-  request.path = absolute_path(arguments.operand(0));
+  const std::string subject = arguments.operand(0);
+  (loader::built_in_entry(subject) != nullptr ? request.built_in : request.path) = subject;
+  if (!request.path.empty()) request.path = absolute_path(request.path);
   request.op = arguments.value("op");
   request.dtype = arguments.value("dtype");
   request.full = arguments.has("full");
@@ -65,15 +69,17 @@ int run_verb(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_conformance() {
-  return {"conformance",
-          "Runs the conformance suite on a plugin file and says what fails, where, and what was expected.",
-          "The file need not be installed. Hardware that is not here leaves nothing to run, and is no failure.",
-          "rlk-plugins conformance ./librlk_plugin_acme.so --op logp --full",
-          {{"FILE.so", true}},
-          {{"op", "OP", "only this operator"},
-           {"dtype", "D", "only this dtype of the first dtype variable"},
-           {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
-          run_verb};
+  return {
+      "conformance",
+      "Runs the conformance suite on a plugin file and says what fails, where, and what was expected.",
+      "The file need not be installed; `cpu` is the built-in plugin. Hardware that is not here leaves nothing to run, "
+      "and is no failure.",
+      "rlk-plugins conformance ./librlk_plugin_acme.so --op logp --full",
+      {{"FILE.so|cpu", true}},
+      {{"op", "OP", "only this operator"},
+       {"dtype", "D", "only this dtype of the first dtype variable"},
+       {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
+      run_verb};
 }
 
 }  // namespace rlk::cli

@@ -136,6 +136,18 @@ class Questions(command.Case):
             self.assertEqual(len(self.json("bench", *words, "--seconds", "0.02")["rows"]), 1)
 
 
+class Conformance(command.Case):
+    def test_the_built_in_plugin_is_judged_like_a_file(self):
+        document = self.json("conformance", "cpu", "--op", "add", "--dtype", "f32")
+        self.assertFalse(document["full"])
+        plugin = document["plugin"]
+        self.assertEqual((plugin["id"], plugin["source"], plugin["state"]), ("cpu", "built-in", "smoke_tested"))
+        self.assertEqual({(u["op"], u["dtype"], u["verdict"]) for u in plugin["units"]}, {("add", "f32", "verified")})
+        text = self.output("conformance", "cpu", "--op", "add", "--dtype", "f32", "--full")
+        self.assertIn("all cases", text)
+        self.assertIn("passed", text)
+
+
 class New(command.Case):
     def test_the_template_is_copied_under_the_new_name(self):
         folder = self.path("plugin")
@@ -181,6 +193,7 @@ class Usage(command.Case):
             (("cache", "burn"), "expected ls or clear"),
             (("lint", "/nonexistent.so"), "no such file"),
             (("conformance", "/nonexistent.so"), "no such file"),
+            (("conformance", "cpo"), "no such file"),
             (("bench", "logp", "--seconds", "-1"), "expected a positive number"),
             (("run", "logp"), "--input logits=FILE.npy --input ids=FILE.npy"),
             (("run", "logp", "--input", "logit=x.npy"), "did you mean 'logits'?"),
