@@ -115,6 +115,12 @@ Dual slime_low_var(Dual lp, Dual lo, Dual lr) {
 Dual slime_weighted(Dual lp, Dual lo, Dual lr) {
   return clamp(exp(lp - lo) * k3(lp, lo, lr), -10, 10);
 }
+Dual slime_weighted_k1(Dual lp, Dual lo, Dual lr) {
+  return exp(lp - lo) * k1(lp, lo, lr);
+}
+Dual slime_weighted_k2(Dual lp, Dual lo, Dual lr) {
+  return exp(lp - lo) * k2(lp, lo, lr);
+}
 Dual verl_low_var(Dual lp, Dual, Dual lr) {
   const Dual kl = clamp(lr - lp, -20, 20);
   return clamp(exp(kl) - kl - 1, -10, 10);
@@ -156,6 +162,8 @@ TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
   const Trainer trainers[] = {
       {"TRL", {}, plain_ratio, k3},
       {"TRL with use_bias_correction_kl", {KlKind::k3, true}, plain_ratio, trl_weighted},
+      {"Liger", {}, plain_ratio, k3},
+      {"Liger with use_bias_correction_kl", {KlKind::k3, true}, plain_ratio, trl_weighted},
       {"verl low_var_kl", {KlKind::k3, false, 20, 10, 20}, clamped_ratio, verl_low_var},
       {"verl k1", {KlKind::k1, false, 0, 0, 20}, clamped_ratio, k1},
       {"verl abs", {KlKind::abs, false, 0, 0, 20}, clamped_ratio, absolute},
@@ -168,6 +176,10 @@ TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
       {"OpenRLHF k3", {KlKind::k3, false, 0, 10, 20}, clamped_ratio, openrlhf_k3},
       {"slime k1", {KlKind::k1}, plain_ratio, k1},
       {"slime k2", {KlKind::k2}, plain_ratio, k2},
+      {"slime k3", {KlKind::k3}, plain_ratio, k3},
+      {"slime k1 with importance ratio", {KlKind::k1, true}, plain_ratio, slime_weighted_k1},
+      {"slime k2 with importance ratio", {KlKind::k2, true}, plain_ratio, slime_weighted_k2},
+      {"slime k3 with importance ratio", {KlKind::k3, true}, plain_ratio, trl_weighted},
       {"slime low_var_kl", {KlKind::k3, false, 0, 10, 0}, plain_ratio, slime_low_var},
       {"slime low_var_kl with importance ratio", {KlKind::k3, true, 0, 10, 0}, plain_ratio, slime_weighted},
       {"RL-Kernel", {}, plain_ratio, k3},

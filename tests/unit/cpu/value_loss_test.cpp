@@ -119,7 +119,9 @@ double verl_seq_mean_token_mean(const Sequences& s) {  // empty sequences do not
   return sum / n;
 }
 double verl_seq_mean_token_sum(const Sequences& s) {
-  return total(s.sums) / static_cast<double>(s.sums.size());
+  double n = 0;
+  for (const double count : s.counts) n += count > 0 ? 1 : 0;
+  return total(s.sums) / n;
 }
 double dr_grpo(const Sequences& s) {
   return total(s.sums) / (static_cast<double>(s.sums.size()) * 5);
@@ -141,7 +143,7 @@ TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
       {"the same by token_sum", global_tokens, {Aggregation::token_sum, 77}},
       {"TRL grpo", trl_grpo, {Aggregation::seq_mean_token_mean}},
       {"verl seq-mean-token-mean", verl_seq_mean_token_mean, {Aggregation::seq_mean_token_mean, 0, true}},
-      {"verl seq-mean-token-sum", verl_seq_mean_token_sum, {Aggregation::seq_mean_token_sum}},
+      {"verl seq-mean-token-sum", verl_seq_mean_token_sum, {Aggregation::seq_mean_token_sum, 0, true}},
       {"Dr.GRPO", dr_grpo, {Aggregation::seq_mean_token_sum, 20}},
   };
   for (const Trainer& trainer : trainers) {
@@ -174,6 +176,29 @@ TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
       }
     }
   }
+}
+
+// slime's value loss has no half: a denominator of half the rollouts. Its value_clip is 0.2 by default.
+TEST(CpuValueLoss, SlimesLossIsThatOfHalfTheDenominator) {
+  ValueCase c = make_case(true);
+  c.clip_eps = 0.2;
+  const double rollouts = 6;
+  c.aggregation = {Aggregation::seq_mean_token_mean, rollouts / 2};
+  const auto published = [&](int64_t i) {  // max of the squares, over the tokens of the sample
+    double n = 0;
+    for (int64_t t = i / 5 * 5; t < i / 5 * 5 + 5; ++t) n += c.mask.get_int(t) != 0 ? 1 : 0;
+    const Dual v = variable(c.values.get(i)), old_value = c.old_values.get(i), target = c.returns.get(i);
+    const Dual clipped = old_value + clamp(v - old_value, -0.2, 0.2);
+    const Dual loss = max((clipped - target) * (clipped - target), (v - target) * (v - target));
+    return c.mask.get_int(i) != 0 ? loss / (std::max(n, 1.0) * rollouts) : Dual();
+  };
+  const Tensor gradient = run_backward(c, 1);
+  double loss = 0;
+  for (int64_t i = 0; i < 20; ++i) {
+    loss += published(i).v;
+    EXPECT_NEAR(gradient.get(i), published(i).d, 1e-14) << i;
+  }
+  EXPECT_NEAR(run(c).loss.get(0), loss, 1e-14);
 }
 
 TEST(CpuValueLoss, ClipFractionCountsActiveTokensWhoseClippedErrorIsLarger) {
