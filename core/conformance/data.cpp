@@ -186,7 +186,6 @@ void fill_cu_seqlens(const Call& call, const DomainDecl& domain, const Random& r
 void spoil_ignored(Call& call) {
   Argument* ids = find_domain(call, Domain::id);
   Argument* rows = find_domain(call, Domain::row_index);
-  const Argument* mask = find_domain(call, Domain::mask);
   if (ids == nullptr) return;
   static constexpr int64_t kNowhere[] = {int64_t{1} << 40, -7, std::numeric_limits<int64_t>::max(),
                                          std::numeric_limits<int64_t>::min()};
@@ -194,7 +193,7 @@ void spoil_ignored(Call& call) {
     if (!is_ignored(call, n)) continue;
     const int64_t nowhere = kNowhere[n % 4];
     if (rows != nullptr) set_int(*rows, n, nowhere);
-    if (mask != nullptr && get_int(*mask, n) == 0) set_int(*ids, n, nowhere);
+    if (is_masked(call, n)) set_int(*ids, n, nowhere);
   }
 }
 

@@ -43,8 +43,16 @@ const DomainDecl* find_domain_declaration(const Call& call, Domain domain) {
   return i < 0 ? nullptr : &call.decl->inputs[static_cast<size_t>(i)].domain;
 }
 
+bool is_masked(const Call& call, int64_t n) {
+  const Argument* mask = find_domain(call, Domain::mask);
+  const Argument* ids = find_domain(call, Domain::id);
+  // A mask of something smaller than a row (one of several rewards) leaves the row in.
+  if (mask == nullptr || (ids != nullptr && mask->shape != ids->shape)) return false;
+  return get_int(*mask, n) == 0;
+}
+
 bool is_ignored(const Call& call, int64_t n) {
-  if (const Argument* mask = find_domain(call, Domain::mask); mask != nullptr && get_int(*mask, n) == 0) return true;
+  if (is_masked(call, n)) return true;
   const Argument* ids = find_domain(call, Domain::id);
   const DomainDecl* domain = find_domain_declaration(call, Domain::id);
   return ids != nullptr && domain->ignore_param >= 0 && get_int(*ids, n) == call.i64(domain->ignore_param);

@@ -37,6 +37,9 @@ const Argument* find_domain(const Call& call, Domain domain);
 // The declaration of find_domain's input.
 const DomainDecl* find_domain_declaration(const Call& call, Domain domain);
 
+// Whether the mask of rows, if there is one, leaves row n out.
+bool is_masked(const Call& call, int64_t n);
+
 // Whether output row n is ignored, by its id or by the mask; false where the operator knows neither.
 bool is_ignored(const Call& call, int64_t n);
 
