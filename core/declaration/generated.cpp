@@ -308,7 +308,7 @@ constexpr const char* gae_31[] = {"J. Schulman et al., 2016, arXiv:1506.02438, e
 constexpr const char* gae_32[] = {"dense", "packed"};
 constexpr DtypeVariable gae_33[] = {{"T", gae_1}, {"O", gae_2}, {"C", gae_3}};
 constexpr SymbolDecl gae_34[] = {{"B", "sequences", true, 0, -1, gae_4}, {"L", "tokens of each dense sequence", true, 0, 0, gae_5}, {"N", "tokens of all packed sequences", true, 0, 1, gae_6}};
-constexpr ArgDecl gae_35[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_15, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "value estimate after the last token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_18, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, gae_20, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl gae_35[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_15, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "value estimate behind the last active token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_18, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, gae_20, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
 constexpr ArgDecl gae_36[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_23, {}, {}, 0.0}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_26, {}, {}, 0.0}};
 constexpr ParamDecl gae_37[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_gae_params, layout), 0.0, 0, false, false, false, 0.0, gae_27, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_28}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_29}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_30, {}}};
 
@@ -1085,22 +1085,25 @@ constexpr ShapeDecl returns_9[] = {{ShapeDecl::Kind::dims, returns_7, "[B, L]"},
 constexpr Dim returns_10[] = {{0, 0}, {1, 0}};
 constexpr Dim returns_11[] = {{2, 0}};
 constexpr ShapeDecl returns_12[] = {{ShapeDecl::Kind::dims, returns_10, "[B, L]"}, {ShapeDecl::Kind::dims, returns_11, "[N]"}};
-constexpr Dim returns_13[] = {{0, 1}};
-constexpr ShapeDecl returns_14[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, returns_13, "[B + 1]"}};
-constexpr Dim returns_15[] = {{0, 0}, {1, 0}};
-constexpr Dim returns_16[] = {{2, 0}};
-constexpr ShapeDecl returns_17[] = {{ShapeDecl::Kind::dims, returns_15, "[B, L]"}, {ShapeDecl::Kind::dims, returns_16, "[N]"}};
-constexpr const char* returns_18[] = {"dense", "packed"};
-constexpr double returns_19[] = {0.9};
-constexpr const char* returns_20[] = {"reset", "zero"};
+constexpr Dim returns_13[] = {{0, 0}};
+constexpr Dim returns_14[] = {{0, 0}};
+constexpr ShapeDecl returns_15[] = {{ShapeDecl::Kind::dims, returns_13, "[B]"}, {ShapeDecl::Kind::dims, returns_14, "[B]"}};
+constexpr Dim returns_16[] = {{0, 1}};
+constexpr ShapeDecl returns_17[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, returns_16, "[B + 1]"}};
+constexpr Dim returns_18[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_19[] = {{2, 0}};
+constexpr ShapeDecl returns_20[] = {{ShapeDecl::Kind::dims, returns_18, "[B, L]"}, {ShapeDecl::Kind::dims, returns_19, "[N]"}};
+constexpr const char* returns_21[] = {"dense", "packed"};
+constexpr double returns_22[] = {0.9};
+constexpr const char* returns_23[] = {"reset", "zero"};
 constexpr rlk_returns_params returns_defaults = RLK_RETURNS_PARAMS_INIT;
-constexpr const char* returns_21[] = {"REINFORCE++ in verl and OpenRLHF"};
-constexpr const char* returns_22[] = {"dense", "packed"};
-constexpr DtypeVariable returns_23[] = {{"T", returns_1}, {"O", returns_2}, {"C", returns_3}};
-constexpr SymbolDecl returns_24[] = {{"B", "sequences", true, 0, -1, returns_4}, {"L", "tokens of each dense sequence", true, 0, 0, returns_5}, {"N", "tokens of all packed sequences", true, 0, 1, returns_6}};
-constexpr ArgDecl returns_25[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_12, {.kind = Domain::mask}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_14, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
-constexpr ArgDecl returns_26[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_17, {}, {}, 0.0}};
-constexpr ParamDecl returns_27[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_18, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_19}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_20, {}}};
+constexpr const char* returns_24[] = {"REINFORCE++, arXiv:2501.03262, in verl, OpenRLHF and slime"};
+constexpr const char* returns_25[] = {"dense", "packed"};
+constexpr DtypeVariable returns_26[] = {{"T", returns_1}, {"O", returns_2}, {"C", returns_3}};
+constexpr SymbolDecl returns_27[] = {{"B", "sequences", true, 0, -1, returns_4}, {"L", "tokens of each dense sequence", true, 0, 0, returns_5}, {"N", "tokens of all packed sequences", true, 0, 1, returns_6}};
+constexpr ArgDecl returns_28[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_12, {.kind = Domain::mask}, {}, 0.0}, {"bootstrap", "return behind the last active token, of a sequence that was cut off; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, returns_15, {.kind = Domain::real, .scale = 1.0}, {}, 0.0}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_17, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0}};
+constexpr ArgDecl returns_29[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_20, {}, {}, 0.0}};
+constexpr ParamDecl returns_30[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_21, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_22}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_23, {}}};
 
 // ---- sample
 constexpr DtypeExpr sample_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1415,8 +1418,8 @@ constexpr OpDecl kDeclarations[] = {
      1,
      "advantage",
      "Generalised advantage estimation over sequences, with the returns of the value function.",
-     "For each sequence b, from the last token to the first, starting with v' = bootstrap[b] (0 without) and a = 0:\ndelta = rewards[b, t] + gamma v' - values[b, t]\na     = delta + gamma lam a\nv'    = values[b, t]\nadvantages[b, t] = a, returns[b, t] = a + values[b, t]",
-     "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     "For each sequence b, from its last active token to its first, starting with v' = bootstrap[b] (0 without) and a = 0:\ndelta = rewards[b, t] + gamma v' - values[b, t]\na     = delta + gamma lam a\nv'    = values[b, t]\nadvantages[b, t] = a, returns[b, t] = a + values[b, t]",
+     "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0. Masked tokens behind the last active one do nothing under either rule: bootstrap is\nthe value there, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
      gae_31,
      "",
      8.0,
@@ -1751,9 +1754,9 @@ constexpr OpDecl kDeclarations[] = {
      1,
      "advantage",
      "Discounted sum of the rewards from each token on, as REINFORCE++ uses it.",
-     "For each sequence b, from the last token to the first, starting with a = 0:\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
-     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF) goes through it with reward 0.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
-     returns_21,
+     "For each sequence b, from its last active token to its first, starting with a = bootstrap[b] (0 without):\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
+     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the\nlast active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     returns_24,
      "",
      8.0,
      "each step of the recursion rounds a product and a sum",
@@ -1762,12 +1765,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_returns_params),
      &returns_defaults,
      0,
-     returns_22,
-     returns_23,
-     returns_24,
      returns_25,
      returns_26,
      returns_27,
+     returns_28,
+     returns_29,
+     returns_30,
      {},
      {},
      {}},

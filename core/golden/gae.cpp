@@ -32,7 +32,9 @@ Answer answer_gae(const Call& call) {
     Tracked next_value = bootstrap.present() ? bootstrap.load(b) : 0.0;
     Tracked running = 0.0;
     std::vector<Tracked> advantages(static_cast<size_t>(length)), returns(static_cast<size_t>(length));
-    for (int64_t t = length - 1; t >= 0; --t) {
+    int64_t last = length - 1;
+    while (last >= 0 && !sequences.kept(mask, b, last)) --last;
+    for (int64_t t = last; t >= 0; --t) {
       const bool kept = sequences.kept(mask, b, t);
       if (!kept && params.mask_rule == RLK_GAE_MASK_RULE_CARRY) continue;
       const Tracked reward = kept ? sequences.load(rewards, b, t) : 0.0,

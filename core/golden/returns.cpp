@@ -16,6 +16,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 Answer answer_returns(const Call& call) {
   const auto& params = call.params_as<rlk_returns_params>();
   const View &rewards = call[RLK_RETURNS_IN_REWARDS], &mask = call[RLK_RETURNS_IN_MASK];
+  const View& bootstrap = call[RLK_RETURNS_IN_BOOTSTRAP];
   const Sequences sequences(rewards, call[RLK_RETURNS_IN_CU_SEQLENS]);
   Answer answer;
   answer.outputs.resize(RLK_RETURNS_N_OUTPUTS);
@@ -27,9 +28,11 @@ Answer answer_returns(const Call& call) {
   }
   for (int64_t b = 0; b < sequences.count(); ++b) {
     const int64_t length = sequences.tokens(b);
-    Tracked running = 0.0;
+    Tracked running = bootstrap.present() ? bootstrap.load(b) : 0.0;
     std::vector<Tracked> returns(static_cast<size_t>(length));
-    for (int64_t t = length - 1; t >= 0; --t) {
+    int64_t last = length - 1;
+    while (last >= 0 && !sequences.kept(mask, b, last)) --last;
+    for (int64_t t = last; t >= 0; --t) {
       if (sequences.kept(mask, b, t)) {
         running = Tracked(sequences.load(rewards, b, t)) + Tracked(params.gamma) * running;
         returns[static_cast<size_t>(t)] = running;

@@ -1,8 +1,7 @@
-// Recursions over the tokens of a sequence, from the last to the first: generalised advantage estimation and discounted
-// returns. One number per token, in fp64; sequences are independent.
+// Generalised advantage estimation and discounted returns. One number per token, in fp64.
 #pragma once
 
-#include "core/cpu/kernels/sequences.hpp"
+#include "core/cpu/kernels/reverse_scan.hpp"
 
 namespace rlk::cpu {
 
@@ -14,7 +13,8 @@ struct GaeArgs {
   double gamma = 1, lam = 1;
   bool carry = true;  // masked tokens do not exist; else they have reward 0 and value 0
   Array advantages;
-  Array returns;  // optional
+  Array returns;              // optional
+  void* workspace = nullptr;  // reverse_scan_workspace_bytes
 };
 // Returns the data error of cu_seqlens.
 DataError gae(const GaeArgs& args, const ParallelFor& hook);
@@ -22,10 +22,12 @@ DataError gae(const GaeArgs& args, const ParallelFor& hook);
 struct ReturnsArgs {
   Sequences sequences;
   Array rewards;
-  Mask mask;  // optional
+  Mask mask;        // optional
+  Array bootstrap;  // optional, [sequences]
   double gamma = 1;
   bool reset = true;  // no reward reaches across a masked token; else it has reward 0
   Array returns;
+  void* workspace = nullptr;  // reverse_scan_workspace_bytes
 };
 DataError returns(const ReturnsArgs& args, const ParallelFor& hook);
 

@@ -1,8 +1,8 @@
 // gae behind the plugin ABI.
 #include "core/cpu/kernels/gae.hpp"
 
-#include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/plugin/scan_arguments.hpp"
 
 namespace rlk::cpu {
 namespace {
@@ -13,7 +13,9 @@ class GaePlan : public CpuPlan<Op> {
 public:
   using CpuPlan::CpuPlan;
 
-  uint64_t prepare(const sdk::Run&) override { return 0; }
+  uint64_t prepare(const sdk::Run& run) override {
+    return scan_workspace_bytes(*run.input(RLK_GAE_IN_REWARDS), run.input(RLK_GAE_IN_CU_SEQLENS));
+  }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
@@ -28,6 +30,7 @@ public:
     args.carry = params().mask_rule == RLK_GAE_MASK_RULE_CARRY;
     args.advantages = array_of(run.output(RLK_GAE_OUT_ADVANTAGES));
     args.returns = array_of(run.output(RLK_GAE_OUT_RETURNS));
+    args.workspace = run.workspace();
     report(run, cpu::gae(args, parallel()));
   }
 };
@@ -35,8 +38,9 @@ public:
 }  // namespace
 
 sdk::Support CpuGae::query(CpuDevice&, const sdk::Call<Op>& call) {
-  return support(call, 0, bytes_of(call),
-                 static_cast<double>(sdk::element_count(*call.input(RLK_GAE_IN_REWARDS))) * 1000);
+  const rlk_tensor& rewards = *call.input(RLK_GAE_IN_REWARDS);
+  return support(call, scan_workspace_bytes(rewards, call.input(RLK_GAE_IN_CU_SEQLENS)), bytes_of(call),
+                 static_cast<double>(sdk::element_count(rewards)) * 1000);
 }
 
 std::unique_ptr<sdk::Plan> CpuGae::plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -1,8 +1,8 @@
 // returns behind the plugin ABI.
 #include "core/cpu/kernels/gae.hpp"
 
-#include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/plugin/scan_arguments.hpp"
 
 namespace rlk::cpu {
 namespace {
@@ -13,7 +13,9 @@ class ReturnsPlan : public CpuPlan<Op> {
 public:
   using CpuPlan::CpuPlan;
 
-  uint64_t prepare(const sdk::Run&) override { return 0; }
+  uint64_t prepare(const sdk::Run& run) override {
+    return scan_workspace_bytes(*run.input(RLK_RETURNS_IN_REWARDS), run.input(RLK_RETURNS_IN_CU_SEQLENS));
+  }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     const auto in = [&run](uint32_t i) { return array_of(run.input(i)); };
@@ -21,9 +23,11 @@ public:
     args.sequences = sequences_of(*run.input(RLK_RETURNS_IN_REWARDS), run.input(RLK_RETURNS_IN_CU_SEQLENS));
     args.rewards = in(RLK_RETURNS_IN_REWARDS);
     args.mask = mask_of(run.input(RLK_RETURNS_IN_MASK));
+    args.bootstrap = in(RLK_RETURNS_IN_BOOTSTRAP);
     args.gamma = params().gamma;
     args.reset = params().mask_rule == RLK_RETURNS_MASK_RULE_RESET;
     args.returns = array_of(run.output(RLK_RETURNS_OUT_RETURNS));
+    args.workspace = run.workspace();
     report(run, cpu::returns(args, parallel()));
   }
 };
@@ -31,8 +35,9 @@ public:
 }  // namespace
 
 sdk::Support CpuReturns::query(CpuDevice&, const sdk::Call<Op>& call) {
-  return support(call, 0, bytes_of(call),
-                 static_cast<double>(sdk::element_count(*call.input(RLK_RETURNS_IN_REWARDS))) * 1000);
+  const rlk_tensor& rewards = *call.input(RLK_RETURNS_IN_REWARDS);
+  return support(call, scan_workspace_bytes(rewards, call.input(RLK_RETURNS_IN_CU_SEQLENS)), bytes_of(call),
+                 static_cast<double>(sdk::element_count(rewards)) * 1000);
 }
 
 std::unique_ptr<sdk::Plan> CpuReturns::plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -20,6 +20,11 @@ struct GaeOutputs {
   Tensor advantages, returns;
 };
 
+std::vector<int64_t> workspace_for(const cpu::Sequences& sequences, const Tensor& tokens) {
+  const int64_t bytes = cpu::reverse_scan_workspace_bytes(sequences.count, sequences.length, tokens.size());
+  return std::vector<int64_t>(static_cast<size_t>(bytes) / 8);
+}
+
 GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel(), cpu::DataError* error = nullptr) {
   const Dtype dtype = accumulator(c.rewards.dtype());
   GaeOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
@@ -34,6 +39,8 @@ GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()
   args.carry = c.carry;
   args.advantages = array_of(out.advantages);
   args.returns = array_of(out.returns);
+  std::vector<int64_t> workspace = workspace_for(args.sequences, c.rewards);
+  args.workspace = workspace.data();
   const cpu::DataError told = cpu::gae(args, hook);
   if (error != nullptr) *error = told;
   return out;
@@ -47,7 +54,10 @@ Tensor run_returns(GaeCase& c, bool reset, const cpu::ParallelFor& hook = cpu::s
   args.mask = mask_of(c.mask);
   args.gamma = c.gamma;
   args.reset = reset;
+  args.bootstrap = array_of(c.bootstrap);
   args.returns = array_of(returns);
+  std::vector<int64_t> workspace = workspace_for(args.sequences, c.rewards);
+  args.workspace = workspace.data();
   cpu::returns(args, hook);
   return returns;
 }
@@ -203,6 +213,44 @@ TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
       }
     }
   }
+}
+
+TEST(CpuReturns, ThreeTokensByHand) {
+  GaeCase c;
+  c.rewards = numbers({1, 2, 4}, {1, 3});
+  c.gamma = 0.5;
+  EXPECT_EQ(list_of(run_returns(c, true)), (List{3, 4, 4}));
+  c.bootstrap = numbers({8});
+  EXPECT_EQ(list_of(run_returns(c, true)), (List{4, 6, 8}));
+  c.mask = flags({1, 0, 1}, {1, 3});
+  EXPECT_EQ(list_of(run_returns(c, true)), (List{1, 0, 8}));
+  EXPECT_EQ(list_of(run_returns(c, false)), (List{3, 0, 8}));
+}
+
+// A sequence that was cut off goes on behind its last active token, however far its row is padded.
+TEST(CpuReturns, PaddingBehindDoesNotTouchTheBootstrap) {
+  GaeCase c;
+  c.rewards = numbers({1, 2, kNan, kNan, 3, 4, 5, kNan}, {2, 4});
+  c.values = numbers({1, -1, kNan, kNan, 2, 0.5, 3, kNan}, {2, 4});
+  c.mask = flags({1, 1, 0, 0, 1, 1, 1, 0}, {2, 4});
+  c.bootstrap = numbers({8, -2});
+  c.gamma = 0.5;
+  c.lam = 0.5;
+  GaeCase packed = c;
+  packed.rewards = numbers({1, 2, 3, 4, 5});
+  packed.values = numbers({1, -1, 2, 0.5, 3});
+  packed.mask = Tensor();
+  packed.cu_seqlens = integers({0, 2, 5});
+  const auto padded = [](const Tensor& tokens) {
+    return List{tokens.get(0), tokens.get(1), 0, 0, tokens.get(2), tokens.get(3), tokens.get(4), 0};
+  };
+  for (const bool first_rule : {true, false}) {
+    c.carry = packed.carry = first_rule;
+    EXPECT_EQ(list_of(run_returns(c, first_rule)), padded(run_returns(packed, first_rule)));
+    EXPECT_EQ(list_of(run(c).advantages), padded(run(packed).advantages));
+    EXPECT_EQ(list_of(run(c).returns), padded(run(packed).returns));
+  }
+  EXPECT_EQ(list_of(run_returns(packed, true)), (List{4, 6, 6, 6, 4}));
 }
 
 // Sequences of 4, 0, 7 and 1 tokens, packed and as rows that are padded behind.

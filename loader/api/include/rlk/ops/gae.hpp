@@ -14,7 +14,7 @@ struct Gae {
     Tensor rewards = {};  // T dense [B, L] or packed [N]: reward of each token
     Tensor values = {};  // T dense [B, L] or packed [N]: value estimate at each token
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
-    Tensor bootstrap = {};  // optional, T [B]: value estimate after the last token; 0 without
+    Tensor bootstrap = {};  // optional, T [B]: value estimate behind the last active token; 0 without
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   } in = {};
   struct Out {

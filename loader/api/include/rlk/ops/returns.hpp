@@ -13,6 +13,7 @@ struct Returns {
   struct In {
     Tensor rewards = {};  // T dense [B, L] or packed [N]: reward of each token
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
+    Tensor bootstrap = {};  // optional, T [B]: return behind the last active token, of a sequence that was cut off; 0 without
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   } in = {};
   struct Out {
@@ -23,7 +24,7 @@ struct Returns {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("returns");
-    const std::array<const Tensor*, 3> inputs = {&in.rewards, &in.mask, &in.cu_seqlens};
+    const std::array<const Tensor*, 4> inputs = {&in.rewards, &in.mask, &in.bootstrap, &in.cu_seqlens};
     const std::array<const Tensor*, 1> outputs = {&out.returns};
     call(stream, op, &params, inputs, outputs, options);
   }
