@@ -169,7 +169,7 @@ Step separate_step(const rlk::Stream& stream, const Settings& settings, const Ba
   group.out.advantages = advantages.as({batch.b});
   group(stream);
 
-  const auto loss = floats(1), metrics = floats(12);
+  const auto loss = floats(1), metrics = floats(RLK_POLICY_LOSS_N_METRICS);
   rlk::ops::PolicyLoss policy;
   policy.params.beta = settings.beta;
   policy.in.logp = logp.as(padded);
@@ -178,7 +178,7 @@ Step separate_step(const rlk::Stream& stream, const Settings& settings, const Ba
   policy.in.mask = in.mask.as(padded);
   policy.in.ref_logp = ref_logp.as(padded);
   policy.out.loss = loss.as({1});
-  policy.out.metrics = metrics.as({12});
+  policy.out.metrics = metrics.as({RLK_POLICY_LOSS_N_METRICS});
   policy(stream);
 
   const auto grad_logp = floats(tokens[0]), grad_logits = floats(rows[0] * rows[1]);
@@ -212,7 +212,8 @@ Step separate_step(const rlk::Stream& stream, const Settings& settings, const Ba
   const auto active = static_cast<double>(std::max<int64_t>(batch.active, 1));
   step.kl = static_cast<float>(kl_sum / active);
   step.grad_logits = grad_logits.host();
-  std::printf("mean ratio %.6g, clip fraction %.6g\n", ratio_sum / active, static_cast<double>(metrics.host()[3]));
+  std::printf("mean ratio %.6g, clip fraction %.6g\n", ratio_sum / active,
+              static_cast<double>(metrics.host()[RLK_POLICY_LOSS_METRICS_CLIP_FRACTION]));
   return step;
 }
 

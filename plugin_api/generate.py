@@ -95,6 +95,12 @@ def c_header(op):
                        f"/* {flags}{a['dtype']} {shape_text(a['shape'])}: {a['doc']} */")
         out.append(f"#define RLK_{upper}_N_{kind.upper()}S {len(op[kind])}")
         out.append("")
+    for a in op["output"]:
+        if names := elements(op, a):
+            prefix = f"RLK_{upper}_{a['name'].upper()}"
+            out.append(f"/* elements of the output {a['name']} */")
+            out += [f"#define {prefix}_{name.upper()} {i}" for i, name in enumerate(names)]
+            out += [f"#define RLK_{upper}_N_{a['name'].upper()} {len(names)}", ""]
     if op["symbol"]:
         out.append("/* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */")
         for i, s in enumerate(op["symbol"]):
@@ -102,6 +108,14 @@ def c_header(op):
                        f"/* {s['doc']}{', dynamic' if s.get('dynamic') else ''} */")
     out += [f"#define RLK_{upper}_N_SYMBOLS {len(op['symbol'])}", "", "#endif", ""]
     return "\n".join(out)
+
+
+def elements(op, a):
+    """The names of the elements of an output of one fixed dimension."""
+    names = a.get("elements", [])
+    if names and a["shape"] != [len(names)]:
+        raise DeclarationError(f"{op['name']}: {a['name']} has {len(names)} named elements and shape {a['shape']}")
+    return names
 
 
 def shape_text(shape):
@@ -179,13 +193,28 @@ class Tables:
             return 32 + self.outputs[name]
         raise DeclarationError(f"{self.name}: no argument {name!r}")
 
+    def name_values(self, source):
+        """Values of enumerations, compared by name or number: by name in the text, by number in the code."""
+        texts, codes, end = [], [], 0
+        for match in re.finditer(r"\b([a-z]\w*)\s*(==|!=|<=|>=|<|>)\s*(\w+)", source):
+            values = self.op["param"][self.params[match.group(1)]].get("values") if match.group(1) in self.params else None
+            if values is None:
+                continue
+            right = match.group(3)
+            number = values.index(right) if right in values else int(right)
+            texts += [source[end:match.start(3)], values[number]]
+            codes += [source[end:match.start(3)], str(number)]
+            end = match.end(3)
+        return "".join(texts) + source[end:], "".join(codes) + source[end:]
+
     def expr(self, source):
         source = str(source)
 
         def has(match):
             return f"v.has({self.bit(match.group(1))})"
 
-        code = re.sub(r"has\((\w+)\)", has, source)
+        source, code = self.name_values(source)
+        code = re.sub(r"has\((\w+)\)", has, code)
         parts = re.split(r"(v\.has\(\d+\))", code)
 
         def identifier(match):
@@ -263,9 +292,10 @@ class Tables:
         shapes = [a["shape"].get(f) for f in forms] if isinstance(a["shape"], dict) else [a["shape"]] * len(forms)
         spans = self.array("ShapeDecl", [self.shape(s) for s in shapes])
         alias = self.array("int", [str(self.inputs[i]) for i in a.get("may_alias", [])])
+        names = self.array("const char*", [text(n) for n in elements(self.op, a)])
         flag = lambda key: "true" if a.get(key) else "false"
         return (f"{{{text(a['name'])}, {text(a['doc'])}, {self.dtype(a['dtype'])}, {flag('optional')}, {flag('host')}, "
-                f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}, {float(a.get('absolute_error', 0))!r}}}")
+                f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}, {float(a.get('absolute_error', 0))!r}, {names}}}")
 
     def param(self, p):
         kind = {"f64": "f64", "i64": "i64", "enum": "enumeration"}[p["type"]]

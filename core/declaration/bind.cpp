@@ -177,8 +177,10 @@ std::string Binder::seen_by_rule(const RuleDecl& rule) const {
     }
     for (const ParamDecl& param : decl_.params) {
       if (word != param.name) continue;
+      const bool named = param.type == ParamType::enumeration;  // and in range, which bind_params has checked
       add(word + " = " +
           (param.type == ParamType::f64 ? text_of_number(values.f64(param.offset))
+           : named                      ? std::string(param.values[static_cast<size_t>(values.i64(param.offset))])
                                         : std::to_string(values.i64(param.offset))));
     }
     const auto add_presence = [&](std::span<const ArgDecl> args, int first_bit) {

@@ -99,6 +99,7 @@ struct ArgDecl {
   DomainDecl domain;                  // inputs
   std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
   double absolute_error = 0;          // fp32 outputs of 16-bit inputs: also at most this far from golden; 0: no limit
+  std::span<const char* const> elements{};  // outputs of one fixed dimension whose elements have names
 };
 
 enum class ParamType : uint8_t { f64, i64, enumeration };

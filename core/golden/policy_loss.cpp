@@ -7,7 +7,7 @@
 namespace rlk::golden {
 namespace {
 
-constexpr int kMetrics = 12;
+constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
 
 Output scalars(const std::vector<Tracked>& numbers) {
   Output output;

@@ -1,6 +1,7 @@
 // rlk.h: the answers that are JSON documents, schema 1.
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/dispatch/host.hpp"
@@ -42,7 +43,9 @@ ordered_json shapes_json(const OpDecl& decl, const ArgDecl& argument) {
 }
 
 ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool input) {
-  static constexpr const char* kDomains[] = {"real", "id", "mask", "row_index", "cu_seqlens", "forward"};
+  static constexpr const char* kDomains[] = {"real",      "uniform",    "integer", "id",   "mask",
+                                             "row_index", "cu_seqlens", "forward", "owner"};
+  static_assert(std::size(kDomains) == static_cast<size_t>(core::Domain::owner) + 1);
   ordered_json out = {{"name", argument.name},
                       {"dtype", dtype_text(decl, argument.dtype)},
                       {"shape", shapes_json(decl, argument)},
@@ -54,6 +57,8 @@ ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool inp
     ordered_json aliases = ordered_json::array();
     for (const int i : argument.may_alias) aliases.push_back(decl.inputs[static_cast<size_t>(i)].name);
     out["may_alias"] = aliases;
+    if (!argument.elements.empty()) out["elements"] = ordered_json::array();
+    for (const char* name : argument.elements) out["elements"].push_back(name);
   }
   out["meaning"] = argument.doc;
   return out;

@@ -54,6 +54,12 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
   table.print();
+  for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
+    std::string names;
+    for (size_t i = 0; i < arg.elements.size(); ++i)
+      names += (i > 0 ? ", " : "") + std::to_string(i) + " " + arg.elements[i];
+    if (!names.empty()) std::fprintf(output(), "%s", wrapped(std::string(arg.name) + ": " + names, 2, 130).c_str());
+  }
   std::fprintf(output(), "\n");
 }
 

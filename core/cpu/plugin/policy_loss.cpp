@@ -8,7 +8,7 @@ namespace rlk::cpu {
 namespace {
 
 using Op = sdk::ops::PolicyLoss;
-static_assert(kPolicyMetrics == 12, "the declared shape of metrics");
+static_assert(kPolicyMetrics == RLK_POLICY_LOSS_N_METRICS, "the declared shape of metrics");
 
 class PolicyLossPlan : public CpuPlan<Op> {
 public:

@@ -327,8 +327,8 @@ TEST(Api, Documents) {
   ASSERT_EQ(rlk_ops_json(&text, nullptr), RLK_OK);
   const std::string ops = text;
   rlk_string_free(text);
-  for (const char* part :
-       {"\"logp\"", "\"logp_backward\"", "\"attention\"", "\"add\"", "temperature", "[R, V]", "\"may_alias\""}) {
+  for (const char* part : {"\"logp\"", "\"logp_backward\"", "\"attention\"", "\"add\"", "temperature", "[R, V]",
+                           "\"may_alias\"", "\"owner\"", "\"elements\"", "\"active_tokens\""}) {
     EXPECT_TRUE(contains(ops, part)) << part;
   }
   const Stream stream = runtime().stream();

@@ -51,11 +51,11 @@
    of kl and takes the gradient of k2 (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
    Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
    output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
-   metrics, means over active tokens (0 when there is none): 0 active tokens, 1 kl, 2 ppo_kl = mean(-x), 3 clip fraction
-   (ppo: the clipped term is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid), 4 lower clip
-   fraction (ppo: dual clip chosen; gmpo: L differs and A < 0), 5 low clip ratio (rho < l and A < 0), 6 high clip ratio
-   (rho > h and A > 0; both for ppo and cispo, for gmpo with x' and its bounds), 7 mean rho, 8 mean entropy, 9 mean phi,
-   10 mean w, 11 share of unmasked tokens that were rejected.
+   metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term is
+   larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual clip
+   chosen; gmpo: L differs and A < 0); clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo
+   and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean w. Besides them:
+   active_tokens, their number, and rejected, the share of unmasked tokens that were rejected.
    Presets (defaults otherwise):
    TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
    TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
@@ -199,8 +199,23 @@ typedef struct rlk_policy_loss_params {
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
 #define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
-#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [12]: what trainers log; the notes list the indices */
+#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [12]: what trainers log, by name: see elements and notes */
 #define RLK_POLICY_LOSS_N_OUTPUTS 3
+
+/* elements of the output metrics */
+#define RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS 0
+#define RLK_POLICY_LOSS_METRICS_KL 1
+#define RLK_POLICY_LOSS_METRICS_PPO_KL 2
+#define RLK_POLICY_LOSS_METRICS_CLIP_FRACTION 3
+#define RLK_POLICY_LOSS_METRICS_CLIP_FRACTION_LOWER 4
+#define RLK_POLICY_LOSS_METRICS_CLIP_RATIO_LOW 5
+#define RLK_POLICY_LOSS_METRICS_CLIP_RATIO_HIGH 6
+#define RLK_POLICY_LOSS_METRICS_RATIO 7
+#define RLK_POLICY_LOSS_METRICS_ENTROPY 8
+#define RLK_POLICY_LOSS_METRICS_PHI 9
+#define RLK_POLICY_LOSS_METRICS_ROLLOUT_WEIGHT 10
+#define RLK_POLICY_LOSS_METRICS_REJECTED 11
+#define RLK_POLICY_LOSS_N_METRICS 12
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_POLICY_LOSS_SYM_B 0 /* sequences, dynamic */
