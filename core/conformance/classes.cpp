@@ -187,16 +187,17 @@ std::vector<Part> row_parts(const Call& whole, const std::vector<std::vector<std
 }
 
 // Attention: a query's bits do not depend on the other queries either. With bottom-right alignment the last queries of
-// a sequence see the same keys when they come alone, as in chunked prefill.
+// a sequence see the same keys when they come alone, as in chunked prefill; with top-left alignment the first ones do.
 std::vector<Part> query_parts(const Call& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const int queries = symbol_index(*whole.decl, "Sq");
   if (std::string_view(whole.decl->name) != "attention" || queries < 0) return {};
   const int64_t length = whole.symbols[static_cast<size_t>(queries)];
   if (length < 2) return {};
+  const bool first = whole.i64(param_index(*whole.decl, "causal_alignment")) != 0;
   const int64_t half = length / 2;
-  return row_parts(
-      whole, outputs, queries,
-      {{"the last " + std::to_string(length - half) + " queries of each sequence alone", range(half, length)}});
+  const Indices kept = first ? range(0, half) : range(half, length);
+  const std::string which = (first ? "the first " : "the last ") + std::to_string(kept.size());
+  return row_parts(whole, outputs, queries, {{which + " queries of each sequence alone", kept}});
 }
 
 // ---- broadcasts ---------------------------------------------------------------------------------------------------

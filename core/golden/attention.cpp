@@ -113,6 +113,7 @@ Answer answer_attention(const Call& call) {
   golden.key_mask = call[RLK_ATTENTION_IN_KEY_MASK];
   golden.layout = static_cast<Layout>(params.layout);
   golden.causal = static_cast<Causal>(params.causal);
+  golden.causal_alignment = static_cast<CausalAlignment>(params.causal_alignment);
   golden.window_left = params.window_left;
   golden.window_right = params.window_right;
   golden.scale = params.scale;

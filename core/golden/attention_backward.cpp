@@ -146,6 +146,7 @@ Answer answer_attention_backward(const Call& call) {
   golden.forward.key_mask = call[RLK_ATTENTION_BACKWARD_IN_KEY_MASK];
   golden.forward.layout = static_cast<Layout>(params.layout);
   golden.forward.causal = static_cast<Causal>(params.causal);
+  golden.forward.causal_alignment = static_cast<CausalAlignment>(params.causal_alignment);
   golden.forward.window_left = params.window_left;
   golden.forward.window_right = params.window_right;
   golden.forward.scale = params.scale;

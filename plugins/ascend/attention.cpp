@@ -247,6 +247,12 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
   if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
     return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
   }
+  const rlk_attention_params& params = call.params();
+  const bool hides = params.causal != RLK_ATTENTION_CAUSAL_NONE || params.window_left >= 0 || params.window_right >= 0;
+  if (hides && params.causal_alignment != RLK_ATTENTION_CAUSAL_ALIGNMENT_BOTTOM_RIGHT) {
+    // There is a sparse mode for it (2), but none with windows, and none in the kernels for single queries.
+    return sdk::Support::no("CAUSAL_ALIGNMENT", "causality and windows are served aligned bottom_right only");
+  }
   const int64_t head_size = call.symbol(RLK_ATTENTION_SYM_D);
   const int64_t q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
   const int64_t kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);

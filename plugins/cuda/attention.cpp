@@ -68,6 +68,7 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
   args.window_left = std::min(params.window_left, kFar);
   args.window_right = std::min(params.window_right, kFar);
   if (params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT) args.window_right = 0;
+  args.top_left = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT ? 1 : 0;
   args.scale = params.scale > 0 ? params.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head));
   args.errors = error_sink(run);
   return args;

@@ -155,7 +155,7 @@ struct AttentionArgs {
   int32_t packed;
   int32_t cu_are_i64;
   int32_t block_rows;  // rows (query, head of the group) of one block
-  int32_t reserved;
+  int32_t top_left;    // query i stands at key i, else the last query at the last key
   double scale;
   DataErrorSink errors;
 };

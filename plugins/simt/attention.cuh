@@ -142,12 +142,17 @@ __device__ inline bool fill_nan_if_bad(const AttentionArgs& args) {
   return true;
 }
 
+// Query i stands at key i + diagonal.
+__device__ __forceinline__ int64_t diagonal_of(const AttentionArgs& args, const AttentionWork& work) {
+  return args.top_left != 0 ? 0 : work.keys - work.queries;
+}
+
 // Keys first..last that query i of the sequence sees; none when last < first.
 struct KeyRange {
   int64_t first, last;
 };
 __device__ __forceinline__ KeyRange visible_keys(const AttentionArgs& args, const AttentionWork& work, int64_t i) {
-  const int64_t centre = i + work.keys - work.queries;
+  const int64_t centre = i + diagonal_of(args, work);
   KeyRange range{0, work.keys - 1};
   if (args.window_left >= 0 && centre - args.window_left > 0) range.first = centre - args.window_left;
   if (args.window_right >= 0 && centre + args.window_right < range.last) range.last = centre + args.window_right;

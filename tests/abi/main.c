@@ -46,7 +46,7 @@ PIN(rlk_plugin, 160);
 PIN(rlk_graph_api, 48);
 PIN(rlk_logp_params, 48);
 PIN(rlk_logp_backward_params, 48);
-PIN(rlk_attention_params, 56);
+PIN(rlk_attention_params, 64);
 PIN(rlk_add_params, 16);
 PIN(rlk_runtime_options, 24);
 PIN(rlk_call_options, 24);

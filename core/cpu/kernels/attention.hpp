@@ -30,7 +30,8 @@ struct AttentionArgs {
   int64_t cu_seqlens_q_stride = 1, cu_seqlens_k_stride = 1;
   int64_t q_heads = 1, kv_heads = 1;
   int64_t head_size = 1;  // D, 1 to 256
-  bool causal = false;    // bottom-right
+  bool causal = false;
+  bool top_left = false;  // query i stands at key i, else the last query at the last key
   int64_t window_left = -1, window_right = -1;
   double scale = 0.0;                 // 0: 1 / sqrt(D)
   double softcap = 0.0;               // 0: none

@@ -86,7 +86,7 @@ public:
       end = std::min(task_.k_length - 1, (task_.end - 1) / group + task_.last_visible) + 1;
     }
     int64_t n_blocks = 0;
-    for (int64_t block = begin / kBlock * kBlock; block < end; block += kBlock) {
+    for (int64_t block = begin / kBlock * kBlock; begin < end && block < end; block += kBlock) {
       if (!load_streamed(block, std::min(block + kBlock, end))) continue;
       if (vecs_ == 1) {
         process<1>(block, std::min(kBlock, end - block));

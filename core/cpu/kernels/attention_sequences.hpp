@@ -46,7 +46,7 @@ public:
 
   AttentionWindow window(const AttentionSequence& s) const {
     const auto limit = [](int64_t window) { return window < 0 ? kUnlimited : std::min(window, kUnlimited); };
-    const int64_t diagonal = s.k_length - s.q_length;
+    const int64_t diagonal = args_.top_left ? 0 : s.k_length - s.q_length;
     const int64_t after = args_.causal ? 0 : kUnlimited;
     return {diagonal - limit(args_.window_left), diagonal + std::min(after, limit(args_.window_right))};
   }

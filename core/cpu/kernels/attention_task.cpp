@@ -69,7 +69,8 @@ public:
       add_tile(row, std::min(row + most_lanes(), task_.end));
     }
     const int64_t begin = first_chunk(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
-    for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys) {
+    // A window may lie behind the last key.
+    for (int64_t block = begin / kKeys * kKeys; begin < end && block < end; block += kKeys) {
       const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
       if (block % kKeysPerSum == 0 && block > begin) close_sums();
       if (!load_keys(from, to)) continue;

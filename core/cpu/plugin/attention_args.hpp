@@ -40,6 +40,7 @@ AttentionArgs attention_args(const Params& params, const rlk_tensor& q, const rl
     args.cu_seqlens_k_stride = cu_k->strides[0];
   }
   args.causal = params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT;
+  args.top_left = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
   args.window_left = params.window_left;
   args.window_right = params.window_right;
   args.scale = params.scale;

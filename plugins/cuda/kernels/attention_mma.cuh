@@ -176,7 +176,7 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
 
       const int64_t first_key = (first_tile + tile) * kKeys;
       if (first_key < high.first || first_key + kKeys - 1 > low.last) {
-        const int64_t centre = first_query + work.keys - work.queries - first_key;
+        const int64_t centre = first_query + diagonal_of(args, work) - first_key;
         const int last = clamp_to_tile(work.keys - 1 - first_key);
         const int right = args.window_right < 0 ? 1 << 20 : clamp_to_tile(centre + args.window_right);
         const int left = args.window_left < 0 ? -(1 << 21) : clamp_to_tile(centre - args.window_left);

@@ -131,7 +131,9 @@ private:
   }
 
   bool sees(const Sequence& s, int64_t i, int64_t j) const {
-    const int64_t offset = s.k_length - s.q_length;
+    const bool from_start =
+        params_.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT && !mutant("causal_alignment_ignored");
+    const int64_t offset = from_start ? 0 : s.k_length - s.q_length;
     const int64_t position = i + (mutant("window_top_left") ? 0 : offset);
     const int64_t diagonal = i + (mutant("causal_top_left") ? 0 : offset);
     const int64_t more = mutant("window_one_more") ? 1 : 0;

@@ -34,7 +34,8 @@ struct Attention {
 
   void query(const Tokens& queries, const Tokens& keys, int64_t i, int64_t h) const {
     const int64_t g = h / (q_heads / kv_heads);
-    const int64_t position = i + keys.length - queries.length;
+    const bool from_start = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
+    const int64_t position = from_start ? i : i + keys.length - queries.length;
     int64_t begin = 0, end = keys.length;
     // Compared as differences: a window may be as large as an int64_t.
     if (params.window_left >= 0 && position > params.window_left) begin = position - params.window_left;

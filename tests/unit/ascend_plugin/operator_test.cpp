@@ -271,6 +271,11 @@ TEST_F(AttentionTest, what_the_vendor_cannot_do_is_declined_with_a_reason) {
   EXPECT_STREQ(support.reason, "head size 40; the fused attention takes multiples of 16");
   params_.softcap = 1.5;
   EXPECT_STREQ(packed(kF16, 16)->query().reason_code, "SOFTCAP");
+  params_.softcap = 0;
+  params_.causal_alignment = RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
+  EXPECT_EQ(packed(kF16, 16)->query().level, RLK_SUPPORT_PREFERRED) << "nothing to align";
+  params_.window_right = 0;
+  EXPECT_STREQ(packed(kF16, 16)->query().reason_code, "CAUSAL_ALIGNMENT");
   rlk_attention_params dense = RLK_ATTENTION_PARAMS_INIT;
   Tensor* half = tensor(kF16, {1, 2, 1, 16});
   Call masked(plugin, device, "attention", &dense, {half, half, half, nullptr, nullptr, tensor(kU8, {1, 2})},

@@ -60,7 +60,7 @@ void expect_derivative(AttentionCase& c) {
 }
 
 TEST(GoldenAttentionBackward, IsTheDerivativeOfForwardForEveryOption) {
-  for (int option = 0; option < 9; ++option) {
+  for (int option = 0; option < 12; ++option) {
     SCOPED_TRACE(option);
     AttentionCase c = option == 8 ? packed_attention(Dtype::f64, {2, 0, 3}, {3, 2, 2}, {4, 2, 3})
                                   : dense_attention(Dtype::f64, 2, 3, 5, {2, option == 1 ? 1 : 2, 4});
@@ -72,6 +72,13 @@ TEST(GoldenAttentionBackward, IsTheDerivativeOfForwardForEveryOption) {
     if (option == 7) {
       c = dense_attention(Dtype::f64, 1, 5, 3, {2, 1, 4});  // queries that see nothing
       c.causal = true, c.softcap = 2.0, c.scale = 1.5;
+    }
+    if (option >= 9) {  // more keys, fewer keys, packed; the second leaves a query behind the last key
+      c = option == 11 ? packed_attention(Dtype::f64, {3, 1, 2}, {2, 4, 0}, {2, 1, 3})
+                       : dense_attention(Dtype::f64, 1, option == 9 ? 2 : 5, option == 9 ? 4 : 3, {2, 1, 4});
+      c.top_left = true;
+      c.causal = option != 10;
+      if (option != 11) c.window_left = 1;
     }
     expect_derivative(c);
   }
@@ -166,6 +173,46 @@ TEST(CpuAttentionBackward, TailsOfEveryTileAreRight) {
       c.causal = length % 2 == 0;
       add_gradients(c, true, 5);
       expect_golden_gradients(c);
+    }
+  });
+}
+
+TEST(CpuAttentionBackward, MatchesGoldenWhenAlignedTopLeft) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (auto [queries, keys] :
+           std::vector<std::pair<int64_t, int64_t>>{{7, 7}, {1, 130}, {65, 130}, {130, 65}, {300, 3}, {5, 0}, {0, 5}}) {
+        for (int option = 0; option < 3; ++option) {
+          SCOPED_TRACE(name(dtype) + " " + std::to_string(queries) + "x" + std::to_string(keys) + " option " +
+                       std::to_string(option));
+          AttentionCase c = dense_attention(dtype, 2, queries, keys, {4, 2, 12});
+          c.top_left = true;
+          c.causal = option != 1;
+          if (option == 1) c.window_left = 20, c.window_right = 9;
+          if (option == 2) c.window_left = 3, c.key_mask = some_masked(2, keys);
+          add_gradients(c, option == 0, 5);
+          expect_golden_gradients(c);
+        }
+      }
+      AttentionCase packed = packed_attention(dtype, {5, 0, 60, 1, 3, 90}, {5, 4, 70, 100, 0, 33}, {4, 2, 40});
+      packed.causal = packed.top_left = true;
+      add_gradients(packed, true, 5);
+      expect_golden_gradients(packed);
+    }
+  });
+}
+
+// Keys behind the last query's own are seen by nobody.
+TEST(CpuAttentionBackward, TopLeftLeavesLateKeysWithoutGradients) {
+  for_each_target([] {
+    AttentionCase c = dense_attention(Dtype::f32, 1, 3, 100, {2, 2, 8});
+    c.causal = c.top_left = true;
+    add_gradients(c, true, 5);
+    const AttentionGradients got = run_attention_backward(c, cpu::serial_parallel());
+    for (int64_t i = 0; i < 3 * 16; ++i) EXPECT_NE(got.v.get(i), 0.0) << i;
+    for (int64_t i = 3 * 16; i < 100 * 16; ++i) {
+      EXPECT_EQ(got.k.get(i), 0.0) << i;
+      EXPECT_EQ(got.v.get(i), 0.0) << i;
     }
   });
 }

@@ -31,6 +31,7 @@ cpu::AttentionArgs arguments(AttentionCase& c) {
   args.kv_heads = c.k.shape()[token + 1];
   args.head_size = c.q.shape()[token + 2];
   args.causal = c.causal;
+  args.top_left = c.top_left;
   args.window_left = c.window_left;
   args.window_right = c.window_right;
   args.scale = c.scale;
@@ -109,6 +110,7 @@ golden::AttentionCall golden_call(const AttentionCase& c) {
   call.key_mask = c.key_mask.view();
   call.layout = c.packed() ? golden::Layout::packed : golden::Layout::dense;
   call.causal = c.causal ? golden::Causal::bottom_right : golden::Causal::none;
+  if (c.top_left) call.causal_alignment = golden::CausalAlignment::top_left;
   call.window_left = c.window_left;
   call.window_right = c.window_right;
   call.scale = c.scale;

@@ -8,7 +8,7 @@ namespace rlk::test {
 
 struct AttentionCase {
   Tensor q, k, v, cu_seqlens_q, cu_seqlens_k, key_mask;
-  bool causal = false;
+  bool causal = false, top_left = false;
   int64_t window_left = -1, window_right = -1;
   double scale = 0.0, softcap = 0.0;
   Strides output_strides = Strides::contiguous;

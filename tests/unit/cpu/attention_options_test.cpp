@@ -160,6 +160,77 @@ TEST(CpuAttentionOptions, CausalIsAlignedBottomRightWhereLengthsDiffer) {
   });
 }
 
+// The other side: torch's is_causal, in both directions, where one query meets a cache, and behind the last key.
+TEST(CpuAttentionOptions, CausalIsAlignedTopLeftOnDemand) {
+  for_each_target([] {
+    AttentionCase more_keys = mean_of_visible(2, 4);
+    more_keys.causal = more_keys.top_left = true;
+    const AttentionOutputs a = run_attention(more_keys, cpu::serial_parallel());
+    EXPECT_EQ(a.out.get(0), 0.0);  // key 0
+    EXPECT_EQ(a.lse.get(0), 0.0);
+    EXPECT_NEAR(a.out.get(1), 0.5, 1e-6);
+    AttentionCase more_queries = mean_of_visible(4, 2);
+    more_queries.causal = more_queries.top_left = true;
+    const AttentionOutputs b = run_attention(more_queries, cpu::serial_parallel());
+    EXPECT_EQ(b.out.get(0), 0.0);
+    EXPECT_EQ(b.lse.get(0), 0.0);
+    for (int64_t i = 1; i < 4; ++i) EXPECT_NEAR(b.out.get(i), 0.5, 1e-6) << i;
+    AttentionCase decode = mean_of_visible(1, 100);
+    decode.causal = decode.top_left = true;
+    EXPECT_EQ(run_attention(decode, cpu::serial_parallel()).out.get(0), 0.0);
+    decode.top_left = false;
+    EXPECT_NEAR(run_attention(decode, cpu::serial_parallel()).out.get(0), 49.5, 1e-4);
+  });
+}
+
+TEST(CpuAttentionOptions, WindowsAreMeasuredFromTheChosenDiagonal) {
+  for_each_target([] {
+    AttentionCase c = mean_of_visible(3, 9);
+    c.window_left = 1, c.window_right = 2;
+    const AttentionOutputs bottom_right = run_attention(c, cpu::serial_parallel());
+    EXPECT_NEAR(bottom_right.out.get(0), 6.5, 1e-6);  // keys 5 6 7 8
+    EXPECT_NEAR(bottom_right.out.get(2), 7.5, 1e-6);  // keys 7 8
+    c.top_left = true;
+    const AttentionOutputs top_left = run_attention(c, cpu::serial_parallel());
+    EXPECT_NEAR(top_left.out.get(0), 1.0, 1e-6);      // keys 0 1 2
+    EXPECT_NEAR(top_left.out.get(2), 2.5, 1e-6);      // keys 1 2 3 4
+    AttentionCase beyond = mean_of_visible(200, 70);  // late queries stand behind the last key
+    beyond.window_left = 10, beyond.top_left = true;
+    const AttentionOutputs got = run_attention(beyond, cpu::serial_parallel());
+    EXPECT_NEAR(got.out.get(79), 69.0, 1e-4);  // key 69 alone
+    EXPECT_EQ(got.out.get(80), 0.0);
+    EXPECT_EQ(got.lse.get(80), -kInfinity);
+    EXPECT_EQ(got.lse.get(199), -kInfinity);
+    expect_golden(beyond);
+  });
+}
+
+TEST(CpuAttentionOptions, TopLeftMatchesGoldenForEverySizeAndLayout) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (auto [queries, keys] : std::vector<std::pair<int64_t, int64_t>>{
+               {7, 7}, {1, 130}, {65, 130}, {130, 65}, {300, 3}, {5, 0}, {0, 5}, {2, 1100}}) {
+        for (int option = 0; option < 4; ++option) {
+          SCOPED_TRACE(name(dtype) + " " + std::to_string(queries) + "x" + std::to_string(keys) + " option " +
+                       std::to_string(option));
+          AttentionCase c = dense_attention(dtype, 3, queries, keys, {4, 2, 24});
+          c.top_left = true;
+          c.causal = option == 0 || option == 2;
+          if (option == 1) c.window_left = 20, c.window_right = 9;
+          if (option == 2) c.window_left = 3, c.key_mask = key_mask(3, keys);
+          if (option == 3) c.window_right = 5;
+          expect_golden(c);
+        }
+      }
+      AttentionCase packed = packed_attention(dtype, {5, 0, 60, 1, 3, 90}, {5, 4, 70, 100, 0, 33}, {4, 2, 40});
+      packed.causal = packed.top_left = true;
+      expect_golden(packed);
+      packed.causal = false, packed.window_left = 7, packed.window_right = 1;
+      expect_golden(packed);
+    }
+  });
+}
+
 TEST(CpuAttentionOptions, AWindowThatHidesExactlyOneKeyHidesThatOne) {
   for_each_target([] {
     for (int64_t length : {2, 33, 64, 65, 130}) {

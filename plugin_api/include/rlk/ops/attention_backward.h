@@ -20,13 +20,16 @@
    those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum over
    query heads and queries has one order. */
 
-#define RLK_ATTENTION_BACKWARD_REVISION 1
+#define RLK_ATTENTION_BACKWARD_REVISION 2
 
 #define RLK_ATTENTION_BACKWARD_LAYOUT_DENSE 0
 #define RLK_ATTENTION_BACKWARD_LAYOUT_PACKED 1
 
 #define RLK_ATTENTION_BACKWARD_CAUSAL_NONE 0
 #define RLK_ATTENTION_BACKWARD_CAUSAL_BOTTOM_RIGHT 1
+
+#define RLK_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT_BOTTOM_RIGHT 0
+#define RLK_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT_TOP_LEFT 1
 
 typedef struct rlk_attention_backward_params {
   uint32_t struct_size;
@@ -37,9 +40,10 @@ typedef struct rlk_attention_backward_params {
   int64_t window_right; /* as given to attention (>= -1); default -1 */
   double scale; /* as given to attention (>= 0); default 0.0 */
   double softcap; /* as given to attention (>= 0); default 0.0 */
+  int64_t causal_alignment; /* as given to attention; default bottom_right */
 } rlk_attention_backward_params;
 
-#define RLK_ATTENTION_BACKWARD_PARAMS_INIT {sizeof(rlk_attention_backward_params), 0, 0, 0, -1, -1, 0.0, 0.0}
+#define RLK_ATTENTION_BACKWARD_PARAMS_INIT {sizeof(rlk_attention_backward_params), 0, 0, 0, -1, -1, 0.0, 0.0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_ATTENTION_BACKWARD_IN_Q 0 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: queries */
