@@ -299,7 +299,9 @@ std::vector<Case> single_cases(const Case& base, bool smoke) {
 
 std::vector<Case> pair_cases(const Case& base) {
   std::vector<Case> list;
-  const std::vector<Variation> variations = combinable(base);
+  std::vector<Variation> variations = combinable(base);
+  // Gaps between rows leave what has one number per row without any: here every number has its gap.
+  if (gaps(base).layout != Layout::stepped) variations.push_back(strided(Layout::stepped, kAllInputs | kAllOutputs));
   for (size_t i = 0; i < variations.size(); ++i) {
     for (size_t k = i + 1; k < variations.size(); ++k) {
       if (!compatible(variations[i], variations[k])) continue;
