@@ -83,6 +83,16 @@ TEST(CpuAdd, MatchesGoldenForEveryBroadcastAndStride) {
   });
 }
 
+TEST(CpuAdd, ContiguousOperandsMeetAnOutputWithGaps) {
+  for (Dtype dtype : kFloatDtypes) {
+    for (Strides strides : {Strides::gaps, Strides::reversed}) {
+      // Lines longer than the buffer, and dimensions that merge in the operands alone.
+      AddCase c{random_tensor(dtype, {2, 1300}, 2.0, 1), random_tensor(dtype, {2, 1300}, 2.0, 2), 0.5, strides};
+      expect_golden(c);
+    }
+  }
+}
+
 TEST(CpuAdd, SixteenBitResultsAreRoundedOnce) {
   for_each_target([] {
     for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {

@@ -188,6 +188,14 @@ TEST(CpuLogpMerge, HandComputedValues) {
   EXPECT_NEAR(got.entropy.get(0), 0.25 * std::log(8.0) - 0.75 * std::log(0.75), 1e-15);
 }
 
+TEST(CpuLogpMerge, ASingleShardWhoseTokenIsCertainIsNotIgnored) {
+  MergeCase c = make_merge_case({{0}, {0}}, {{2.5}, {-1}}, {{0}, {0.25}});
+  const Merged got = expect_golden(c);
+  EXPECT_EQ(got.lse.get(0), 2.5);
+  EXPECT_EQ(got.lse.get(1), -1);
+  EXPECT_EQ(got.entropy.get(1), 0.25);
+}
+
 TEST(CpuLogpMerge, RowsThatShardsDisagreeAbout) {
   const double no = -kInfinity;
   MergeCase c = make_merge_case(
