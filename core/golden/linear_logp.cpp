@@ -61,7 +61,7 @@ Row reduce(const std::vector<LinearScore>& scores, int64_t target) {
     return row;
   }
   const LinearScore& score = scores[static_cast<size_t>(target)];
-  row.logp = score.z - row.lse;
+  row.logp = (score.z - max) - std::log(sum);  // where scores are large, lse has no digits left for the sum
   row.logp_cond = score.z_error + row.lse_cond;
   return row;
 }

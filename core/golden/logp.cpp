@@ -15,9 +15,11 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct RowResult {
+  double max = 0, log_sum = 0;  // of the scores, of their powers below the maximum
   double lse = 0, lse_cond = 0;
   double entropy = 0, entropy_cond = 0;
 };
+constexpr RowResult kNanRow = {kNan, kNan, kNan, 0, kNan, 0};
 
 // lse and entropy of finite or -inf scores with at least one finite score. A NaN or +inf score makes the row NaN.
 RowResult reduce(const std::vector<double>& z) {
@@ -25,8 +27,10 @@ RowResult reduce(const std::vector<double>& z) {
   double sum = 0;
   for (double score : z) sum += std::exp(score - max);
   RowResult row;
-  row.lse = max + std::log(sum);
-  if (!std::isfinite(row.lse)) return {kNan, 0, kNan, 0};
+  row.max = max;
+  row.log_sum = std::log(sum);
+  row.lse = max + row.log_sum;
+  if (!std::isfinite(row.lse)) return kNanRow;
 
   // Relative to the maximum: where scores are large, lse and the mean of z agree in their first digits, and exp(z -
   // lse) would carry the rounding of lse into every p.
@@ -37,7 +41,7 @@ RowResult reduce(const std::vector<double>& z) {
     mean_below_max += p * (score - max);
     mean_abs += p * std::fabs(score);
   }
-  row.entropy = std::log(sum) - mean_below_max;
+  row.entropy = row.log_sum - mean_below_max;
 
   // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
   // sum and its logarithm are off by a relative, hence in lse absolute, eps.
@@ -82,7 +86,7 @@ LogpResult logp(const LogpCall& call) {
     }
     if (const DataError error = row_error(call, n); error.kind != kNoDataError) {
       keep_first(result.error, error);
-      put_row(kNan, 0, {kNan, 0, kNan, 0});
+      put_row(kNan, 0, kNanRow);
       continue;
     }
     const int64_t r = call.row_indices.present() ? call.row_indices.load_int(n) : n;
@@ -91,11 +95,11 @@ LogpResult logp(const LogpCall& call) {
     const bool all_masked = std::all_of(z.begin(), z.end(), [](double score) { return score == -kInfinity; });
     if (all_masked && whole_vocabulary) {
       keep_first(result.error, {kNoFiniteLogit, n, 0});
-      put_row(kNan, 0, {kNan, 0, kNan, 0});
+      put_row(kNan, 0, kNanRow);
       continue;
     }
     if (all_masked) {
-      put_row(-kInfinity, 0, {-kInfinity, 0, 0, 0});
+      put_row(-kInfinity, 0, {-kInfinity, 0, -kInfinity, 0, 0, 0});
       continue;
     }
     const RowResult row = reduce(z);
@@ -104,9 +108,10 @@ LogpResult logp(const LogpCall& call) {
       put_row(-kInfinity, 0, row);
       continue;
     }
-    // The score of the target is off by eps |z|, lse by its own condition.
+    // The score of the target is off by eps |z|, lse by its own condition. The maximum first: where scores are large,
+    // lse has no digits left for the sum.
     const double target_score = z[static_cast<size_t>(target)];
-    put_row(target_score - row.lse, std::fabs(target_score) + row.lse_cond, row);
+    put_row((target_score - row.max) - row.log_sum, std::fabs(target_score) + row.lse_cond, row);
   }
   return result;
 }

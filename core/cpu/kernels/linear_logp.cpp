@@ -125,8 +125,8 @@ private:
       return put(n, kNan, kNan, kNan);
     }
     const bool here = workspace_.targets[row] >= 0 && workspace_.targets[row] < operands_.vocab;
-    const double lse = sums.lse();
-    put(n, here ? workspace_.target_scores[row] - lse : -kInfinity, lse, args_.entropy != nullptr ? sums.entropy() : 0);
+    put(n, here ? sums.logp(workspace_.target_scores[row]) : -kInfinity, sums.lse(),
+        args_.entropy != nullptr ? sums.entropy() : 0);
   }
 
   const LinearLogpArgs& args_;

@@ -88,7 +88,7 @@ private:
                            : sums_of_differences(scores_ + t, columns, width));
       const int64_t target = task_.targets[row] - column;
       if (target < 0 || target >= columns) continue;
-      task_.target_scores[row] = static_cast<double>(scores_[target * width + t]) * (slope / kLog2e);
+      task_.target_scores[row] = static_cast<double>(scores_[target * width + t]) * slope;
     }
   }
 

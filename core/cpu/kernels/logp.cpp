@@ -55,10 +55,9 @@ struct Kernel {
       }
       return put(n, -kInfinity, -kInfinity, 0);
     }
-    const double lse = sums.lse();
     const int64_t target = args.rows.id(n) - args.rows.vocab_start;
     const bool here = target >= 0 && target < args.rows.vocab;
-    put(n, here ? score_of(scores, row_of(n), target) - lse : -kInfinity, lse,
+    put(n, here ? sums.logp(power_of(scores, row_of(n), target)) : -kInfinity, sums.lse(),
         args.entropy != nullptr ? sums.entropy() : 0);
   }
   BlockSums block(int64_t n, int64_t index, double shift) const {

@@ -256,11 +256,21 @@ double block_shift(const Scores& scores, const void* row, int64_t begin, int64_t
 BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, double shift, bool entropy) {
   return HWY_DYNAMIC_DISPATCH(sums_for)(scores, row, begin, end, shift, entropy);
 }
-double score_of(const Scores& scores, const void* row, int64_t column) {
+namespace {
+
+double capped_logit(const Scores& scores, const void* row, int64_t column) {
   double x = load_element(row, scores.dtype, column * scores.col_stride);
   if (scores.bias != nullptr) x += load_element(scores.bias, scores.dtype, column * scores.bias_stride);
-  const double capped = scores.softcap > 0 ? scores.softcap * std::tanh(x / scores.softcap) : x;
-  return capped * (scores.slope / kLog2e);
+  return scores.softcap > 0 ? scores.softcap * std::tanh(x / scores.softcap) : x;
+}
+
+}  // namespace
+
+double power_of(const Scores& scores, const void* row, int64_t column) {
+  return capped_logit(scores, row, column) * scores.slope;
+}
+double score_of(const Scores& scores, const void* row, int64_t column) {
+  return capped_logit(scores, row, column) * (scores.slope / kLog2e);
 }
 
 }  // namespace rlk::cpu

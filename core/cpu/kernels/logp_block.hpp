@@ -23,6 +23,8 @@ struct Scores {
 Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const void* bias,
                    int64_t bias_stride);
 
+// y[column] in fp64: z of the declaration times log2(e).
+double power_of(const Scores& scores, const void* row, int64_t column);
 // z[column] of the declaration, in fp64.
 double score_of(const Scores& scores, const void* row, int64_t column);
 

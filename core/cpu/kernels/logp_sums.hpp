@@ -27,6 +27,9 @@ public:
   const BlockSums& total() const { return total_; }
   bool all_masked() const { return total_.shift == kNoShift; }
   double lse() const { return kLn2 * (total_.shift + std::log2(total_.sum)); }
+  // The log-probability of a score in base 2. Not score - lse: where scores are large, lse has no digits left for the
+  // sum.
+  double logp(double y) const { return kLn2 * ((y - total_.shift) - std::log2(total_.sum)); }
   double entropy() const { return kLn2 * (std::log2(total_.sum) - total_.weighted / total_.sum); }
 
 private:
