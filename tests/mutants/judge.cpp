@@ -1,0 +1,64 @@
+// mutants_judge OP [--full]: is the built-in CPU plugin's operator right? Exit 0: all of it is verified. Exit 1: it is
+// not, and the first thing that is wrong is printed in one line. mutants.py links it with a kernel that was made wrong.
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/simple/target.hpp"
+#include "core/declaration/declaration.hpp"
+#include "core/declaration/validate.hpp"
+#include "core/dispatch/host.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::core {
+namespace {
+
+constexpr int kRight = 0, kWrong = 1, kUsage = 2;
+
+// "" when nothing is.
+std::string what_is_wrong(const OpDecl& decl, const UnitResult& unit) {
+  if (unit.verdict != UnitResult::Verdict::verified) return unit.reason_code + ": " + unit.reason;
+  const uint32_t classes = RLK_NUMERICS_DETERMINISTIC |
+                           (decl.batch_invariant ? uint32_t{RLK_NUMERICS_BATCH_INVARIANT} : 0) |
+                           (decl.portable && unit.feature.empty() ? uint32_t{RLK_NUMERICS_PORTABLE} : 0);
+  return (unit.numerics & classes) == classes ? "" : "CLASS: a numerics class of " + unit.op + " is not verified";
+}
+
+int judge(const OpDecl& decl, bool full) {
+  const simple::OpenTarget target(rlk_cpu_entry_v1(host_services(), nullptr), host_services());
+  ConformanceOptions options;
+  options.smoke = !full;
+  options.op = decl.name;
+  options.one_failure = true;
+  for (const DtypeExpr& choice : decl.dtypes[0].choices) {
+    options.dtype = name_of(choice.dtype);
+    const std::vector<UnitResult> units = run_conformance(target.target(), options);
+    if (units.empty()) {
+      std::printf("%s %s: nothing was tried\n", decl.name, options.dtype.c_str());
+      return kWrong;
+    }
+    for (const UnitResult& unit : units) {
+      const std::string wrong = what_is_wrong(decl, unit);
+      if (wrong.empty()) continue;
+      std::printf("%s\n", wrong.c_str());
+      return kWrong;
+    }
+  }
+  return kRight;
+}
+
+}  // namespace
+}  // namespace rlk::core
+
+int main(int count, char** words) {
+  using namespace rlk::core;
+  const bool full = count == 3 && std::string_view(words[2]) == "--full";
+  const OpDecl* decl = count == 2 || full ? find_declaration(words[1]) : nullptr;
+  if (decl == nullptr) {
+    std::fprintf(stderr, "expected mutants_judge OP [--full], where `rlk-plugins ops` lists OP\n");
+    return kUsage;
+  }
+  return judge(*decl, full);
+}
