@@ -1,9 +1,10 @@
 // One token per row, drawn from filtered and tempered logits: the declaration's integers, so the same bits everywhere.
 //
-// Cost model: logits are read once, to fp32 scores; weights are some 30 vector instructions per vector of scores; a
-// top-k or top-p boundary is found by three passes of counting over 11 bits of the scores, without a sort. A row
-// belongs to one thread, which works in a slot of the workspace of 14 bytes per vocabulary entry: there are at most two
-// slots per thread.
+// Cost model: logits are read once, to fp32 scores; weights are some 30 vector instructions per vector of scores. For
+// top_k and top_p the scores are counted by bins of weight, one addition per token, and what follows looks at the
+// tokens of one bin; nothing is sorted. Where rows are few, the parts of a row are tasks; otherwise a row is one. A
+// slot of the workspace, 18 bytes per vocabulary entry and 14 KiB per part of 16384, holds a row: at most two slots per
+// thread.
 #pragma once
 
 #include "core/cpu/kernels/kernel.hpp"

@@ -6,4 +6,5 @@
 #define sample_load emulated_sample_load
 #define sample_top emulated_sample_top
 #define sample_weights emulated_sample_weights
+#define sample_kept_sum emulated_sample_kept_sum
 #include "core/cpu/kernels/sample_block.cpp"

@@ -11,7 +11,10 @@
 namespace rlk::cpu {  // of sample_emulated.cpp
 void emulated_sample_load(const void* logits, Dtype dtype, int64_t stride, int64_t count, float* x);
 SampleTop emulated_sample_top(const float* x, int64_t padded);
-uint64_t emulated_sample_weights(const float* x, int64_t padded, float max, float temperature, uint64_t* w);
+SampleSums emulated_sample_weights(const float* x, int64_t padded, float max, float temperature, uint64_t least,
+                                   uint64_t* w, uint16_t* bins);
+uint64_t emulated_sample_kept_sum(const float* x, const uint64_t* w, int64_t count, float score, bool or_equal,
+                                  uint64_t least);
 }  // namespace rlk::cpu
 
 namespace rlk::test {
@@ -41,6 +44,7 @@ SampleCase batch(Dtype dtype) {
   for (int64_t v = 0; v < kVocab; ++v) {
     logits.set(8 * kVocab + v, v == 34999 ? std::numeric_limits<double>::quiet_NaN() : 0);
     logits.set(9 * kVocab + v, static_cast<double>(v % 3));
+    if (v == 20000 || v == 34000) logits.set(3 * kVocab + v, 50);  // the greedy row's
     if (v % 1000 != 999) logits.set(12 * kVocab + v, -std::numeric_limits<double>::infinity());
   }
   return c;
@@ -137,6 +141,20 @@ TEST_F(SampleReproducible, OverInstructionSet) {
   EXPECT_GE(sets, 1);
 }
 
+// Where the parts of a row lie, in every tensor that has tokens.
+TEST(CpuSample, MatchesGoldenForLongRowsOfEveryStride) {
+  for (const Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
+    SampleCase c = random_rows(Dtype::f16, 2, kVocab, 31, strides);
+    c.params.top_p = 0.97;
+    c.params.repetition_penalty = 1.2;
+    c.params.frequency_penalty = 0.3;
+    c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {0, 0, 1, 0, 1, 0, 0});
+    c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 3, 0, 0, 1});
+    c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {1, 1, 0});
+    expect_golden(c);
+  }
+}
+
 // Every dtype, lengths around a vector and the padding; the baseline of other compilers is none of this machine's
 // targets.
 TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
@@ -155,9 +173,20 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
       EXPECT_FALSE(top.strange || other.strange);
       for (const float temperature : {1.0f, 0.37f, 1e6f, 1e-5f}) {
         std::vector<uint64_t> w(x.size()), v(x.size());
-        EXPECT_EQ(cpu::sample_weights(x.data(), padded, top.max, temperature, w.data()),
-                  cpu::emulated_sample_weights(y.data(), padded, top.max, temperature, v.data()));
+        std::vector<uint16_t> bins(x.size()), other_bins(x.size());
+        constexpr uint64_t kLeast = uint64_t{1} << 33;
+        const cpu::SampleSums a =
+            cpu::sample_weights(x.data(), padded, top.max, temperature, kLeast, w.data(), bins.data());
+        const cpu::SampleSums b =
+            cpu::emulated_sample_weights(y.data(), padded, top.max, temperature, kLeast, v.data(), other_bins.data());
+        EXPECT_EQ(a.all, b.all);
+        EXPECT_EQ(a.heavy, b.heavy);
         EXPECT_EQ(w, v);
+        EXPECT_EQ(bins, other_bins);
+        for (const bool or_equal : {false, true}) {
+          EXPECT_EQ(cpu::sample_kept_sum(x.data(), w.data(), count, x[0], or_equal, kLeast),
+                    cpu::emulated_sample_kept_sum(x.data(), w.data(), count, x[0], or_equal, kLeast));
+        }
       }
       x[0] = std::numeric_limits<float>::quiet_NaN();
       EXPECT_TRUE(cpu::emulated_sample_top(x.data(), padded).strange);

@@ -139,7 +139,7 @@ TEST(CpuSampleRules, AShareBetweenTwoIntegersIsRoundedUp) {
     do {
       second = above(second);
       const std::vector<float> x(cpu::kSampleLanes, second);
-      cpu::sample_weights(x.data(), cpu::kSampleLanes, 0.0f, 1.0f, w.data());
+      cpu::sample_weights(x.data(), cpu::kSampleLanes, 0.0f, 1.0f, 0, w.data(), nullptr);
     } while (w[0] < units);
     ASSERT_EQ(w[0], units);
     SampleCase c = rows_of({static_cast<double>(second), 0});
@@ -193,6 +193,20 @@ TEST(CpuSampleRules, OrderDecidesWhatTopPIsAShareOf) {
   c.params.top_k = 0;
   c.params.top_p = 0.75;
   EXPECT_EQ(kept_of(c), (List{1, 2, 3}));
+}
+
+TEST(CpuSampleRules, OfTwoBoundariesAmongEqualScoresTheFirstCounts) {
+  SampleCase c = rows_of({1, 2, 1, 1, 1, 1, 1});
+  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  for (const int64_t order : {RLK_SAMPLE_FILTER_ORDER_TOP_K_FIRST, RLK_SAMPLE_FILTER_ORDER_JOINT}) {
+    c.params.filter_order = order;
+    c.params.top_k = 5;
+    c.params.top_p = 0.5;  // of e + 4 or e + 6: the largest and one or two
+    EXPECT_EQ(kept_of(c), order == RLK_SAMPLE_FILTER_ORDER_JOINT ? (List{0, 1, 2}) : (List{0, 1}));
+    c.params.top_k = 3;
+    c.params.top_p = 0.95;
+    EXPECT_EQ(kept_of(c), (List{0, 1, 2}));
+  }
 }
 
 // min_p leaves 0.4 and 0.3, of which 0.4 is 0.571: in both orders top_p is a share of what min_p leaves.

@@ -42,7 +42,7 @@ TEST(CpuSample, WeightsAreTheExponentialAndNeverRise) {
       std::vector<float> x(kCount);
       for (int64_t i = 0; i < kCount; ++i) x[static_cast<size_t>(i)] = 3.0f - step * static_cast<float>(i);
       std::vector<uint64_t> w(kCount);
-      const uint64_t sum = cpu::sample_weights(x.data(), kCount, 3.0f, 1.0f, w.data());
+      const uint64_t sum = cpu::sample_weights(x.data(), kCount, 3.0f, 1.0f, 0, w.data(), nullptr).all;
       EXPECT_EQ(sum, std::accumulate(w.begin(), w.end(), uint64_t{0}));
       EXPECT_EQ(w[0], uint64_t{1} << 40);
       EXPECT_TRUE(std::is_sorted(w.rbegin(), w.rend()));
