@@ -16,6 +16,7 @@
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/logp_merge.h>
 #include <rlk/ops/multi_reward_advantages.h>
+#include <rlk/ops/optimal_token_baseline.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -764,6 +765,57 @@ constexpr ArgDecl multi_reward_advantages_44[] = {{"advantages", "one number per
 constexpr ParamDecl multi_reward_advantages_45[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_27, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_multi_reward_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, multi_reward_advantages_28}, {"combine", "whether the sum of the rewards is normalised or each of them", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, combine), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_29, {}}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, std), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_30, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_31, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_multi_reward_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, multi_reward_advantages_32}, {"scale", "whose standard deviation divides", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, scale), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_33, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_34, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_35, {}}};
 constexpr FeatureDecl multi_reward_advantages_46[] = {{"eps", multi_reward_advantages_36, 0x0, true}, {"each_of_few", multi_reward_advantages_37, 0x18, false}};
 constexpr RuleDecl multi_reward_advantages_47[] = {{"whole_groups", {"grouping == fixed ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, multi_reward_advantages_38, 0x0}};
+
+// ---- optimal_token_baseline
+constexpr DtypeExpr optimal_token_baseline_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr optimal_token_baseline_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr DtypeExpr optimal_token_baseline_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
+constexpr Expr optimal_token_baseline_4[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"12", []([[maybe_unused]] const Values& v) -> int64_t { return 12; }}};
+constexpr Expr optimal_token_baseline_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr Expr optimal_token_baseline_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr Dim optimal_token_baseline_7[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_8[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_9[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_7, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_8, "[N]"}};
+constexpr Dim optimal_token_baseline_10[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_11[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_12[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_10, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_11, "[N]"}};
+constexpr Dim optimal_token_baseline_13[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_14[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_15[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_13, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_14, "[N]"}};
+constexpr Dim optimal_token_baseline_16[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_17[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_18[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_16, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_17, "[N]"}};
+constexpr Dim optimal_token_baseline_19[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_20[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_21[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_19, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_20, "[N]"}};
+constexpr Dim optimal_token_baseline_22[] = {{0, 0}};
+constexpr Dim optimal_token_baseline_23[] = {{0, 0}};
+constexpr ShapeDecl optimal_token_baseline_24[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_22, "[B]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_23, "[B]"}};
+constexpr Dim optimal_token_baseline_25[] = {{0, 1}};
+constexpr ShapeDecl optimal_token_baseline_26[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, optimal_token_baseline_25, "[B + 1]"}};
+constexpr Dim optimal_token_baseline_27[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_28[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_29[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_27, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_28, "[N]"}};
+constexpr Dim optimal_token_baseline_30[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_31[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_32[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_30, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_31, "[N]"}};
+constexpr const char* optimal_token_baseline_33[] = {"dense", "packed"};
+constexpr double optimal_token_baseline_34[] = {2.0, 1.0};
+constexpr const char* optimal_token_baseline_35[] = {"token", "active"};
+constexpr const char* optimal_token_baseline_36[] = {"off", "on"};
+constexpr double optimal_token_baseline_37[] = {2.5};
+constexpr FeatureSetting optimal_token_baseline_38[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting optimal_token_baseline_39[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr rlk_optimal_token_baseline_params optimal_token_baseline_defaults = RLK_OPTIMAL_TOKEN_BASELINE_PARAMS_INIT;
+constexpr const char* optimal_token_baseline_40[] = {"optimal_token_baseline and tir_optimal_token_baseline of verl"};
+constexpr const char* optimal_token_baseline_41[] = {"dense", "packed"};
+constexpr DtypeVariable optimal_token_baseline_42[] = {{"T", optimal_token_baseline_1}, {"O", optimal_token_baseline_2}, {"C", optimal_token_baseline_3}};
+constexpr SymbolDecl optimal_token_baseline_43[] = {{"B", "sequences", true, 0, -1, optimal_token_baseline_4}, {"L", "tokens of each dense sequence", true, 0, 0, optimal_token_baseline_5}, {"N", "tokens of all packed sequences", true, 0, 1, optimal_token_baseline_6}};
+constexpr ArgDecl optimal_token_baseline_44[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0, {}}, {"logp", "log-probability of each token when it was sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_12, {.kind = Domain::uniform, .min = -2.3, .max = -0.15}, {}, 0.0, {}}, {"sum_p2", "sum of the squared probabilities of the vocabulary at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_15, {.kind = Domain::uniform, .min = 0.75, .max = 1.0}, {}, 0.0, {}}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, optimal_token_baseline_18, {.kind = Domain::mask}, {}, 0.0, {}}, {"weight", "importance weight of each token against the sampler", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, optimal_token_baseline_21, {.kind = Domain::uniform, .min = 0.25, .max = 2.0}, {}, 0.0, {}}, {"group_ids", "group of each sequence, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 2}, true, false, -1, optimal_token_baseline_24, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, optimal_token_baseline_26, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}}};
+constexpr ArgDecl optimal_token_baseline_45[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, optimal_token_baseline_29, {}, {}, 0.0, {}}, {"returns", "sum of the rewards from each token on", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, optimal_token_baseline_32, {}, {}, 0.0, {}}};
+constexpr ParamDecl optimal_token_baseline_46[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, layout), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_33, {}}, {"samples_per_prompt", "sequences of each group, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_optimal_token_baseline_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, optimal_token_baseline_34}, {"position", "which tokens of a group are compared: those at the same place, or at the same place among active tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, position), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_35, {}}, {"zero_tail", "on: no baseline where only the longest sequence of the group still has tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, zero_tail), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_36, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_optimal_token_baseline_params, eps), 1e-08, 0, true, true, true, 0.0, {}, optimal_token_baseline_37}};
+constexpr FeatureDecl optimal_token_baseline_47[] = {{"turns", optimal_token_baseline_38, 0x8, false}};
+constexpr RuleDecl optimal_token_baseline_48[] = {{"whole_groups", {"has(group_ids) ? samples_per_prompt == 0 : samples_per_prompt == 0 || B % samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) ? v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of sequences, and does not go with group_ids", {}, optimal_token_baseline_39, 0x0}};
 
 // ---- policy_loss
 constexpr DtypeExpr policy_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1662,6 +1714,30 @@ constexpr OpDecl kDeclarations[] = {
      multi_reward_advantages_45,
      multi_reward_advantages_46,
      multi_reward_advantages_47,
+     {}},
+    {"optimal_token_baseline",
+     1,
+     "advantage",
+     "Advantages of tokens over a baseline of their own position: the group's returns weighted by path variance.",
+     "Over the active tokens of each sequence b:\nG[b, t] = sum of rewards[b, j], j >= t\nw[b, t] = (1 - 2 exp(logp[b, t]) + sum_p2[b, t]) weight[b, t]^2\nW[b, t] = sum of w[b, j], j <= t\nWith p the position of the token, over the sequences i of the group that have an active token at p:\nc[p]    = sum of G[i, p] W[i, p] / (sum of W[i, p] + eps)\nadvantages[b, t] = G[b, t] - c[p], returns[b, t] = G[b, t]",
+     "p is, by position, the place of the token in its sequence, masked tokens counted (token), or its place among the active\ntokens of its sequence, so that turns of a tool and of the model are not compared (active). c is 0 in a group of one\nsequence; under active a sequence without active tokens is in no group. zero_tail on makes c 0 for the one longest\nsequence of a group (most active tokens, no tie) at positions p >= the number of active tokens of the second longest.\nsum_p2 is the sum of the squared probabilities of the whole vocabulary at the token; weight is 1 without the input.\nA masked token has advantage and return 0, and nothing of it is used.\nGroups are runs of samples_per_prompt sequences (0: all of them), or the sequences with the same group_ids, numbers in\n[0, B) in any order. Another is a data error (row = the sequence, value = its id): the outputs of that sequence are NaN,\nand no group has it.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.\n\nverl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights\nverl tir_optimal_token_baseline  position active, zero_tail on",
+     optimal_token_baseline_40,
+     "",
+     8.0,
+     "sums along and across sequences, an exponential and a quotient",
+     false,
+     false,
+     sizeof(rlk_optimal_token_baseline_params),
+     &optimal_token_baseline_defaults,
+     0,
+     optimal_token_baseline_41,
+     optimal_token_baseline_42,
+     optimal_token_baseline_43,
+     optimal_token_baseline_44,
+     optimal_token_baseline_45,
+     optimal_token_baseline_46,
+     optimal_token_baseline_47,
+     optimal_token_baseline_48,
      {}},
     {"policy_loss",
      1,

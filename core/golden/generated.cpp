@@ -18,6 +18,7 @@ Answer answer_logits_ratio_kl(const Call& call);
 Answer answer_logits_ratio_kl_backward(const Call& call);
 Answer answer_logp_merge(const Call& call);
 Answer answer_multi_reward_advantages(const Call& call);
+Answer answer_optimal_token_baseline(const Call& call);
 Answer answer_policy_loss(const Call& call);
 Answer answer_policy_loss_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
@@ -44,6 +45,7 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl_backward") return answer_logits_ratio_kl_backward;
   if (op == "logp_merge") return answer_logp_merge;
   if (op == "multi_reward_advantages") return answer_multi_reward_advantages;
+  if (op == "optimal_token_baseline") return answer_optimal_token_baseline;
   if (op == "policy_loss") return answer_policy_loss;
   if (op == "policy_loss_backward") return answer_policy_loss_backward;
   if (op == "ratio_kl") return answer_ratio_kl;

@@ -87,7 +87,7 @@ public:
   // What leaves a chunk. The factor may have become 0 or infinite where the recursion itself keeps an infinity and a 0.
   double composed(const Chunk& chunk, double incoming) const {
     if (chunk.resets != 0 || incoming == 0) return chunk.sum;
-    if (std::isinf(incoming) && args_.decay > 0) return chunk.sum + incoming;
+    if (std::isinf(incoming)) return chunk.sum + incoming;
     return chunk.sum + chunk.factor * incoming;
   }
 

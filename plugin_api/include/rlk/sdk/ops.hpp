@@ -17,6 +17,7 @@
 #include <rlk/ops/logits_ratio_kl_backward.h>
 #include <rlk/ops/logp_merge.h>
 #include <rlk/ops/multi_reward_advantages.h>
+#include <rlk/ops/optimal_token_baseline.h>
 #include <rlk/ops/policy_loss.h>
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
@@ -192,6 +193,17 @@ struct MultiRewardAdvantages {
   static constexpr uint32_t kInputs = RLK_MULTI_REWARD_ADVANTAGES_N_INPUTS;
   static constexpr uint32_t kOutputs = RLK_MULTI_REWARD_ADVANTAGES_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_MULTI_REWARD_ADVANTAGES_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
+  static constexpr bool kPortable = false;
+};
+
+struct OptimalTokenBaseline {
+  using Params = rlk_optimal_token_baseline_params;
+  static constexpr const char* kName = "optimal_token_baseline";
+  static constexpr uint32_t kRevision = RLK_OPTIMAL_TOKEN_BASELINE_REVISION;
+  static constexpr uint32_t kInputs = RLK_OPTIMAL_TOKEN_BASELINE_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_OPTIMAL_TOKEN_BASELINE_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_OPTIMAL_TOKEN_BASELINE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
 };

@@ -1,0 +1,125 @@
+// A baseline per position of a group: the declaration's formula, fp64.
+#include <rlk/ops/optimal_token_baseline.h>
+
+#include <map>
+
+#include "core/golden/groups.hpp"
+#include "core/golden/sequences.hpp"
+
+namespace rlk::golden {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// An active token with the position at which its group compares it.
+struct Token {
+  int64_t t, position;
+  Tracked g, w;
+};
+using Tokens = std::vector<Token>;
+
+Tokens tokens_of(const Call& call, const Sequences& sequences, int64_t b) {
+  const auto& params = call.params_as<rlk_optimal_token_baseline_params>();
+  const View& weight = call[RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT];
+  Tokens tokens;
+  TrackedSum variance, to_go;
+  for (int64_t t = 0; t < sequences.tokens(b); ++t) {
+    if (!sequences.kept(call[RLK_OPTIMAL_TOKEN_BASELINE_IN_MASK], b, t)) continue;
+    const auto load = [&](int input) { return Tracked(sequences.load(call[input], b, t)); };
+    Tracked w = Tracked(1.0) - Tracked(2.0) * exp(load(RLK_OPTIMAL_TOKEN_BASELINE_IN_LOGP)) +
+                load(RLK_OPTIMAL_TOKEN_BASELINE_IN_SUM_P2);
+    if (weight.present()) {
+      const Tracked rho = load(RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT);
+      w = w * (rho * rho);
+    }
+    variance.add(w);
+    const bool active = params.position == RLK_OPTIMAL_TOKEN_BASELINE_POSITION_ACTIVE;
+    const int64_t position = active ? static_cast<int64_t>(tokens.size()) : t;
+    tokens.push_back({t, position, load(RLK_OPTIMAL_TOKEN_BASELINE_IN_REWARDS), variance.total()});
+  }
+  for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
+    to_go.add(token->g);
+    token->g = to_go.total();
+  }
+  return tokens;
+}
+
+// The baseline of each position of a group.
+std::map<int64_t, Tracked> baselines_of(const Rows& group, const std::vector<Tokens>& tokens, double eps) {
+  std::map<int64_t, TrackedSum> numerators, denominators;
+  for (const int64_t b : group) {
+    for (const Token& token : tokens[static_cast<size_t>(b)]) {
+      numerators[token.position].add(token.g * token.w);
+      denominators[token.position].add(token.w);
+    }
+  }
+  std::map<int64_t, Tracked> baselines;
+  for (const auto& [position, numerator] : numerators) {
+    baselines[position] = numerator.total() / (denominators[position].total() + Tracked(eps));
+  }
+  return baselines;
+}
+
+}  // namespace
+
+Answer answer_optimal_token_baseline(const Call& call) {
+  const auto& params = call.params_as<rlk_optimal_token_baseline_params>();
+  const View& group_ids = call[RLK_OPTIMAL_TOKEN_BASELINE_IN_GROUP_IDS];
+  const Sequences sequences(call[RLK_OPTIMAL_TOKEN_BASELINE_IN_REWARDS],
+                            call[RLK_OPTIMAL_TOKEN_BASELINE_IN_CU_SEQLENS]);
+  Answer answer;
+  answer.outputs.resize(RLK_OPTIMAL_TOKEN_BASELINE_N_OUTPUTS);
+  const auto put_both = [&](Tracked advantage, Tracked to_go) {
+    put(answer.outputs[RLK_OPTIMAL_TOKEN_BASELINE_OUT_ADVANTAGES], advantage);
+    put(answer.outputs[RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS], call.wants(RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS),
+        to_go);
+  };
+  if (answer.error = sequences.error(); answer.error.kind != kNoDataError) {
+    for (int64_t i = 0; i < sequences.elements(); ++i) put_both(kNan, kNan);
+    return answer;
+  }
+  GroupingCall grouping;
+  grouping.grouping = group_ids.present() ? Grouping::ids : Grouping::fixed;
+  grouping.rows = sequences.count();
+  grouping.samples_per_prompt = params.samples_per_prompt;
+  grouping.ids = group_ids;
+  std::vector<Tokens> tokens;
+  for (int64_t b = 0; b < sequences.count(); ++b) {
+    tokens.push_back(tokens_of(call, sequences, b));
+    grouping.kept.push_back(params.position == RLK_OPTIMAL_TOKEN_BASELINE_POSITION_TOKEN || !tokens.back().empty());
+  }
+  std::vector<std::vector<Tracked>> advantages, to_go;
+  for (int64_t b = 0; b < sequences.count(); ++b) {
+    const auto length = static_cast<size_t>(sequences.tokens(b));
+    const Tracked unless_grouped = grouping.kept[static_cast<size_t>(b)] ? kNan : 0.0;
+    advantages.emplace_back(length, unless_grouped);
+    to_go.emplace_back(length, unless_grouped);
+  }
+  for (const Rows& group : groups_of(grouping, answer.error)) {
+    std::vector<size_t> lengths;
+    for (const int64_t b : group) lengths.push_back(tokens[static_cast<size_t>(b)].size());
+    std::sort(lengths.begin(), lengths.end());
+    const std::map<int64_t, Tracked> baselines = baselines_of(group, tokens, params.eps);
+    for (const int64_t b : group) {
+      const auto i = static_cast<size_t>(b);
+      std::fill(advantages[i].begin(), advantages[i].end(), 0.0);
+      std::fill(to_go[i].begin(), to_go[i].end(), 0.0);
+      for (const Token& token : tokens[i]) {
+        bool none = group.size() == 1;
+        if (!none && params.zero_tail == RLK_OPTIMAL_TOKEN_BASELINE_ZERO_TAIL_ON) {
+          const size_t second = lengths[lengths.size() - 2];
+          none = tokens[i].size() > second && token.position >= static_cast<int64_t>(second);
+        }
+        const auto t = static_cast<size_t>(token.t);
+        advantages[i][t] = none ? token.g : token.g - baselines.at(token.position);
+        to_go[i][t] = token.g;
+      }
+    }
+  }
+  for (size_t b = 0; b < advantages.size(); ++b) {
+    for (size_t t = 0; t < advantages[b].size(); ++t) put_both(advantages[b][t], to_go[b][t]);
+  }
+  return answer;
+}
+
+}  // namespace rlk::golden
