@@ -21,6 +21,7 @@
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
+#include <rlk/ops/resampling_weights.h>
 #include <rlk/ops/returns.h>
 #include <rlk/ops/sample.h>
 #include <rlk/ops/value_loss.h>
@@ -1133,6 +1134,31 @@ constexpr ParamDecl ratio_kl_backward_31[] = {{"kl_kind", "estimator", ParamType
 constexpr FeatureDecl ratio_kl_backward_32[] = {{"kl_gradient", {}, 0x14, true}};
 constexpr RuleDecl ratio_kl_backward_33[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_24, 0x0}};
 
+// ---- resampling_weights
+constexpr DtypeExpr resampling_weights_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
+constexpr DtypeExpr resampling_weights_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
+constexpr Expr resampling_weights_3[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
+constexpr Dim resampling_weights_4[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_5[] = {{ShapeDecl::Kind::dims, resampling_weights_4, "[B]"}};
+constexpr Dim resampling_weights_6[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_7[] = {{ShapeDecl::Kind::dims, resampling_weights_6, "[B]"}};
+constexpr Dim resampling_weights_8[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_9[] = {{ShapeDecl::Kind::dims, resampling_weights_8, "[B]"}};
+constexpr const char* resampling_weights_10[] = {"pow", "max_min", "max_random"};
+constexpr double resampling_weights_11[] = {0.5};
+constexpr double resampling_weights_12[] = {0.25};
+constexpr FeatureSetting resampling_weights_13[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {2, {}, 0.75}};
+constexpr FeatureSetting resampling_weights_14[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {}, 0.3}};
+constexpr rlk_resampling_weights_params resampling_weights_defaults = RLK_RESAMPLING_WEIGHTS_PARAMS_INIT;
+constexpr const char* resampling_weights_15[] = {"PF-PPO, arXiv:2409.06957, as in verl"};
+constexpr const char* resampling_weights_16[] = {""};
+constexpr DtypeVariable resampling_weights_17[] = {{"T", resampling_weights_1}, {"O", resampling_weights_2}};
+constexpr SymbolDecl resampling_weights_18[] = {{"B", "samples", true, 0, -1, resampling_weights_3}};
+constexpr ArgDecl resampling_weights_19[] = {{"scores", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, resampling_weights_5, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true}, {}, 0.0, {}}, {"mask", "0: the sample is never drawn; anything else: it may be", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, resampling_weights_7, {.kind = Domain::mask}, {}, 0.0, {}}};
+constexpr ArgDecl resampling_weights_20[] = {{"weights", "how much each sample weighs in the draw", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, resampling_weights_9, {}, {}, 0.0, {}}};
+constexpr ParamDecl resampling_weights_21[] = {{"method", "which scores weigh much", ParamType::enumeration, offsetof(rlk_resampling_weights_params, method), 0.0, 0, false, false, false, 0.0, resampling_weights_10, {}}, {"power", "exponent of pow", ParamType::f64, offsetof(rlk_resampling_weights_params, power), 2.0, 0, true, false, true, 0.0, {}, resampling_weights_11}, {"best_weight", "weight of the largest score in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, best_weight), 0.4, 0, true, false, true, 0.0, {}, {}}, {"other_weight", "weight of the others in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, other_weight), 0.1, 0, true, false, true, 0.0, {}, {}}, {"eps", "added to every weight, so that every sample may be drawn", ParamType::f64, offsetof(rlk_resampling_weights_params, eps), 1e-08, 0, true, false, true, 0.0, {}, resampling_weights_12}};
+constexpr FeatureDecl resampling_weights_22[] = {{"best_weight", resampling_weights_13, 0x0, true}, {"other_weight", resampling_weights_14, 0x0, true}};
+
 // ---- returns
 constexpr DtypeExpr returns_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr returns_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
@@ -1834,6 +1860,30 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_backward_31,
      ratio_kl_backward_32,
      ratio_kl_backward_33,
+     {}},
+    {"resampling_weights",
+     1,
+     "advantage",
+     "How often each sample of a batch is to be drawn again, from its score, as in PF-PPO.",
+     "weights[b] = w[b] + eps\npow:        w[b] = |scores[b]|^power\nmax_min:    w[b] = 1 where scores[b] is the largest or the smallest score of the batch, else 0\nmax_random: w[b] = best_weight where scores[b] is the largest score of the batch, else other_weight",
+     "Weights, not probabilities: who draws divides by their sum. Equal scores have equal weights. A masked sample has weight 0,\nwithout eps, and is neither the largest nor the smallest. |0|^0 is 1. Under max_min and max_random one NaN makes every\nweight of a sample that is not masked NaN, under pow its own.\n\nverl compute_pf_ppo_reweight_data: scores are the token scores summed up, weight_pow is power; its lower limit of 1e-8 is\nwhat eps adds.",
+     resampling_weights_15,
+     "",
+     8.0,
+     "a power, as exponential of a logarithm, and a sum",
+     false,
+     false,
+     sizeof(rlk_resampling_weights_params),
+     &resampling_weights_defaults,
+     -1,
+     resampling_weights_16,
+     resampling_weights_17,
+     resampling_weights_18,
+     resampling_weights_19,
+     resampling_weights_20,
+     resampling_weights_21,
+     resampling_weights_22,
+     {},
      {}},
     {"returns",
      1,

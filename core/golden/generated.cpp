@@ -23,6 +23,7 @@ Answer answer_policy_loss(const Call& call);
 Answer answer_policy_loss_backward(const Call& call);
 Answer answer_ratio_kl(const Call& call);
 Answer answer_ratio_kl_backward(const Call& call);
+Answer answer_resampling_weights(const Call& call);
 Answer answer_returns(const Call& call);
 Answer answer_sample(const Call& call);
 Answer answer_value_loss(const Call& call);
@@ -50,6 +51,7 @@ Function find(std::string_view op) {
   if (op == "policy_loss_backward") return answer_policy_loss_backward;
   if (op == "ratio_kl") return answer_ratio_kl;
   if (op == "ratio_kl_backward") return answer_ratio_kl_backward;
+  if (op == "resampling_weights") return answer_resampling_weights;
   if (op == "returns") return answer_returns;
   if (op == "sample") return answer_sample;
   if (op == "value_loss") return answer_value_loss;

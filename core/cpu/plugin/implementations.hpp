@@ -106,6 +106,11 @@ struct CpuRatioKlBackward : CpuImplementation<sdk::ops::RatioKlBackward> {
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
 
+struct CpuResamplingWeights : CpuImplementation<sdk::ops::ResamplingWeights> {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
+};
+
 struct CpuReturns : CpuImplementation<sdk::ops::Returns> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -132,7 +137,7 @@ struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
 };
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl, CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuResamplingWeights, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward, CpuWhiten>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -22,6 +22,7 @@
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/ops/ratio_kl.h>
 #include <rlk/ops/ratio_kl_backward.h>
+#include <rlk/ops/resampling_weights.h>
 #include <rlk/ops/returns.h>
 #include <rlk/ops/sample.h>
 #include <rlk/ops/value_loss.h>
@@ -249,6 +250,17 @@ struct RatioKlBackward {
   static constexpr uint32_t kOutputs = RLK_RATIO_KL_BACKWARD_N_OUTPUTS;
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
+  static constexpr bool kPortable = false;
+};
+
+struct ResamplingWeights {
+  using Params = rlk_resampling_weights_params;
+  static constexpr const char* kName = "resampling_weights";
+  static constexpr uint32_t kRevision = RLK_RESAMPLING_WEIGHTS_REVISION;
+  static constexpr uint32_t kInputs = RLK_RESAMPLING_WEIGHTS_N_INPUTS;
+  static constexpr uint32_t kOutputs = RLK_RESAMPLING_WEIGHTS_N_OUTPUTS;
+  static constexpr uint32_t kSymbols = RLK_RESAMPLING_WEIGHTS_N_SYMBOLS;
+  static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
 };
 
