@@ -198,6 +198,18 @@ TEST(CpuMultiReward, NormalizeThenSumThenWhitenOverTokensIsGdpo) {
   expect_near(whitened(numbers(tokens, {6, 4}), flags(mask, {6, 4}), {}), want);
 }
 
+TEST(CpuMultiReward, TheWeightOfAMissingRewardIsNotUsed) {
+  for (const bool normalize_first : {false, true}) {
+    MultiCase c;
+    c.rewards = numbers({1, kNan, 2, kNan, 6, kNan}, {3, 2});
+    c.mask = flags({1, 0, 1, 0, 1, 0}, {3, 2});
+    c.weights = numbers({2, kNan});
+    c.group.scale = cpu::GroupAdvantagesArgs::Scale::none;
+    c.normalize_first = normalize_first;
+    EXPECT_EQ(list_of(run(c)), (List{-4, -2, 6}));
+  }
+}
+
 TEST(CpuMultiReward, OneRewardIsGroupAdvantagesInBothOrders) {
   using Scale = cpu::GroupAdvantagesArgs::Scale;
   using Baseline = cpu::GroupAdvantagesArgs::Baseline;
