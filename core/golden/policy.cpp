@@ -41,6 +41,7 @@ struct PolicyBatch::Sequence {
 PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) {
   if (!call.cu_seqlens.present()) {
     sequences_ = call.logp.shape[0];
+    average_weights();
     return;
   }
   sequences_ = call.cu_seqlens.shape[0] - 1;
@@ -50,6 +51,26 @@ PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) 
                      (b == sequences_ && here != call.logp.shape[0]);
     if (bad) error_ = {kBadSeqlens, b, here};
   }
+  if (error_.kind == kNoDataError) average_weights();
+}
+
+// Tokens count, or where they share a weight their sequences.
+void PolicyBatch::average_weights() {
+  const bool of_sequence = p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE ||
+                           p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK;
+  Tracked sum;
+  size_t n = 0;
+  for (int64_t b = 0; b < sequences_; ++b) {
+    std::vector<Token> tokens = gather(b, PolicySeed::none);
+    weigh(tokens);
+    if (of_sequence && tokens.size() > 1) tokens.resize(1);
+    for (const Token& token : tokens) sum = sum + token.weight;
+    n += tokens.size();
+  }
+  if (n > 0) mean_weight_ = sum / count(n);
+  if (p_.rollout_is_normalize == RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF) return;
+  const Tracked divisor = p_.rollout_is_mean > 0 ? parameter(p_.rollout_is_mean) : mean_weight_;
+  if (divisor.value > 1e-8) weight_divisor_ = divisor;
 }
 
 int64_t PolicyBatch::tokens() const {
@@ -166,6 +187,7 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
       default:
         token.weight = kept(ratio(sum / count(tokens.size()))) ? of_token : Tracked{};
     }
+    if (weight_divisor_.value != 1) token.weight = token.weight / weight_divisor_;
   }
 }
 

@@ -42,6 +42,7 @@ public:
   std::vector<PolicyToken> losses(int64_t b, PolicySeed seed) const;  // the active tokens of sequence b
   double load(const View& view, int64_t b, int64_t t) const;
 
+  const Tracked& mean_weight() const { return mean_weight_; }  // of w before its division
   // d loss / d l of an active token, for sequences with so many active tokens.
   std::vector<Tracked> token_weights(const std::vector<int64_t>& active) const;
 
@@ -52,6 +53,7 @@ private:
   bool is_rejected(const std::vector<Token>& tokens, size_t i) const;
   bool is_rejected(const std::vector<Token>& tokens) const;
   void weigh(std::vector<Token>& tokens) const;
+  void average_weights();
   Dual clipped_log_ratio(const Token& token) const;
   Sequence summarise(const std::vector<Token>& active, PolicySeed seed) const;
   Dual policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const;
@@ -60,6 +62,8 @@ private:
   const PolicyCall& call_;
   const rlk_policy_loss_params& p_;
   int64_t sequences_ = 0;
+  Tracked mean_weight_;
+  Tracked weight_divisor_{1, 0};
   DataError error_;
 };
 

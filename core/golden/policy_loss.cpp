@@ -8,6 +8,7 @@ namespace rlk::golden {
 namespace {
 
 constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
+constexpr int kMeans = RLK_POLICY_LOSS_METRICS_REJECTED;  // sums or means over active tokens, before the others
 
 Output scalars(const std::vector<Tracked>& numbers) {
   Output output;
@@ -24,18 +25,18 @@ Output filled(size_t size, double value) {
 
 void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
   const auto flag = [](bool on) { return Tracked{on ? 1.0 : 0.0, 0}; };
-  const Tracked terms[kMetrics - 1] = {{1, 0},
-                                       token.kl,
-                                       -token.x,
-                                       flag(token.clipped),
-                                       flag(token.clipped_lower),
-                                       flag(token.below),
-                                       flag(token.above),
-                                       token.ratio,
-                                       token.entropy,
-                                       token.phi,
-                                       token.weight};
-  for (size_t i = 0; i + 1 < kMetrics; ++i) sums[i] = sums[i] + terms[i];
+  const Tracked terms[kMeans] = {{1, 0},
+                                 token.kl,
+                                 -token.x,
+                                 flag(token.clipped),
+                                 flag(token.clipped_lower),
+                                 flag(token.below),
+                                 flag(token.above),
+                                 token.ratio,
+                                 token.entropy,
+                                 token.phi,
+                                 token.weight};
+  for (size_t i = 0; i < kMeans; ++i) sums[i] = sums[i] + terms[i];
 }
 
 }  // namespace
@@ -83,8 +84,10 @@ Answer answer_policy_loss(const Call& call) {
     for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
   }
   const double n = metrics[0].value;
-  for (size_t i = 1; i < kMetrics && n > 0; ++i) metrics[i] = metrics[i] / Tracked{n, 0};
-  metrics[kMetrics - 1] = unmasked > 0 ? Tracked{unmasked - n, 0} / Tracked{unmasked, 0} : Tracked{};
+  for (size_t i = 1; i < kMeans && n > 0; ++i) metrics[i] = metrics[i] / Tracked{n, 0};
+  metrics[RLK_POLICY_LOSS_METRICS_REJECTED] =
+      unmasked > 0 ? Tracked{unmasked - n, 0} / Tracked{unmasked, 0} : Tracked{};
+  metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN] = batch.mean_weight();
   return {{scalars({loss}), std::move(per_token), scalars(metrics)}, {}};
 }
 

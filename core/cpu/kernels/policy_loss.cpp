@@ -8,35 +8,29 @@ namespace rlk::cpu {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr int64_t kGrainTokens = 256;  // per task at least: tens of microseconds of work
+constexpr int kMeans = 11;  // metrics that are sums or means over active tokens; those after them are not
 
-// The order of the metrics up to the last, which is not a sum over active tokens.
 struct SequenceSums {
   double loss = 0;
   double unmasked = 0;
-  double metrics[kPolicyMetrics - 1] = {};  // the first is the number of active tokens
+  double metrics[kMeans] = {};  // the first is the number of active tokens
 };
 
 void add(const TokenLoss& token, SequenceSums& sums) {
   const auto flag = [](bool on) { return on ? 1.0 : 0.0; };
   sums.loss += token.value;
-  const double terms[kPolicyMetrics - 1] = {1,
-                                            token.kl,
-                                            -token.x,
-                                            flag(token.term.clipped),
-                                            flag(token.term.clipped_lower),
-                                            flag(token.term.below),
-                                            flag(token.term.above),
-                                            token.ratio,
-                                            token.entropy,
-                                            token.term.phi,
-                                            token.weight};
-  for (int i = 0; i < kPolicyMetrics - 1; ++i) sums.metrics[i] += terms[i];
-}
-
-int64_t grain_of(const PolicyBatch& batch) {
-  const int64_t tokens = batch.packed() ? batch.tokens / std::max<int64_t>(batch.sequences, 1) : batch.tokens;
-  return std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(tokens, 1));
+  const double terms[kMeans] = {1,
+                                token.kl,
+                                -token.x,
+                                flag(token.term.clipped),
+                                flag(token.term.clipped_lower),
+                                flag(token.term.below),
+                                flag(token.term.above),
+                                token.ratio,
+                                token.entropy,
+                                token.term.phi,
+                                token.weight};
+  for (int i = 0; i < kMeans; ++i) sums.metrics[i] += terms[i];
 }
 
 bool counts(const PolicyBatch& batch, double active) {
@@ -58,11 +52,11 @@ void put_metrics(const PolicyLossArgs& args, const double* values) {
 }  // namespace
 
 int64_t policy_loss_workspace_bytes(int64_t sequences) {
-  return sequences * static_cast<int64_t>(sizeof(SequenceSums));
+  return sequences * static_cast<int64_t>(sizeof(SequenceSums)) + policy_terms_workspace_bytes(sequences);
 }
 
 DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
-  const PolicyBatch& batch = args.batch;
+  PolicyBatch batch = args.batch;
   double metrics[kPolicyMetrics] = {};
   if (const DataError error = batch.check_seqlens(); error.kind != kNoDataError) {
     std::fill(metrics, metrics + kPolicyMetrics, kNan);
@@ -73,7 +67,8 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
   }
 
   auto* sums = static_cast<SequenceSums*>(args.workspace);
-  parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t first, int64_t last) {
+  batch.terms = policy_terms(batch, args.metrics != nullptr, sums + batch.sequences, hook);
+  parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       const PolicySequence sequence(batch, b);
       sums[b] = {};
@@ -94,7 +89,7 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
   for (int64_t b = 0; b < batch.sequences; ++b) {
     counted += counts(batch, sums[b].metrics[0]) ? 1 : 0;
     unmasked += sums[b].unmasked;
-    for (int i = 0; i < kPolicyMetrics - 1; ++i) metrics[i] += sums[b].metrics[i];
+    for (int i = 0; i < kMeans; ++i) metrics[i] += sums[b].metrics[i];
   }
   const double active = metrics[0];
   const PolicyDivisor divisor(batch.options, active, counted);
@@ -104,28 +99,30 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
     if (own > 0 && batch.options.aggregation != PolicyAggregation::none)
       loss += sums[b].loss * divisor.token_weight(own);
   }
-  for (int i = 1; i < kPolicyMetrics - 1 && active > 0; ++i) metrics[i] /= active;
-  metrics[kPolicyMetrics - 1] = unmasked > 0 ? (unmasked - active) / unmasked : 0;
+  for (int i = 1; i < kMeans && active > 0; ++i) metrics[i] /= active;
+  metrics[kMeans] = unmasked > 0 ? (unmasked - active) / unmasked : 0;
+  metrics[kMeans + 1] = batch.terms.mean_weight;
   store_element(args.loss, args.scalar_dtype, 0, loss);
   put_metrics(args, metrics);
   return {};
 }
 
 int64_t policy_loss_backward_workspace_bytes(int64_t sequences) {
-  return sequences * static_cast<int64_t>(sizeof(int64_t));
+  return sequences * static_cast<int64_t>(sizeof(int64_t)) + policy_terms_workspace_bytes(sequences);
 }
 
 DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const ParallelFor& hook) {
-  const PolicyBatch& batch = args.batch;
+  PolicyBatch batch = args.batch;
   if (const DataError error = batch.check_seqlens(); error.kind != kNoDataError) {
     fill(batch, args.grad_logp, kNan);
     fill(batch, args.grad_entropy, kNan);
     return error;
   }
+  auto* active = static_cast<int64_t*>(args.workspace);
+  batch.terms = policy_terms(batch, false, active + batch.sequences, hook);
   double tokens = 0, counted = 0;
   if (PolicyDivisor::needs_counts(batch.options)) {
-    auto* active = static_cast<int64_t*>(args.workspace);
-    parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t first, int64_t last) {
+    parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
       for (int64_t b = first; b < last; ++b) active[b] = PolicySequence(batch, b).active();
     });
     for (int64_t b = 0; b < batch.sequences; ++b) {
@@ -136,7 +133,7 @@ DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const Paralle
   }
 
   const PolicyDivisor divisor(batch.options, tokens, counted);
-  parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t first, int64_t last) {
+  parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       const PolicySequence sequence(batch, b);
       const double of_loss = args.grad_loss * divisor.token_weight(sequence.active());

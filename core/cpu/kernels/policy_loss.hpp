@@ -1,14 +1,14 @@
 // The policy loss of a batch, forward and backward. One number per token: plain fp64, sequences in parallel.
 //
 // A sequence is one task's, summed in its order, and the sums of sequences are added in their order: the bits do not
-// depend on the number of threads, and those of per_token on the own sequence alone.
+// depend on the number of threads, and those of per_token on the own sequence alone, unless combines_sequences().
 #pragma once
 
-#include "core/cpu/kernels/policy_sequence.hpp"
+#include "core/cpu/kernels/policy_terms.hpp"
 
 namespace rlk::cpu {
 
-constexpr int kPolicyMetrics = 12;
+constexpr int kPolicyMetrics = 13;
 
 struct PolicyLossArgs {
   PolicyBatch batch;

@@ -43,6 +43,8 @@ struct PolicyOptions {
   RolloutIs rollout_is = RolloutIs::token_truncate;
   double rollout_is_min = 0.0, rollout_is_max = 3.0;
   double rollout_log_clamp = 0.0;  // 0: off
+  bool rollout_is_normalize = false;
+  double rollout_is_mean = 0.0;  // 0: of the batch
   RejectionBounds reject_token;
   RejectionBounds reject_sequence_sum, reject_sequence_mean, reject_sequence_max;  // the maximum has no k1
   Opsm opsm = Opsm::off;
@@ -52,6 +54,11 @@ struct PolicyOptions {
   bool exclude_empty_sequences = false;
   double seq_denominator_floor = 1.0;
 };
+
+// Whether all tokens of a sequence have one importance weight.
+inline bool is_of_sequence(RolloutIs mode) {
+  return mode == RolloutIs::sequence_truncate || mode == RolloutIs::sequence_mask;
+}
 
 // A bound of which 0 means none.
 inline double bound_or_none(double bound) {

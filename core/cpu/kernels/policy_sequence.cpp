@@ -53,11 +53,11 @@ void PolicySequence::summarise() {
     if (options_.kind == PolicyKind::gmpo) {
       sum_l += geometric_term(options_, advantage(place), clamped(x).value).value;
       sum_advantage += advantage(place);
-      if (has_rollout()) sum_log_w += std::log(corrections_.weight(rollout(place)) + 1e-10);
+      if (has_rollout()) sum_log_w += std::log(rollout_weight(place) + 1e-10);
     }
     if (options_.kind == PolicyKind::vespo) {
       u += std::min(std::max(x, -20.0), 20.0);
-      if (has_rollout()) u += std::min(std::max(std::log(corrections_.weight(rollout(place))), least), 20.0);
+      if (has_rollout()) u += std::min(std::max(std::log(rollout_weight(place)), least), 20.0);
     }
   }
   if (active_ == 0) return;
@@ -80,7 +80,7 @@ TokenLoss PolicySequence::token(int64_t place) const {
   loss.x = lp - lo;
   loss.ratio = input.ratio;
   loss.term = policy_term(options_, input, input_);
-  loss.weight = has_rollout() ? corrections_.weight(rollout(place)) : 1.0;
+  loss.weight = rollout_weight(place);
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
   const bool drops = options_.opsm != Opsm::off && input.advantage < 0 && off_policy_ > options_.opsm_threshold;
   double factor = batch_.weight.present() ? batch_.weight.at(b_, place) : 1.0;

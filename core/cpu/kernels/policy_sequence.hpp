@@ -31,9 +31,16 @@ struct TokenOutput {
   }
 };
 
+// What tokens take from the whole batch; see policy_terms.hpp.
+struct PolicyTerms {
+  double mean_weight = 0;  // of the importance weights before their division
+  double weight_divisor = 1;
+};
+
 // The inputs that policy_loss and its backward share.
 struct PolicyBatch {
   PolicyOptions options;
+  PolicyTerms terms;
   int64_t sequences = 0;
   int64_t tokens = 0;                // of each padded sequence, or of all packed ones
   const void* cu_seqlens = nullptr;  // packed: [sequences + 1]
@@ -69,6 +76,14 @@ public:
 
   int64_t unmasked() const { return unmasked_; }
   int64_t active() const { return active_; }
+  bool is_unmasked(int64_t place) const {
+    return batch_.mask == nullptr ||
+           batch_.mask[b_ * batch_.mask_sequence_stride + place * batch_.mask_token_stride] != 0;
+  }
+  // The importance weight of an unmasked token.
+  double rollout_weight(int64_t place) const {
+    return has_rollout() ? corrections_.weight(rollout(place)) / batch_.terms.weight_divisor : 1.0;
+  }
   bool is_active(int64_t place) const {
     return !rejected_ && is_unmasked(place) && !(has_rollout() && corrections_.rejects_token(rollout(place)));
   }
@@ -79,10 +94,6 @@ public:
 
 private:
   bool has_rollout() const { return batch_.rollout_logp.present(); }
-  bool is_unmasked(int64_t place) const {
-    return batch_.mask == nullptr ||
-           batch_.mask[b_ * batch_.mask_sequence_stride + place * batch_.mask_token_stride] != 0;
-  }
   double logp(int64_t place) const { return batch_.logp.at(b_, place); }
   double old_logp(int64_t place) const {
     return batch_.old_logp.present() ? batch_.old_logp.at(b_, place) : logp(place);

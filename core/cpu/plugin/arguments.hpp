@@ -58,14 +58,16 @@ inline int64_t stride_of(const rlk_tensor* tensor, int32_t axis) {
 // Everything is supported but `portable` where no arithmetic is specified, and `batch_invariant` where rows are
 // combined. `bytes` and `operations` of the call estimate its time: at 30 GB/s and 100 operations per nanosecond, which
 // is within a factor of a few on every server.
+// Settings by which a call combines rows although the operator need not are told by `combines_rows`.
 template <class Op>
-sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations) {
-  const uint32_t numerics = numerics_of(call);
+sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations,
+                     bool combines_rows = false) {
+  const uint32_t numerics = numerics_of(call) & ~(combines_rows ? RLK_NUMERICS_BATCH_INVARIANT : 0u);
   if ((call.numerics() & ~numerics) != 0) {
     return sdk::Support::no("NUMERICS", Op::kPortable ? "demanded: portable; offered without floating outputs only"
-                                        : Op::kBatchInvariant
+                                        : Op::kBatchInvariant && !combines_rows
                                             ? "demanded: the same bits on every backend; offered: batch_invariant"
-                                            : "demanded: more than deterministic; the operator combines rows");
+                                            : "demanded: more than deterministic; the call combines rows");
   }
   sdk::Support answer = sdk::Support::yes(target_name(), numerics);
   answer.workspace_bound = workspace_bytes;

@@ -36,6 +36,8 @@ PolicyOptions policy_options(const Params& params) {
   options.rollout_is_min = params.rollout_is_min;
   options.rollout_is_max = params.rollout_is_max;
   options.rollout_log_clamp = params.rollout_log_clamp;
+  options.rollout_is_normalize = params.rollout_is_normalize != 0;
+  options.rollout_is_mean = params.rollout_is_mean;
   options.reject_token = {params.reject_token_k1_low, params.reject_token_k1_high, params.reject_token_k2_high,
                           params.reject_token_k3_high};
   options.reject_sequence_sum = {params.reject_sequence_sum_k1_low, params.reject_sequence_sum_k1_high,

@@ -12,7 +12,9 @@ static_assert(kPolicyMetrics == RLK_POLICY_LOSS_N_METRICS, "the declared shape o
 
 class PolicyLossPlan : public CpuPlan<Op> {
 public:
-  using CpuPlan::CpuPlan;
+  PolicyLossPlan(const Op::Params& params, ParallelFor parallel) : CpuPlan(params, std::move(parallel)) {
+    if (combines_sequences(policy_options(params))) numerics &= ~static_cast<uint32_t>(RLK_NUMERICS_BATCH_INVARIANT);
+  }
 
   uint64_t prepare(const sdk::Run& run) override {
     const int64_t sequences =
@@ -50,7 +52,8 @@ sdk::Support CpuPolicyLoss::query(CpuDevice&, const sdk::Call<Op>& call) {
   const int64_t sequences = sequences_of(logp, call.input(RLK_POLICY_LOSS_IN_CU_SEQLENS));
   const double tokens = static_cast<double>(sdk::element_count(logp));
   return support(call, static_cast<uint64_t>(policy_loss_workspace_bytes(sequences)),
-                 tokens * 6 * static_cast<double>(size_of(kernel_dtype(logp))), tokens * 2000);
+                 tokens * 6 * static_cast<double>(size_of(kernel_dtype(logp))), tokens * 2000,
+                 combines_sequences(policy_options(call.params())));
 }
 
 std::unique_ptr<sdk::Plan> CpuPolicyLoss::plan(CpuDevice& device, const sdk::Call<Op>& call) {

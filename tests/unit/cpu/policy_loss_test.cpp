@@ -175,8 +175,8 @@ TEST(PolicyLoss, NothingActiveGivesZeroAndNoNan) {
           EXPECT_EQ(gradients.logp.get(i), 0);
           EXPECT_EQ(gradients.entropy.get(i), 0);
         }
-        for (int m = 0; m < 11; ++m) EXPECT_EQ(got.metrics[static_cast<size_t>(m)], 0) << m;
-        EXPECT_EQ(got.metrics[11], rejected ? 1 : 0);
+        for (size_t m = 0; m < RLK_POLICY_LOSS_METRICS_REJECTED; ++m) EXPECT_EQ(got.metrics[m], 0) << m;
+        EXPECT_EQ(got.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], rejected ? 1 : 0);
       }
     }
   }
@@ -247,18 +247,19 @@ TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
   c.options.dual_clip = 2;
   c.options.reject_token.k1_low = 0.3;
   const std::vector<double> m = run_policy_loss(c, cpu::serial_parallel()).metrics;
-  EXPECT_EQ(m[0], 4);
-  EXPECT_NEAR(m[1], (std::exp(1.0) - 2) / 4, 1e-14);
-  EXPECT_NEAR(m[2], -(log_ratios[0] + log_ratios[1] + log_ratios[2] + log_ratios[3]) / 4, 1e-14);
-  EXPECT_EQ(m[3], 2.0 / 4);  // 1.5 with A > 0, 0.5 with A < 0
-  EXPECT_EQ(m[4], 1.0 / 4);  // 2.5 with A < 0 is over the dual clip
-  EXPECT_EQ(m[5], 1.0 / 4);
-  EXPECT_EQ(m[6], 1.0 / 4);
-  EXPECT_NEAR(m[7], (1.5 + 0.5 + 2.5 + 1.1) / 4, 1e-14);
-  EXPECT_EQ(m[8], (0.0 + 1 + 2 + 3) / 4);
-  EXPECT_EQ(m[9], 0);
-  EXPECT_NEAR(m[10], (1 + 2 + 1 + 1) / 4.0, 1e-14);
-  EXPECT_NEAR(m[11], 1.0 / 5, 1e-15);
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], 4);
+  EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_KL], (std::exp(1.0) - 2) / 4, 1e-14);
+  EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_PPO_KL], -(log_ratios[0] + log_ratios[1] + log_ratios[2] + log_ratios[3]) / 4,
+              1e-14);
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_CLIP_FRACTION], 2.0 / 4);        // 1.5 with A > 0, 0.5 with A < 0
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_CLIP_FRACTION_LOWER], 1.0 / 4);  // 2.5 with A < 0 is over the dual clip
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_CLIP_RATIO_LOW], 1.0 / 4);
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_CLIP_RATIO_HIGH], 1.0 / 4);
+  EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_RATIO], (1.5 + 0.5 + 2.5 + 1.1) / 4, 1e-14);
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_ENTROPY], (0.0 + 1 + 2 + 3) / 4);
+  EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_PHI], 0);
+  EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_ROLLOUT_WEIGHT], (1 + 2 + 1 + 1) / 4.0, 1e-14);
+  EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_REJECTED], 1.0 / 5, 1e-15);
 }
 
 TEST(PolicyLoss, GradientIsTheFiniteDifferenceOfGolden) {

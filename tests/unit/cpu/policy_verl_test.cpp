@@ -220,6 +220,74 @@ TEST(PolicyVerl, StraightThroughKlHasTheValueOfK3AndTheGradientOfK2) {
   });
 }
 
+// compute_rollout_correction_weights, with the mean of rollout_is_batch_normalize.
+Matrix verl_weights(const TrainerBatch& d, bool of_sequence, double threshold) {
+  const Matrix log_ratio = each(d, [&](size_t b, size_t t) { return d.old[b][t] - d.sampled[b][t]; });
+  Matrix weights = each(d, [&](size_t b, size_t t) {
+    const double r = of_sequence ? row_sum(log_ratio[b], d.mask[b]) : log_ratio[b][t];
+    return std::min(std::exp(clip(r, -20, 20)), threshold);
+  });
+  double mean = masked_mean(d, weights);
+  if (of_sequence) {  // masked_mean per sequence, then over the sequences with a token
+    double sum = 0, sequences = 0;
+    for (size_t b = 0; b < d.sequences(); ++b) {
+      if (count(d.mask[b]) == 0) continue;
+      sum += row_sum(weights[b], d.mask[b]) / count(d.mask[b]);
+      sequences += 1;
+    }
+    mean = sum / sequences;
+  }
+  for (Row& row : weights) {
+    for (double& w : row) w = mean > 1e-8 ? w / mean : w;
+  }
+  return weights;
+}
+
+TEST(PolicyVerl, BatchNormalizedWeightsHaveMeanOneOverTokensOrSequences) {
+  for (const bool of_sequence : {false, true}) {
+    PolicyCase c = verl_case(36, true);
+    // Lengths differ, so that the mean over sequences is not that over tokens.
+    c.mask.set_int(0, 0);
+    c.mask.set_int(1, 0);
+    c.options.dual_clip = 3.0;
+    c.options.rollout_is = of_sequence ? cpu::RolloutIs::sequence_truncate : cpu::RolloutIs::token_truncate;
+    c.options.rollout_is_max = 2.0;
+    c.options.rollout_log_clamp = 20;
+    c.options.rollout_is_normalize = true;
+    expect_trainer(c, [&](const TrainerBatch& d) {
+      const Matrix losses = verl_vanilla(d, 3.0), weights = verl_weights(d, of_sequence, 2.0);
+      return masked_mean(d, each(d, [&](size_t b, size_t t) { return losses[b][t] * weights[b][t]; }));
+    });
+    const double loss = run_policy_loss(c, backwards_parallel()).loss;
+    c.options.rollout_is_normalize = false;
+    const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
+    const double mean = plain.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN];
+    EXPECT_GT(std::fabs(mean - 1), 0.01);
+    EXPECT_NEAR(plain.loss / mean, loss, 1e-14);
+    // The same mean, told.
+    c.options.rollout_is_normalize = true;
+    c.options.rollout_is_mean = mean;
+    EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).loss, loss, 1e-15);
+  }
+}
+
+TEST(PolicyVerl, WeightsAreAveragedBeforeRejectionAndNotDividedByNothing) {
+  PolicyCase c = verl_case(37, true);
+  const double mean = run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN];
+  c.options.reject_token.k1_high = 1.1;
+  const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
+  EXPECT_GT(plain.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], 0);
+  EXPECT_EQ(plain.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN], mean);
+  c.options.rollout_is_normalize = true;
+  EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).loss, plain.loss / mean, 1e-15);
+  c.options.rollout_is = cpu::RolloutIs::token_mask;
+  c.options.rollout_is_min = 2.9;  // no weight is inside
+  c.options.rollout_is_max = 2.95;
+  const PolicyOutputs nothing = run_policy_loss(c, backwards_parallel());
+  EXPECT_EQ(nothing.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN], 0);
+  EXPECT_EQ(nothing.loss, 0);
+}
+
 // compute_rollout_rejection_mask: every listed option must pass. k1 has bounds of the ratio, the others an upper one.
 struct RejectionOption {
   const char* name;
@@ -295,7 +363,7 @@ void expect_rejection(const std::vector<RejectionOption>& options) {
   for (PolicyCase* form : {&c, &packed}) {
     const PolicyOutputs got = run_policy_loss(*form, backwards_parallel());
     EXPECT_NEAR(got.loss, expected, 1e-12);
-    EXPECT_NEAR(got.metrics[11], (unmasked - kept) / unmasked, 1e-15);
+    EXPECT_NEAR(got.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], (unmasked - kept) / unmasked, 1e-15);
     const PolicyGradients gradients = run_policy_loss_backward(*form, backwards_parallel());
     for (size_t i = 0; i < 48; ++i) {
       if (filtered.mask[i / 6][i % 6] == 0) {
@@ -330,7 +398,7 @@ TEST(PolicyVerl, OneSideOfK1CanBeOff) {
   const auto active = [&](double low, double high) {
     c.options.reject_token.k1_low = low;
     c.options.reject_token.k1_high = high;
-    return run_policy_loss(c, backwards_parallel()).metrics[0];
+    return run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS];
   };
   const double below = active(0.7, 0), above = active(0, 1.3);
   EXPECT_EQ(active(0, 0), 48);

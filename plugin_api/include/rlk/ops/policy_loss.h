@@ -40,7 +40,9 @@
    Rollout corrections, with r = lo - rollout_logp over unmasked tokens, no gradient, active when rollout_logp is given:
    rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
    outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
-   inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. reject_token_* and reject_sequence_* take
+   inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
+   rollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the sequences
+   that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and reject_sequence_* take
    tokens, and whole sequences, out of the mask before everything else (so also out of the denominators): what stays passes
    every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high; of a
    sequence the sum, mean or maximum over its unmasked tokens.
@@ -55,7 +57,7 @@
    larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual clip
    chosen; gmpo: L differs and A < 0); clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo
    and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean w. Besides them:
-   active_tokens, their number, and rejected, the share of unmasked tokens that were rejected.
+   active_tokens, their number; rejected, the share of unmasked tokens that were rejected; rollout_is_mean, M of this call.
    Presets (defaults otherwise):
    TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
    TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
@@ -68,11 +70,12 @@
    verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
    verl cispo      kind cispo     verl geo_mean  kind gmpo, seq_mean_token_mean     verl gpg  kind gpg
    verl dppo       kind dppo_tv or dppo_kl, delta 20, clamps of the log ratio as vanilla
-   verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*
+   verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
+                   rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
    OpenRLHF        ppo or importance_ratio sequence, kl k1; tis: token_truncate; icepop: token_mask; seq-mask-tis:
                    geometric_mask
    slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
-   Not reproduced: gmpo divides by n, verl's geo_mean by n + 1e-8; with beta, TRL's luspo also averages over masked positions;
+   Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over masked positions;
    TRL normalises its entropy bonus by itself (here it is aggregated like the loss, as in verl). */
 
 #define RLK_POLICY_LOSS_REVISION 1
@@ -114,6 +117,9 @@
 #define RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE 3
 #define RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK 4
 #define RLK_POLICY_LOSS_ROLLOUT_IS_GEOMETRIC_MASK 5
+
+#define RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF 0
+#define RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_ON 1
 
 #define RLK_POLICY_LOSS_OPSM_OFF 0
 #define RLK_POLICY_LOSS_OPSM_OLD 1
@@ -159,6 +165,8 @@ typedef struct rlk_policy_loss_params {
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
+  int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
+  double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
   double reject_token_k1_low; /* a token stays where exp(k1) is at least this; 0 is off (>= 0); default 0.0 */
   double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
@@ -181,7 +189,7 @@ typedef struct rlk_policy_loss_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_params;
 
-#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
@@ -199,7 +207,7 @@ typedef struct rlk_policy_loss_params {
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
 #define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
-#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [12]: what trainers log, by name: see elements and notes */
+#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [13]: what trainers log, by name: see elements and notes */
 #define RLK_POLICY_LOSS_N_OUTPUTS 3
 
 /* elements of the output metrics */
@@ -215,7 +223,8 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_METRICS_PHI 9
 #define RLK_POLICY_LOSS_METRICS_ROLLOUT_WEIGHT 10
 #define RLK_POLICY_LOSS_METRICS_REJECTED 11
-#define RLK_POLICY_LOSS_N_METRICS 12
+#define RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN 12
+#define RLK_POLICY_LOSS_N_METRICS 13
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_POLICY_LOSS_SYM_B 0 /* sequences, dynamic */

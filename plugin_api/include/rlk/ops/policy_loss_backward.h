@@ -55,6 +55,9 @@
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_SEQUENCE_MASK 4
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_GEOMETRIC_MASK 5
 
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_NORMALIZE_OFF 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_NORMALIZE_ON 1
+
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_OLD 1
 #define RLK_POLICY_LOSS_BACKWARD_OPSM_ROLLOUT 2
@@ -99,6 +102,8 @@ typedef struct rlk_policy_loss_backward_params {
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
+  int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
+  double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
   double reject_token_k1_low; /* a token stays where exp(k1) is at least this; 0 is off (>= 0); default 0.0 */
   double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
@@ -121,7 +126,7 @@ typedef struct rlk_policy_loss_backward_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_backward_params;
 
-#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */

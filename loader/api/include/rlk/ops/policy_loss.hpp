@@ -25,7 +25,7 @@ struct PolicyLoss {
   struct Out {
     Tensor loss = {};  // acc(T) [1]: the aggregated loss
     Tensor per_token = {};  // optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
-    Tensor metrics = {};  // optional, acc(T) [12]: what trainers log, by name: see elements and notes
+    Tensor metrics = {};  // optional, acc(T) [13]: what trainers log, by name: see elements and notes
   } out = {};
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
 
