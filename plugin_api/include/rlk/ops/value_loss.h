@@ -18,6 +18,8 @@
 
    A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by
    exclude_empty_sequences. A denominator given takes the place of D.
+   verl and OpenRLHF have this half (exclude_empty_sequences on); slime has not: half of its denominator, and its clip
+   fraction counts |v - old_values| > clip_eps.
    In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
    not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
    content) and every output is NaN. */
