@@ -257,6 +257,16 @@ TEST(GrpoLoss, GroupsWithoutVarianceHaveAdvantagesOfExactlyZero) {
   }
 }
 
+// RL-Kernel's Triton kernel takes groups of at most 1024.
+TEST(GrpoLoss, GroupsOfMoreThan1024AreLegal) {
+  GrpoCase c = make_case(Dtype::f64, 1030, 1, 3, 14);
+  Outputs got = run(c);
+  const Published expected = published(c, {{0, 1030}});
+  EXPECT_NEAR(got.loss.get(0), expected.loss, 1e-13);
+  c.rewards.set(1029, c.rewards.get(1029) + 100);  // the last counts for the first
+  EXPECT_NE(run(c).advantages.get(0), got.advantages.get(0));
+}
+
 TEST(GrpoLoss, NothingActiveOrNothingAtAllGivesZero) {
   GrpoCase c = make_case(Dtype::f32, 2, 3, 7, 5);
   c.mask = Tensor(Dtype::u8, {2, 3});
