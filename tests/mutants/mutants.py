@@ -34,7 +34,7 @@ STAGES = ("smoke", "full", "unit")
 PATIENCE, LEAST_DEADLINE = 20, 20.0
 HONEST_DEADLINE = 1800.0
 # Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
-SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off", "-O1"]
+SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
 
 
 class Broken(Exception):
@@ -49,6 +49,7 @@ class Mutant(NamedTuple):
     replace: str
     ops: tuple  # operators, one of whose cases must notice
     unit: str  # GoogleTest filter
+    all_targets: bool = False  # of Highway; else one: not where files must agree about the width of vectors
 
     def name(self):
         return f"{self.table}: {self.what}"
@@ -172,7 +173,7 @@ class Build:
             return [path]
         return [source for source in self.commands if path in self.includes.get(source, ())]
 
-    def compile(self, source, overlay, out):
+    def compile(self, source, overlay, all_targets, out):
         """`source`, with files below `overlay` in place of those below the root."""
         words = shlex.split(self.commands[source])
         if os.path.basename(words[0]) == "ccache":
@@ -182,8 +183,10 @@ class Build:
             del words[at:at + 2]
         copy = overlay / pathlib.Path(source).relative_to(ROOT)
         source = copy if copy.exists() else pathlib.Path(source)
-        flags = self.flags if "hwy/foreach_target.h" in source.read_text() else []
-        return run([words[0], f"-I{overlay}", *words[1:], "-w", *flags, "-o", out, "-c", source], cwd=self.folder)
+        flags = ["-w"]
+        if "hwy/foreach_target.h" in source.read_text():
+            flags += ["-O1"] + ([] if all_targets else self.flags)
+        return run([words[0], f"-I{overlay}", *words[1:], *flags, "-o", out, "-c", source], cwd=self.folder)
 
     def link(self, target, objects, out):
         """The program with the objects first, so that what they define is not taken from the archives."""
@@ -196,7 +199,7 @@ class Build:
 class Version:
     """The judging programs with one file changed."""
 
-    def __init__(self, build, folder, file, text):
+    def __init__(self, build, folder, file, text, all_targets):
         self.build, self.folder = build, folder
         copy = folder / "source" / "core" / "cpu" / file
         copy.parent.mkdir(parents=True)
@@ -207,7 +210,7 @@ class Version:
             raise Broken(f"core/cpu/{file}: nothing in {build.folder} is compiled from it")
         for source in sources:
             self.objects.append(folder / f"{len(self.objects)}.o")
-            code, output = build.compile(source, folder / "source", self.objects[-1])
+            code, output = build.compile(source, folder / "source", all_targets, self.objects[-1])
             if code != 0:
                 raise Broken(f"it does not compile: {output[:2000]}")
 
@@ -256,13 +259,13 @@ class Trial:
         self.honest_version = once(self.make_honest_version)
         self.deadline = once(self.find_deadline)
 
-    def make_honest_version(self, file):
-        folder = self.scratch / ("honest-" + file.replace("/", "-"))
-        return Version(self.build, folder, file, (CPU / file).read_text())
+    def make_honest_version(self, file, all_targets):
+        folder = self.scratch / f"honest-{all_targets}-{file.replace('/', '-')}"
+        return Version(self.build, folder, file, (CPU / file).read_text(), all_targets)
 
-    def find_deadline(self, file, stage, subject):
+    def find_deadline(self, file, all_targets, stage, subject):
         """The honest file, built like a mutant, must pass: only then does a failure speak of the fault."""
-        noticed, text, seconds = self.honest_version(file).judge(stage, subject, HONEST_DEADLINE)
+        noticed, text, seconds = self.honest_version(file, all_targets).judge(stage, subject, HONEST_DEADLINE)
         if noticed:
             raise Broken(f"core/cpu/{file} fails without any fault ({stage}): {text}")
         return max(LEAST_DEADLINE, PATIENCE * seconds)
@@ -270,10 +273,10 @@ class Trial:
     def __call__(self, mutant):
         try:
             with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-                version = Version(self.build, pathlib.Path(folder), mutant.file, mutant.mutated())
+                version = Version(self.build, pathlib.Path(folder), mutant.file, mutant.mutated(), mutant.all_targets)
                 for stage in STAGES:
                     for subject in [mutant.unit] if stage == "unit" else mutant.ops:
-                        deadline = self.deadline(mutant.file, stage, subject)
+                        deadline = self.deadline(mutant.file, mutant.all_targets, stage, subject)
                         noticed, text, _ = version.judge(stage, subject, deadline)
                         if noticed:
                             return Verdict(stage, text)
