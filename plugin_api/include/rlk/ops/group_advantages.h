@@ -28,7 +28,7 @@
 
    Trainers' advantages by operators; what is not named is at its default:
    TRL grpo           eps 1e-4; scale_rewards "batch" is scale batch, "none" scale none; mask 0 where the reward is None
-   TRL rloo           baseline rloo, scale none
+   TRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation, eps 1e-4)
    verl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none
    verl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)
    verl opo           baseline opo, scale none, singleton raw, lengths: response lengths
