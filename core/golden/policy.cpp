@@ -42,6 +42,7 @@ PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) 
   if (!call.cu_seqlens.present()) {
     sequences_ = call.logp.shape[0];
     average_weights();
+    find_least_entropy();
     return;
   }
   sequences_ = call.cu_seqlens.shape[0] - 1;
@@ -51,7 +52,9 @@ PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) 
                      (b == sequences_ && here != call.logp.shape[0]);
     if (bad) error_ = {kBadSeqlens, b, here};
   }
-  if (error_.kind == kNoDataError) average_weights();
+  if (error_.kind != kNoDataError) return;
+  average_weights();
+  find_least_entropy();
 }
 
 // Tokens count, or where they share a weight their sequences.
@@ -71,6 +74,34 @@ void PolicyBatch::average_weights() {
   if (p_.rollout_is_normalize == RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF) return;
   const Tracked divisor = p_.rollout_is_mean > 0 ? parameter(p_.rollout_is_mean) : mean_weight_;
   if (divisor.value > 1e-8) weight_divisor_ = divisor;
+}
+
+void PolicyBatch::find_least_entropy() {
+  selects_ = p_.top_entropy_quantile < 1 || p_.least_entropy > 0;
+  least_entropy_ = p_.least_entropy;
+  if (p_.top_entropy_quantile >= 1) return;
+  std::vector<double> entropies;
+  bool nan = false;
+  for (int64_t b = 0; b < sequences_; ++b) {
+    for (const Token& token : active_tokens(b, PolicySeed::none)) {
+      entropies.push_back(token.entropy);
+      nan |= std::isnan(token.entropy);
+    }
+  }
+  least_entropy_ = std::numeric_limits<double>::quiet_NaN();
+  if (entropies.empty() || nan) return;
+  std::sort(entropies.begin(), entropies.end());
+  const auto last = static_cast<double>(entropies.size() - 1);
+  least_entropy_ =
+      entropies[static_cast<size_t>(std::max(std::ceil((1 - p_.top_entropy_quantile) * last - 1e-6), 0.0))];
+}
+
+bool PolicyBatch::has_own_bonus() const {
+  return p_.entropy_coefficient != 0 && p_.entropy_aggregation == RLK_POLICY_LOSS_ENTROPY_AGGREGATION_TOKEN_MEAN;
+}
+Tracked PolicyBatch::bonus_divisor(int64_t selected) const {
+  if (p_.entropy_denominator > 0) return parameter(p_.entropy_denominator);
+  return {std::max(static_cast<double>(selected), 1.0), 0};
 }
 
 int64_t PolicyBatch::tokens() const {
@@ -320,13 +351,18 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
   return p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON ? f * ratio : f;
 }
 
-std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
+std::vector<PolicyBatch::Token> PolicyBatch::active_tokens(int64_t b, PolicySeed seed) const {
   std::vector<Token> tokens = gather(b, seed), active;
   weigh(tokens);
   if (is_rejected(tokens)) tokens.clear();
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!is_rejected(tokens, i)) active.push_back(tokens[i]);
   }
+  return active;
+}
+
+std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
+  const std::vector<Token> active = active_tokens(b, seed);
   const Sequence sequence = summarise(active, seed);
 
   std::vector<PolicyToken> result;
@@ -350,6 +386,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     Dual loss = policy(token, sequence, s, out);
     const bool stays = token.advantage.value >= 0 || sequence.off_policy <= p_.opsm_threshold;
     if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && !stays) loss = {};
+    out.selected = !selects_ || token.entropy >= least_entropy_;
+    if (!out.selected) loss = {};
     loss = loss * Dual(token.own_weight);
     if (p_.kind == RLK_POLICY_LOSS_KIND_GMPO) {
       loss = loss * Dual(sequence.geometric_weight);
@@ -361,7 +399,7 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
       out.kl = divergence.value;
       if (p_.beta != 0) loss = loss + Dual(parameter(p_.beta)) * divergence;
     }
-    if (p_.entropy_coefficient != 0) {
+    if (p_.entropy_coefficient != 0 && !has_own_bonus() && out.selected) {
       loss = loss - Dual(parameter(p_.entropy_coefficient)) * Dual(token.entropy);
     }
     out.loss = loss;

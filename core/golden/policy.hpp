@@ -26,6 +26,7 @@ struct PolicyToken {
   Dual loss;
   Tracked share;  // seed own_logp: the slope of the sequence's mean
   Tracked x, kl, ratio, entropy, phi, weight;
+  bool selected = true;  // e
   bool clipped = false, clipped_lower = false, below = false, above = false;
 };
 
@@ -43,6 +44,8 @@ public:
   double load(const View& view, int64_t b, int64_t t) const;
 
   const Tracked& mean_weight() const { return mean_weight_; }  // of w before its division
+  bool has_own_bonus() const;                                  // entropy_aggregation token_mean
+  Tracked bonus_divisor(int64_t selected) const;               // D_H, with so many tokens of e = 1
   // d loss / d l of an active token, for sequences with so many active tokens.
   std::vector<Tracked> token_weights(const std::vector<int64_t>& active) const;
 
@@ -54,6 +57,8 @@ private:
   bool is_rejected(const std::vector<Token>& tokens) const;
   void weigh(std::vector<Token>& tokens) const;
   void average_weights();
+  void find_least_entropy();
+  std::vector<Token> active_tokens(int64_t b, PolicySeed seed) const;
   Dual clipped_log_ratio(const Token& token) const;
   Sequence summarise(const std::vector<Token>& active, PolicySeed seed) const;
   Dual policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const;
@@ -64,6 +69,8 @@ private:
   int64_t sequences_ = 0;
   Tracked mean_weight_;
   Tracked weight_divisor_{1, 0};
+  bool selects_ = false;
+  double least_entropy_ = 0;  // h
   DataError error_;
 };
 

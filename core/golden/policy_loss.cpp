@@ -35,7 +35,8 @@ void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
                                  token.ratio,
                                  token.entropy,
                                  token.phi,
-                                 token.weight};
+                                 token.weight,
+                                 flag(token.selected)};
   for (size_t i = 0; i < kMeans; ++i) sums[i] = sums[i] + terms[i];
 }
 
@@ -82,6 +83,18 @@ Answer answer_policy_loss(const Call& call) {
   Tracked loss;
   for (size_t b = 0; b < tokens.size(); ++b) {
     for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
+  }
+  if (batch.has_own_bonus()) {
+    Tracked sum;
+    int64_t selected = 0;
+    for (const std::vector<PolicyToken>& sequence : tokens) {
+      for (const PolicyToken& token : sequence) {
+        if (!token.selected) continue;
+        sum = sum + token.entropy;
+        ++selected;
+      }
+    }
+    loss = loss - parameter(golden.params.entropy_coefficient) * sum / batch.bonus_divisor(selected);
   }
   const double n = metrics[0].value;
   for (size_t i = 1; i < kMeans && n > 0; ++i) metrics[i] = metrics[i] / Tracked{n, 0};

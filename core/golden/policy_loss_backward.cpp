@@ -18,6 +18,7 @@ Answer answer_policy_loss_backward(const Call& call) {
   golden.mask = call[RLK_POLICY_LOSS_BACKWARD_IN_MASK];
   golden.ref_logp = call[RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP];
   golden.rollout_logp = call[RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP];
+  golden.entropy = call[RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY];
   golden.weight = call[RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT];
   golden.sequence_advantages = call[RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES];
   golden.cu_seqlens = call[RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS];
@@ -39,8 +40,11 @@ Answer answer_policy_loss_backward(const Call& call) {
     output.cond[static_cast<size_t>(at)] = std::isfinite(number.value) ? kTiny + number.error : 0.0;
   };
   std::vector<int64_t> active;
+  int64_t selected = 0;
   for (int64_t b = 0; b < batch.sequences(); ++b) {
-    active.push_back(static_cast<int64_t>(batch.losses(b, PolicySeed::none).size()));
+    const std::vector<PolicyToken> own = batch.losses(b, PolicySeed::none);
+    active.push_back(static_cast<int64_t>(own.size()));
+    for (const PolicyToken& token : own) selected += token.selected ? 1 : 0;
   }
   const std::vector<Tracked> weights = batch.token_weights(active);
   const bool has_mean = golden.params.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE ||
@@ -61,7 +65,10 @@ Answer answer_policy_loss_backward(const Call& call) {
     for (const PolicyToken& token : batch.losses(b, PolicySeed::own_logp)) {
       const Tracked own = gradient_of_loss(token) * token.loss.slope;
       put(grad_logp, batch.flat(b, token.t), has_mean ? own + of_mean * token.share : own);
-      put(grad_entropy, batch.flat(b, token.t), -(parameter(coefficient) * gradient_of_loss(token)));
+      if (!token.selected) continue;
+      const Tracked of_bonus =
+          batch.has_own_bonus() ? grad_loss / batch.bonus_divisor(selected) : gradient_of_loss(token);
+      put(grad_entropy, batch.flat(b, token.t), -(parameter(coefficient) * of_bonus));
     }
   }
   return {{std::move(grad_logp), std::move(grad_entropy)}, {}};

@@ -8,10 +8,11 @@ namespace rlk::cpu {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr int kMeans = 11;  // metrics that are sums or means over active tokens; those after them are not
+constexpr int kMeans = 12;  // metrics that are sums or means over active tokens; those after them are not
 
 struct SequenceSums {
   double loss = 0;
+  double bonus = 0;  // entropies of selected tokens
   double unmasked = 0;
   double metrics[kMeans] = {};  // the first is the number of active tokens
 };
@@ -19,6 +20,7 @@ struct SequenceSums {
 void add(const TokenLoss& token, SequenceSums& sums) {
   const auto flag = [](bool on) { return on ? 1.0 : 0.0; };
   sums.loss += token.value;
+  sums.bonus += token.selected ? token.entropy : 0.0;
   const double terms[kMeans] = {1,
                                 token.kl,
                                 -token.x,
@@ -29,8 +31,13 @@ void add(const TokenLoss& token, SequenceSums& sums) {
                                 token.ratio,
                                 token.entropy,
                                 token.term.phi,
-                                token.weight};
+                                token.weight,
+                                flag(token.selected)};
   for (int i = 0; i < kMeans; ++i) sums.metrics[i] += terms[i];
+}
+
+bool has_own_bonus(const PolicyOptions& options) {
+  return options.entropy_coefficient != 0 && options.entropy_aggregation == EntropyAggregation::token_mean;
 }
 
 bool counts(const PolicyBatch& batch, double active) {
@@ -51,8 +58,9 @@ void put_metrics(const PolicyLossArgs& args, const double* values) {
 
 }  // namespace
 
-int64_t policy_loss_workspace_bytes(int64_t sequences) {
-  return sequences * static_cast<int64_t>(sizeof(SequenceSums)) + policy_terms_workspace_bytes(sequences);
+int64_t policy_loss_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens) {
+  return sequences * static_cast<int64_t>(sizeof(SequenceSums)) +
+         policy_terms_workspace_bytes(options, sequences, tokens);
 }
 
 DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
@@ -67,7 +75,7 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
   }
 
   auto* sums = static_cast<SequenceSums*>(args.workspace);
-  batch.terms = policy_terms(batch, args.metrics != nullptr, sums + batch.sequences, hook);
+  batch.terms = policy_terms(batch, {args.metrics != nullptr, false}, sums + batch.sequences, hook);
   parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       const PolicySequence sequence(batch, b);
@@ -99,6 +107,11 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
     if (own > 0 && batch.options.aggregation != PolicyAggregation::none)
       loss += sums[b].loss * divisor.token_weight(own);
   }
+  if (has_own_bonus(batch.options)) {
+    double bonus = 0;
+    for (int64_t b = 0; b < batch.sequences; ++b) bonus += sums[b].bonus;
+    loss -= batch.options.entropy_coefficient * bonus / entropy_divisor(batch.options, metrics[kMeans - 1]);
+  }
   for (int i = 1; i < kMeans && active > 0; ++i) metrics[i] /= active;
   metrics[kMeans] = unmasked > 0 ? (unmasked - active) / unmasked : 0;
   metrics[kMeans + 1] = batch.terms.mean_weight;
@@ -107,8 +120,8 @@ DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
   return {};
 }
 
-int64_t policy_loss_backward_workspace_bytes(int64_t sequences) {
-  return sequences * static_cast<int64_t>(sizeof(int64_t)) + policy_terms_workspace_bytes(sequences);
+int64_t policy_loss_backward_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens) {
+  return sequences * static_cast<int64_t>(sizeof(int64_t)) + policy_terms_workspace_bytes(options, sequences, tokens);
 }
 
 DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const ParallelFor& hook) {
@@ -119,7 +132,9 @@ DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const Paralle
     return error;
   }
   auto* active = static_cast<int64_t*>(args.workspace);
-  batch.terms = policy_terms(batch, false, active + batch.sequences, hook);
+  const bool own_bonus = has_own_bonus(batch.options) && args.grad_entropy.present();
+  batch.terms = policy_terms(batch, {false, own_bonus}, active + batch.sequences, hook);
+  const double of_bonus = own_bonus ? args.grad_loss / entropy_divisor(batch.options, batch.terms.selected) : 0.0;
   double tokens = 0, counted = 0;
   if (PolicyDivisor::needs_counts(batch.options)) {
     parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
@@ -157,7 +172,8 @@ DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const Paralle
         double grad = g * sequence.token(place).d_own;
         if (shares) grad += through_sequence * sequence.share(place);
         args.grad_logp.put(b, place, grad);
-        args.grad_entropy.put(b, place, -batch.options.entropy_coefficient * g);
+        const double bonus = sequence.is_selected(place) ? batch.options.entropy_coefficient : 0.0;
+        args.grad_entropy.put(b, place, -bonus * (own_bonus ? of_bonus : g));
       }
     }
   });

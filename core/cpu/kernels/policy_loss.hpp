@@ -8,7 +8,7 @@
 
 namespace rlk::cpu {
 
-constexpr int kPolicyMetrics = 13;
+constexpr int kPolicyMetrics = 14;
 
 struct PolicyLossArgs {
   PolicyBatch batch;
@@ -19,7 +19,8 @@ struct PolicyLossArgs {
   Dtype scalar_dtype = Dtype::f32;
   void* workspace = nullptr;  // policy_loss_workspace_bytes, aligned to 8 bytes
 };
-int64_t policy_loss_workspace_bytes(int64_t sequences);
+// `tokens` of all sequences, here and below.
+int64_t policy_loss_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens);
 // A data error makes every output NaN.
 DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook);
 
@@ -31,7 +32,7 @@ struct PolicyLossBackwardArgs {
   TokenOutput grad_entropy;   // optional
   void* workspace = nullptr;  // policy_loss_backward_workspace_bytes, aligned to 8 bytes
 };
-int64_t policy_loss_backward_workspace_bytes(int64_t sequences);
+int64_t policy_loss_backward_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens);
 DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const ParallelFor& hook);
 
 }  // namespace rlk::cpu

@@ -13,6 +13,7 @@ enum class RatioLevel : int64_t { token, sequence, sequence_token };
 enum class ClipForm : int64_t { around_one, raw };
 enum class KlGradient : int64_t { value, k2 };
 enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
+enum class EntropyAggregation : int64_t { as_loss, token_mean };
 enum class Opsm : int64_t { off, old, rollout };
 enum class PolicyAggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, seq_mean_token_sum, none };
 
@@ -40,6 +41,10 @@ struct PolicyOptions {
   double kl_diff_clamp = 0.0, kl_value_clamp = 0.0;  // 0: off
   bool kl_bias_correction = false;
   double entropy_coefficient = 0.0;
+  EntropyAggregation entropy_aggregation = EntropyAggregation::as_loss;
+  double entropy_denominator = 0.0;  // 0: the natural one
+  double top_entropy_quantile = 1.0;
+  double least_entropy = 0.0;  // 0: off
   RolloutIs rollout_is = RolloutIs::token_truncate;
   double rollout_is_min = 0.0, rollout_is_max = 3.0;
   double rollout_log_clamp = 0.0;  // 0: off

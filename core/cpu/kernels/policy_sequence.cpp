@@ -82,7 +82,8 @@ TokenLoss PolicySequence::token(int64_t place) const {
   loss.term = policy_term(options_, input, input_);
   loss.weight = rollout_weight(place);
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
-  const bool drops = options_.opsm != Opsm::off && input.advantage < 0 && off_policy_ > options_.opsm_threshold;
+  loss.selected = is_selected(place);
+  const bool off_policy = options_.opsm != Opsm::off && input.advantage < 0 && off_policy_ > options_.opsm_threshold;
   double factor = batch_.weight.present() ? batch_.weight.at(b_, place) : 1.0;
   if (options_.kind == PolicyKind::gmpo) {
     factor *= geometric_weight_;
@@ -90,7 +91,7 @@ TokenLoss PolicySequence::token(int64_t place) const {
     factor *= loss.weight;
   }
   double d_logp = 0, d_log_ratio = 0;
-  if (!drops) {
+  if (loss.selected && !off_policy) {
     loss.value = factor * loss.term.value;
     d_logp = factor * loss.term.d_logp;
     d_log_ratio = factor * loss.term.d_log_ratio;
@@ -106,8 +107,9 @@ TokenLoss PolicySequence::token(int64_t place) const {
     }
   }
   if (batch_.entropy.present()) {
-    loss.entropy = batch_.entropy.at(b_, place);
-    if (options_.entropy_coefficient != 0) loss.value -= options_.entropy_coefficient * loss.entropy;
+    loss.entropy = entropy(place);
+    const bool bonus = options_.entropy_coefficient != 0 && options_.entropy_aggregation == EntropyAggregation::as_loss;
+    if (bonus && loss.selected) loss.value -= options_.entropy_coefficient * loss.entropy;
   }
   loss.d_own = d_logp;
   if (options_.importance_ratio == RatioLevel::sequence) {

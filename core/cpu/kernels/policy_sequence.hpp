@@ -35,6 +35,9 @@ struct TokenOutput {
 struct PolicyTerms {
   double mean_weight = 0;  // of the importance weights before their division
   double weight_divisor = 1;
+  bool selects = false;  // tokens by their entropy: those of at least this
+  double least_entropy = 0;
+  double selected = 0;  // active tokens, if they were asked for
 };
 
 // The inputs that policy_loss and its backward share.
@@ -59,6 +62,8 @@ struct PolicyBatch {
   // Sequence b is places [begin(b), end(b)).
   int64_t begin(int64_t b) const { return packed() ? cu(b) : 0; }
   int64_t end(int64_t b) const { return packed() ? cu(b + 1) : tokens; }
+  // Of its first token among those of all sequences.
+  int64_t offset(int64_t b) const { return packed() ? cu(b) : b * tokens; }
   DataError check_seqlens() const;
 };
 
@@ -67,6 +72,7 @@ struct TokenLoss {
   double d_own = 0;       // by the token's own logp, where no sequence is between
   double d_sequence = 0;  // by the sequence's quantity: see PolicySequence::share
   double x = 0, kl = 0, ratio = 0, entropy = 0, weight = 0;
+  bool selected = true;
   PolicyTerm term;
 };
 
@@ -88,6 +94,10 @@ public:
     return !rejected_ && is_unmasked(place) && !(has_rollout() && corrections_.rejects_token(rollout(place)));
   }
   // The remaining functions are about active tokens.
+  bool is_selected(int64_t place) const {
+    return !batch_.terms.selects || entropy(place) >= batch_.terms.least_entropy;
+  }
+  double entropy(int64_t place) const { return batch_.entropy.at(b_, place); }
   TokenLoss token(int64_t place) const;
   // The derivative of the sequence's quantity by the token's logp.
   double share(int64_t place) const;

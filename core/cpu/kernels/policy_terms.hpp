@@ -8,10 +8,16 @@ namespace rlk::cpu {
 // Rows that depend on the batch lose their batch invariance.
 bool combines_sequences(const PolicyOptions& options);
 
-int64_t policy_terms_workspace_bytes(int64_t sequences);
+// `tokens` of all sequences.
+int64_t policy_terms_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens);
 
-// Everything that the options ask for, and the mean of the importance weights if `wants_mean`.
-PolicyTerms policy_terms(const PolicyBatch& batch, bool wants_mean, void* workspace, const ParallelFor& hook);
+struct PolicyTermsWanted {
+  bool mean_weight = false, selected = false;  // also where no token needs them
+};
+PolicyTerms policy_terms(const PolicyBatch& batch, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook);
+
+// What divides the bonus of entropy_aggregation token_mean.
+double entropy_divisor(const PolicyOptions& options, double selected);
 
 // Sequences of a task: tens of microseconds of work at least.
 int64_t policy_grain(const PolicyBatch& batch);

@@ -32,6 +32,10 @@ PolicyOptions policy_options(const Params& params) {
   options.kl_value_clamp = params.kl_value_clamp;
   options.kl_bias_correction = params.kl_bias_correction != 0;
   options.entropy_coefficient = params.entropy_coefficient;
+  options.entropy_aggregation = static_cast<EntropyAggregation>(params.entropy_aggregation);
+  options.entropy_denominator = params.entropy_denominator;
+  options.top_entropy_quantile = params.top_entropy_quantile;
+  options.least_entropy = params.least_entropy;
   options.rollout_is = static_cast<RolloutIs>(params.rollout_is);
   options.rollout_is_min = params.rollout_is_min;
   options.rollout_is_max = params.rollout_is_max;

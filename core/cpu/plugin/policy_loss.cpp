@@ -17,9 +17,10 @@ public:
   }
 
   uint64_t prepare(const sdk::Run& run) override {
-    const int64_t sequences =
-        sequences_of(*run.input(RLK_POLICY_LOSS_IN_LOGP), run.input(RLK_POLICY_LOSS_IN_CU_SEQLENS));
-    return static_cast<uint64_t>(policy_loss_workspace_bytes(sequences));
+    const rlk_tensor& logp = *run.input(RLK_POLICY_LOSS_IN_LOGP);
+    const int64_t sequences = sequences_of(logp, run.input(RLK_POLICY_LOSS_IN_CU_SEQLENS));
+    return static_cast<uint64_t>(
+        policy_loss_workspace_bytes(policy_options(params()), sequences, sdk::element_count(logp)));
   }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
@@ -51,9 +52,10 @@ sdk::Support CpuPolicyLoss::query(CpuDevice&, const sdk::Call<Op>& call) {
   const rlk_tensor& logp = *call.input(RLK_POLICY_LOSS_IN_LOGP);
   const int64_t sequences = sequences_of(logp, call.input(RLK_POLICY_LOSS_IN_CU_SEQLENS));
   const double tokens = static_cast<double>(sdk::element_count(logp));
-  return support(call, static_cast<uint64_t>(policy_loss_workspace_bytes(sequences)),
+  const PolicyOptions options = policy_options(call.params());
+  return support(call, static_cast<uint64_t>(policy_loss_workspace_bytes(options, sequences, sdk::element_count(logp))),
                  tokens * 6 * static_cast<double>(size_of(kernel_dtype(logp))), tokens * 2000,
-                 combines_sequences(policy_options(call.params())));
+                 combines_sequences(options));
 }
 
 std::unique_ptr<sdk::Plan> CpuPolicyLoss::plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -14,9 +14,10 @@ public:
   using CpuPlan::CpuPlan;
 
   uint64_t prepare(const sdk::Run& run) override {
-    const int64_t sequences =
-        sequences_of(*run.input(RLK_POLICY_LOSS_BACKWARD_IN_LOGP), run.input(RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS));
-    return static_cast<uint64_t>(policy_loss_backward_workspace_bytes(sequences));
+    const rlk_tensor& logp = *run.input(RLK_POLICY_LOSS_BACKWARD_IN_LOGP);
+    const int64_t sequences = sequences_of(logp, run.input(RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS));
+    return static_cast<uint64_t>(
+        policy_loss_backward_workspace_bytes(policy_options(params()), sequences, sdk::element_count(logp)));
   }
 
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
@@ -30,6 +31,7 @@ public:
     args.batch.ref_logp = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP));
     args.batch.rollout_logp = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP));
     args.batch.weight = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT));
+    args.batch.entropy = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY));
     args.grad_loss = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS)).at(0, 0);
     args.grad_per_token = token_tensor(run.input(RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN));
     args.grad_logp = token_output(run.output(RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_LOGP));
@@ -45,8 +47,10 @@ sdk::Support CpuPolicyLossBackward::query(CpuDevice&, const sdk::Call<Op>& call)
   const rlk_tensor& logp = *call.input(RLK_POLICY_LOSS_BACKWARD_IN_LOGP);
   const int64_t sequences = sequences_of(logp, call.input(RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS));
   const double tokens = static_cast<double>(sdk::element_count(logp));
-  return support(call, static_cast<uint64_t>(policy_loss_backward_workspace_bytes(sequences)),
-                 tokens * 6 * static_cast<double>(size_of(kernel_dtype(logp))), tokens * 3000);
+  const PolicyOptions options = policy_options(call.params());
+  return support(
+      call, static_cast<uint64_t>(policy_loss_backward_workspace_bytes(options, sequences, sdk::element_count(logp))),
+      tokens * 6 * static_cast<double>(size_of(kernel_dtype(logp))), tokens * 3000);
 }
 
 std::unique_ptr<sdk::Plan> CpuPolicyLossBackward::plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -127,7 +127,8 @@ PolicyOutputs run_policy_loss(PolicyCase& c, const cpu::ParallelFor& hook) {
   args.per_token = output_of(outputs.per_token);
   args.metrics = outputs.metrics.data();
   args.scalar_dtype = cpu::Dtype::f64;
-  std::vector<double> workspace(static_cast<size_t>(cpu::policy_loss_workspace_bytes(args.batch.sequences) / 8 + 1));
+  std::vector<double> workspace(static_cast<size_t>(
+      cpu::policy_loss_workspace_bytes(args.batch.options, args.batch.sequences, c.logp.size()) / 8 + 1));
   args.workspace = workspace.data();
   outputs.error = cpu::policy_loss(args, hook);
   return outputs;
@@ -139,13 +140,12 @@ PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& 
   gradients.entropy = Tensor(c.logp.dtype(), c.logp.shape(), c.output_strides);
   cpu::PolicyLossBackwardArgs args;
   args.batch = batch_of(c);
-  args.batch.entropy = {};  // the backward has none
   args.grad_loss = c.grad_loss;
   args.grad_per_token = tokens_of(c.grad_per_token);
   args.grad_logp = output_of(gradients.logp);
   args.grad_entropy = output_of(gradients.entropy);
-  std::vector<int64_t> workspace(
-      static_cast<size_t>(cpu::policy_loss_backward_workspace_bytes(args.batch.sequences) / 8 + 1));
+  std::vector<int64_t> workspace(static_cast<size_t>(
+      cpu::policy_loss_backward_workspace_bytes(args.batch.options, args.batch.sequences, c.logp.size()) / 8 + 1));
   args.workspace = workspace.data();
   gradients.error = cpu::policy_loss_backward(args, hook);
   return gradients;
@@ -166,6 +166,10 @@ rlk_policy_loss_params policy_params(const PolicyCase& c) {
   p.kl = static_cast<int64_t>(o.kl);
   p.kl_bias_correction = o.kl_bias_correction ? 1 : 0;
   p.entropy_coefficient = o.entropy_coefficient;
+  p.entropy_aggregation = static_cast<int64_t>(o.entropy_aggregation);
+  p.entropy_denominator = o.entropy_denominator;
+  p.top_entropy_quantile = o.top_entropy_quantile;
+  p.least_entropy = o.least_entropy;
   p.aggregation = static_cast<int64_t>(o.aggregation);
   p.denominator = o.denominator;
   return p;
@@ -183,10 +187,10 @@ golden::Answer golden_policy_loss(const PolicyCase& c) {
 golden::Answer golden_policy_loss_backward(const PolicyCase& c) {
   Tensor grad_loss(Dtype::f64, {1});
   grad_loss.set(0, c.grad_loss);
-  const golden::View inputs[] = {c.logp.view(),         c.advantages.view(),    grad_loss.view(),
-                                 c.old_logp.view(),     c.mask.view(),          c.ref_logp.view(),
-                                 c.rollout_logp.view(), c.weight.view(),        c.sequence_advantages.view(),
-                                 c.cu_seqlens.view(),   c.grad_per_token.view()};
+  const golden::View inputs[] = {c.logp.view(),         c.advantages.view(),     grad_loss.view(),
+                                 c.old_logp.view(),     c.mask.view(),           c.ref_logp.view(),
+                                 c.rollout_logp.view(), c.weight.view(),         c.sequence_advantages.view(),
+                                 c.cu_seqlens.view(),   c.grad_per_token.view(), c.entropy.view()};
   const auto params = std::bit_cast<rlk_policy_loss_backward_params>(policy_params(c));
   return golden::find("policy_loss_backward")({inputs, &params, 3});
 }

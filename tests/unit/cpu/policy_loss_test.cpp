@@ -157,6 +157,10 @@ TEST(PolicyLoss, NothingActiveGivesZeroAndNoNan) {
   for (const bool rejected : {false, true}) {
     PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 43);
     c.options.exclude_empty_sequences = true;
+    c.options.rollout_is_normalize = true;
+    c.options.top_entropy_quantile = 0.5;
+    c.options.entropy_coefficient = 1;
+    c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
     if (rejected) {
       c.options.reject_token.k2_high = 1e-12;
     } else {
@@ -188,6 +192,8 @@ TEST(PolicyLoss, EmptyTensorsGiveZero) {
     for (const bool packed : {false, true}) {
       PolicyCase form = packed ? packed_of(c) : c;
       form.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+      form.options.rollout_is_normalize = true;
+      form.options.top_entropy_quantile = 0.5;
       const PolicyOutputs got = run_policy_loss(form, cpu::tbb_parallel());
       EXPECT_EQ(got.loss, 0);
       EXPECT_EQ(got.error.kind, cpu::kNoDataError);
@@ -298,15 +304,24 @@ TEST(PolicyLoss, BitsDoNotDependOnThreadsOrOnTheOtherSequences) {
   c.options.kind = PolicyKind::gmpo;
   c.options.beta = 0.1;
   c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-  const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
-  const PolicyGradients serial_gradients = run_policy_loss_backward(c, cpu::serial_parallel());
-  for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
-    const PolicyOutputs again = run_policy_loss(c, hook);
-    EXPECT_EQ(again.loss, serial.loss);
-    EXPECT_EQ(again.metrics, serial.metrics);
-    EXPECT_EQ(again.per_token.bytes(), serial.per_token.bytes());
-    EXPECT_EQ(run_policy_loss_backward(c, hook).logp.bytes(), serial_gradients.logp.bytes());
+  for (const bool combined : {true, false}) {  // with what tokens take from the whole batch, and without
+    c.options.top_entropy_quantile = combined ? 0.4 : 1.0;
+    c.options.rollout_is_normalize = combined;
+    c.options.entropy_coefficient = combined ? 0.1 : 0.0;
+    c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
+    const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
+    const PolicyGradients serial_gradients = run_policy_loss_backward(c, cpu::serial_parallel());
+    for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
+      const PolicyOutputs again = run_policy_loss(c, hook);
+      const PolicyGradients gradients = run_policy_loss_backward(c, hook);
+      EXPECT_EQ(again.loss, serial.loss);
+      EXPECT_EQ(again.metrics, serial.metrics);
+      EXPECT_EQ(again.per_token.bytes(), serial.per_token.bytes());
+      EXPECT_EQ(gradients.logp.bytes(), serial_gradients.logp.bytes());
+      EXPECT_EQ(gradients.entropy.bytes(), serial_gradients.entropy.bytes());
+    }
   }
+  const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
   c.output_strides = Strides::reversed;
   const PolicyOutputs reversed = run_policy_loss(c, cpu::serial_parallel());
   EXPECT_EQ(reversed.per_token.bits(0, 37 * 90), serial.per_token.bits(0, 37 * 90));

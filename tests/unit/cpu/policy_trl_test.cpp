@@ -1,4 +1,5 @@
 // policy_loss against the formulas that TRL, Liger-Kernel and RL-Kernel publish, each with its own defaults.
+#include <algorithm>
 #include <cmath>
 
 #include "unit/cpu/policy_case.hpp"
@@ -250,6 +251,136 @@ TEST(PolicyTrl, OffPolicySequencesWithNegativeAdvantageAreDroppedNotUncounted) {
   });
   EXPECT_GT(dropped, 0);
   EXPECT_GT(kept, 0);
+}
+
+// torch.quantile with linear interpolation.
+double torch_quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double place = q * static_cast<double>(values.size() - 1);
+  const double below = values[static_cast<size_t>(std::floor(place))],
+               above = values[static_cast<size_t>(std::ceil(place))];
+  return below + (place - std::floor(place)) * (above - below);
+}
+
+// get_high_entropy_mask on one process: those tokens of the mask that are at least the quantile.
+Matrix trl_entropy_mask(const TrainerBatch& d, double top) {
+  std::vector<double> entropies;
+  for (size_t b = 0; b < d.sequences(); ++b) {
+    for (size_t t = 0; t < d.tokens(); ++t) {
+      if (d.mask[b][t] != 0) entropies.push_back(d.entropy[b][t]);
+    }
+  }
+  const double threshold = torch_quantile(entropies, 1 - top);
+  return each(d, [&](size_t b, size_t t) { return d.entropy[b][t] >= threshold ? 1.0 : 0.0; });
+}
+
+TEST(PolicyTrl, TopEntropyQuantileKeepsThePolicyLossOfTheHighestEntropiesAndTheKlOfAll) {
+  for (const double top : {0.0, 0.2, 0.3, 0.5, 0.7, 0.8, 0.99}) {
+    SCOPED_TRACE(top);
+    PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 17);
+    mask_some(c);
+    c.entropy.set(1, c.entropy.get(0));  // equal ones stay or go together
+    c.options.top_entropy_quantile = top;
+    c.options.beta = 0.04;
+    double kept = 0;
+    expect_trainer(c, [&](const TrainerBatch& d) {
+      const Matrix entropy_mask = trl_entropy_mask(d, top);
+      kept = sum_of(entropy_mask, d.mask);
+      const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
+      const Matrix loss = each(d, [&](size_t b, size_t t) {
+        const double w = std::min(std::exp(d.old[b][t] - d.sampled[b][t]), 3.0), kl_diff = d.ref[b][t] - d.lp[b][t];
+        return surrogate[b][t] * entropy_mask[b][t] * w + 0.04 * (std::exp(kl_diff) - kl_diff - 1);
+      });
+      return sum_of(loss, d.mask) / count(d.mask);
+    });
+    EXPECT_LT(kept, 12);
+    const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
+    EXPECT_NEAR(got.metrics[RLK_POLICY_LOSS_METRICS_SELECTED], kept / 12, 1e-15);
+    // The same bound, told: as a process does whose quantile is that of all.
+    const TrainerBatch d = trainer_batch(c);
+    const Matrix entropy_mask = trl_entropy_mask(d, top);
+    c.options.top_entropy_quantile = 1;
+    c.options.least_entropy = 1e9;
+    for (size_t i = 0; i < 24; ++i) {
+      if (entropy_mask[i / 6][i % 6] != 0)
+        c.options.least_entropy = std::min(c.options.least_entropy, d.entropy[i / 6][i % 6]);
+    }
+    EXPECT_EQ(run_policy_loss(c, backwards_parallel()).loss, got.loss);
+  }
+}
+
+TEST(PolicyTrl, QuantileFallsOnATokenAlthoughItsShareIsRounded) {
+  PolicyCase c = make_policy_case(Dtype::f64, 1, 11, 21);
+  c.entropy.fill([](int64_t i) { return 0.1 * static_cast<double>(i * 7 % 11); });
+  c.options.top_entropy_quantile = 0.7;
+  ASSERT_GT((1 - 0.7) * 10, 3);  // of 11 tokens in order, the one at place 3 is the quantile and stays
+  EXPECT_DOUBLE_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 8.0 / 11);
+  EXPECT_EQ(golden_policy_loss(c).outputs[2].value[RLK_POLICY_LOSS_METRICS_SELECTED], 8.0 / 11);
+}
+
+TEST(PolicyTrl, EntropyBonusIsTheMeanOverItsOwnTokens) {
+  struct Form {
+    bool dapo;
+    double top;
+  };
+  for (const Form form : {Form{false, 1}, Form{false, 0.4}, Form{true, 1}, Form{true, 0.4}}) {
+    PolicyCase c = trl_case(18);
+    c.options.aggregation = form.dapo ? PolicyAggregation::token_mean : PolicyAggregation::seq_mean_token_mean;
+    c.options.denominator = form.dapo ? 57.0 / 4 : 0;
+    c.options.entropy_coefficient = 0.3;
+    c.options.entropy_aggregation = form.dapo ? cpu::EntropyAggregation::as_loss : cpu::EntropyAggregation::token_mean;
+    c.options.top_entropy_quantile = form.top;
+    const auto published = [&](const TrainerBatch& d, const Matrix& effective) {
+      const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
+      const Matrix loss = each(d, [&](size_t b, size_t t) { return surrogate[b][t] * effective[b][t]; });
+      const Matrix entropy = each(d, [&](size_t b, size_t t) { return d.entropy[b][t] * effective[b][t]; });
+      if (form.dapo) return (sum_of(loss, d.mask) - 0.3 * sum_of(entropy, d.mask)) / (57.0 / 4);
+      return trl_grpo_mean(d, loss) - 0.3 * sum_of(entropy, d.mask) / std::max(sum_of(effective, d.mask), 1.0);
+    };
+    expect_trainer(c, [&](const TrainerBatch& d) { return published(d, trl_entropy_mask(d, form.top)); });
+
+    const TrainerBatch d = trainer_batch(c);
+    const Matrix effective = trl_entropy_mask(d, form.top);
+    PolicyCase packed = packed_of(c);
+    for (PolicyCase* layout : {&c, &packed}) {
+      const Tensor gradient = run_policy_loss_backward(*layout, backwards_parallel()).entropy;
+      for (size_t i = 0; i < 24; ++i) {
+        TrainerBatch above = d, below = d;
+        above.entropy[i / 6][i % 6] += 1e-3;
+        below.entropy[i / 6][i % 6] -= 1e-3;
+        const bool masked = d.mask[i / 6][i % 6] == 0;
+        const double slope = masked ? 0.0 : (published(above, effective) - published(below, effective)) / 2e-3;
+        EXPECT_NEAR(gradient.get(static_cast<int64_t>(i)), slope, 1e-12) << i;
+      }
+    }
+  }
+}
+
+TEST(PolicyTrl, OwnMeanOfEntropiesIsNoPartOfPerToken) {
+  PolicyCase c = trl_case(19);
+  const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
+  c.options.entropy_coefficient = 0.5;
+  c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
+  c.options.entropy_denominator = 40;
+  c.grad_per_token = random_tensor(Dtype::f64, {4, 6}, 1.0, 3);
+  const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
+  EXPECT_EQ(got.per_token.bytes(), plain.per_token.bytes());
+  EXPECT_NEAR(got.loss, plain.loss - 0.5 * 12 * got.metrics[RLK_POLICY_LOSS_METRICS_ENTROPY] / 40, 1e-15);
+  c.grad_loss = 3;
+  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).entropy.get(0), -3 * 0.5 / 40, 1e-16);
+}
+
+TEST(PolicyTrl, OneNanEntropySelectsNoTokenAsInTorchQuantile) {
+  PolicyCase c = trl_case(20);
+  c.options.top_entropy_quantile = 0.5;
+  EXPECT_GT(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
+  c.entropy.set(0, std::nan(""));
+  const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
+  EXPECT_EQ(got.metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
+  EXPECT_EQ(got.loss, 0);
+  EXPECT_EQ(golden_policy_loss(c).outputs[0].value[0], 0);
+  c.mask.set_int(0, 0);  // what is masked is never read
+  EXPECT_GT(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
 }
 
 TEST(PolicyTrl, WithoutOldLogpTheRatioIsOneAndKeepsItsGradient) {

@@ -28,12 +28,16 @@
              kl_bias_correction; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
    w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
              gmpo: exp(sum log(w + 1e-10) / n))
-   l[t]    = policy opsm weight w + beta kl - entropy_coefficient entropy;  per_token = l, 0 where not active
+   e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending order
+             at place ceil((1 - q)(N - 1) - 1e-6), counted from 0; with least_entropy on, h = least_entropy
+   l[t]    = e policy opsm weight w + beta kl - e entropy_coefficient H;  per_token = l, 0 where not active
    loss    = token_mean:          sum l / D,                          D = denominator, or the number of active tokens
              token_sum:           sum l / D,                          D = denominator, or 1
              seq_mean_token_mean: sum_b (sum_t l / max(n_b, seq_denominator_floor)) / D, D = denominator, or sequences
              seq_mean_token_sum:  sum_b sum_t l / D,                  D = denominator, or sequences
              none:                0, for those who take per_token
+             With entropy_aggregation token_mean, l is without H, and loss has - entropy_coefficient sum e H / D_H instead,
+             D_H = entropy_denominator, or sum e, at least 1
 
    delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a loss
    of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
@@ -47,7 +51,10 @@
    every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high; of a
    sequence the sum, mean or maximum over its unmasked tokens.
    opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
-   The order of the factors is TRL's: policy loss, off-policy mask, token weight, importance weight, then the KL.
+   The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
+   top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no token
+   lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating point). A NaN
+   among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all as least_entropy.
    Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as torch.min of two
    tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient = k2 keeps the value
    of kl and takes the gradient of k2 (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
@@ -56,8 +63,9 @@
    metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term is
    larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual clip
    chosen; gmpo: L differs and A < 0); clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo
-   and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean w. Besides them:
-   active_tokens, their number; rejected, the share of unmasked tokens that were rejected; rollout_is_mean, M of this call.
+   and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean w; selected = mean e.
+   Besides them: active_tokens, their number; rejected, the share of unmasked tokens that were rejected; rollout_is_mean, M of
+   this call.
    Presets (defaults otherwise):
    TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
    TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
@@ -66,6 +74,7 @@
    TRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)
    TRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo
    TRL IS          rollout_is sequence_mask, rollout_is_max 3; two-sided: delta
+   TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
    verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
    verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
    verl cispo      kind cispo     verl geo_mean  kind gmpo, seq_mean_token_mean     verl gpg  kind gpg
@@ -75,8 +84,8 @@
    OpenRLHF        ppo or importance_ratio sequence, kl k1; tis: token_truncate; icepop: token_mask; seq-mask-tis:
                    geometric_mask
    slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
-   Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over masked positions;
-   TRL normalises its entropy bonus by itself (here it is aggregated like the loss, as in verl). */
+   Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over
+   masked positions. */
 
 #define RLK_POLICY_LOSS_REVISION 1
 
@@ -110,6 +119,9 @@
 
 #define RLK_POLICY_LOSS_KL_BIAS_CORRECTION_OFF 0
 #define RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON 1
+
+#define RLK_POLICY_LOSS_ENTROPY_AGGREGATION_AS_LOSS 0
+#define RLK_POLICY_LOSS_ENTROPY_AGGREGATION_TOKEN_MEAN 1
 
 #define RLK_POLICY_LOSS_ROLLOUT_IS_NONE 0
 #define RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_TRUNCATE 1
@@ -161,6 +173,10 @@ typedef struct rlk_policy_loss_params {
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
   int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
+  int64_t entropy_aggregation; /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
+  double entropy_denominator; /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default 0.0 */
+  double top_entropy_quantile; /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
+  double least_entropy; /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default 0.0 */
   int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
@@ -189,7 +205,7 @@ typedef struct rlk_policy_loss_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_params;
 
-#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
@@ -199,7 +215,7 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_IN_REF_LOGP 4 /* optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL */
 #define RLK_POLICY_LOSS_IN_ROLLOUT_LOGP 5 /* optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
 #define RLK_POLICY_LOSS_IN_ENTROPY 6 /* optional, T padded [B, T] or packed [S]: entropy of the policy at the token */
-#define RLK_POLICY_LOSS_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (entropy masks, own corrections) */
+#define RLK_POLICY_LOSS_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
 #define RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
 #define RLK_POLICY_LOSS_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
 #define RLK_POLICY_LOSS_N_INPUTS 10
@@ -207,7 +223,7 @@ typedef struct rlk_policy_loss_params {
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
 #define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
-#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [13]: what trainers log, by name: see elements and notes */
+#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [14]: what trainers log, by name: see elements and notes */
 #define RLK_POLICY_LOSS_N_OUTPUTS 3
 
 /* elements of the output metrics */
@@ -222,9 +238,10 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_METRICS_ENTROPY 8
 #define RLK_POLICY_LOSS_METRICS_PHI 9
 #define RLK_POLICY_LOSS_METRICS_ROLLOUT_WEIGHT 10
-#define RLK_POLICY_LOSS_METRICS_REJECTED 11
-#define RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN 12
-#define RLK_POLICY_LOSS_N_METRICS 13
+#define RLK_POLICY_LOSS_METRICS_SELECTED 11
+#define RLK_POLICY_LOSS_METRICS_REJECTED 12
+#define RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN 13
+#define RLK_POLICY_LOSS_N_METRICS 14
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_POLICY_LOSS_SYM_B 0 /* sequences, dynamic */

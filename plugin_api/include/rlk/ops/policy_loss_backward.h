@@ -8,11 +8,11 @@
 
    With l[t], n, D as in policy_loss and g[t] = grad_loss d loss / d l[t] + grad_per_token[t] over active tokens:
    grad_logp[t]    = sum over active u of g[u] d l[u] / d logp[t]; other tokens of a sequence count where l has sequence terms
-   grad_entropy[t] = -entropy_coefficient g[t]
+   grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean -e entropy_coefficient grad_loss / D_H
    d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0
 
    Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
-   rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of each at
+   e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of each at
    an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN. */
 
 #define RLK_POLICY_LOSS_BACKWARD_REVISION 1
@@ -47,6 +47,9 @@
 
 #define RLK_POLICY_LOSS_BACKWARD_KL_BIAS_CORRECTION_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_KL_BIAS_CORRECTION_ON 1
+
+#define RLK_POLICY_LOSS_BACKWARD_ENTROPY_AGGREGATION_AS_LOSS 0
+#define RLK_POLICY_LOSS_BACKWARD_ENTROPY_AGGREGATION_TOKEN_MEAN 1
 
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_NONE 0
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_TOKEN_TRUNCATE 1
@@ -98,6 +101,10 @@ typedef struct rlk_policy_loss_backward_params {
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
   int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
+  int64_t entropy_aggregation; /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
+  double entropy_denominator; /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default 0.0 */
+  double top_entropy_quantile; /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
+  double least_entropy; /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default 0.0 */
   int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
@@ -126,7 +133,7 @@ typedef struct rlk_policy_loss_backward_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_backward_params;
 
-#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
@@ -136,11 +143,12 @@ typedef struct rlk_policy_loss_backward_params {
 #define RLK_POLICY_LOSS_BACKWARD_IN_MASK 4 /* optional, u8 padded [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
 #define RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP 5 /* optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL */
 #define RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP 6 /* optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
-#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (entropy masks, own corrections) */
+#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
 #define RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
 #define RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
 #define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN 10 /* optional, T padded [B, T] or packed [S]: gradient of per_token */
-#define RLK_POLICY_LOSS_BACKWARD_N_INPUTS 11
+#define RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY 11 /* optional, T padded [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy */
+#define RLK_POLICY_LOSS_BACKWARD_N_INPUTS 12
 
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_LOGP 0 /* T padded [B, T] or packed [S]: gradient of logp */

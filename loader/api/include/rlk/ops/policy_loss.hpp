@@ -18,14 +18,14 @@ struct PolicyLoss {
     Tensor ref_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL
     Tensor rollout_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
     Tensor entropy = {};  // optional, T padded [B, T] or packed [S]: entropy of the policy at the token
-    Tensor weight = {};  // optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (entropy masks, own corrections)
+    Tensor weight = {};  // optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
     Tensor sequence_advantages = {};  // optional, T [B]: added to the advantages of every token of the sequence
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S
   } in = {};
   struct Out {
     Tensor loss = {};  // acc(T) [1]: the aggregated loss
     Tensor per_token = {};  // optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
-    Tensor metrics = {};  // optional, acc(T) [13]: what trainers log, by name: see elements and notes
+    Tensor metrics = {};  // optional, acc(T) [14]: what trainers log, by name: see elements and notes
   } out = {};
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
 
