@@ -69,6 +69,12 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
   args.window_right = std::min(params.window_right, kFar);
   if (params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT) args.window_right = 0;
   args.top_left = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT ? 1 : 0;
+  if (const rlk_tensor* key_mask = run.input(RLK_ATTENTION_IN_KEY_MASK); key_mask != nullptr) {
+    args.key_mask = sdk::data_of<const uint8_t>(key_mask);
+    args.mask_batch_stride = key_mask->strides[0];
+    args.mask_key_stride = key_mask->strides[1];
+  }
+  args.softcap = params.softcap;
   args.scale = params.scale > 0 ? params.scale : 1.0 / std::sqrt(static_cast<double>(sizes.head));
   args.errors = error_sink(run);
   return args;
@@ -77,9 +83,9 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
 // What both families ask of a call.
 std::optional<sdk::Support> refuse(const CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call) {
   if (auto refused = refuse_device(device)) return refused;
-  if (call.params().softcap != 0) return sdk::Support::no("SOFTCAP", "the kernels have no softcap; it must be 0");
-  if (call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr) {
-    return sdk::Support::no("KEY_MASK", "the kernels have no key mask; pack the sequences without their padding");
+  const double softcap = call.params().softcap;
+  if (softcap != 0 && (softcap < 0x1p-60 || softcap > 0x1p60)) {
+    return sdk::Support::no("SOFTCAP", "the kernels' arithmetic takes softcaps between 2^-60 and 2^60");
   }
   constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
   for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
@@ -165,7 +171,10 @@ public:
     head_ = head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
     const std::string prefix =
         sdk::format("attention_mma_%s_%d_", sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
-    few_ = device.kernel(Image::attention_mma, prefix + "64", simt::attention_mma_shared_bytes(head_, 64));
+    const bool options = params_.softcap != 0 || call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr;
+    few_ = device.kernel(Image::attention_mma, prefix + (options ? "64_options" : "64"),
+                         simt::attention_mma_shared_bytes(head_, 64));
+    if (options) return;
     many_ = device.kernel(Image::attention_mma, prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
   }
 
@@ -175,7 +184,7 @@ public:
     // Both give the same bits.
     const int64_t rows = args.queries * args.group / (args.packed != 0 ? std::max<int64_t>(args.sequences, 1) : 1);
     const int64_t heads = args.kv_heads * args.sequences;
-    args.block_rows = rows > 64 && heads * ceil_divide(rows, 128) >= multiprocessors_ ? 128 : 64;
+    args.block_rows = many_ != nullptr && rows > 64 && heads * ceil_divide(rows, 128) >= multiprocessors_ ? 128 : 64;
     const ContextScope scope(context_);
     const StreamHandle handle = own(stream).handle();
     start(args, handle);
@@ -190,7 +199,7 @@ public:
 private:
   int64_t multiprocessors_;
   int head_ = 0;
-  FunctionHandle few_ = nullptr, many_ = nullptr;
+  FunctionHandle few_ = nullptr, many_ = nullptr;  // the latter not with options, whose registers it has no room for
 };
 
 class AttentionSimtPlan final : public AttentionPlan {

@@ -148,6 +148,9 @@ struct AttentionArgs {
   int64_t keys;
   int64_t window_left;  // -1: all
   int64_t window_right;
+  const uint8_t* key_mask;  // dense: 0 hides the key; nullptr: none
+  int64_t mask_batch_stride;
+  int64_t mask_key_stride;
   int32_t q_heads;
   int32_t kv_heads;
   int32_t group;  // q_heads / kv_heads
@@ -157,6 +160,7 @@ struct AttentionArgs {
   int32_t block_rows;  // rows (query, head of the group) of one block
   int32_t top_left;    // query i stands at key i, else the last query at the last key
   double scale;
+  double softcap;  // 0: none
   DataErrorSink errors;
 };
 

@@ -159,6 +159,31 @@ __device__ __forceinline__ KeyRange visible_keys(const AttentionArgs& args, cons
   return range;
 }
 
+// Keys [first, first + count) of the sequence as bits, count <= 64: 1 where no padding hides the key. All lanes of a
+// wave ask for the same keys.
+template <int kCount>
+__device__ __forceinline__ uint64_t unmasked_keys(const AttentionArgs& args, const AttentionWork& work, int64_t first) {
+  if (args.key_mask == nullptr) return ~uint64_t{0};
+  const uint8_t* mask = args.key_mask + work.batch * args.mask_batch_stride;
+  const int lane = static_cast<int>(threadIdx.x) % kWave;
+  uint64_t keys = 0;
+#pragma unroll
+  for (int part = 0; part < kCount; part += kWave) {
+    const int64_t key = first + part + lane;
+    keys |= wave_ballot(key < work.keys && mask[key * args.mask_key_stride] != 0) << part;
+  }
+  return keys;
+}
+
+// The softcap of a product of query and key, as a score in powers of 2.
+template <class A>
+struct Softcap {
+  A inner, outer;
+  __device__ __forceinline__ explicit Softcap(const AttentionArgs& args)
+      : inner(A(args.scale / args.softcap)), outer(A(args.softcap * 1.4426950408889634074)) {}
+  __device__ __forceinline__ A operator()(A product) const { return outer * tanh(product * inner); }
+};
+
 // A key's number within its tile, or something far outside.
 __device__ __forceinline__ int clamp_to_tile(int64_t x) {
   return static_cast<int>(x < -(1 << 20) ? -(1 << 20) : x > (1 << 20) ? (1 << 20) : x);

@@ -53,11 +53,13 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
   const int64_t last_key = visible_keys(args, work, (last_row - 1) / args.group).last;
 
   for (int64_t tile = first_key / kWave * kWave; tile <= last_key; tile += kWave) {
+    const uint64_t open = unmasked_keys<kWave>(args, work, tile);
+    if (open == 0) continue;  // the same for the whole block
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kWave * head_size; i += static_cast<int>(blockDim.x)) {
       const int j = i / head_size, d = i % head_size;
       key_tile[j * (head_size + 1) + d] =
-          tile + j < work.keys ? A(widen(keys[(tile + j) * args.k.token_stride + d])) : A(0);
+          tile + j < work.keys && (open >> j & 1) != 0 ? A(widen(keys[(tile + j) * args.k.token_stride + d])) : A(0);
     }
     __syncthreads();
 
@@ -69,11 +71,19 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
 #pragma unroll
       for (int r = 0; r < kSimtRows; ++r) score[r] = fma(query[r * head_size + d], k, score[r]);
     }
+    if (args.softcap > 0) {
+      const Softcap<A> cap(args);
+#pragma unroll
+      for (int r = 0; r < kSimtRows; ++r) score[r] = cap(score[r]);
+    } else {
+#pragma unroll
+      for (int r = 0; r < kSimtRows; ++r) score[r] *= scale;
+    }
     A weight[kSimtRows];
 #pragma unroll
     for (int r = 0; r < kSimtRows; ++r) {
-      const bool visible = tile + lane >= range[r].first && tile + lane <= range[r].last;
-      const A s = visible ? score[r] * scale : -A(INFINITY);
+      const bool visible = tile + lane >= range[r].first && tile + lane <= range[r].last && (open >> lane & 1) != 0;
+      const A s = visible ? score[r] : -A(INFINITY);
       A highest = s;
 #pragma unroll
       for (int lanes = kWave / 2; lanes > 0; lanes /= 2) highest = fmax(highest, wave_xor(highest, lanes));
@@ -94,6 +104,7 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
     for (int first = 0; first < count; first += kSimtSumKeys) {
       A part[kSimtRows][kColumns] = {};
       for (int j = first; j < first + kSimtSumKeys && j < count; ++j) {
+        if ((open >> j & 1) == 0) continue;  // its value may be a NaN
         const T* value = values + (tile + j) * args.v.token_stride;
         A w[kSimtRows];
 #pragma unroll

@@ -22,6 +22,10 @@ __device__ __forceinline__ T wave_read(T value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
+__device__ __forceinline__ uint64_t wave_ballot(bool flag) {
+  return __ballot_sync(0xffffffffu, flag);
+}
+
 __device__ __forceinline__ void wave_sync() {
   __syncwarp();
 }

@@ -3,6 +3,7 @@
 //   bf16, f16           the 16-bit types
 //   kWave               threads that exchange values directly
 //   wave_xor(v, n)      v of lane (own lane ^ n);   wave_read(v, lane)   v of that lane;   wave_sync()
+//   wave_ballot(flag)   the flags of all lanes, lane 0's lowest, in 64 bits
 //   dynamic_shared()    the block's dynamic shared memory, aligned to 128 bytes
 //   exp2_fast(x)        2^x within 2 ulp, subnormal results as 0; exactly 1 at 0 and 0 at -inf
 //   load_stream, store_stream   16 bytes that pass through once: they do not displace what others will read again

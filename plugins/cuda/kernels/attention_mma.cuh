@@ -29,23 +29,29 @@ struct MmaShape {
 };
 
 // Brings the key (or value) tiles of one sequence into shared memory, one after the other. A thread keeps its column
-// and steps down the rows; rows beyond the sequence and columns beyond the head size become 0.
-template <class S, class T>
+// and steps down the rows; rows beyond the sequence, masked rows and columns beyond the head size become 0.
+template <class S, class T, bool kOptions>
 struct TileLoader {
   static constexpr int kChunks = S::kHead / 8;
   static constexpr int kRowsAtOnce = S::kThreads / kChunks;  // a remainder of the threads has nothing to do
   const T* from;                                             // this thread's row of the next tile
   int64_t stride;                                            // of a row, elements
   uint32_t to;                                               // this thread's place in stage 0
-  int64_t left;  // rows of the sequence from this thread's row on; none for an idle thread
+  int64_t left;         // rows of the sequence from this thread's row on; none for an idle thread
+  const uint8_t* mask;  // of this thread's row of the next tile; nullptr: no row is masked
+  int64_t mask_stride;
 
   __device__ __forceinline__ TileLoader(const T* sequence, int64_t token_stride, int64_t first_key, int64_t keys,
-                                        int head_size, uint32_t shared_tile) {
+                                        int head_size, uint32_t shared_tile, const AttentionArgs& args,
+                                        const AttentionWork& work) {
     const int row = static_cast<int>(threadIdx.x) / kChunks, column = static_cast<int>(threadIdx.x) % kChunks * 8;
     from = sequence + (first_key + row) * token_stride + column;
     stride = token_stride;
     to = shared_tile + 2 * (row * S::kStride + column);
     left = column < head_size ? keys - first_key - row : 0;
+    mask_stride = args.mask_key_stride;
+    mask = kOptions ? args.key_mask : nullptr;
+    if (kOptions && mask != nullptr) mask += work.batch * args.mask_batch_stride + (first_key + row) * mask_stride;
   }
 
   __device__ __forceinline__ void load(uint32_t stage_bytes) {
@@ -55,16 +61,21 @@ struct TileLoader {
       const T* row = from;
 #pragma unroll
       for (int r = 0; r < S::kKeys; r += kRowsAtOnce) {
-        if (r + first < S::kKeys) copy_async_16(to + stage_bytes + 2 * r * S::kStride, row, r < rows);
+        if (r + first < S::kKeys) {
+          const bool open = r < rows && (!kOptions || mask == nullptr || mask[r * mask_stride] != 0);
+          copy_async_16(to + stage_bytes + 2 * r * S::kStride, row, open);
+        }
         row += kRowsAtOnce * stride;
       }
     }
     from += S::kKeys * stride;
     left -= S::kKeys;
+    if (kOptions && mask != nullptr) mask += S::kKeys * mask_stride;
   }
 };
 
-template <class T, class S>
+// kOptions: knows softcap and key_mask, which cost registers.
+template <class T, class S, bool kOptions>
 __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead;
   constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
@@ -106,8 +117,10 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
       copy_async_16(query_tile + 2 * (row * S::kStride + column), from + (ok ? column : 0), ok);
     }
   }
-  TileLoader<S, T> key_loader(keys, args.k.token_stride, first_tile * kKeys, work.keys, args.head_size, key_tile);
-  TileLoader<S, T> value_loader(values, args.v.token_stride, first_tile * kKeys, work.keys, args.head_size, value_tile);
+  TileLoader<S, T, kOptions> key_loader(keys, args.k.token_stride, first_tile * kKeys, work.keys, args.head_size,
+                                        key_tile, args, work);
+  TileLoader<S, T, kOptions> value_loader(values, args.v.token_stride, first_tile * kKeys, work.keys, args.head_size,
+                                          value_tile, args, work);
   if (tiles > 0) key_loader.load(0);
   commit_copies();
   if (tiles > 0) value_loader.load(0);
@@ -133,7 +146,8 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
       for (int e = 0; e < 4; ++e) out[r][n][e] = 0.0f;
     }
   }
-  const float scale = static_cast<float>(args.scale * 1.4426950408889634074);  // scores in powers of 2
+  // Scores in powers of 2; a softcap leaves them so.
+  const float scale = kOptions && args.softcap > 0 ? 1.0f : static_cast<float>(args.scale * 1.4426950408889634074);
   const uint32_t query_fragment = query_tile + 2 * ((warp_row + lane % 16) * S::kStride + lane / 16 * 8);
   const uint32_t key_fragment = 2 * ((lane % 8 + lane / 16 * 8) * S::kStride + lane / 8 % 2 * 8);
   const uint32_t value_fragment = 2 * ((lane % 8 + lane / 8 % 2 * 8) * S::kStride + lane / 16 * 8);
@@ -174,8 +188,21 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
         }
       }
 
+      if (kOptions && args.softcap > 0) {
+        const Softcap<float> cap(args);
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+#pragma unroll
+          for (int n = 0; n < kScoreTiles; ++n) {
+#pragma unroll
+            for (int e = 0; e < 4; ++e) score[r][n][e] = cap(score[r][n][e]);
+          }
+        }
+      }
+
       const int64_t first_key = (first_tile + tile) * kKeys;
-      if (first_key < high.first || first_key + kKeys - 1 > low.last) {
+      if (first_key < high.first || first_key + kKeys - 1 > low.last || (kOptions && args.key_mask != nullptr)) {
+        const uint64_t open = kOptions ? unmasked_keys<kKeys>(args, work, first_key) >> lane % 4 * 2 : 0;
         const int64_t centre = first_query + diagonal_of(args, work) - first_key;
         const int last = clamp_to_tile(work.keys - 1 - first_key);
         const int right = args.window_right < 0 ? 1 << 20 : clamp_to_tile(centre + args.window_right);
@@ -190,7 +217,8 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
 #pragma unroll
               for (int e = 0; e < 2; ++e) {
                 const int key = 8 * n + lane % 4 * 2 + e;
-                if (key > most || key < least) score[r][n][2 * h + e] = -INFINITY;
+                const bool hidden = key > most || key < least || (kOptions && (open >> (8 * n + e) & 1) == 0);
+                if (hidden) score[r][n][2 * h + e] = -INFINITY;
               }
             }
           }

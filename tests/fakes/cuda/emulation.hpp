@@ -175,6 +175,13 @@ template <class T>
 T wave_xor(T value, int lanes) {
   return wave_read(value, emulation::lane() ^ lanes);
 }
+inline uint64_t wave_ballot(bool flag) {
+  const unsigned char mine = flag ? 1 : 0;
+  const unsigned char* all = emulation::exchange(&mine, 1);
+  uint64_t flags = 0;
+  for (int lane = 0; lane < kWave; ++lane) flags |= static_cast<uint64_t>(all[lane * emulation::kSlotBytes]) << lane;
+  return flags;
+}
 inline void wave_sync() {
   emulation::exchange(nullptr, 0);
 }
