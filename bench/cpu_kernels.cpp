@@ -5,6 +5,7 @@
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/kernels/add.hpp"
 #include "core/cpu/kernels/attention.hpp"
+#include "core/cpu/kernels/linear_logp.hpp"
 #include "core/cpu/kernels/logp_backward.hpp"
 
 namespace rlk::bench {
@@ -63,6 +64,30 @@ void logp_backward(State& state) {
   set_bytes(state, 2 * rows * vocab * cpu::size_of(args.dtype));
 }
 
+// Range: dtype, rows, vocabulary, D. Bytes: the weights once.
+void linear_logp(State& state) {
+  const int64_t rows = state.range(1), vocab = state.range(2), depth = state.range(3);
+  const Buffer hidden(rows * depth), weight(vocab * depth);
+  const std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
+  std::vector<float> logp(static_cast<size_t>(rows));
+  cpu::LinearLogpArgs args;
+  args.rows.n = args.rows.logits_rows = rows;
+  args.rows.vocab = vocab;
+  args.rows.ids = ids.data();
+  args.dtype = dtype_of(state);
+  args.depth = depth;
+  args.hidden = {hidden.data(), depth, 1};
+  args.weight = {weight.data(), depth, 1};
+  args.logp = logp.data();
+  const int64_t bytes = cpu::linear_logp_workspace_bytes({args.dtype, rows, vocab, depth, 1.0, 0.0});
+  std::vector<int64_t> workspace(static_cast<size_t>(bytes / 8 + 1));
+  args.workspace = workspace.data();
+  cpu::DataError error;
+  for (auto _ : state) cpu::linear_logp(args, kPool, &error);
+  set_flops(state, 2 * static_cast<double>(rows * vocab * depth));
+  set_bytes(state, vocab * depth * cpu::size_of(args.dtype));
+}
+
 // Range: dtype, batch, queries, keys, query heads, key heads, head size, causal. One layout: [batch, token, head, D].
 void attention(State& state) {
   const int64_t batch = state.range(1), queries = state.range(2), keys = state.range(3);
@@ -117,6 +142,11 @@ BENCHMARK(logp)
 BENCHMARK(logp_backward)
     ->ArgNames({"bf16", "N", "V", "grad_bias"})
     ->ArgsProduct({{0, 1}, {512}, {32768}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(linear_logp)
+    ->ArgNames({"bf16", "N", "V", "D"})
+    ->ArgsProduct({{0, 1}, {1, 2, 4, 8, 16, 256}, {32768}, {2048}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(attention)

@@ -1,10 +1,10 @@
 // The log-probability of one chosen token per row from hidden states, without the logits ever being stored.
 //
 // Cost model: 2 N V D floating-point operations, done as outer products of register tiles; the weights are read once
-// for every kLinearBatch rows. Ignored rows cost nothing. The vocabulary is cut into segments whose partial sums are
-// combined in order, so a row's bits are a function of the row, its options, V and D alone: batch_invariant and
-// deterministic. Tasks are tiles of rows times segments, so that one row keeps several threads busy. Scratch: below 512
-// KiB per thread.
+// for every kLinearBatch rows, and are what a few rows wait for. Ignored rows cost nothing. The vocabulary is cut into
+// segments whose partial sums are combined in order, so a row's bits are a function of the row, its options, V and D
+// alone: batch_invariant and deterministic. Tasks are tiles of rows times segments, so that one row keeps several
+// threads busy. Scratch: below 512 KiB per thread.
 #pragma once
 
 #include "core/cpu/kernels/linear_operands.hpp"

@@ -254,5 +254,25 @@ TEST(CpuLinearLogp, BitsDoNotDependOnBatchSizeOrPosition) {
   });
 }
 
+// Few rows and many take different ways through the kernel; ignored rows are neither.
+TEST(CpuLinearLogp, BitsDoNotDependOnHowFewRowsThereAre) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (int64_t depth : {1, 30, 127, 300}) {
+        LinearCase c = make_linear_case(dtype, 60, 150, depth, 31);
+        const Tensor ids = c.ids;
+        const LinearOutputs many = run_linear(c, cpu::serial_parallel());
+        for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17}) {
+          for (int64_t n = 0; n < 60; ++n) c.ids.set_int(n, n < rows ? ids.get_int(n) : -100);
+          const LinearOutputs few = run_linear(c, cpu::tbb_parallel());
+          EXPECT_EQ(few.logp.bits(0, rows), many.logp.bits(0, rows)) << name(dtype) << " " << rows << "x" << depth;
+          EXPECT_EQ(few.lse.bits(0, rows), many.lse.bits(0, rows)) << name(dtype) << " " << rows << "x" << depth;
+          EXPECT_EQ(few.entropy.bits(0, rows), many.entropy.bits(0, rows));
+        }
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace rlk::test
