@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "core/cpu/tbb_parallel.hpp"
 
@@ -37,6 +38,11 @@ private:
   static size_t bytes(int64_t floats) { return (static_cast<size_t>(floats) * sizeof(float) + 4095) / 4096 * 4096; }
   std::unique_ptr<float, Free> data_;
 };
+
+// A workspace of so many bytes.
+inline std::vector<int64_t> words(int64_t bytes) {
+  return std::vector<int64_t>(static_cast<size_t>(bytes / 8 + 8));
+}
 
 // The first number of a row's range: 0 is fp32, 1 is bf16.
 inline Dtype dtype_of(const State& state) {

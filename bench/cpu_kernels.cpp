@@ -29,7 +29,7 @@ void logp(State& state) {
   const int64_t rows = state.range(1), vocab = state.range(2);
   Logits data(rows, vocab);
   std::vector<float> lse(static_cast<size_t>(rows)), entropy(static_cast<size_t>(rows));
-  std::vector<int64_t> workspace(static_cast<size_t>(cpu::logp_workspace_bytes(rows, vocab) / 8 + 1));
+  std::vector<int64_t> workspace = words(cpu::logp_workspace_bytes(rows, vocab));
   cpu::LogpArgs args;
   args.rows = data.info;
   args.dtype = dtype_of(state);
@@ -49,7 +49,7 @@ void logp_backward(State& state) {
   Logits data(rows, vocab);
   const Buffer grad(rows * vocab);
   std::vector<float> lse(static_cast<size_t>(rows), 14.0f), grad_logp(lse), grad_bias(static_cast<size_t>(vocab));
-  std::vector<int64_t> workspace(static_cast<size_t>(cpu::logp_backward_workspace_bytes(rows, false) / 8 + 1));
+  std::vector<int64_t> workspace = words(cpu::logp_backward_workspace_bytes(rows, false));
   cpu::LogpBackwardArgs args;
   args.rows = data.info;
   args.dtype = dtype_of(state);

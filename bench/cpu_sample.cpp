@@ -15,8 +15,7 @@ void sample(State& state) {
   const Buffer logits(rows * vocab);
   std::vector<int64_t> row_ids(static_cast<size_t>(rows)), ids(row_ids);
   for (int64_t n = 0; n < rows; ++n) row_ids[static_cast<size_t>(n)] = n;
-  std::vector<int64_t> workspace(
-      static_cast<size_t>(cpu::sample_workspace_bytes(rows, vocab, false, kPool.threads) / 8 + 8));
+  std::vector<int64_t> workspace = words(cpu::sample_workspace_bytes(rows, vocab, false, kPool.threads));
   cpu::SampleArgs args;
   args.n = rows;
   args.vocab = vocab;

@@ -1,0 +1,171 @@
+// Operators over [N, V]: losses from logits, and log-probabilities from hidden states. Bytes are the logits read, and
+// their gradients written; operations those of the products, with the weights.
+#include <vector>
+
+#include "bench/cpu_bench.hpp"
+#include "core/cpu/kernels/grpo_loss.hpp"
+#include "core/cpu/kernels/linear_logp_backward.hpp"
+#include "core/cpu/kernels/logits_ratio_kl.hpp"
+
+namespace rlk::bench {
+namespace {
+
+cpu::Array array(std::vector<float>& numbers) {
+  return {numbers.data(), Dtype::f32, {1, 0}};
+}
+
+// Range: dtype, rows, vocabulary, backward. Forward reads the logits of both models, backward one and writes a
+// gradient.
+void logits_ratio_kl(State& state) {
+  const int64_t rows = state.range(1), vocab = state.range(2);
+  const Buffer logits(rows * vocab), other(rows * vocab);
+  std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
+  std::vector<float> old_logp(ids.size(), -12.0f), ratio(old_logp), kl(old_logp), lse(ids.size(), 14.0f);
+  const auto set = [&](auto& args) {
+    args.rows.n = args.rows.logits_rows = rows;
+    args.rows.vocab = vocab;
+    args.rows.ids = ids.data();
+    args.dtype = dtype_of(state);
+    args.logits = logits.data();
+    args.old_logp = array(old_logp);
+  };
+  if (state.range(3) != 0) {
+    std::vector<int64_t> workspace = words(cpu::logits_ratio_kl_backward_workspace_bytes(rows));
+    cpu::LogitsRatioKlBackwardArgs args;
+    set(args);
+    args.row_stride = args.grad_row_stride = vocab;
+    args.lse = array(lse);
+    args.grad_ratio = array(ratio);
+    args.grad_kl = array(kl);
+    args.ref_logp = array(old_logp);
+    args.grad_logits = other.data();
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::logits_ratio_kl_backward(args, kPool);
+  } else {
+    std::vector<int64_t> workspace = words(cpu::logits_ratio_kl_workspace_bytes(rows, vocab));
+    cpu::LogitsRatioKlArgs args;
+    set(args);
+    args.policy_row_stride = args.ref_row_stride = vocab;
+    args.has_reference = true;
+    args.ref_logits = other.data();
+    args.ratio = array(ratio);
+    args.kl = array(kl);
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::logits_ratio_kl(args, kPool);
+  }
+  set_bytes(state, 2 * rows * vocab * cpu::size_of(dtype_of(state)));
+}
+
+// Range: dtype, sequences, tokens, vocabulary, backward. With a reference, forward reads the logits of both models.
+void grpo_loss(State& state) {
+  const int64_t sequences = state.range(1), tokens = state.range(2), vocab = state.range(3), n = sequences * tokens;
+  const Buffer logits(n * vocab), other(n * vocab);
+  std::vector<int64_t> ids(static_cast<size_t>(n), vocab / 2);
+  std::vector<float> logp(ids.size(), -12.0f), lse(ids.size(), 14.0f), rewards(static_cast<size_t>(sequences));
+  for (size_t i = 0; i < rewards.size(); ++i) rewards[i] = static_cast<float>(i % 2);
+  const auto per_token = [&](std::vector<float>& numbers) {
+    return cpu::GrpoTensor{numbers.data(), Dtype::f32, {tokens, 1, 0}};
+  };
+  const auto scores = [&](const Buffer& buffer) {
+    return cpu::GrpoTensor{buffer.data(), dtype_of(state), {tokens * vocab, vocab, 1}};
+  };
+  cpu::GrpoBatch batch;
+  batch.sequences = sequences;
+  batch.tokens = tokens;
+  batch.vocab = vocab;
+  batch.logits = scores(logits);
+  batch.ids = ids.data();
+  batch.ids_strides[0] = tokens;
+  batch.old_logp = per_token(logp);
+  batch.rewards = rewards.data();
+  batch.beta = 0.04;
+  float loss = 0;
+  if (state.range(4) != 0) {
+    std::vector<int64_t> workspace = words(cpu::grpo_loss_backward_workspace_bytes(sequences, tokens));
+    cpu::GrpoLossBackwardArgs args;
+    args.batch = batch;
+    args.lse = per_token(lse);
+    args.ref_logp = per_token(logp);
+    args.grad_loss = 1;
+    args.grad_logits = scores(other);
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::grpo_loss_backward(args, kPool);
+  } else {
+    std::vector<int64_t> workspace = words(cpu::grpo_loss_workspace_bytes(sequences, tokens, vocab));
+    cpu::GrpoLossArgs args;
+    args.batch = batch;
+    args.ref_logits = scores(other);
+    args.loss = &loss;
+    args.lse = per_token(lse);
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::grpo_loss(args, kPool);
+  }
+  set_bytes(state, 2 * n * vocab * cpu::size_of(dtype_of(state)));
+}
+
+// Range: dtype, rows, hidden size, vocabulary, backward (3 products of the forward's size).
+void linear_logp(State& state) {
+  const int64_t rows = state.range(1), depth = state.range(2), vocab = state.range(3);
+  const bool backward = state.range(4) != 0;
+  const Dtype dtype = dtype_of(state);
+  const Buffer hidden(rows * depth), weight(vocab * depth), grad_hidden(backward ? rows * depth : 1),
+      grad_weight(backward ? vocab * depth : 1);
+  std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
+  std::vector<float> logp(ids.size()), lse(ids.size(), 300.0f);
+  const cpu::LinearSizes sizes{dtype, rows, vocab, depth, 1.0, 0.0};
+  cpu::DataError error;
+  const auto set = [&](auto& args) {
+    args.rows.n = args.rows.logits_rows = rows;
+    args.rows.vocab = vocab;
+    args.rows.ids = ids.data();
+    args.dtype = dtype;
+    args.depth = depth;
+    args.hidden = {hidden.data(), depth, 1};
+    args.weight = {weight.data(), depth, 1};
+  };
+  if (backward) {
+    std::vector<int64_t> workspace = words(cpu::linear_logp_backward_workspace_bytes(sizes, false));
+    cpu::LinearLogpBackwardArgs args;
+    set(args);
+    args.lse = {lse.data(), Dtype::f32, 1};
+    args.grad_logp = {logp.data(), Dtype::f32, 1};
+    args.grad_hidden.data = grad_hidden.data();
+    args.grad_hidden.row_stride = depth;
+    args.grad_weight.data = grad_weight.data();
+    args.grad_weight.row_stride = depth;
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::linear_logp_backward(args, kPool, &error);
+  } else {
+    std::vector<int64_t> workspace = words(cpu::linear_logp_workspace_bytes(sizes));
+    cpu::LinearLogpArgs args;
+    set(args);
+    args.logp = logp.data();
+    args.lse = lse.data();
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::linear_logp(args, kPool, &error);
+  }
+  set_flops(state, (backward ? 3 : 1) * 2.0 * static_cast<double>(rows) * static_cast<double>(vocab * depth));
+  set_bytes(state, (backward ? 2 : 1) * vocab * depth * cpu::size_of(dtype));
+}
+
+BENCHMARK(logits_ratio_kl)
+    ->ArgNames({"bf16", "N", "V", "backward"})
+    ->ArgsProduct({{0, 1}, {512}, {32768}, {0, 1}})
+    ->ArgsProduct({{0, 1}, {128}, {151936}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(grpo_loss)
+    ->ArgNames({"bf16", "B", "T", "V", "backward"})
+    ->ArgsProduct({{0, 1}, {8}, {64}, {32768}, {0, 1}})
+    ->ArgsProduct({{0, 1}, {8}, {16}, {151936}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(linear_logp)
+    ->ArgNames({"bf16", "N", "D", "V", "backward"})
+    ->ArgsProduct({{0, 1}, {512}, {1024}, {32768}, {0, 1}})
+    ->ArgsProduct({{0, 1}, {1, 8}, {1024}, {128256}, {0}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace rlk::bench

@@ -1,0 +1,215 @@
+// Operators with one number per token, on 4 million tokens: more than a cache holds. Bytes are the tensors of tokens,
+// each read or written once.
+#include <type_traits>
+#include <vector>
+
+#include "bench/cpu_bench.hpp"
+#include "core/cpu/kernels/gae.hpp"
+#include "core/cpu/kernels/group_advantages.hpp"
+#include "core/cpu/kernels/logp_merge.hpp"
+#include "core/cpu/kernels/policy_loss.hpp"
+#include "core/cpu/kernels/ratio_kl.hpp"
+#include "core/cpu/kernels/value_loss.hpp"
+#include "core/cpu/kernels/whiten.hpp"
+
+namespace rlk::bench {
+namespace {
+
+constexpr int64_t kSequences = 512, kLength = 8192, kTokens = kSequences * kLength;
+
+// [kSequences, kLength] of fp32.
+cpu::Array array(const Buffer& buffer) {
+  return {buffer.data(), Dtype::f32, {kLength, 1}};
+}
+cpu::Array column(const Buffer& buffer) {
+  return {buffer.data(), Dtype::f32, {1, 0}};
+}
+cpu::TokenTensor tokens(const Buffer& buffer) {
+  return {buffer.data(), Dtype::f32, kLength, 1};
+}
+cpu::TokenOutput token_output(const Buffer& buffer) {
+  return {buffer.data(), Dtype::f32, kLength, 1};
+}
+cpu::Sequences dense() {
+  cpu::Sequences sequences;
+  sequences.count = kSequences;
+  sequences.length = kLength;
+  return sequences;
+}
+void set_token_tensors(State& state, int64_t count) {
+  set_bytes(state, count * kTokens * 4);
+}
+
+// Range: backward, with a reference and rollout corrections, whose log-probabilities are one tensor here.
+void policy_loss(State& state) {
+  const bool backward = state.range(0) != 0, corrected = state.range(1) != 0;
+  const Buffer logp(kTokens), old_logp(kTokens), ref_logp(corrected ? kTokens : 1), advantages(kTokens),
+      grad(backward ? kTokens : 1);
+  cpu::PolicyBatch batch;
+  batch.sequences = kSequences;
+  batch.tokens = kLength;
+  batch.logp = tokens(logp);
+  batch.old_logp = tokens(old_logp);
+  batch.advantages = tokens(advantages);
+  if (corrected) {
+    batch.options.beta = 0.1;
+    batch.ref_logp = batch.rollout_logp = tokens(ref_logp);
+  }
+  float loss = 0;
+  if (backward) {
+    std::vector<int64_t> workspace = words(cpu::policy_loss_backward_workspace_bytes(kSequences));
+    cpu::PolicyLossBackwardArgs args;
+    args.batch = batch;
+    args.grad_loss = 1;
+    args.grad_logp = token_output(grad);
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::policy_loss_backward(args, kPool);
+  } else {
+    std::vector<int64_t> workspace = words(cpu::policy_loss_workspace_bytes(kSequences));
+    cpu::PolicyLossArgs args;
+    args.batch = batch;
+    args.loss = &loss;
+    args.workspace = workspace.data();
+    for (auto _ : state) cpu::policy_loss(args, kPool);
+  }
+  set_token_tensors(state, 3 + (corrected ? 1 : 0) + (backward ? 1 : 0));
+}
+
+// Range: backward.
+void value_loss(State& state) {
+  const Buffer values(kTokens), old_values(kTokens), returns(kTokens), grad(kTokens), loss(1);
+  std::vector<int64_t> workspace = words(cpu::value_loss_workspace_bytes(kSequences));
+  const auto run = [&](auto args) {
+    args.sequences = dense();
+    args.values = array(values);
+    args.returns = array(returns);
+    args.old_values = array(old_values);
+    args.clip_eps = 0.2;
+    args.workspace = workspace.data();
+    if constexpr (std::is_same_v<decltype(args), cpu::ValueLossArgs>) {
+      args.loss = column(loss);
+      for (auto _ : state) cpu::value_loss(args, kPool);
+    } else {
+      args.grad_loss = column(loss);
+      args.grad_values = array(grad);
+      for (auto _ : state) cpu::value_loss_backward(args, kPool);
+    }
+  };
+  if (state.range(0) != 0) {
+    run(cpu::ValueLossBackwardArgs());
+  } else {
+    run(cpu::ValueLossArgs());
+  }
+  set_token_tensors(state, state.range(0) != 0 ? 4 : 3);
+}
+
+// Range: backward. Reads three, writes ratio and kl; backward reads five and writes one.
+void ratio_kl(State& state) {
+  const Buffer logp(kTokens), old_logp(kTokens), ref_logp(kTokens), ratio(kTokens), kl(kTokens), grad(kTokens);
+  const auto run = [&](auto args) {
+    args.n = kTokens;
+    args.logp = column(logp);
+    args.old_logp = column(old_logp);
+    args.ref_logp = column(ref_logp);
+    if constexpr (std::is_same_v<decltype(args), cpu::RatioKlArgs>) {
+      args.ratio = column(ratio);
+      args.kl = column(kl);
+      for (auto _ : state) cpu::ratio_kl(args, kPool);
+    } else {
+      args.grad_ratio = column(ratio);
+      args.grad_kl = column(kl);
+      args.grad_logp = column(grad);
+      for (auto _ : state) cpu::ratio_kl_backward(args, kPool);
+    }
+  };
+  if (state.range(0) != 0) {
+    run(cpu::RatioKlBackwardArgs());
+  } else {
+    run(cpu::RatioKlArgs());
+  }
+  set_token_tensors(state, state.range(0) != 0 ? 6 : 5);
+}
+
+void gae(State& state) {
+  const Buffer rewards(kTokens), values(kTokens), advantages(kTokens), returns(kTokens);
+  std::vector<int64_t> workspace = words(cpu::reverse_scan_workspace_bytes(kSequences, kLength, kTokens));
+  cpu::GaeArgs args;
+  args.sequences = dense();
+  args.rewards = array(rewards);
+  args.values = array(values);
+  args.gamma = 0.99;
+  args.lam = 0.95;
+  args.advantages = array(advantages);
+  args.returns = array(returns);
+  args.workspace = workspace.data();
+  for (auto _ : state) cpu::gae(args, kPool);
+  set_token_tensors(state, 4);
+}
+
+void returns(State& state) {
+  const Buffer rewards(kTokens), results(kTokens);
+  std::vector<int64_t> workspace = words(cpu::reverse_scan_workspace_bytes(kSequences, kLength, kTokens));
+  cpu::ReturnsArgs args;
+  args.sequences = dense();
+  args.rewards = array(rewards);
+  args.gamma = 0.99;
+  args.returns = array(results);
+  args.workspace = workspace.data();
+  for (auto _ : state) cpu::returns(args, kPool);
+  set_token_tensors(state, 2);
+}
+
+void whiten(State& state) {
+  const Buffer x(kTokens), y(kTokens);
+  std::vector<int64_t> workspace = words(cpu::whiten_workspace_bytes(kSequences, kLength));
+  cpu::WhitenArgs args;
+  args.rows = kSequences;
+  args.columns = kLength;
+  args.x = array(x);
+  args.y = array(y);
+  args.workspace = workspace.data();
+  for (auto _ : state) cpu::whiten(args, kPool);
+  set_token_tensors(state, 2);
+}
+
+// As many samples as elsewhere tokens, in groups of 8.
+void group_advantages(State& state) {
+  const Buffer rewards(kTokens), advantages(kTokens);
+  cpu::GroupAdvantagesArgs args;
+  args.grouping.rows = kTokens;
+  args.grouping.samples_per_prompt = 8;
+  args.rewards = column(rewards);
+  args.advantages = column(advantages);
+  for (auto _ : state) cpu::group_advantages(args, kPool);
+  set_token_tensors(state, 2);
+}
+
+// A million rows of 8 shards.
+void logp_merge(State& state) {
+  constexpr int64_t kRows = 1 << 20, kShards = 8;
+  const Buffer shard_logp(kRows * kShards), shard_lse(kRows * kShards), logp(kRows);
+  cpu::LogpMergeArgs args;
+  args.rows = kRows;
+  args.shards = kShards;
+  args.shard_logp = {shard_logp.data(), kRows, 1};
+  args.shard_lse = {shard_lse.data(), kRows, 1};
+  args.logp = {logp.data(), 1};
+  for (auto _ : state) cpu::logp_merge(args, kPool);
+  set_bytes(state, (2 * kShards + 1) * kRows * 4);
+}
+
+BENCHMARK(policy_loss)
+    ->ArgNames({"backward", "corrected"})
+    ->ArgsProduct({{0, 1}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(value_loss)->ArgName("backward")->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(ratio_kl)->ArgName("backward")->Arg(0)->Arg(1)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(gae)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(returns)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(whiten)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(group_advantages)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(logp_merge)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace rlk::bench
