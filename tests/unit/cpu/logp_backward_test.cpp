@@ -125,6 +125,28 @@ TEST(CpuLogpBackward, ARowWithoutFiniteLogitIsADataError) {
   }
 }
 
+TEST(CpuLogpBackward, ARowWhoseFirstBlocksAreMaskedIsNoDataError) {
+  for (bool bias : {false, true}) {
+    LogpCase c = make_logp_case(Dtype::f32, 3, 5000, 9);
+    for (int64_t v = 0; v < 4096; ++v) c.logits.set(5000 + v, -kInfinity);
+    c.ids.set_int(1, 4500);
+    add_gradients(c, true, true, 12);
+    c.want_grad_bias = bias;
+    expect_golden(c);
+    EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
+  }
+}
+
+TEST(CpuLogpBackward, GradientsWhoseDifferenceLeavesFp32AreNotLost) {
+  for_each_target([] {
+    LogpCase c = make_logp_case(Dtype::f32, 2, 1031, 10);
+    add_gradients(c, true, false, 12);
+    c.grad_logp.fill([](int64_t) { return -3e38; });
+    c.grad_lse.fill([](int64_t) { return 3e38; });
+    expect_golden(c);
+  });
+}
+
 TEST(CpuLogpBackward, RowIndicesMustIncrease) {
   const std::vector<std::vector<int64_t>> cases = {{0, 2, 2, 5}, {0, 3, 1, 5},  {5, 4, 3, 2},
                                                    {0, 1, 9, 3}, {0, -1, 2, 3}, {6, 0, 0, 1}};

@@ -159,7 +159,7 @@ TEST(CpuLogp, DataErrorsReportTheLowestRowAndMakeItNan) {
 
 TEST(CpuLogp, ExtremeLogitsAndParametersStayFinite) {
   for_each_target([] {
-    for (int variant = 0; variant < 11; ++variant) {
+    for (int variant = 0; variant < 12; ++variant) {
       SCOPED_TRACE(variant);
       LogpCase c = make_logp_case(Dtype::f32, 4, 5000, 8);
       const double lowest = -3.4028234663852886e38;
@@ -174,6 +174,10 @@ TEST(CpuLogp, ExtremeLogitsAndParametersStayFinite) {
       if (variant == 8) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? -3e38 : 2.0; });  // a late normal block
       if (variant == 9) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? 2.0 : 3e30; });
       if (variant == 10) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? 0.0 : 7.5; });  // both blocks count
+      if (variant == 11) {                                                                      // a slope beyond fp32
+        c.temperature = 1e-42;
+        c.logits.fill([](int64_t i) { return 1e-42 * static_cast<double>(i % 9); });
+      }
       expect_golden(c);
     }
   });
