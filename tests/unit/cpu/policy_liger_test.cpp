@@ -146,6 +146,12 @@ PolicyCase liger_case(const Liger& o, uint32_t seed, bool masked = true) {
   }
   if (o.loss_type == "sapo") p.kind = PolicyKind::sapo;
   if (o.loss_type == "vespo") p.kind = PolicyKind::vespo;
+  p.sapo_tau_positive = o.sapo_temperature_pos;
+  p.sapo_tau_negative = o.sapo_temperature_neg;
+  p.vespo_k_positive = o.vespo_k_pos;
+  p.vespo_lambda_positive = o.vespo_lambda_pos;
+  p.vespo_k_negative = o.vespo_k_neg;
+  p.vespo_lambda_negative = o.vespo_lambda_neg;
   const bool global = o.loss_type == "dapo" || o.loss_type == "cispo" || o.loss_type == "vespo";
   if (global && o.num_items_in_batch) p.denominator = std::max(*o.num_items_in_batch / o.world_size, 1.0);
   return c;
@@ -301,6 +307,35 @@ TEST(PolicyLiger, VespoTakesTheSamplersRatioIntoItsWeight) {
         std::exp(old_logp.get(i) - sampled.get(i));
   }
   expect_liger(o, c);
+}
+
+// With weights that are flat enough to tell the clamps apart: of a token to 20, of the sum to ln 1e-8, of lambda to
+// 1e-4.
+TEST(PolicyLiger, VespoClampsTheLogRatiosOfTokensTheirSumAndLambda) {
+  Liger o;
+  o.loss_type = "vespo";
+  o.beta = 0;  // the KL of such tokens would hide the rest
+  o.vespo_k_pos = 0.1;
+  o.vespo_lambda_pos = 0.7;
+  o.vespo_k_neg = 0.07;
+  o.vespo_lambda_neg = -2;
+  PolicyCase c = liger_case(o, 76);
+  c.logp.set(0, c.old_logp.get(0) - 25);
+  c.logp.set(1, c.old_logp.get(1) + 10);
+  c.logp.set(6, c.old_logp.get(6) - 19);
+  c.logp.set(7, c.old_logp.get(7) - 3);
+  const TrainerBatch d = trainer_batch(c);
+  EXPECT_LT(sum_of(each(d, [&](size_t b, size_t t) { return b == 1 ? d.lp[b][t] - d.old[b][t] : 0.0; }), d.mask),
+            -18.5);
+  expect_liger(o, c);
+}
+
+TEST(PolicyLiger, SapoWithOtherTemperatures) {
+  Liger o;
+  o.loss_type = "sapo";
+  o.sapo_temperature_pos = 0.6;
+  o.sapo_temperature_neg = 1.7;
+  expect_liger(o, 77);
 }
 
 TEST(PolicyLiger, NumItemsInBatchIsSharedByTheProcessesAndAtLeastOne) {

@@ -187,6 +187,11 @@ TEST(PolicySlime, OpsmDropsSequencesFarFromTheOldPolicyWithNegativeAdvantage) {
   o.tis = "vanilla";
   o.kl_loss_type = "k2";  // which neither multiplies
   PolicyCase c = slime_case(o, 95);
+  for (int64_t i = 6; i < 18; ++i) {  // a little beyond the default threshold, and a little inside of it
+    if (c.mask.get_int(i) == 0) continue;
+    c.logp.set(i, c.old_logp.get(i) - (i < 12 ? 1.2e-4 : 0.8e-4));
+    c.advantages.set(i, -0.9);
+  }
   const TrainerBatch d = trainer_batch(c);
   int dropped = 0, kept = 0;
   for (size_t i = 0; i < 24; ++i) {
