@@ -77,12 +77,21 @@
    TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
    verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
    verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
-   verl cispo      kind cispo     verl geo_mean  kind gmpo, seq_mean_token_mean     verl gpg  kind gpg
-   verl dppo       kind dppo_tv or dppo_kl, delta 20, clamps of the log ratio as vanilla
+   verl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; sapo: seq_mean_token_mean,
+                   exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
+   verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
+                   configuration, 20 where it has none)
+   verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef, kl abs to
+                   a ref_logp that is old_logp at the tokens chosen and logp elsewhere
+   verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
    verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
                    rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
-   OpenRLHF        ppo or importance_ratio sequence, kl k1; tis: token_truncate; icepop: token_mask; seq-mask-tis:
-                   geometric_mask
+   Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
+   OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence, seq_mean_token_mean,
+                   exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl k1, kl_value_clamp
+                   10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and 5
+   slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0 and 2;
+                   opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
    slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
    Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over
    masked positions. */
