@@ -198,6 +198,13 @@ HWY_INLINE void with_columns(const Scores& scores, const void* row, int64_t begi
     HWY_ALIGN double buffer[kGatherBuffer];
     return function(dd, capped(scores, row, begin, end, static_cast<double*>(buffer)), end - begin);
   }
+  if (scores.dtype == Dtype::bf16 && scores.bias == nullptr && scores.softcap == 0 && !as_they_are) {
+    // As bf16, so that they are added in the same order, and give the same bits, as a contiguous row's.
+    HWY_ALIGN Bf16 buffer[kGatherBuffer];
+    const auto* from = static_cast<const Bf16*>(row);
+    for (int64_t v = begin; v < end; ++v) buffer[v - begin] = from[v * scores.col_stride];
+    return function(df, static_cast<const Bf16*>(buffer), end - begin);
+  }
   if (!as_they_are) {
     HWY_ALIGN float buffer[kGatherBuffer];
     return function(df, capped(scores, row, begin, end, static_cast<float*>(buffer)), end - begin);

@@ -198,6 +198,25 @@ TEST(CpuLogp, LogProbabilitiesOfSixteenBitLogitsAreWithin2e5) {
   });
 }
 
+TEST(CpuLogp, BitsDoNotDependOnHowARowLiesInMemory) {
+  for_each_target([] {
+    for (const Dtype dtype : kFloatDtypes) {
+      for (const int64_t vocab : {5, 37, 300, 5000}) {
+        SCOPED_TRACE(name(dtype) + " V=" + std::to_string(vocab));
+        LogpCase contiguous = make_logp_case(dtype, 6, vocab, 21);
+        const LogpOutputs expected = run_logp(contiguous, cpu::serial_parallel());
+        for (const Strides strides : {Strides::gaps, Strides::reversed}) {
+          LogpCase strided = make_logp_case(dtype, 6, vocab, 21, strides);
+          const LogpOutputs got = run_logp(strided, cpu::serial_parallel());
+          EXPECT_EQ(got.logp.bits(0, 6), expected.logp.bits(0, 6));
+          EXPECT_EQ(got.lse.bits(0, 6), expected.lse.bits(0, 6));
+          EXPECT_EQ(got.entropy.bits(0, 6), expected.entropy.bits(0, 6));
+        }
+      }
+    }
+  });
+}
+
 TEST(CpuLogp, BitsDoNotDependOnBatchSizeOrPosition) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
