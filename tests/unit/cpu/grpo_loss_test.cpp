@@ -8,6 +8,7 @@
 #include <rlk/ops/grpo_loss_backward.h>
 
 #include "core/cpu/kernels/grpo_loss.hpp"
+#include "core/cpu/kernels/logp.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/support.hpp"
 
@@ -282,6 +283,22 @@ TEST(GrpoLoss, NothingActiveOrNothingAtAllGivesZero) {
     EXPECT_EQ(nothing.loss.get(0), 0);
     EXPECT_EQ(run_backward(empty, nothing).error.kind, cpu::kNoDataError);
   }
+}
+
+TEST(GrpoLoss, WithoutBetaAnInfiniteKlDoesNotTouchTheLoss) {
+  GrpoCase c = make_case(Dtype::f64, 2, 3, 7, 8);
+  c.reference.set(c.ids.get_int(0), -kInfinity);
+  const Outputs got = run(c);
+  EXPECT_EQ(got.kl.get(0), kInfinity);
+  EXPECT_EQ(got.loss.get(0), got.policy_loss.get(0));
+}
+
+// Sequences that lie apart are given to logp one by one, and few rows are split.
+TEST(GrpoLoss, TheWorkspaceHasRoomForOneSequenceOfALargeVocabulary) {
+  ASSERT_EQ(cpu::logp_workspace_bytes(16 * 8, 5000), 0);
+  ASSERT_GT(cpu::logp_workspace_bytes(8, 5000), 0);
+  EXPECT_EQ(cpu::grpo_loss_workspace_bytes(16, 8, 5000) - cpu::grpo_loss_workspace_bytes(16, 8, 37),
+            cpu::logp_workspace_bytes(8, 5000));
 }
 
 TEST(GrpoLoss, IgnoredIdsAreMasked) {
