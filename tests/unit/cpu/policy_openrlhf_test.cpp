@@ -133,6 +133,7 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
     p.kl_value_clamp = 10;
   }
   p.entropy_coefficient = o.entropy_coef;
+  if (o.gspo) p.entropy_aggregation = cpu::EntropyAggregation::token_mean;
   return c;
 }
 
@@ -246,6 +247,8 @@ TEST(PolicyOpenRlhf, EntropyBonusIsATokenMean) {
   PolicyCase c = openrlhf_case(o, 88);
   expect_openrlhf(o, c);
   EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).entropy.get(0), -0.01 / 12, 1e-16);
+  o.gspo = true;  // beside means of sequences too
+  expect_openrlhf(o, 88);
 }
 
 }  // namespace
