@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "conformance/simple/combines_rows.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/dispatch/host.hpp"
@@ -17,11 +18,6 @@ extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
 namespace rlk::core {
 namespace {
-
-// A setting by which a call combines rows although its operator need not: a quantile over the batch.
-bool combines_rows(const UnitResult& unit) {
-  return unit.op == "policy_loss" && unit.feature == "top_entropy_quantile";
-}
 
 void expect_all_verified(bool smoke) {
   static simple::OpenTarget target(rlk_cpu_entry_v1(host_services(), nullptr), host_services());
@@ -35,7 +31,7 @@ void expect_all_verified(bool smoke) {
     const std::string unit =
         r.op + " " + r.implementation + " " + r.dtype + " \"" + r.feature + "\" (" + r.variant + ")";
     EXPECT_EQ(r.verdict, UnitResult::Verdict::verified) << unit << ": " << r.reason_code << ": " << r.reason;
-    const bool rows_alone = find_declaration(r.op)->batch_invariant && !combines_rows(r);
+    const bool rows_alone = find_declaration(r.op)->batch_invariant && !simple::combines_rows(r);
     const uint32_t batch_invariant = rows_alone ? RLK_NUMERICS_BATCH_INVARIANT : 0;
     EXPECT_EQ(r.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT),
               RLK_NUMERICS_DETERMINISTIC | batch_invariant)

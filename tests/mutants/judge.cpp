@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "conformance/simple/combines_rows.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/validate.hpp"
@@ -20,8 +21,8 @@ constexpr int kRight = 0, kWrong = 1, kUsage = 2;
 // "" when nothing is.
 std::string what_is_wrong(const OpDecl& decl, const UnitResult& unit) {
   if (unit.verdict != UnitResult::Verdict::verified) return unit.reason_code + ": " + unit.reason;
-  const uint32_t classes = RLK_NUMERICS_DETERMINISTIC |
-                           (decl.batch_invariant ? uint32_t{RLK_NUMERICS_BATCH_INVARIANT} : 0) |
+  const bool rows_alone = decl.batch_invariant && !simple::combines_rows(unit);
+  const uint32_t classes = RLK_NUMERICS_DETERMINISTIC | (rows_alone ? uint32_t{RLK_NUMERICS_BATCH_INVARIANT} : 0) |
                            (decl.portable && unit.feature.empty() ? uint32_t{RLK_NUMERICS_PORTABLE} : 0);
   return (unit.numerics & classes) == classes ? "" : "CLASS: a numerics class of " + unit.op + " is not verified";
 }
