@@ -57,7 +57,8 @@ void policy_loss(State& state) {
   }
   float loss = 0;
   if (backward) {
-    std::vector<int64_t> workspace = words(cpu::policy_loss_backward_workspace_bytes(kSequences));
+    std::vector<int64_t> workspace =
+        words(cpu::policy_loss_backward_workspace_bytes(batch.options, kSequences, kTokens));
     cpu::PolicyLossBackwardArgs args;
     args.batch = batch;
     args.grad_loss = 1;
@@ -65,7 +66,7 @@ void policy_loss(State& state) {
     args.workspace = workspace.data();
     for (auto _ : state) cpu::policy_loss_backward(args, kPool);
   } else {
-    std::vector<int64_t> workspace = words(cpu::policy_loss_workspace_bytes(kSequences));
+    std::vector<int64_t> workspace = words(cpu::policy_loss_workspace_bytes(batch.options, kSequences, kTokens));
     cpu::PolicyLossArgs args;
     args.batch = batch;
     args.loss = &loss;
