@@ -346,9 +346,10 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
     default:
       f = exp(d) - d - Dual(1.0);
   }
+  if (p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON) f = f * ratio;
   f = clamp(f, -bound, bound);
   if (p_.kl_gradient == RLK_POLICY_LOSS_KL_GRADIENT_K2) f.slope = (difference * difference * Dual(0.5)).slope;
-  return p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON ? f * ratio : f;
+  return f;
 }
 
 std::vector<PolicyBatch::Token> PolicyBatch::active_tokens(int64_t b, PolicySeed seed) const {

@@ -178,10 +178,14 @@ KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, doubl
       term = {std::expm1(d) - d, -std::expm1(d), 0};
       break;
   }
-  if (d != difference || term.value > bound || term.value < -bound) term.d_logp = 0;
+  if (d != difference) term.d_logp = 0;
+  if (options.kl_bias_correction) {
+    term.value *= ratio;
+    term = {term.value, term.d_logp * ratio, term.value};
+  }
+  if (term.value > bound || term.value < -bound) term.d_logp = term.d_log_ratio = 0;
   term.value = std::min(std::max(term.value, -bound), bound);
-  if (options.kl_gradient == KlGradient::k2) term.d_logp = -difference;
-  if (options.kl_bias_correction) return {term.value * ratio, term.d_logp * ratio, term.value * ratio};
+  if (options.kl_gradient == KlGradient::k2) term = {term.value, -difference, 0};
   return term;
 }
 

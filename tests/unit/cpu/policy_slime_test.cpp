@@ -214,13 +214,17 @@ TEST(PolicySlime, EveryKindOfKlLoss) {
   }
 }
 
-TEST(PolicySlime, TheUnbiasedKlIsMultipliedByTheTokensRatio) {
-  for (const char* kind : {"k1", "k2", "k3"}) {
+TEST(PolicySlime, TheUnbiasedKlIsMultipliedByTheTokensRatioBeforeItsClamp) {
+  for (const char* kind : {"k1", "k2", "k3", "low_var_kl"}) {
     SCOPED_TRACE(kind);
     Slime o;
     o.kl_loss_type = kind;
     o.use_unbiased_kl = true;
-    expect_slime(o, 97);
+    PolicyCase c = slime_case(o, 97);
+    c.ref_logp.set(0, c.logp.get(0) + 3);    // k3 of 16
+    c.ref_logp.set(6, c.logp.get(6) + 2.5);  // k3 of 8.7, beyond the clamp with its ratio of 1.5
+    c.old_logp.set(6, c.logp.get(6) - 0.405465);
+    expect_slime(o, c);
   }
 }
 

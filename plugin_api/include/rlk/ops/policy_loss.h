@@ -24,8 +24,8 @@
                     dppo_tv: valid = p - q <= clip_high where A > 0, else p - q >= -clip_low
                     dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,
                              K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
-   kl      = clamp(f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), 0 is off, times rho with
-             kl_bias_correction; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
+   kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,
+             c = rho with kl_bias_correction, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
    w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
              gmpo: exp(sum log(w + 1e-10) / n))
    e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending order
@@ -57,7 +57,7 @@
    among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all as least_entropy.
    Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as torch.min of two
    tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient = k2 keeps the value
-   of kl and takes the gradient of k2 (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
+   of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
    Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
    output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
    metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term is
