@@ -17,7 +17,7 @@ struct UnitResult {
   std::string op;
   std::string implementation;
   std::string dtype;    // of the first dtype variable: "bf16"
-  std::string feature;  // "" is the plain call; otherwise one word of features_of(): "softcap", "causal=bottom_right"
+  std::string feature;  // "" is the plain call; otherwise one word of features_of(): "softcap", "causal=on"
   std::string variant;
   enum class Verdict { verified, failed, declined } verdict = Verdict::declined;
   uint32_t numerics = 0;         // RLK_NUMERICS_* that were verified

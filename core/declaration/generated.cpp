@@ -156,7 +156,7 @@ constexpr Dim attention_29[] = {{0, 0}, {1, 0}, {5, 0}};
 constexpr Dim attention_30[] = {{3, 0}, {5, 0}};
 constexpr ShapeDecl attention_31[] = {{ShapeDecl::Kind::dims, attention_29, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_30, "[Tq, Hq]"}};
 constexpr const char* attention_32[] = {"dense", "packed"};
-constexpr const char* attention_33[] = {"none", "bottom_right"};
+constexpr const char* attention_33[] = {"off", "on"};
 constexpr double attention_34[] = {3.0};
 constexpr double attention_35[] = {2.0};
 constexpr double attention_36[] = {0.3};
@@ -261,7 +261,7 @@ constexpr Dim attention_backward_44[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
 constexpr Dim attention_backward_45[] = {{4, 0}, {6, 0}, {7, 0}};
 constexpr ShapeDecl attention_backward_46[] = {{ShapeDecl::Kind::dims, attention_backward_44, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_45, "[Tk, Hkv, D]"}};
 constexpr const char* attention_backward_47[] = {"dense", "packed"};
-constexpr const char* attention_backward_48[] = {"none", "bottom_right"};
+constexpr const char* attention_backward_48[] = {"off", "on"};
 constexpr double attention_backward_49[] = {3.0};
 constexpr double attention_backward_50[] = {2.0};
 constexpr double attention_backward_51[] = {0.3};
@@ -1446,7 +1446,7 @@ constexpr OpDecl kDeclarations[] = {
      3,
      "attention",
      "Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.",
-     "Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with\no = Lk - Lq, or 0 when causal_alignment is top_left:\nx[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)\ns[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0\nvisible   = (causal is none or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\n            and (no key_mask or key_mask[b, j] != 0)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
+     "Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with\no = Lk - Lq, or 0 when causal_alignment is top_left:\nx[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)\ns[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0\nvisible   = (causal is off or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\n            and (no key_mask or key_mask[b, j] != 0)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
      "Query i stands at key i + o; causality and both windows count from there. bottom_right: the last query stands at the last\nkey, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the first\nkey, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then leaves key 0\nalone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that misses, only masked\nkeys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.\nNothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows\ncu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at\nthe token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.\nAccumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.",
      attention_43,
      "attention_backward",

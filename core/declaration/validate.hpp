@@ -46,7 +46,7 @@ struct InferredTensor {
 rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                          uint64_t wanted, std::vector<InferredTensor>& out, rlk_error* error);
 
-// The non-default features of a call, in the words that verification units use, sorted: "causal=bottom_right",
+// The non-default features of a call, in the words that verification units use, sorted: "causal=on",
 // "softcap", "bias" (an optional argument that is present), "I=i32" (a dtype variable but the first at another choice
 // than its first), "layout=packed", "strided" (a tensor that is not contiguous), "alias:out=a". Empty for a plain call.
 std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_tensor* const> inputs,

@@ -59,7 +59,7 @@ inline std::vector<AttentionSequence> sequences_of(const AttentionCall& call) {
 inline bool visible(const AttentionCall& call, const AttentionSequence& sequence, int64_t i, int64_t j) {
   const bool from_the_end = call.causal_alignment == CausalAlignment::bottom_right;
   const int64_t position = from_the_end ? i + sequence.k_length - sequence.q_length : i;  // of the query, among keys
-  if (call.causal != Causal::none && j > position) return false;
+  if (call.causal != Causal::off && j > position) return false;
   if (call.window_left >= 0 && position - j > call.window_left) return false;
   if (call.window_right >= 0 && j - position > call.window_right) return false;
   return !call.key_mask.present() || call.key_mask.load_int(sequence.batch, j) != 0;

@@ -155,7 +155,7 @@ struct LogpBackwardResult {
 LogpBackwardResult logp_backward(const LogpBackwardCall& call);
 
 enum class Layout : int32_t { dense = 0, packed = 1 };
-enum class Causal : int32_t { none = 0, bottom_right = 1 };
+enum class Causal : int32_t { off = 0, on = 1 };
 enum class CausalAlignment : int32_t { bottom_right = 0, top_left = 1 };
 struct AttentionCall {
   View q;             // dense [B, Sq, Hq, D], packed [Tq, Hq, D]
@@ -165,7 +165,7 @@ struct AttentionCall {
   View cu_seqlens_k;  // packed: [B + 1]
   View key_mask;      // dense: [B, Sk] u8, optional
   Layout layout = Layout::dense;
-  Causal causal = Causal::none;
+  Causal causal = Causal::off;
   CausalAlignment causal_alignment = CausalAlignment::bottom_right;
   int64_t window_left = -1;
   int64_t window_right = -1;

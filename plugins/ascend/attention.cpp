@@ -58,7 +58,7 @@ public:
         scale_(call.params().scale > 0 ? call.params().scale : 1 / std::sqrt(static_cast<double>(head_size_))),
         c_(constants_, 0) {
     window_.left = call.params().window_left;
-    window_.right = call.params().causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT ? 0 : call.params().window_right;
+    window_.right = call.params().causal == RLK_ATTENTION_CAUSAL_ON ? 0 : call.params().window_right;
     if (window_.left >= 0 || window_.right >= 0) mask_ = device.attention_mask();
     const auto bit = [](int symbol) { return uint64_t{1} << symbol; };
     dynamic_symbols = bit(RLK_ATTENTION_SYM_B);
@@ -248,7 +248,7 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
     return sdk::Support::no("KEY_MASK", "key masks are not served; pack the sequences without their padding");
   }
   const rlk_attention_params& params = call.params();
-  const bool hides = params.causal != RLK_ATTENTION_CAUSAL_NONE || params.window_left >= 0 || params.window_right >= 0;
+  const bool hides = params.causal != RLK_ATTENTION_CAUSAL_OFF || params.window_left >= 0 || params.window_right >= 0;
   if (hides && params.causal_alignment != RLK_ATTENTION_CAUSAL_ALIGNMENT_BOTTOM_RIGHT) {
     // There is a sparse mode for it (2), but none with windows, and none in the kernels for single queries.
     return sdk::Support::no("CAUSAL_ALIGNMENT", "causality and windows are served aligned bottom_right only");

@@ -67,7 +67,7 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
   constexpr int64_t kFar = int64_t{1} << 40;
   args.window_left = std::min(params.window_left, kFar);
   args.window_right = std::min(params.window_right, kFar);
-  if (params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT) args.window_right = 0;
+  if (params.causal == RLK_ATTENTION_CAUSAL_ON) args.window_right = 0;
   args.top_left = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT ? 1 : 0;
   if (const rlk_tensor* key_mask = run.input(RLK_ATTENTION_IN_KEY_MASK); key_mask != nullptr) {
     args.key_mask = sdk::data_of<const uint8_t>(key_mask);
@@ -116,7 +116,7 @@ double operations(const sdk::Call<sdk::ops::Attention>& call, const Sizes& sizes
                         (sizes.packed ? static_cast<double>(std::max<int64_t>(sizes.sequences, 1))
                                       : 1.0 / static_cast<double>(sizes.sequences));
   return 4.0 * scores * static_cast<double>(sizes.head) *
-         (call.params().causal != RLK_ATTENTION_CAUSAL_NONE && sizes.queries > 1 ? 0.5 : 1.0);
+         (call.params().causal != RLK_ATTENTION_CAUSAL_OFF && sizes.queries > 1 ? 0.5 : 1.0);
 }
 
 double moved_us(const CudaDevice& device, const Sizes& sizes, sdk::Dtype dtype) {

@@ -59,7 +59,7 @@ static int defaults_are_set(void) {
   const rlk_add_params add = RLK_ADD_PARAMS_INIT;
   return logp.struct_size == sizeof(logp) && logp.ignore_index == -100 && logp.temperature == 1.0 &&
          logp_backward.struct_size == sizeof(logp_backward) && attention.struct_size == sizeof(attention) &&
-         attention.causal == RLK_ATTENTION_CAUSAL_NONE && attention.window_left == -1 && attention.softcap == 0.0 &&
+         attention.causal == RLK_ATTENTION_CAUSAL_OFF && attention.window_left == -1 && attention.softcap == 0.0 &&
          add.struct_size == sizeof(add) && add.alpha == 1.0;
 }
 

@@ -67,17 +67,10 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
                                       "ignore_index", "lse",         "mask",       "row_indices", "softcap",
                                       "strided",      "temperature", "vocab_shard"};
   EXPECT_EQ(smoke["logp"], logp);
-  const std::set<std::string> attention = {"C=i64",
-                                           "causal=bottom_right",
-                                           "causal_alignment=top_left",
-                                           "key_mask",
-                                           "layout=packed",
-                                           "lse",
-                                           "scale",
-                                           "softcap",
-                                           "strided",
-                                           "window_left",
-                                           "window_right"};
+  const std::set<std::string> attention = {"C=i64",       "causal=on",     "causal_alignment=top_left",
+                                           "key_mask",    "layout=packed", "lse",
+                                           "scale",       "softcap",       "strided",
+                                           "window_left", "window_right"};
   EXPECT_EQ(smoke["attention"], attention);
   const std::set<std::string> add = {"alias:out=a", "alias:out=b", "alpha", "strided"};
   EXPECT_EQ(smoke["add"], add);

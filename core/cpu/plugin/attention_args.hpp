@@ -39,7 +39,7 @@ AttentionArgs attention_args(const Params& params, const rlk_tensor& q, const rl
     args.cu_seqlens_q_stride = cu_q->strides[0];
     args.cu_seqlens_k_stride = cu_k->strides[0];
   }
-  args.causal = params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT;
+  args.causal = params.causal == RLK_ATTENTION_CAUSAL_ON;
   args.top_left = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
   args.window_left = params.window_left;
   args.window_right = params.window_right;
@@ -57,7 +57,7 @@ double attention_keys_seen(const Params& params, const rlk_tensor& k, int64_t ba
   const bool packed = params.layout == RLK_ATTENTION_LAYOUT_PACKED;
   const double keys =
       static_cast<double>(k.shape[packed ? 0 : 1]) / static_cast<double>(packed ? std::max<int64_t>(batch, 1) : 1);
-  return params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT ? keys / 2 : keys;
+  return params.causal == RLK_ATTENTION_CAUSAL_ON ? keys / 2 : keys;
 }
 
 }  // namespace rlk::cpu

@@ -157,7 +157,7 @@ Outputs run(Plugin& plugin, Report& report, const AttentionCase& c, const char* 
   }
   rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
   params.layout = c.packed ? RLK_ATTENTION_LAYOUT_PACKED : RLK_ATTENTION_LAYOUT_DENSE;
-  params.causal = c.causal ? RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT : RLK_ATTENTION_CAUSAL_NONE;
+  params.causal = c.causal ? RLK_ATTENTION_CAUSAL_ON : RLK_ATTENTION_CAUSAL_OFF;
   params.window_left = c.left;
   params.window_right = c.right;
   params.scale = c.scale;

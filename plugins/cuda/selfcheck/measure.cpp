@@ -151,7 +151,7 @@ void time_attention(Plugin& plugin, const char* what, const char* implementation
   fill_large(plugin, k, 1, 2);
   fill_large(plugin, v, 1, 3);
   rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
-  params.causal = RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT;
+  params.causal = RLK_ATTENTION_CAUSAL_ON;
   Call call(plugin, plugin.find("attention", implementation), &params, {&q, &k, &v, nullptr, nullptr}, {&out, &lse},
             {batch, queries, keys, -1, -1, q_heads, kv_heads, head});
   const double us = time_us(plugin, 3, [&](int) { call.enqueue(); });

@@ -40,7 +40,7 @@ struct Attention {
     // Compared as differences: a window may be as large as an int64_t.
     if (params.window_left >= 0 && position > params.window_left) begin = position - params.window_left;
     if (params.window_right >= 0 && end - 1 - position > params.window_right) end = position + params.window_right + 1;
-    if (params.causal == RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT && position + 1 < end) end = position + 1;
+    if (params.causal == RLK_ATTENTION_CAUSAL_ON && position + 1 < end) end = position + 1;
 
     const auto is_masked = [&](int64_t j) { return key_mask && key_mask.integer(keys.b, j) == 0; };
     double max = -kInfinity;

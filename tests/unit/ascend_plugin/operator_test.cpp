@@ -250,7 +250,7 @@ TEST_F(AttentionTest, windows_that_hide_one_key_only) {
   params_.window_right = 1;
   EXPECT_EQ(visible_keys(), (std::vector<int>{2, 3, 3}));
   params_.window_left = 0;
-  params_.causal = RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT;
+  params_.causal = RLK_ATTENTION_CAUSAL_ON;
   EXPECT_EQ(visible_keys(), (std::vector<int>{1, 1, 1}));
 }
 

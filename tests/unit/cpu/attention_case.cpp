@@ -109,7 +109,7 @@ golden::AttentionCall golden_call(const AttentionCase& c) {
   call.cu_seqlens_k = c.cu_seqlens_k.view();
   call.key_mask = c.key_mask.view();
   call.layout = c.packed() ? golden::Layout::packed : golden::Layout::dense;
-  call.causal = c.causal ? golden::Causal::bottom_right : golden::Causal::none;
+  call.causal = c.causal ? golden::Causal::on : golden::Causal::off;
   if (c.top_left) call.causal_alignment = golden::CausalAlignment::top_left;
   call.window_left = c.window_left;
   call.window_right = c.window_right;

@@ -97,7 +97,7 @@ struct MeanOfVisible {
 
 TEST(Golden, CausalAttentionIsAlignedAtTheEnd) {
   MeanOfVisible mean(2, 4);
-  mean.call.causal = golden::Causal::bottom_right;
+  mean.call.causal = golden::Causal::on;
   const golden::AttentionResult result = golden::attention(mean.call);
   EXPECT_NEAR(result.out.value[0], 1.0, 1e-15);  // keys 0 1 2
   EXPECT_NEAR(result.out.value[1], 1.5, 1e-15);  // all four
@@ -113,7 +113,7 @@ TEST(Golden, WindowsCountFromTheQuerysOwnPosition) {
 
 TEST(Golden, AQueryThatSeesNothingIsZeroWithLseMinusInfinity) {
   MeanOfVisible mean(3, 1);
-  mean.call.causal = golden::Causal::bottom_right;
+  mean.call.causal = golden::Causal::on;
   const golden::AttentionResult result = golden::attention(mean.call);
   EXPECT_EQ(result.out.value[0], 0.0);
   EXPECT_EQ(result.lse.value[0], -std::numeric_limits<double>::infinity());

@@ -199,8 +199,8 @@ TEST(Features, Words) {
   EXPECT_EQ(features(call), (Words{"I=i32", "bias", "lse", "softcap"}));
 
   OpCall packed(op("attention"), RLK_ATTENTION_LAYOUT_PACKED);
-  packed.set_i64(1, RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT);
-  EXPECT_EQ(features(packed), (Words{"causal=bottom_right", "layout=packed"}));
+  packed.set_i64(1, RLK_ATTENTION_CAUSAL_ON);
+  EXPECT_EQ(features(packed), (Words{"causal=on", "layout=packed"}));
 }
 
 TEST(Features, ADtypeThatIsTheFirstChoiceByAnotherNameIsNone) {

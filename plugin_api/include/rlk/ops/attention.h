@@ -10,7 +10,7 @@
    o = Lk - Lq, or 0 when causal_alignment is top_left:
    x[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)
    s[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0
-   visible   = (causal is none or j <= i + o)
+   visible   = (causal is off or j <= i + o)
                and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)
                and (no key_mask or key_mask[b, j] != 0)
    lse[i, h] = log sum over visible j of exp(s[i, j])
@@ -31,8 +31,8 @@
 #define RLK_ATTENTION_LAYOUT_DENSE 0
 #define RLK_ATTENTION_LAYOUT_PACKED 1
 
-#define RLK_ATTENTION_CAUSAL_NONE 0
-#define RLK_ATTENTION_CAUSAL_BOTTOM_RIGHT 1
+#define RLK_ATTENTION_CAUSAL_OFF 0
+#define RLK_ATTENTION_CAUSAL_ON 1
 
 #define RLK_ATTENTION_CAUSAL_ALIGNMENT_BOTTOM_RIGHT 0
 #define RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT 1
@@ -41,7 +41,7 @@ typedef struct rlk_attention_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens; default dense */
-  int64_t causal; /* hide keys after the query's own position, which is at the bottom right or where causal_alignment says; default none */
+  int64_t causal; /* hide keys after the query's own position, which is at the bottom right or where causal_alignment says; default off */
   int64_t window_left; /* keys visible before the query's own position; -1 is all (>= -1); default -1 */
   int64_t window_right; /* keys visible after the query's own position; -1 is all (>= -1); default -1 */
   double scale; /* multiplies the scores; 0 means 1 / sqrt(D) (>= 0); default 0.0 */

@@ -25,8 +25,8 @@
 #define RLK_ATTENTION_BACKWARD_LAYOUT_DENSE 0
 #define RLK_ATTENTION_BACKWARD_LAYOUT_PACKED 1
 
-#define RLK_ATTENTION_BACKWARD_CAUSAL_NONE 0
-#define RLK_ATTENTION_BACKWARD_CAUSAL_BOTTOM_RIGHT 1
+#define RLK_ATTENTION_BACKWARD_CAUSAL_OFF 0
+#define RLK_ATTENTION_BACKWARD_CAUSAL_ON 1
 
 #define RLK_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT_BOTTOM_RIGHT 0
 #define RLK_ATTENTION_BACKWARD_CAUSAL_ALIGNMENT_TOP_LEFT 1
@@ -35,7 +35,7 @@ typedef struct rlk_attention_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* as given to attention; default dense */
-  int64_t causal; /* as given to attention; default none */
+  int64_t causal; /* as given to attention; default off */
   int64_t window_left; /* as given to attention (>= -1); default -1 */
   int64_t window_right; /* as given to attention (>= -1); default -1 */
   double scale; /* as given to attention (>= 0); default 0.0 */
