@@ -204,7 +204,8 @@ class Version:
         copy = folder / "source" / "core" / "cpu" / file
         copy.parent.mkdir(parents=True)
         copy.write_text(text)
-        self.objects, self.programs = [], {}
+        self.objects = []
+        self.program = once(self.linked)  # the honest version is asked by several mutants at once
         sources = build.sources_of(file)
         if not sources:
             raise Broken(f"core/cpu/{file}: nothing in {build.folder} is compiled from it")
@@ -214,13 +215,12 @@ class Version:
             if code != 0:
                 raise Broken(f"it does not compile: {output[:2000]}")
 
-    def program(self, target):
-        if target not in self.programs:
-            self.programs[target] = self.folder / target
-            code, output = self.build.link(target, self.objects, self.programs[target])
-            if code != 0:
-                raise Broken(f"it does not link: {output[:2000]}")
-        return self.programs[target]
+    def linked(self, target):
+        program = self.folder / target
+        code, output = self.build.link(target, self.objects, program)
+        if code != 0:
+            raise Broken(f"it does not link: {output[:2000]}")
+        return program
 
     def judge(self, stage, subject, deadline):
         """(whether something was noticed, what, seconds)"""
