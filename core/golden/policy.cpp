@@ -284,7 +284,8 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
     case RLK_POLICY_LOSS_KIND_SAPO: {
       out.below = out.above = false;
       const Dual tau(parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
-      const Dual gate = Dual(1.0) / (Dual(1.0) + exp(-(tau * (ratio - Dual(1.0)))));
+      Dual gate = Dual(1.0) / (Dual(1.0) + exp(-(tau * (ratio - Dual(1.0)))));
+      if (std::isinf(ratio.value.value)) gate.slope = {};  // the limit, which 0 * inf is not
       return -(Dual(4.0) / tau * gate * advantage);
     }
     case RLK_POLICY_LOSS_KIND_VESPO: {

@@ -40,7 +40,6 @@ PolicyTerm ppo(const PolicyOptions& options, const PolicyInput& token) {
   term.clipped = loss2 > loss1;
   term.value = term.clipped ? loss2 : loss1;
   term.d_log_ratio = -a * (term.clipped ? second.slope : first.slope);
-  if (loss1 == loss2) term.d_log_ratio = -a * (first.slope + second.slope) / 2;
   if (options.dual_clip <= 0 || a >= 0) return term;
 
   const double loss3 = -options.dual_clip * a;

@@ -75,6 +75,26 @@ TEST(PolicyLoss, DeltaPassesTheGradientAtEqualityAndStopsItAbove) {
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.options.delta);
 }
 
+TEST(PolicyLoss, SapoIsFlatWhereTheRatioOverflows) {
+  PolicyCase c = one_token(-0.5, -2000, 2.0);
+  c.options.kind = cpu::PolicyKind::sapo;
+  EXPECT_DOUBLE_EQ(loss_of(c), -4 * 2.0);
+  EXPECT_EQ(slope_of(c), 0);
+}
+
+TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
+  PolicyCase c = make_policy_case(Dtype::f64, 1, 3, 48);
+  c.options.kind = cpu::PolicyKind::gmpo;
+  c.options.clip_low = c.options.clip_high = 10;
+  c.ref_logp = c.rollout_logp = c.sequence_advantages = {};
+  c.advantages.set(0, 1).set(1, 0).set(2, 2);
+  const auto x = [&](int64_t i) { return c.logp.get(i) - c.old_logp.get(i); };
+  const double expected = -(3.0 / 3) * std::exp((x(0) + x(2)) / 3);
+  c.weight = {};
+  EXPECT_NEAR(loss_of(c), expected, 1e-14);
+  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(1), 0);
+}
+
 TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
   PolicyCase c = one_token(-0.5, -1, -2.0);
   c.options.log_ratio_clamp_high = 0.5;
