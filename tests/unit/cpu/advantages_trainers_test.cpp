@@ -116,20 +116,8 @@ Matrix gae(const Matrix& token_rewards, const Batch& batch, double gamma, double
   cpu::gae(args, cpu::serial_parallel());
   return matrix_of(advantages);
 }
-Tensor whiten(Tensor x, Tensor mask, cpu::WhitenArgs args) {
-  Tensor y(Dtype::f64, x.shape());
-  args.rows = x.shape()[0];
-  args.columns = x.shape()[1];
-  args.x = array_of(x);
-  args.mask = mask_of(mask);
-  args.y = array_of(y);
-  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8));
-  args.workspace = workspace.data();
-  cpu::whiten(args, cpu::serial_parallel());
-  return y;
-}
 Matrix whiten(const Matrix& x, const Matrix& kept, const cpu::WhitenArgs& args = {}) {
-  return matrix_of(whiten(tensor_of(x), flags_of(kept), args));
+  return matrix_of(whitened(tensor_of(x), flags_of(kept), args));
 }
 cpu::WhitenArgs openrlhf_whiten() {
   cpu::WhitenArgs args;
@@ -301,7 +289,7 @@ TEST(CpuAdvantagesOfTrainers, TrlRlooWithNormalizedAdvantagesIsLeaveOneOutThenWh
   args.eps_mode = cpu::WhitenArgs::EpsMode::deviation;
   args.eps = 1e-4;
   const List rloo = group_advantages(batch.scores, without_scale(cpu::GroupAdvantagesArgs::Baseline::rloo));
-  const Tensor got = whiten(numbers(rloo, {kB, 1}), {}, args);
+  const Tensor got = whitened(numbers(rloo, {kB, 1}), {}, args);
   double mean = 0, squares = 0;
   List want;
   for (const double centred : minus_group_mean(batch.scores)) want.push_back(centred * 3 / 2);

@@ -47,19 +47,6 @@ Tensor run(MultiCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor
   return advantages;
 }
 
-Tensor whitened(Tensor x, Tensor mask, cpu::WhitenArgs args) {
-  Tensor y(Dtype::f64, x.shape());
-  args.rows = x.shape()[0];
-  args.columns = x.shape()[1];
-  args.x = array_of(x);
-  args.mask = mask_of(mask);
-  args.y = array_of(y);
-  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8));
-  args.workspace = workspace.data();
-  cpu::whiten(args, cpu::serial_parallel());
-  return y;
-}
-
 // Mean and unbiased deviation of the numbers that are no NaN; the deviation of one number is NaN, as TRL's nanstd has
 // it.
 struct Statistics {

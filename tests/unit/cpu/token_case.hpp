@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/cpu/kernels/sequences.hpp"
+#include "core/cpu/kernels/whiten.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/support.hpp"
 
@@ -70,6 +71,20 @@ golden::Answer golden_answer(const char* op, const Params& params, const std::ve
 // Every way to run a parallel-for that must give the same bits as the serial one.
 inline std::vector<cpu::ParallelFor> other_hooks() {
   return {cpu::tbb_parallel(), backwards_parallel()};
+}
+
+// [rows, columns] of fp64 by the kernel of whiten.
+inline Tensor whitened(Tensor x, Tensor mask, cpu::WhitenArgs args) {
+  Tensor y(Dtype::f64, x.shape());
+  args.rows = x.shape()[0];
+  args.columns = x.shape()[1];
+  args.x = array_of(x);
+  args.mask = mask_of(mask);
+  args.y = array_of(y);
+  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8));
+  args.workspace = workspace.data();
+  cpu::whiten(args, cpu::serial_parallel());
+  return y;
 }
 
 }  // namespace rlk::test
