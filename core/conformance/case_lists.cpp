@@ -132,10 +132,17 @@ std::vector<Variation> layouts(const Case& base, bool smoke) {
   list.push_back(strided(Layout::stepped, kAllInputs | kAllOutputs));
   Call call;
   if (!resolve(base, call)) return list;
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!call.inputs[i].present || (smoke && i > 0)) continue;
-    list.push_back(strided(call.inputs[i].shape.size() > 1 ? Layout::padded : Layout::stepped, uint64_t{1} << i));
-  }
+  // Each tensor has strides of its own: one with gaps between rows or between numbers, the others without.
+  const auto add_alone = [&](const std::vector<Argument>& arguments, int first_bit) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].present || (smoke && (first_bit > 0 || i > 0))) continue;
+      const uint64_t which = uint64_t{1} << (first_bit + static_cast<int>(i));
+      if (arguments[i].shape.size() > 1) list.push_back(strided(Layout::padded, which));
+      if (arguments[i].shape.size() <= 1 || !smoke) list.push_back(strided(Layout::stepped, which));
+    }
+  };
+  add_alone(call.inputs, 0);
+  add_alone(call.outputs, 32);
   if (!smoke) list.push_back(strided(Layout::reversed, kAllOutputs));
   return list;
 }

@@ -364,18 +364,6 @@ TEST(BadInput, Rules) {
   }
 }
 
-TEST(BadInput, RulesNameTheValuesOfEnumerations) {
-  const OpDecl& decl = *core::find_declaration("policy_loss");
-  OpCall call(decl);
-  for (size_t i = 0; i < decl.params.size(); ++i) {
-    if (std::string(decl.params[i].name) == "kind") call.set_param(static_cast<int>(i), 5);
-    if (std::string(decl.params[i].name) == "clip_form") call.set_param(static_cast<int>(i), 1);
-  }
-  call.rebuild();
-  expect_refused(call, "rule 'raw_bounds'", "seen clip_form = raw, kind = gpg;",
-                 "expected clip_form == around_one || kind == ppo || kind == cispo;");
-}
-
 TEST(BadInput, DataNull) {
   for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
     side(call, output)[i].data = nullptr;

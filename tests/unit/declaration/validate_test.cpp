@@ -256,6 +256,23 @@ TEST(Infer, RefusesWhatValidationWouldRefuse) {
   EXPECT_NE(std::string(error.text).find("dense_rows"), std::string::npos) << error.text;
 }
 
+TEST(Validate, ABrokenRuleNamesTheValuesOfEnumerations) {
+  OpCall call(op("policy_loss"));
+  for (size_t i = 0; i < call.decl->params.size(); ++i) {
+    if (std::string(call.decl->params[i].name) == "kind") call.set_param(static_cast<int>(i), 5);
+    if (std::string(call.decl->params[i].name) == "clip_form") call.set_param(static_cast<int>(i), 1);
+  }
+  call.rebuild();
+  rlk_error error;
+  BoundCall bound;
+  EXPECT_EQ(call.validate(error, bound), RLK_INVALID_ARGUMENT);
+  const std::string text = error.text;
+  for (const char* part : {"rule 'raw_bounds'", "seen clip_form = raw, kind = gpg;",
+                           "expected clip_form == around_one || kind == ppo || kind == cispo;"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
 TEST(Dtype, NamesAndCodesRoundTrip) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::u8}) {
     Dtype back;
