@@ -38,6 +38,16 @@ class Readme(command.Case):
                     words = words + (["--op", "add"] if words[0] == "conformance" else [])
                 self.output(*words)
 
+    def test_every_program_compiles(self):
+        programs = re.findall(r"^```(c|cpp)\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
+        self.assertEqual([language for language, _ in programs], ["cpp", "c"])
+        for language, text in programs:
+            name, standard = {"c": ("c", "c11"), "cpp": ("c++", "c++17")}[language]
+            includes = [f"-I{ROOT}/{folder}/include" for folder in ("loader/api", "plugin_api")]
+            compiled = subprocess.run(["c++", "-x", name, f"-std={standard}", "-Wall", "-Wextra", "-Werror",
+                                       "-fsyntax-only", *includes, "-"], input=text, text=True, capture_output=True)
+            self.assertEqual(compiled.returncode, 0, compiled.stderr)
+
     def test_every_variable_is_one_that_rlk_reads(self):
         names = [name for row in re.findall(r"^\| (`RLK_.*?) \|", readme(), re.MULTILINE)
                  for name in re.findall(r"RLK_[A-Z_]+", row)]
