@@ -30,6 +30,15 @@ TEST(CpuSampleRounds, RoundsDrawFromAllTokensUntilOneIsKept) {
   expect_golden(c);
 }
 
+TEST(CpuSampleRounds, ANumberOutsideTheRangeIsARoundWithoutAToken) {
+  SampleCase c = rows_of({1, 1, 1, 1}, 5);
+  const double kNone = std::numeric_limits<double>::quiet_NaN();
+  const double rounds[2][5] = {{-0.1, -0.9, 1.0, 1e30, kNone}, {0.3, 0.3, 0.3, 0.3, 0.3}};
+  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {2, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
+  EXPECT_EQ(run_sample(c).ids(), (List{1, 1, 1, 1, 1}));
+  expect_golden(c);
+}
+
 TEST(CpuSampleRounds, NoRoundsAtAllDrawNothingButGreedyRows) {
   SampleCase c = rows_of({1, 2}, 2);
   c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? 1.0 : 0.0; });

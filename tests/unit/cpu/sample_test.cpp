@@ -166,6 +166,14 @@ TEST(CpuSample, RowsWithoutADistributionHaveAStatusAndNoToken) {
   });
 }
 
+TEST(CpuSample, ARowThatIsCutIntoTasksHasItsDataErrorToo) {
+  SampleCase c = rows_of(std::vector<double>(70, -kInfinity));
+  const SampleOutputs got = run_sample(c, threads_parallel(8));
+  EXPECT_EQ(got.ids(), (List{-1}));
+  EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
+  EXPECT_EQ(got.error.row, 0);
+}
+
 TEST(CpuSample, ANanTemperatureHasNoDistribution) {
   SampleCase c = rows_of({1, 2}, 2);
   c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? kNan : 0.5; });
