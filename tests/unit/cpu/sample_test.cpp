@@ -167,7 +167,7 @@ TEST(CpuSample, RowsWithoutADistributionHaveAStatusAndNoToken) {
 }
 
 TEST(CpuSample, ARowThatIsCutIntoTasksHasItsDataErrorToo) {
-  SampleCase c = rows_of(std::vector<double>(70, -kInfinity));
+  SampleCase c = rows_of(std::vector<double>(40000, -kInfinity));
   const SampleOutputs got = run_sample(c, threads_parallel(8));
   EXPECT_EQ(got.ids(), (List{-1}));
   EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
