@@ -245,6 +245,9 @@ TEST(CpuMultiReward, DataErrorsAreThoseOfTheSamplesThatHaveARewardOfTheirOwn) {
     EXPECT_TRUE(std::isnan(advantages.get(2)) && std::isnan(advantages.get(3)));
     EXPECT_EQ(advantages.get(0), -3.5);
     EXPECT_EQ(advantages.get(4), 3.5);
+    c.mask = flags({1, 1, 0, 0, 1, 0, 0, 1, 1, 1}, {5, 2});
+    run(c, &error);
+    EXPECT_EQ(error.row, 2);  // seen with the first reward, row 3 afterwards
     c.group_ids = Tensor();
     c.group_boundaries = integers({0, 6});
     run(c, &error);
