@@ -146,6 +146,18 @@ TEST(CpuLinearLogpBackward, ABiasOfMinusInfinityHasNoGradient) {
   });
 }
 
+TEST(CpuLinearLogpBackward, ACappedRowOfMinusInfinityIsNoDataError) {
+  for_each_target([] {
+    LinearCase c = make_linear_case(Dtype::f32, 3, 37, 20, 8);
+    c.bias = Tensor(Dtype::f32, {37}).fill([](int64_t) { return -kInfinity; });
+    c.softcap = 2;  // makes every score -2
+    add_gradients(c, true, false, 9);
+    const LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
+    EXPECT_EQ(got.error.kind, cpu::kNoDataError);
+    for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(got.hidden.get(i), 0) << i;  // the cap is flat there
+  });
+}
+
 TEST(CpuLinearLogpBackward, DataErrorsMakeTheirRowsAndTheSumsNan) {
   LinearCase c = make_linear_case(Dtype::f32, 5, 37, 9, 3);
   add_gradients(c, false, false, 4);
