@@ -198,6 +198,12 @@ TEST(CpuLogp, LogProbabilitiesOfSixteenBitLogitsAreWithin2e5) {
   });
 }
 
+TEST(CpuLogp, EveryBlockOfALongRowHasItsOwnBias) {
+  LogpCase c = make_logp_case(Dtype::f32, 2, 9001, 23);
+  c.bias = random_tensor(Dtype::f32, {9001}, 3.0, 24);
+  expect_golden(c);
+}
+
 TEST(CpuLogp, BitsDoNotDependOnHowARowLiesInMemory) {
   for_each_target([] {
     for (const Dtype dtype : kFloatDtypes) {
