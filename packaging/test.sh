@@ -27,6 +27,7 @@ stage() {
     printf '%-28s ok      %4d s  %s\n' "$name" $((SECONDS - start)) "${tests:+${tests#* } tests}"
   else
     printf '%-28s FAILED  %4d s  see %s\n' "$name" $((SECONDS - start)) "$log"
+    grep -E -A 25 'WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:' "$log" | head -n 80
     grep -E 'error:|\(Failed\)|\(Timeout\)|Not Run|FAILED' "$log" | head -n 20
     echo "  ..."
     tail -n 40 "$log"

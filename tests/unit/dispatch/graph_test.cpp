@@ -227,7 +227,9 @@ TEST_F(GraphTest, TheVendorsCaptureIsSeenAndItsWorkspaceIsNeverReused) {
   const std::vector<Work> captured = std::move(inside.captured);
   inside.captured.clear();
   OpCall& second = world.make("add");
-  // The graph is replayed elsewhere while calls go on here.
+  // The graph is replayed elsewhere while calls go on here. The call before the capture wrote what the graph writes:
+  // ordering the two is its owner's part.
+  ASSERT_EQ(world.synchronize(*wrapped), RLK_OK);
   fake_log().delay_us = 100;
   for (int i = 0; i < 20; ++i) {
     for (const Work& work : captured) fake(stream->handle()).push(work);

@@ -118,7 +118,9 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
 /* Every call to be captured is made once before: while a graph is captured nothing is planned, allocated, staged on the
    CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before anything is enqueued. The graph
    owns its workspace. It may be launched on any stream of the device; data errors are told by the stream that captured,
-   which outlives the graph. Destroying a graph waits for its launches. */
+   which outlives the graph. Destroying a graph waits for its launches. A capture that the vendor's own calls began on a
+   wrapped stream is seen too; its graph uses the workspace of the calls before, so where it is launched on another
+   stream, that stream waits for them first (rlk_graph_launch does so itself). */
 RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
 RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);
