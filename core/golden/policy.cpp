@@ -334,14 +334,14 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
   const Dual difference = Dual(token.ref_logp) - token.logp;
   const Dual d = clamp(difference, -diff_bound, diff_bound);
   Dual f;
-  switch (p_.kl) {
-    case RLK_POLICY_LOSS_KL_K1:
+  switch (p_.kl_kind) {
+    case RLK_POLICY_LOSS_KL_KIND_K1:
       f = -d;
       break;
-    case RLK_POLICY_LOSS_KL_ABS:
+    case RLK_POLICY_LOSS_KL_KIND_ABS:
       f = max(d, -d);
       break;
-    case RLK_POLICY_LOSS_KL_K2:
+    case RLK_POLICY_LOSS_KL_KIND_K2:
       f = Dual(0.5) * d * d;
       break;
     default:

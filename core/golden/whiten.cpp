@@ -25,7 +25,7 @@ Tracked mean_of(const std::vector<double>& numbers) {
 Tracked divisor_of(const rlk_whiten_params& params, const std::vector<double>& numbers, Tracked mean) {
   TrackedSum squares;
   for (const double x : numbers) squares.add((Tracked(x) - mean) * (Tracked(x) - mean));
-  const bool unbiased = params.variance == RLK_WHITEN_VARIANCE_UNBIASED;
+  const bool unbiased = params.std == RLK_WHITEN_STD_UNBIASED;
   const double n = static_cast<double>(numbers.size()) - (unbiased ? 1 : 0);
   const Tracked variance = n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
   const Tracked eps = params.eps;

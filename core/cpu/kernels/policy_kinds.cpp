@@ -163,7 +163,7 @@ KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, doubl
   const double diff_bound = bound_or_none(options.kl_diff_clamp), bound = bound_or_none(options.kl_value_clamp);
   const double d = std::min(std::max(difference, -diff_bound), diff_bound);
   KlTerm term;
-  switch (options.kl) {
+  switch (options.kl_kind) {
     case KlKind::k1:
       term = {-d, 1, 0};
       break;

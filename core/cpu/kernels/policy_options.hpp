@@ -36,7 +36,7 @@ struct PolicyOptions {
   double vespo_k_negative = 3.0, vespo_lambda_negative = 2.0;
   double dro_beta = 0.1;
   double beta = 0.0;
-  KlKind kl = KlKind::k3;
+  KlKind kl_kind = KlKind::k3;
   KlGradient kl_gradient = KlGradient::value;
   double kl_diff_clamp = 0.0, kl_value_clamp = 0.0;  // 0: off
   bool kl_bias_correction = false;

@@ -26,7 +26,7 @@ PolicyOptions policy_options(const Params& params) {
   options.vespo_lambda_negative = params.vespo_lambda_negative;
   options.dro_beta = params.dro_beta;
   options.beta = params.beta;
-  options.kl = static_cast<KlKind>(params.kl);
+  options.kl_kind = static_cast<KlKind>(params.kl_kind);
   options.kl_gradient = static_cast<KlGradient>(params.kl_gradient);
   options.kl_diff_clamp = params.kl_diff_clamp;
   options.kl_value_clamp = params.kl_value_clamp;

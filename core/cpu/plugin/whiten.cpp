@@ -30,7 +30,7 @@ public:
     args.columns = run.symbol(RLK_WHITEN_SYM_L);
     args.x = in(RLK_WHITEN_IN_X);
     args.mask = mask_of(run.input(RLK_WHITEN_IN_MASK));
-    args.unbiased = params().variance == RLK_WHITEN_VARIANCE_UNBIASED;
+    args.unbiased = params().std == RLK_WHITEN_STD_UNBIASED;
     args.eps = params().eps;
     args.shift_mean = params().shift_mean == RLK_WHITEN_SHIFT_MEAN_ON;
     args.y = array_of(run.output(RLK_WHITEN_OUT_Y));

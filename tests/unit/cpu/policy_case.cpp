@@ -154,7 +154,7 @@ PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& 
 rlk_policy_loss_params policy_params(const PolicyCase& c) {
   const cpu::PolicyOptions& o = c.options;
   rlk_policy_loss_params p = RLK_POLICY_LOSS_PARAMS_INIT;
-  p.layout = c.cu_seqlens.present() ? RLK_POLICY_LOSS_LAYOUT_PACKED : RLK_POLICY_LOSS_LAYOUT_PADDED;
+  p.layout = c.cu_seqlens.present() ? RLK_POLICY_LOSS_LAYOUT_PACKED : RLK_POLICY_LOSS_LAYOUT_DENSE;
   p.kind = static_cast<int64_t>(o.kind);
   p.importance_ratio = static_cast<int64_t>(o.importance_ratio);
   p.clip_low = o.clip_low;
@@ -163,7 +163,7 @@ rlk_policy_loss_params policy_params(const PolicyCase& c) {
   p.dual_clip = o.dual_clip;
   p.dro_beta = o.dro_beta;
   p.beta = o.beta;
-  p.kl = static_cast<int64_t>(o.kl);
+  p.kl_kind = static_cast<int64_t>(o.kl_kind);
   p.kl_bias_correction = o.kl_bias_correction ? 1 : 0;
   p.entropy_coefficient = o.entropy_coefficient;
   p.entropy_aggregation = static_cast<int64_t>(o.entropy_aggregation);

@@ -120,7 +120,7 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
   EXPECT_DOUBLE_EQ(loss_of(c), std::exp(1.5) - 1.5 - 1);
   EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
   c.options.kl_diff_clamp = 0;
-  c.options.kl = cpu::KlKind::k1;
+  c.options.kl_kind = cpu::KlKind::k1;
   c.options.kl_value_clamp = 2;  // reached exactly: k1 = -2
   EXPECT_EQ(loss_of(c), -2);
   EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 1);
@@ -128,7 +128,7 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
   EXPECT_EQ(loss_of(c), -1.75);
   EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
   c.options.kl_value_clamp = 0;
-  c.options.kl = cpu::KlKind::abs;
+  c.options.kl_kind = cpu::KlKind::abs;
   c.ref_logp.set(0, -3);
   EXPECT_EQ(slope_of(c), 0);  // as torch.abs
 }

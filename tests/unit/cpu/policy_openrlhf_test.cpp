@@ -129,7 +129,7 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
   if (o.correction.empty() || o.gspo) c.rollout_logp = {};
   if (!o.kl_estimator.empty()) {
     p.beta = o.kl_coef;
-    p.kl = o.kl_estimator == "k1" ? KlKind::k1 : o.kl_estimator == "k2" ? KlKind::k2 : KlKind::k3;
+    p.kl_kind = o.kl_estimator == "k1" ? KlKind::k1 : o.kl_estimator == "k2" ? KlKind::k2 : KlKind::k3;
     p.kl_value_clamp = 10;
   }
   p.entropy_coefficient = o.entropy_coef;

@@ -60,7 +60,7 @@ TEST(PolicyRlKernel, TheThreeNormalizersOfTheDistributedLoss) {
       PolicyCase c = rl_kernel_case(132);
       c.options.clip_high = 0.28;
       c.options.beta = 0.04;
-      c.options.kl = k1 ? cpu::KlKind::k1 : cpu::KlKind::k3;
+      c.options.kl_kind = k1 ? cpu::KlKind::k1 : cpu::KlKind::k3;
       if (name == "per_sequence_then_mean") {  // live sequences only
         c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
         c.options.exclude_empty_sequences = true;

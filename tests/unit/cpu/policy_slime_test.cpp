@@ -114,7 +114,7 @@ PolicyCase slime_case(const Slime& o, uint32_t seed) {
   p.rollout_is_max = o.tis_clip;
   if (!o.kl_loss_type.empty()) {
     p.beta = o.kl_loss_coef;
-    p.kl = o.kl_loss_type == "k1" ? KlKind::k1 : o.kl_loss_type == "k2" ? KlKind::k2 : KlKind::k3;
+    p.kl_kind = o.kl_loss_type == "k1" ? KlKind::k1 : o.kl_loss_type == "k2" ? KlKind::k2 : KlKind::k3;
     p.kl_value_clamp = o.kl_loss_type == "low_var_kl" ? 10 : 0;
     p.kl_bias_correction = o.use_unbiased_kl;
   }

@@ -147,7 +147,7 @@ TEST(PolicyTrlDefaults, AreTheDefaultsOfTheDeclaration) {
   EXPECT_EQ(p.clip_low, 0.2);
   EXPECT_EQ(p.clip_high, 0.2);
   EXPECT_EQ(p.beta, 0);
-  EXPECT_EQ(p.kl, RLK_POLICY_LOSS_KL_K3);
+  EXPECT_EQ(p.kl_kind, RLK_POLICY_LOSS_KL_KIND_K3);
   EXPECT_EQ(p.sapo_tau_positive, 1.0);
   EXPECT_EQ(p.sapo_tau_negative, 1.05);
   EXPECT_EQ(p.vespo_k_positive, 2.0);

@@ -336,7 +336,7 @@ TEST(PolicyVerlModes, KlCovAddsTheAbsoluteLogRatioOfTokensOfLargestCovariance) {
     c.options.clip_form = cpu::ClipForm::raw;
     c.options.clip_low = 0;
     c.options.clip_high = std::numeric_limits<double>::max();
-    c.options.kl = cpu::KlKind::abs;
+    c.options.kl_kind = cpu::KlKind::abs;
     c.options.beta = coefficient;
     const TrainerBatch d = trainer_batch(c);
     const double n = all_tokens(d), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;

@@ -81,15 +81,15 @@
                    exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
    verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
                    configuration, 20 where it has none)
-   verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef, kl abs to
-                   a ref_logp that is old_logp at the tokens chosen and logp elsewhere
+   verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef,
+                   kl_kind abs to a ref_logp that is old_logp at the tokens chosen and logp elsewhere
    verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
    verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
                    rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
    Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
    OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence, seq_mean_token_mean,
-                   exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl k1, kl_value_clamp
-                   10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and 5
+                   exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl_kind k1,
+                   kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and 5
    slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0 and 2;
                    opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
    slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
@@ -98,7 +98,7 @@
 
 #define RLK_POLICY_LOSS_REVISION 1
 
-#define RLK_POLICY_LOSS_LAYOUT_PADDED 0
+#define RLK_POLICY_LOSS_LAYOUT_DENSE 0
 #define RLK_POLICY_LOSS_LAYOUT_PACKED 1
 
 #define RLK_POLICY_LOSS_KIND_PPO 0
@@ -118,10 +118,10 @@
 #define RLK_POLICY_LOSS_CLIP_FORM_AROUND_ONE 0
 #define RLK_POLICY_LOSS_CLIP_FORM_RAW 1
 
-#define RLK_POLICY_LOSS_KL_K1 0
-#define RLK_POLICY_LOSS_KL_ABS 1
-#define RLK_POLICY_LOSS_KL_K2 2
-#define RLK_POLICY_LOSS_KL_K3 3
+#define RLK_POLICY_LOSS_KL_KIND_K1 0
+#define RLK_POLICY_LOSS_KL_KIND_ABS 1
+#define RLK_POLICY_LOSS_KL_KIND_K2 2
+#define RLK_POLICY_LOSS_KL_KIND_K3 3
 
 #define RLK_POLICY_LOSS_KL_GRADIENT_VALUE 0
 #define RLK_POLICY_LOSS_KL_GRADIENT_K2 1
@@ -158,7 +158,7 @@
 typedef struct rlk_policy_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t layout; /* padded: [sequence, token] with a mask; packed: [token] with cu_seqlens; default padded */
+  int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
   int64_t importance_ratio; /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token; default token */
   int64_t clip_form; /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
@@ -176,7 +176,7 @@ typedef struct rlk_policy_loss_params {
   double vespo_lambda_negative; /* lambda of vespo where A < 0; default 2.0 */
   double dro_beta; /* beta of dro (> 0); default 0.1 */
   double beta; /* factor of the KL; 0 is off; default 0.0 */
-  int64_t kl; /* estimator of the KL; default k3 */
+  int64_t kl_kind; /* estimator of the KL; default k3 */
   int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through); default value */
   double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0); default 0.0 */
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
@@ -217,21 +217,21 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_POLICY_LOSS_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
-#define RLK_POLICY_LOSS_IN_ADVANTAGES 1 /* T padded [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
-#define RLK_POLICY_LOSS_IN_OLD_LOGP 2 /* optional, T padded [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
-#define RLK_POLICY_LOSS_IN_MASK 3 /* optional, u8 padded [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
-#define RLK_POLICY_LOSS_IN_REF_LOGP 4 /* optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL */
-#define RLK_POLICY_LOSS_IN_ROLLOUT_LOGP 5 /* optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
-#define RLK_POLICY_LOSS_IN_ENTROPY 6 /* optional, T padded [B, T] or packed [S]: entropy of the policy at the token */
-#define RLK_POLICY_LOSS_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
+#define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
+#define RLK_POLICY_LOSS_IN_ADVANTAGES 1 /* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
+#define RLK_POLICY_LOSS_IN_OLD_LOGP 2 /* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
+#define RLK_POLICY_LOSS_IN_MASK 3 /* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
+#define RLK_POLICY_LOSS_IN_REF_LOGP 4 /* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
+#define RLK_POLICY_LOSS_IN_ROLLOUT_LOGP 5 /* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
+#define RLK_POLICY_LOSS_IN_ENTROPY 6 /* optional, T dense [B, T] or packed [S]: entropy of the policy at the token */
+#define RLK_POLICY_LOSS_IN_WEIGHT 7 /* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
 #define RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
 #define RLK_POLICY_LOSS_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
 #define RLK_POLICY_LOSS_N_INPUTS 10
 
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
-#define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
+#define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
 #define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [14]: what trainers log, by name: see elements and notes */
 #define RLK_POLICY_LOSS_N_OUTPUTS 3
 

@@ -17,7 +17,7 @@
 
 #define RLK_POLICY_LOSS_BACKWARD_REVISION 1
 
-#define RLK_POLICY_LOSS_BACKWARD_LAYOUT_PADDED 0
+#define RLK_POLICY_LOSS_BACKWARD_LAYOUT_DENSE 0
 #define RLK_POLICY_LOSS_BACKWARD_LAYOUT_PACKED 1
 
 #define RLK_POLICY_LOSS_BACKWARD_KIND_PPO 0
@@ -37,10 +37,10 @@
 #define RLK_POLICY_LOSS_BACKWARD_CLIP_FORM_AROUND_ONE 0
 #define RLK_POLICY_LOSS_BACKWARD_CLIP_FORM_RAW 1
 
-#define RLK_POLICY_LOSS_BACKWARD_KL_K1 0
-#define RLK_POLICY_LOSS_BACKWARD_KL_ABS 1
-#define RLK_POLICY_LOSS_BACKWARD_KL_K2 2
-#define RLK_POLICY_LOSS_BACKWARD_KL_K3 3
+#define RLK_POLICY_LOSS_BACKWARD_KL_KIND_K1 0
+#define RLK_POLICY_LOSS_BACKWARD_KL_KIND_ABS 1
+#define RLK_POLICY_LOSS_BACKWARD_KL_KIND_K2 2
+#define RLK_POLICY_LOSS_BACKWARD_KL_KIND_K3 3
 
 #define RLK_POLICY_LOSS_BACKWARD_KL_GRADIENT_VALUE 0
 #define RLK_POLICY_LOSS_BACKWARD_KL_GRADIENT_K2 1
@@ -77,7 +77,7 @@
 typedef struct rlk_policy_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t layout; /* padded: [sequence, token] with a mask; packed: [token] with cu_seqlens; default padded */
+  int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
   int64_t importance_ratio; /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token; default token */
   int64_t clip_form; /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
@@ -95,7 +95,7 @@ typedef struct rlk_policy_loss_backward_params {
   double vespo_lambda_negative; /* lambda of vespo where A < 0; default 2.0 */
   double dro_beta; /* beta of dro (> 0); default 0.1 */
   double beta; /* factor of the KL; 0 is off; default 0.0 */
-  int64_t kl; /* estimator of the KL; default k3 */
+  int64_t kl_kind; /* estimator of the KL; default k3 */
   int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through); default value */
   double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0); default 0.0 */
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
@@ -136,23 +136,23 @@ typedef struct rlk_policy_loss_backward_params {
 #define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ADVANTAGES 1 /* T padded [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
+#define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ADVANTAGES 1 /* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
 #define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS 2 /* acc(T) [1]: gradient of loss; not used with aggregation none */
-#define RLK_POLICY_LOSS_BACKWARD_IN_OLD_LOGP 3 /* optional, T padded [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
-#define RLK_POLICY_LOSS_BACKWARD_IN_MASK 4 /* optional, u8 padded [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
-#define RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP 5 /* optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP 6 /* optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
-#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7 /* optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
+#define RLK_POLICY_LOSS_BACKWARD_IN_OLD_LOGP 3 /* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
+#define RLK_POLICY_LOSS_BACKWARD_IN_MASK 4 /* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
+#define RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP 5 /* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP 6 /* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
+#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7 /* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
 #define RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
 #define RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
-#define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN 10 /* optional, T padded [B, T] or packed [S]: gradient of per_token */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY 11 /* optional, T padded [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy */
+#define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN 10 /* optional, T dense [B, T] or packed [S]: gradient of per_token */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY 11 /* optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy */
 #define RLK_POLICY_LOSS_BACKWARD_N_INPUTS 12
 
 /* outputs: index, dtype, shape */
-#define RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_LOGP 0 /* T padded [B, T] or packed [S]: gradient of logp */
-#define RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_ENTROPY 1 /* optional, T padded [B, T] or packed [S]: gradient of entropy */
+#define RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_LOGP 0 /* T dense [B, T] or packed [S]: gradient of logp */
+#define RLK_POLICY_LOSS_BACKWARD_OUT_GRAD_ENTROPY 1 /* optional, T dense [B, T] or packed [S]: gradient of entropy */
 #define RLK_POLICY_LOSS_BACKWARD_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

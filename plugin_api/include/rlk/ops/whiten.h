@@ -15,8 +15,8 @@
 
 #define RLK_WHITEN_REVISION 1
 
-#define RLK_WHITEN_VARIANCE_UNBIASED 0
-#define RLK_WHITEN_VARIANCE_POPULATION 1
+#define RLK_WHITEN_STD_UNBIASED 0
+#define RLK_WHITEN_STD_POPULATION 1
 
 #define RLK_WHITEN_EPS_MODE_VARIANCE 0
 #define RLK_WHITEN_EPS_MODE_VARIANCE_FLOOR 1
@@ -28,7 +28,7 @@
 typedef struct rlk_whiten_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t variance; /* division by n - 1 or by n; default unbiased */
+  int64_t std; /* division by n - 1 or by n; default unbiased */
   int64_t eps_mode; /* where eps goes: added to the variance, its least value, or added to the standard deviation; default variance */
   double eps; /* keeps the quotient finite (> 0); default 1e-08 */
   int64_t shift_mean; /* off: the mean is added again; default on */

@@ -11,20 +11,20 @@ namespace rlk::ops {
 
 struct PolicyLoss {
   struct In {
-    Tensor logp = {};  // T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy
-    Tensor advantages = {};  // T padded [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
-    Tensor old_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
-    Tensor mask = {};  // optional, u8 padded [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
-    Tensor ref_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL
-    Tensor rollout_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
-    Tensor entropy = {};  // optional, T padded [B, T] or packed [S]: entropy of the policy at the token
-    Tensor weight = {};  // optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
+    Tensor logp = {};  // T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy
+    Tensor advantages = {};  // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
+    Tensor old_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
+    Tensor mask = {};  // optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
+    Tensor ref_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL
+    Tensor rollout_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
+    Tensor entropy = {};  // optional, T dense [B, T] or packed [S]: entropy of the policy at the token
+    Tensor weight = {};  // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
     Tensor sequence_advantages = {};  // optional, T [B]: added to the advantages of every token of the sequence
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S
   } in = {};
   struct Out {
     Tensor loss = {};  // acc(T) [1]: the aggregated loss
-    Tensor per_token = {};  // optional, T padded [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
+    Tensor per_token = {};  // optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
     Tensor metrics = {};  // optional, acc(T) [14]: what trainers log, by name: see elements and notes
   } out = {};
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;

@@ -11,22 +11,22 @@ namespace rlk::ops {
 
 struct PolicyLossBackward {
   struct In {
-    Tensor logp = {};  // T padded [B, T] or packed [S]: log-probabilities of the tokens under the policy
-    Tensor advantages = {};  // T padded [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
+    Tensor logp = {};  // T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy
+    Tensor advantages = {};  // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
     Tensor grad_loss = {};  // acc(T) [1]: gradient of loss; not used with aggregation none
-    Tensor old_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
-    Tensor mask = {};  // optional, u8 padded [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
-    Tensor ref_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities under the reference, for the KL
-    Tensor rollout_logp = {};  // optional, T padded [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
-    Tensor weight = {};  // optional, T padded [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
+    Tensor old_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
+    Tensor mask = {};  // optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
+    Tensor ref_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL
+    Tensor rollout_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
+    Tensor weight = {};  // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
     Tensor sequence_advantages = {};  // optional, T [B]: added to the advantages of every token of the sequence
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S
-    Tensor grad_per_token = {};  // optional, T padded [B, T] or packed [S]: gradient of per_token
-    Tensor entropy = {};  // optional, T padded [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy
+    Tensor grad_per_token = {};  // optional, T dense [B, T] or packed [S]: gradient of per_token
+    Tensor entropy = {};  // optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy
   } in = {};
   struct Out {
-    Tensor grad_logp = {};  // T padded [B, T] or packed [S]: gradient of logp
-    Tensor grad_entropy = {};  // optional, T padded [B, T] or packed [S]: gradient of entropy
+    Tensor grad_logp = {};  // T dense [B, T] or packed [S]: gradient of logp
+    Tensor grad_entropy = {};  // optional, T dense [B, T] or packed [S]: gradient of entropy
   } out = {};
   rlk_policy_loss_backward_params params = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
 
