@@ -29,11 +29,14 @@ float read_all(const float* p, int64_t count) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-// steps * 10 multiply-adds of vectors in independent chains; returns the operations done.
+// steps * 10 multiply-adds of vectors in independent chains; returns the operations done. Each chain begins with
+// another number: of equal chains a compiler makes one.
 double multiply_add(int64_t steps, float* sink) {
   const hn::ScalableTag<float> d;
   const auto x = hn::Set(d, 0.999f), y = hn::Set(d, 1e-3f);
-  auto a0 = hn::Set(d, 1.0f), a1 = a0, a2 = a0, a3 = a0, a4 = a0, a5 = a0, a6 = a0, a7 = a0, a8 = a0, a9 = a0;
+  const auto from = [&](float value) HWY_ATTR { return hn::Set(d, value); };
+  auto a0 = from(0.0f), a1 = from(0.1f), a2 = from(0.2f), a3 = from(0.3f), a4 = from(0.4f), a5 = from(0.5f);
+  auto a6 = from(0.6f), a7 = from(0.7f), a8 = from(0.8f), a9 = from(0.9f);
   for (int64_t i = 0; i < steps; ++i) {
     a0 = hn::MulAdd(a0, x, y), a1 = hn::MulAdd(a1, x, y), a2 = hn::MulAdd(a2, x, y), a3 = hn::MulAdd(a3, x, y);
     a4 = hn::MulAdd(a4, x, y), a5 = hn::MulAdd(a5, x, y), a6 = hn::MulAdd(a6, x, y), a7 = hn::MulAdd(a7, x, y);
