@@ -25,7 +25,7 @@ Tracked count(size_t n) {
 struct PolicyBatch::Token {
   int64_t t;
   Dual logp, old_logp, x;
-  Tracked advantage, rollout;  // rollout: r = lo - rollout_logp
+  Tracked advantage, rollout;  // rollout: r
   Tracked weight{1, 0};        // w
   double ref_logp, own_weight, entropy, sampler;
 };
@@ -141,7 +141,8 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) 
     token.sampler = token.old_logp.value.value;
     if (call_.rollout_logp.present()) {
       const double sampled = load(call_.rollout_logp, b, t);
-      token.rollout = token.old_logp.value - Tracked{sampled, 0};
+      const bool current = p_.rollout_ratio == RLK_POLICY_LOSS_ROLLOUT_RATIO_CURRENT;
+      token.rollout = (current ? token.logp : token.old_logp).value - Tracked{sampled, 0};
       if (p_.opsm == RLK_POLICY_LOSS_OPSM_ROLLOUT) token.sampler = sampled;
     }
     tokens.push_back(token);

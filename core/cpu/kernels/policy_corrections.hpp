@@ -6,7 +6,8 @@
 
 namespace rlk::cpu {
 
-// Built over the unmasked tokens of a sequence, one add() each, then asked about each of them. r is lo - rollout_logp.
+// Built over the unmasked tokens of a sequence, one add() each, then asked about each of them. r is the log ratio of
+// the old or the current policy to the sampler.
 class PolicyCorrections {
 public:
   struct Estimates {

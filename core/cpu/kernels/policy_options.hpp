@@ -14,6 +14,8 @@ enum class ClipForm : int64_t { around_one, raw };
 enum class KlGradient : int64_t { value, k2 };
 enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
 enum class EntropyAggregation : int64_t { as_loss, token_mean };
+// Whose log-probabilities the corrections compare with the sampler's.
+enum class RolloutRatio : int64_t { old, current };
 enum class Opsm : int64_t { off, old, rollout };
 enum class PolicyAggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, seq_mean_token_sum, none };
 
@@ -47,6 +49,7 @@ struct PolicyOptions {
   double least_entropy = 0.0;  // 0: off
   RolloutIs rollout_is = RolloutIs::token_truncate;
   double rollout_is_min = 0.0, rollout_is_max = 3.0;
+  RolloutRatio rollout_ratio = RolloutRatio::old;
   double rollout_log_clamp = 0.0;  // 0: off
   bool rollout_is_normalize = false;
   double rollout_is_mean = 0.0;  // 0: of the batch

@@ -31,6 +31,11 @@ PolicySequence::PolicySequence(const PolicyBatch& batch, int64_t b)
   summarise();
 }
 
+double PolicySequence::rollout(int64_t place) const {
+  const double trained = options_.rollout_ratio == RolloutRatio::current ? logp(place) : old_logp(place);
+  return trained - batch_.rollout_logp.at(b_, place);
+}
+
 // The log ratio within its bounds; no gradient outside them.
 Slope PolicySequence::clamped(double log_ratio) const {
   const double low = -bound_or_none(options_.log_ratio_clamp_low);

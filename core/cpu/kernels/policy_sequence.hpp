@@ -112,7 +112,7 @@ private:
     return batch_.advantages.at(b_, place) +
            (batch_.sequence_advantages.present() ? batch_.sequence_advantages.at(b_, 0) : 0.0);
   }
-  double rollout(int64_t place) const { return old_logp(place) - batch_.rollout_logp.at(b_, place); }
+  double rollout(int64_t place) const;  // the log ratio to the sampler
   Slope clamped(double log_ratio) const;
   void summarise();
 

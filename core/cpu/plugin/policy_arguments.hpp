@@ -39,6 +39,7 @@ PolicyOptions policy_options(const Params& params) {
   options.rollout_is = static_cast<RolloutIs>(params.rollout_is);
   options.rollout_is_min = params.rollout_is_min;
   options.rollout_is_max = params.rollout_is_max;
+  options.rollout_ratio = static_cast<RolloutRatio>(params.rollout_ratio);
   options.rollout_log_clamp = params.rollout_log_clamp;
   options.rollout_is_normalize = params.rollout_is_normalize != 0;
   options.rollout_is_mean = params.rollout_is_mean;

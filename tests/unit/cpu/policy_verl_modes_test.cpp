@@ -277,19 +277,29 @@ TEST(PolicyVerlModes, TheLogRatioToTheSamplerIsClampedBeforeItIsAWeight) {
   EXPECT_DOUBLE_EQ(got.per_token.get(1), policy_term(d, o, 0, 1) * std::exp(-20.0));
 }
 
-// bypass_mode with reinforce: the weight is that of the current policy to the sampler, so there is no old policy.
+// bypass_mode with reinforce: the sampler is the old policy, and the weight is the current policy's over it.
 TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
   for (const char* level : {"token", "sequence"}) {
     Verl o;
     o.loss_mode = "gpg";
     o.rollout_is = level;
     PolicyCase c = verl_case(o, 117);
-    c.old_logp = {};
-    expect_trainer(c, [&](const TrainerBatch& d) {
+    c.old_logp = c.rollout_logp;
+    c.options.rollout_ratio = cpu::RolloutRatio::current;
+    const auto published = [&](const TrainerBatch& d) {
       TrainerBatch bypass = d;
       bypass.old = d.sg;
       return verl_loss(bypass, o);
-    });
+    };
+    expect_trainer(c, published);
+    const TrainerBatch d = trainer_batch(c);
+    const Matrix kl = each(d, [&](size_t b, size_t t) { return d.sampled[b][t] - d.lp[b][t]; });
+    EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_PPO_KL],
+                sum_of(kl, d.mask) / all_tokens(d), 1e-14);
+    // Without an old policy the current one stands in its place.
+    c.options.rollout_ratio = cpu::RolloutRatio::old;
+    c.old_logp = {};
+    expect_trainer(c, published);
   }
 }
 

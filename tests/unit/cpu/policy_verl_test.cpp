@@ -393,6 +393,30 @@ TEST(PolicyVerl, EveryOneOfSeveralRejectionsMustBePassed) {
   expect_rejection({{"token_k3", 0, 0.2}, {"seq_max_k2", 0, 0.31}, {"seq_mean_k1", 0.7, 1.4}});
 }
 
+// compute_policy_loss_bypass_mode with ppo_clip: the sampler is the old policy of the ratio, and what is rejected is
+// decided by the current policy over the sampler.
+TEST(PolicyVerl, BypassPpoClipRejectsByTheCurrentPolicyOverTheSampler) {
+  const std::vector<RejectionOption> rejections = {{"token_k1", 0.7, 1.9}, {"seq_mean_k3", 0, 0.15}};
+  PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
+  mask_some(c);
+  c.old_logp = c.rollout_logp;
+  c.options.dual_clip = 3.0;
+  c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
+  c.options.rollout_is = cpu::RolloutIs::none;
+  c.options.rollout_log_clamp = 0.8;
+  for (const RejectionOption& rejection : rejections) set_option(rejection, c.options);
+  EXPECT_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_REJECTED], 0);
+  c.options.rollout_ratio = cpu::RolloutRatio::current;
+  expect_trainer(c, [&](const TrainerBatch& d) {
+    TrainerBatch current = d, kept = d;
+    current.old = d.sg;
+    kept.mask = rejected_by_verl(current, rejections).mask;
+    EXPECT_LT(sum_of_mask(kept), sum_of_mask(d));
+    EXPECT_GT(sum_of_mask(kept), 0);
+    return masked_mean(kept, verl_vanilla(kept, 3.0));
+  });
+}
+
 TEST(PolicyVerl, OneSideOfK1CanBeOff) {
   PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
   const auto active = [&](double low, double high) {

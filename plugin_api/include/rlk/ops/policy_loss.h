@@ -41,7 +41,8 @@
 
    delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a loss
    of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
-   Rollout corrections, with r = lo - rollout_logp over unmasked tokens, no gradient, active when rollout_logp is given:
+   Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp), no
+   gradient, active when rollout_logp is given:
    rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
    outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
    inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
@@ -86,6 +87,7 @@
    verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
    verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
                    rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
+   verl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as vanilla with rollout_is none; reinforce: kind gpg
    Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
    OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence, seq_mean_token_mean,
                    exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl_kind k1,
@@ -139,6 +141,9 @@
 #define RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK 4
 #define RLK_POLICY_LOSS_ROLLOUT_IS_GEOMETRIC_MASK 5
 
+#define RLK_POLICY_LOSS_ROLLOUT_RATIO_OLD 0
+#define RLK_POLICY_LOSS_ROLLOUT_RATIO_CURRENT 1
+
 #define RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF 0
 #define RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_ON 1
 
@@ -189,6 +194,7 @@ typedef struct rlk_policy_loss_params {
   int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
+  int64_t rollout_ratio; /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default old */
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
   int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
   double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
@@ -214,7 +220,7 @@ typedef struct rlk_policy_loss_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_params;
 
-#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

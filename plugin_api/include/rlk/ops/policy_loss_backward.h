@@ -58,6 +58,9 @@
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_SEQUENCE_MASK 4
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_GEOMETRIC_MASK 5
 
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_RATIO_OLD 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_RATIO_CURRENT 1
+
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_NORMALIZE_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_IS_NORMALIZE_ON 1
 
@@ -108,6 +111,7 @@ typedef struct rlk_policy_loss_backward_params {
   int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
+  int64_t rollout_ratio; /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default old */
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
   int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
   double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
@@ -133,7 +137,7 @@ typedef struct rlk_policy_loss_backward_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_backward_params;
 
-#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
