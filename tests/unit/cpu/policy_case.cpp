@@ -157,21 +157,58 @@ rlk_policy_loss_params policy_params(const PolicyCase& c) {
   p.layout = c.cu_seqlens.present() ? RLK_POLICY_LOSS_LAYOUT_PACKED : RLK_POLICY_LOSS_LAYOUT_DENSE;
   p.kind = static_cast<int64_t>(o.kind);
   p.importance_ratio = static_cast<int64_t>(o.importance_ratio);
+  p.clip_form = static_cast<int64_t>(o.clip_form);
   p.clip_low = o.clip_low;
   p.clip_high = o.clip_high;
   p.delta = o.delta;
   p.dual_clip = o.dual_clip;
+  p.log_ratio_clamp_low = o.log_ratio_clamp_low;
+  p.log_ratio_clamp_high = o.log_ratio_clamp_high;
+  p.sapo_tau_positive = o.sapo_tau_positive;
+  p.sapo_tau_negative = o.sapo_tau_negative;
+  p.vespo_k_positive = o.vespo_k_positive;
+  p.vespo_lambda_positive = o.vespo_lambda_positive;
+  p.vespo_k_negative = o.vespo_k_negative;
+  p.vespo_lambda_negative = o.vespo_lambda_negative;
   p.dro_beta = o.dro_beta;
   p.beta = o.beta;
   p.kl_kind = static_cast<int64_t>(o.kl_kind);
+  p.kl_gradient = static_cast<int64_t>(o.kl_gradient);
+  p.kl_diff_clamp = o.kl_diff_clamp;
+  p.kl_value_clamp = o.kl_value_clamp;
   p.kl_bias_correction = o.kl_bias_correction ? 1 : 0;
   p.entropy_coefficient = o.entropy_coefficient;
   p.entropy_aggregation = static_cast<int64_t>(o.entropy_aggregation);
   p.entropy_denominator = o.entropy_denominator;
   p.top_entropy_quantile = o.top_entropy_quantile;
   p.least_entropy = o.least_entropy;
+  p.rollout_is = static_cast<int64_t>(o.rollout_is);
+  p.rollout_is_min = o.rollout_is_min;
+  p.rollout_is_max = o.rollout_is_max;
+  p.rollout_ratio = static_cast<int64_t>(o.rollout_ratio);
+  p.rollout_log_clamp = o.rollout_log_clamp;
+  p.rollout_is_normalize = o.rollout_is_normalize ? 1 : 0;
+  p.rollout_is_mean = o.rollout_is_mean;
+  p.reject_token_k1_low = o.reject_token.k1_low;
+  p.reject_token_k1_high = o.reject_token.k1_high;
+  p.reject_token_k2_high = o.reject_token.k2_high;
+  p.reject_token_k3_high = o.reject_token.k3_high;
+  p.reject_sequence_sum_k1_low = o.reject_sequence_sum.k1_low;
+  p.reject_sequence_sum_k1_high = o.reject_sequence_sum.k1_high;
+  p.reject_sequence_sum_k2_high = o.reject_sequence_sum.k2_high;
+  p.reject_sequence_sum_k3_high = o.reject_sequence_sum.k3_high;
+  p.reject_sequence_mean_k1_low = o.reject_sequence_mean.k1_low;
+  p.reject_sequence_mean_k1_high = o.reject_sequence_mean.k1_high;
+  p.reject_sequence_mean_k2_high = o.reject_sequence_mean.k2_high;
+  p.reject_sequence_mean_k3_high = o.reject_sequence_mean.k3_high;
+  p.reject_sequence_max_k2_high = o.reject_sequence_max.k2_high;
+  p.reject_sequence_max_k3_high = o.reject_sequence_max.k3_high;
+  p.opsm = static_cast<int64_t>(o.opsm);
+  p.opsm_threshold = o.opsm_threshold;
   p.aggregation = static_cast<int64_t>(o.aggregation);
   p.denominator = o.denominator;
+  p.exclude_empty_sequences = o.exclude_empty_sequences ? 1 : 0;
+  p.seq_denominator_floor = o.seq_denominator_floor;
   return p;
 }
 
@@ -216,10 +253,13 @@ void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch
   for (PolicyCase* form : {&c, &packed}) {
     const PolicyOutputs got = run_policy_loss(*form, cpu::serial_parallel());
     EXPECT_NEAR(got.loss, expected, 1e-12 * (1 + std::fabs(expected)));
+    EXPECT_NEAR(golden_policy_loss(*form).outputs[0].value[0], expected, 1e-12 * (1 + std::fabs(expected)));
     const PolicyGradients gradients = run_policy_loss_backward(*form, cpu::serial_parallel());
+    const golden::Output golden_gradient = golden_policy_loss_backward(*form).outputs[0];
     for (size_t b = 0; b < batch.sequences(); ++b) {
       for (size_t t = 0; t < batch.tokens(); ++t) {
         const double got_slope = gradients.logp.get(static_cast<int64_t>(b * batch.tokens() + t));
+        EXPECT_NEAR(golden_gradient.value[b * batch.tokens() + t], got_slope, 1e-12 * (1 + std::fabs(got_slope)));
         if (batch.mask[b][t] == 0) {
           EXPECT_EQ(got_slope, 0) << b << ", " << t;
           continue;

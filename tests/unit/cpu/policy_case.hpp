@@ -58,8 +58,8 @@ struct TrainerBatch {
 };
 TrainerBatch trainer_batch(const PolicyCase& c);
 
-// That loss and gradient of the kernel are those of the published formula, the gradient by central differences in lp
-// with sg held, and that the packed layout gives the same.
+// That loss and gradient of the kernel and of golden are those of the published formula, the gradient by central
+// differences in lp with sg held, and that the packed layout gives the same.
 void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
 
 double row_sum(const Row& a, const Row& mask);
