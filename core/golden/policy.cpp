@@ -181,7 +181,8 @@ bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
     const double r = std::clamp(token.rollout.value, -bound, bound);
     for (int kind = 1; kind <= 3; ++kind) {
       sum[kind] += divergence(kind, r);
-      max[kind] = std::max(max[kind], divergence(kind, r));
+      const double k = divergence(kind, r);
+      if (std::isnan(k) || k > max[kind]) max[kind] = k;  // no number is larger than a NaN
     }
   }
   for (int kind = 1; kind <= 3; ++kind) mean[kind] = sum[kind] / static_cast<double>(tokens.size());

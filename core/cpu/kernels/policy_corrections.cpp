@@ -14,6 +14,11 @@ bool is_kept(const RejectionBounds& bounds, const PolicyCorrections::Estimates& 
   return !(bounds.k3_high > 0) || k.k3 <= bounds.k3_high;
 }
 
+// A NaN stays the largest, so that it passes no test.
+double larger(double a, double b) {
+  return a >= b || std::isnan(a) ? a : b;
+}
+
 }  // namespace
 
 double PolicyCorrections::clamped(double r) const {
@@ -38,7 +43,7 @@ void PolicyCorrections::add(double r) {
   if (!rejects_sequences_) return;
   const Estimates k = estimates(r);
   total_ = {total_.k1 + k.k1, total_.k2 + k.k2, total_.k3 + k.k3};
-  largest_ = {0, std::max(largest_.k2, k.k2), std::max(largest_.k3, k.k3)};
+  largest_ = {0, larger(largest_.k2, k.k2), larger(largest_.k3, k.k3)};
 }
 
 bool PolicyCorrections::rejects_sequence() const {

@@ -393,6 +393,22 @@ TEST(PolicyVerl, EveryOneOfSeveralRejectionsMustBePassed) {
   expect_rejection({{"token_k3", 0, 0.2}, {"seq_max_k2", 0, 0.31}, {"seq_mean_k1", 0.7, 1.4}});
 }
 
+TEST(PolicyVerl, ANanLogRatioToTheSamplerPassesNoTest) {
+  for (const char* name : {"token_k1", "token_k2", "token_k3", "seq_sum_k1", "seq_sum_k2", "seq_sum_k3", "seq_mean_k1",
+                           "seq_mean_k2", "seq_mean_k3", "seq_max_k2", "seq_max_k3"}) {
+    for (const int64_t at : {0, 1, 2}) {  // the first, one amid others and the last
+      SCOPED_TRACE(name + std::string(", token ") + std::to_string(at));
+      PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 39);
+      c.options.rollout_is = cpu::RolloutIs::none;
+      set_option({name, 1e-30, 1e30}, c.options);
+      c.rollout_logp.set(at, std::nan(""));
+      const double active = std::string(name).rfind("token", 0) == 0 ? 5 : 3;
+      EXPECT_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], active);
+      EXPECT_EQ(golden_policy_loss(c).outputs[2].value[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], active);
+    }
+  }
+}
+
 // compute_policy_loss_bypass_mode with ppo_clip: the sampler is the old policy of the ratio, and what is rejected is
 // decided by the current policy over the sampler.
 TEST(PolicyVerl, BypassPpoClipRejectsByTheCurrentPolicyOverTheSampler) {
