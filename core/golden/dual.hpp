@@ -59,4 +59,12 @@ inline Dual clamp(const Dual& a, double low, double high) {
   return a;
 }
 
+// The k3 estimate of a KL from a difference of log-probabilities; of +inf it is +inf.
+inline Dual k3(const Dual& d) {
+  const Dual power = exp(d);
+  Dual estimate = power - d - Dual(1.0);
+  if (std::isinf(power.value.value)) estimate.value = power.value;
+  return estimate;
+}
+
 }  // namespace rlk::golden

@@ -99,9 +99,4 @@ Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, 
   return -min(ratio * a, clamp(ratio, 1 - call.params.clip_low, 1 + call.params.clip_high) * a);
 }
 
-Dual k3(const Dual& logp, const Tracked& ref_logp) {
-  const Dual d = Dual(ref_logp) - logp;
-  return exp(d) - d - Dual(1.0);
-}
-
 }  // namespace rlk::golden

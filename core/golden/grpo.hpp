@@ -43,6 +43,5 @@ private:
 };
 
 Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage);
-Dual k3(const Dual& logp, const Tracked& ref_logp);
 
 }  // namespace rlk::golden

@@ -65,7 +65,7 @@ Answer answer_grpo_loss(const Call& call) {
       surrogate = surrogate +
                   clipped_surrogate(golden, lp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]).value;
       if (ref_logits.present()) {
-        kl = kl + k3(lp, {reference.logp.value[row], reference.logp.cond[row]}).value;
+        kl = kl + k3(Dual(Tracked{reference.logp.value[row], reference.logp.cond[row]}) - lp).value;
       }
       active += 1;
     }

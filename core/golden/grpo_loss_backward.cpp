@@ -48,7 +48,7 @@ Answer answer_grpo_loss_backward(const Call& call) {
       const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
       Dual loss = clipped_surrogate(golden, logp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
       if (golden.params.beta != 0) {
-        loss = loss + Dual(parameter(golden.params.beta)) * k3(logp, {ref_logp.load(b, t), 0});
+        loss = loss + Dual(parameter(golden.params.beta)) * k3(Dual(ref_logp.load(b, t)) - logp);
       }
       const Tracked g = loss.slope * grad_loss / Tracked{active, 0};
       gradient[row] = g.value;

@@ -347,7 +347,7 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
       f = Dual(0.5) * d * d;
       break;
     default:
-      f = exp(d) - d - Dual(1.0);
+      f = k3(d);
   }
   if (p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON) f = f * ratio;
   f = clamp(f, -bound, bound);

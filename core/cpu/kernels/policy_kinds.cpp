@@ -162,22 +162,9 @@ KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, doubl
   const double difference = ref_logp - logp;
   const double diff_bound = bound_or_none(options.kl_diff_clamp), bound = bound_or_none(options.kl_value_clamp);
   const double d = std::min(std::max(difference, -diff_bound), diff_bound);
-  KlTerm term;
-  switch (options.kl_kind) {
-    case KlKind::k1:
-      term = {-d, 1, 0};
-      break;
-    case KlKind::abs:
-      term = {std::fabs(d), d > 0 ? -1.0 : d < 0 ? 1.0 : 0.0, 0};
-      break;
-    case KlKind::k2:
-      term = {d * d / 2, -d, 0};
-      break;
-    case KlKind::k3:
-      term = {std::expm1(d) - d, -std::expm1(d), 0};
-      break;
-  }
-  if (d != difference) term.d_logp = 0;
+  const KlEstimate estimate = kl_estimate(options.kl_kind, d);
+  const bool outside = difference > diff_bound || difference < -diff_bound;
+  KlTerm term = {estimate.value, outside ? 0 : -estimate.slope, 0};
   if (options.kl_bias_correction) {
     term.value *= ratio;
     term = {term.value, term.d_logp * ratio, term.value};

@@ -16,10 +16,9 @@ bool is_outside(double x, double limit) {
   return limit != 0 && (x > limit || x < -limit);
 }
 
-struct Estimate {
-  double value, slope;  // F(d), F'(d)
-};
-Estimate estimate(KlKind kind, double d) {
+}  // namespace
+
+KlEstimate kl_estimate(KlKind kind, double d) {
   switch (kind) {
     case KlKind::k1:
       return {-d, -1};
@@ -35,8 +34,6 @@ Estimate estimate(KlKind kind, double d) {
   return {std::isinf(power) ? power : power - d, power};
 }
 
-}  // namespace
-
 TokenRatioKl token_ratio_kl(const RatioKlOptions& options, double logp, const double* old_logp,
                             const double* ref_logp) {
   // Without old_logp it is logp itself, its gradient stopped; 1 times a NaN is a NaN.
@@ -47,7 +44,7 @@ TokenRatioKl token_ratio_kl(const RatioKlOptions& options, double logp, const do
   if (ref_logp == nullptr) return token;
 
   const double difference = *ref_logp - logp;
-  const Estimate f = estimate(options.kl_kind, clamp(difference, options.diff_clamp));
+  const KlEstimate f = kl_estimate(options.kl_kind, clamp(difference, options.diff_clamp));
   const double weight = options.weighted ? std::exp(delta) : 1;
   const double product = options.weighted ? weight * f.value : f.value;
   token.kl = clamp(product, options.value_clamp);

@@ -7,6 +7,12 @@ namespace rlk::cpu {
 
 enum class KlKind : int64_t { k1, abs, k2, k3 };
 
+struct KlEstimate {
+  double value, slope;  // F(d), F'(d)
+};
+// Of d = ref_logp - logp, here and in policy_loss.
+KlEstimate kl_estimate(KlKind kind, double d);
+
 struct RatioKlOptions {
   KlKind kl_kind = KlKind::k3;
   bool weighted = false;                                        // kl times the unclamped importance ratio

@@ -98,15 +98,15 @@ TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
 TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
   PolicyCase c = one_token(-0.5, -1, -2.0);
   c.options.log_ratio_clamp_high = 0.5;
-  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 2 * std::exp(0.5));
+  EXPECT_DOUBLE_EQ(slope_of(c), 2 * std::exp(0.5));
   c.logp.set(0, -0.25);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_EQ(slope_of(c), 0);
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
   c = one_token(-1.5, -1, 2.0);
   c.options.log_ratio_clamp_low = 0.5;
-  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), -2 * std::exp(-0.5));
+  EXPECT_DOUBLE_EQ(slope_of(c), -2 * std::exp(-0.5));
   c.logp.set(0, -3);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_EQ(slope_of(c), 0);
   EXPECT_DOUBLE_EQ(loss_of(c), -2 * std::exp(-0.5));
 }
 
@@ -118,19 +118,36 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
   EXPECT_NEAR(slope_of(c), 1 - std::exp(2.0), 1e-14);
   c.options.kl_diff_clamp = 1.5;
   EXPECT_DOUBLE_EQ(loss_of(c), std::exp(1.5) - 1.5 - 1);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_EQ(slope_of(c), 0);
   c.options.kl_diff_clamp = 0;
   c.options.kl_kind = cpu::KlKind::k1;
   c.options.kl_value_clamp = 2;  // reached exactly: k1 = -2
   EXPECT_EQ(loss_of(c), -2);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 1);
+  EXPECT_EQ(slope_of(c), 1);
   c.options.kl_value_clamp = 1.75;
   EXPECT_EQ(loss_of(c), -1.75);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0), 0);
+  EXPECT_EQ(slope_of(c), 0);
   c.options.kl_value_clamp = 0;
   c.options.kl_kind = cpu::KlKind::abs;
   c.ref_logp.set(0, -3);
   EXPECT_EQ(slope_of(c), 0);  // as torch.abs
+}
+
+TEST(PolicyLoss, TheKlOfAnImpossibleTokenIsInfiniteAndItsClampBoundsIt) {
+  PolicyCase c = one_token(-std::numeric_limits<double>::infinity(), -1, 0.0);
+  c.ref_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
+  c.options.beta = 1;
+  const auto expect_loss = [&](double expected) {
+    EXPECT_EQ(loss_of(c), expected);
+    EXPECT_EQ(golden_policy_loss(c).outputs[0].value[0], expected);
+  };
+  expect_loss(std::numeric_limits<double>::infinity());
+  c.options.kl_value_clamp = 10;
+  expect_loss(10);
+  EXPECT_EQ(slope_of(c), 0);
+  c.options.kl_kind = cpu::KlKind::k1;
+  expect_loss(-10);
+  EXPECT_EQ(slope_of(c), 0);
 }
 
 TEST(PolicyLoss, GspoFormsHaveOneValueAndTwoGradients) {

@@ -52,6 +52,7 @@
    every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high; of a
    sequence the sum, mean or maximum over its unmasked tokens.
    opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
+   The k3 of d = +inf is +inf, so that kl_value_clamp bounds it.
    The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
    top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no token
    lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating point). A NaN
