@@ -1,55 +1,30 @@
 // Advantages of groups and the loss of a token, formula by formula.
 #include "core/golden/grpo.hpp"
 
-#include <algorithm>
-#include <cmath>
+#include "core/golden/groups.hpp"
+#include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
-namespace {
-
-void normalise(const GrpoCall& call, int64_t begin, int64_t end, std::vector<Tracked>& advantages) {
-  const int64_t n = end - begin;
-  if (n == 0) return;
-  const Tracked first{call.rewards.load(begin), 0}, size{static_cast<double>(n), 0};
-  const auto from_first = [&](int64_t b) { return Tracked{call.rewards.load(b), 0} - first; };
-  Tracked mean, square;
-  for (int64_t b = begin; b < end; ++b) mean = mean + from_first(b);
-  mean = mean / size;
-  for (int64_t b = begin; b < end; ++b) square = square + (from_first(b) - mean) * (from_first(b) - mean);
-  if (n == 1 || square.value == 0) return;
-  const bool unbiased = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED;
-  const Tracked deviation = sqrt(square / Tracked{static_cast<double>(unbiased ? n - 1 : n), 0});
-  const Tracked eps = parameter(call.params.eps);
-  const bool additive = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
-  const Tracked divisor = additive ? deviation + eps : deviation.value > eps.value ? deviation : eps;
-  for (int64_t b = begin; b < end; ++b) advantages[static_cast<size_t>(b)] = (from_first(b) - mean) / divisor;
-}
-
-}  // namespace
 
 DataError group_error(const GrpoCall& call) {
-  if (!call.group_boundaries.present()) return {};
-  const int64_t last = call.group_boundaries.shape[0] - 1;
-  for (int64_t g = 0; g <= last; ++g) {
-    const int64_t here = call.group_boundaries.load_int(g);
-    const bool bad = (g == 0 && here != 0) || (g > 0 && here < call.group_boundaries.load_int(g - 1)) ||
-                     (g == last && here != call.sequences());
-    if (bad) return {kBadSeqlens, g, here};
-  }
-  return {};
+  return call.group_boundaries.present() ? check_seqlens(call.group_boundaries, call.sequences()) : DataError{};
 }
 
 std::vector<Tracked> group_advantages(const GrpoCall& call) {
-  std::vector<Tracked> advantages(static_cast<size_t>(call.sequences()));
-  if (call.group_boundaries.present()) {
-    for (int64_t g = 0; g + 1 < call.group_boundaries.shape[0]; ++g) {
-      normalise(call, call.group_boundaries.load_int(g), call.group_boundaries.load_int(g + 1), advantages);
-    }
-    return advantages;
-  }
-  const int64_t size = call.params.samples_per_prompt > 0 ? call.params.samples_per_prompt : call.sequences();
-  for (int64_t begin = 0; begin < call.sequences(); begin += size) normalise(call, begin, begin + size, advantages);
-  return advantages;
+  GroupingCall grouping;
+  grouping.grouping = call.group_boundaries.present() ? Grouping::boundaries : Grouping::fixed;
+  grouping.rows = call.sequences();
+  grouping.samples_per_prompt = call.params.samples_per_prompt;
+  grouping.boundaries = call.group_boundaries;
+  grouping.kept.assign(static_cast<size_t>(call.sequences()), true);
+  Normalisation how;
+  how.unbiased = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED;
+  how.additive_eps = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
+  how.eps = call.params.eps;
+  std::vector<Tracked> rewards;
+  for (int64_t b = 0; b < call.sequences(); ++b) rewards.emplace_back(call.rewards.load(b));
+  DataError error;  // group_error has told
+  return normalised(how, grouping, groups_of(grouping, error), rewards);
 }
 
 TokenRows::TokenRows(const GrpoCall& call, const View& logits) : call_(call) {

@@ -258,6 +258,32 @@ TEST(GrpoLoss, GroupsWithoutVarianceHaveAdvantagesOfExactlyZero) {
   }
 }
 
+golden::Answer golden_of(const GrpoCase& c) {
+  rlk_grpo_loss_params params = RLK_GRPO_LOSS_PARAMS_INIT;
+  params.grouping = c.boundaries.present() ? RLK_GRPO_LOSS_GROUPING_BOUNDARIES : RLK_GRPO_LOSS_GROUPING_FIXED;
+  const golden::View inputs[] = {c.policy.view(),    c.ids.view(),  c.old_logp.view(),  c.rewards.view(),
+                                 c.reference.view(), c.mask.view(), c.boundaries.view()};
+  return golden::find("grpo_loss")({inputs, &params, (1 << RLK_GRPO_LOSS_N_OUTPUTS) - 1});
+}
+
+TEST(GrpoLoss, ANanRewardIsThatOfItsGroupAloneAlsoInAGroupOfOne) {
+  for (const int64_t nan_at : {0, 1, 3}) {
+    GrpoCase c = make_case(Dtype::f64, 4, 2, 5, 16);
+    c.boundaries = Tensor(Dtype::i64, {4});
+    for (int64_t g = 0; g < 4; ++g) c.boundaries.set_int(g, g == 0 ? 0 : g + 1);  // the first of two, then of one
+    c.rewards.set(nan_at, kNan);
+    const Outputs got = run(c);
+    const golden::Answer expected = golden_of(c);
+    for (int64_t b = 0; b < 4; ++b) {
+      const bool own = nan_at < 2 ? b < 2 : b == nan_at;
+      EXPECT_EQ(std::isnan(got.advantages.get(b)), own) << b;
+      EXPECT_EQ(std::isnan(expected.outputs[RLK_GRPO_LOSS_OUT_ADVANTAGES].value[static_cast<size_t>(b)]), own) << b;
+    }
+    EXPECT_TRUE(std::isnan(got.loss.get(0)));
+    EXPECT_TRUE(std::isnan(expected.outputs[RLK_GRPO_LOSS_OUT_LOSS].value[0]));
+  }
+}
+
 // RL-Kernel's Triton kernel takes groups of at most 1024.
 TEST(GrpoLoss, GroupsOfMoreThan1024AreLegal) {
   GrpoCase c = make_case(Dtype::f64, 1030, 1, 3, 14);

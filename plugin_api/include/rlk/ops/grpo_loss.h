@@ -16,9 +16,10 @@
    loss        = policy_loss + beta kl
 
    Without an active token all three are 0. A group without variance (or of one sequence) has A exactly 0: mean and s come
-   from differences to a reward of the group, never from E[r^2] - E[r]^2. Groups are runs of samples_per_prompt sequences
-   (0: all of B) or group_boundaries[g] .. group_boundaries[g + 1]; an empty group is legal. Boundaries that do not start at 0,
-   decrease, or do not end at B are a data error (row = the first bad position, value = its content) and every output is NaN.
+   from differences to a reward of the group, never from E[r^2] - E[r]^2; a NaN makes its group NaN, also of one. Groups
+   are runs of samples_per_prompt sequences (0: all of B) or group_boundaries[g] .. group_boundaries[g + 1]; an empty group
+   is legal. Boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
+   position, value = its content) and every output is NaN.
    The data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is NaN
    there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
    dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
