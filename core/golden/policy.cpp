@@ -38,20 +38,8 @@ struct PolicyBatch::Sequence {
   double off_policy = 0;  // opsm: mean(l - logp)
 };
 
-PolicyBatch::PolicyBatch(const PolicyCall& call) : call_(call), p_(call.params) {
-  if (!call.cu_seqlens.present()) {
-    sequences_ = call.logp.shape[0];
-    average_weights();
-    find_least_entropy();
-    return;
-  }
-  sequences_ = call.cu_seqlens.shape[0] - 1;
-  for (int64_t b = 0; b <= sequences_ && error_.kind == kNoDataError; ++b) {
-    const int64_t here = call.cu_seqlens.load_int(b);
-    const bool bad = (b == 0 && here != 0) || (b > 0 && here < call.cu_seqlens.load_int(b - 1)) ||
-                     (b == sequences_ && here != call.logp.shape[0]);
-    if (bad) error_ = {kBadSeqlens, b, here};
-  }
+PolicyBatch::PolicyBatch(const PolicyCall& call)
+    : call_(call), p_(call.params), rows_(call.logp, call.cu_seqlens), error_(rows_.error()) {
   if (error_.kind != kNoDataError) return;
   average_weights();
   find_least_entropy();
@@ -63,7 +51,7 @@ void PolicyBatch::average_weights() {
                            p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK;
   Tracked sum;
   size_t n = 0;
-  for (int64_t b = 0; b < sequences_; ++b) {
+  for (int64_t b = 0; b < sequences(); ++b) {
     std::vector<Token> tokens = gather(b, PolicySeed::none);
     weigh(tokens);
     if (of_sequence && tokens.size() > 1) tokens.resize(1);
@@ -82,7 +70,7 @@ void PolicyBatch::find_least_entropy() {
   if (p_.top_entropy_quantile >= 1) return;
   std::vector<double> entropies;
   bool nan = false;
-  for (int64_t b = 0; b < sequences_; ++b) {
+  for (int64_t b = 0; b < sequences(); ++b) {
     for (const Token& token : active_tokens(b, PolicySeed::none)) {
       entropies.push_back(token.entropy);
       nan |= std::isnan(token.entropy);
@@ -104,21 +92,8 @@ Tracked PolicyBatch::bonus_divisor(int64_t selected) const {
   return {std::max(static_cast<double>(selected), 1.0), 0};
 }
 
-int64_t PolicyBatch::tokens() const {
-  return call_.cu_seqlens.present() ? call_.logp.shape[0] : call_.logp.shape[0] * call_.logp.shape[1];
-}
-int64_t PolicyBatch::length(int64_t b) const {
-  if (!call_.cu_seqlens.present()) return call_.logp.shape[1];
-  return call_.cu_seqlens.load_int(b + 1) - call_.cu_seqlens.load_int(b);
-}
 int64_t PolicyBatch::flat(int64_t b, int64_t t) const {
-  return call_.cu_seqlens.present() ? call_.cu_seqlens.load_int(b) + t : b * call_.logp.shape[1] + t;
-}
-double PolicyBatch::load(const View& view, int64_t b, int64_t t) const {
-  return call_.cu_seqlens.present() ? view.load(flat(b, t)) : view.load(b, t);
-}
-bool PolicyBatch::unmasked(int64_t b, int64_t t) const {
-  return !call_.mask.present() || load(call_.mask, b, t) != 0;
+  return rows_.packed() ? call_.cu_seqlens.load_int(b) + t : b * rows_.columns + t;
 }
 
 std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) const {

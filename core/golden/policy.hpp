@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/golden/dual.hpp"
-#include "core/golden/golden.hpp"
+#include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
 
@@ -35,13 +35,13 @@ public:
   explicit PolicyBatch(const PolicyCall& call);
 
   const DataError& error() const { return error_; }
-  int64_t sequences() const { return sequences_; }
-  int64_t tokens() const;                    // of all sequences, masked ones too
-  int64_t length(int64_t b) const;           // of a sequence
-  int64_t flat(int64_t b, int64_t t) const;  // row-major index of a token in an output
-  bool unmasked(int64_t b, int64_t t) const;
+  int64_t sequences() const { return rows_.count(); }
+  int64_t tokens() const { return rows_.elements(); }          // of all sequences, masked ones too
+  int64_t length(int64_t b) const { return rows_.tokens(b); }  // of a sequence
+  int64_t flat(int64_t b, int64_t t) const;                    // row-major index of a token in an output
+  bool unmasked(int64_t b, int64_t t) const { return rows_.kept(call_.mask, b, t); }
+  double load(const View& view, int64_t b, int64_t t) const { return rows_.load(view, b, t); }
   std::vector<PolicyToken> losses(int64_t b, PolicySeed seed) const;  // the active tokens of sequence b
-  double load(const View& view, int64_t b, int64_t t) const;
 
   const Tracked& mean_weight() const { return mean_weight_; }  // of w before its division
   bool has_own_bonus() const;                                  // entropy_aggregation token_mean
@@ -66,7 +66,7 @@ private:
 
   const PolicyCall& call_;
   const rlk_policy_loss_params& p_;
-  int64_t sequences_ = 0;
+  const Sequences rows_;
   Tracked mean_weight_;
   Tracked weight_divisor_{1, 0};
   bool selects_ = false;

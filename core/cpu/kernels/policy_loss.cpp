@@ -66,7 +66,7 @@ int64_t policy_loss_workspace_bytes(const PolicyOptions& options, int64_t sequen
 DataError policy_loss(const PolicyLossArgs& args, const ParallelFor& hook) {
   PolicyBatch batch = args.batch;
   double metrics[kPolicyMetrics] = {};
-  if (const DataError error = batch.check_seqlens(); error.kind != kNoDataError) {
+  if (const DataError error = batch.error(); error.kind != kNoDataError) {
     std::fill(metrics, metrics + kPolicyMetrics, kNan);
     store_element(args.loss, args.scalar_dtype, 0, kNan);
     put_metrics(args, metrics);
@@ -126,7 +126,7 @@ int64_t policy_loss_backward_workspace_bytes(const PolicyOptions& options, int64
 
 DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const ParallelFor& hook) {
   PolicyBatch batch = args.batch;
-  if (const DataError error = batch.check_seqlens(); error.kind != kNoDataError) {
+  if (const DataError error = batch.error(); error.kind != kNoDataError) {
     fill(batch, args.grad_logp, kNan);
     fill(batch, args.grad_entropy, kNan);
     return error;

@@ -6,15 +6,6 @@
 
 namespace rlk::cpu {
 
-DataError PolicyBatch::check_seqlens() const {
-  if (!packed()) return {};
-  for (int64_t b = 0; b <= sequences; ++b) {
-    const bool bad = (b == 0 && cu(b) != 0) || (b > 0 && cu(b) < cu(b - 1)) || (b == sequences && cu(b) != tokens);
-    if (bad) return {kBadSeqlens, b, cu(b)};
-  }
-  return {};
-}
-
 PolicySequence::PolicySequence(const PolicyBatch& batch, int64_t b)
     : batch_(batch),
       options_(batch.options),

@@ -1,9 +1,9 @@
 // The loss of every token of one sequence, and its derivatives: kinds, corrections, KL and entropy put together.
 #pragma once
 
-#include "core/cpu/kernels/element.hpp"
 #include "core/cpu/kernels/policy_corrections.hpp"
 #include "core/cpu/kernels/policy_kinds.hpp"
+#include "core/cpu/kernels/sequences.hpp"
 
 namespace rlk::cpu {
 
@@ -45,26 +45,20 @@ struct PolicyBatch {
   PolicyOptions options;
   PolicyTerms terms;
   int64_t sequences = 0;
-  int64_t tokens = 0;                // of each padded sequence, or of all packed ones
-  const void* cu_seqlens = nullptr;  // packed: [sequences + 1]
-  bool cu_seqlens_are_i64 = false;
-  int64_t cu_seqlens_stride = 1;
+  int64_t tokens = 0;   // of each padded sequence, or of all packed ones
+  IntArray cu_seqlens;  // packed: [sequences + 1]
   TokenTensor logp, advantages, old_logp, ref_logp, rollout_logp, entropy, weight;  // all but two are optional
   TokenTensor sequence_advantages;                                                  // at(b, 0); optional
   const uint8_t* mask = nullptr;                                                    // optional
   int64_t mask_sequence_stride = 0, mask_token_stride = 1;
 
-  bool packed() const { return cu_seqlens != nullptr; }
-  int64_t cu(int64_t b) const {
-    return cu_seqlens_are_i64 ? static_cast<const int64_t*>(cu_seqlens)[b * cu_seqlens_stride]
-                              : static_cast<const int32_t*>(cu_seqlens)[b * cu_seqlens_stride];
-  }
+  bool packed() const { return cu_seqlens.data != nullptr; }
   // Sequence b is places [begin(b), end(b)).
-  int64_t begin(int64_t b) const { return packed() ? cu(b) : 0; }
-  int64_t end(int64_t b) const { return packed() ? cu(b + 1) : tokens; }
+  int64_t begin(int64_t b) const { return packed() ? cu_seqlens.get(b) : 0; }
+  int64_t end(int64_t b) const { return packed() ? cu_seqlens.get(b + 1) : tokens; }
   // Of its first token among those of all sequences.
-  int64_t offset(int64_t b) const { return packed() ? cu(b) : b * tokens; }
-  DataError check_seqlens() const;
+  int64_t offset(int64_t b) const { return packed() ? cu_seqlens.get(b) : b * tokens; }
+  DataError error() const { return packed() ? check_seqlens(cu_seqlens, sequences, tokens) : DataError{}; }
 };
 
 struct TokenLoss {

@@ -80,11 +80,7 @@ inline void set_batch(const rlk_tensor& logp, const rlk_tensor* cu_seqlens, cons
   batch.sequences = packed ? cu_seqlens->shape[0] - 1 : logp.shape[0];
   batch.tokens = logp.shape[packed ? 0 : 1];
   batch.logp = token_tensor(&logp);
-  if (packed) {
-    batch.cu_seqlens = sdk::data_of(cu_seqlens);
-    batch.cu_seqlens_are_i64 = is_i64(*cu_seqlens);
-    batch.cu_seqlens_stride = cu_seqlens->strides[0];
-  }
+  if (packed) batch.cu_seqlens = {sdk::data_of(cu_seqlens), is_i64(*cu_seqlens), cu_seqlens->strides[0]};
   batch.mask = sdk::data_of<const uint8_t>(mask);
   batch.mask_sequence_stride = packed ? 0 : stride_of(mask, 0);
   batch.mask_token_stride = stride_of(mask, packed ? 0 : 1);

@@ -40,11 +40,7 @@ cpu::PolicyBatch batch_of(PolicyCase& c) {
     batch.sequence_advantages = {c.sequence_advantages.data(), kernel_dtype(c.sequence_advantages.dtype()),
                                  c.sequence_advantages.stride(0), 0};
   }
-  if (packed) {
-    batch.cu_seqlens = c.cu_seqlens.data();
-    batch.cu_seqlens_are_i64 = c.cu_seqlens.dtype() == Dtype::i64;
-    batch.cu_seqlens_stride = c.cu_seqlens.stride(0);
-  }
+  if (packed) batch.cu_seqlens = {c.cu_seqlens.data(), c.cu_seqlens.dtype() == Dtype::i64, c.cu_seqlens.stride(0)};
   if (c.mask.present()) {
     batch.mask = static_cast<const uint8_t*>(c.mask.data());
     batch.mask_sequence_stride = packed ? 0 : c.mask.stride(0);
