@@ -72,8 +72,8 @@ Matrix matrix_of(const Tensor& tensor) {
   return rows;
 }
 
-// ---- the operators
-// ---------------------------------------------------------------------------------------------------
+// ---- the operators ------------------------------------------------------------------------------------------------
+
 List group_advantages(const List& scores, cpu::GroupAdvantagesArgs args) {
   Tensor rewards = numbers(scores), advantages(Dtype::f64, rewards.shape());
   args.grouping.rows = rewards.size();
@@ -126,9 +126,9 @@ cpu::WhitenArgs openrlhf_whiten() {
   return args;
 }
 
-// ---- the trainers
-// ---------------------------------------------------------------------------------------------------- With x already
-// as the trainer has it at every token: (x - mean) / root, both over the mask.
+// ---- the trainers -------------------------------------------------------------------------------------------------
+
+// With x already as the trainer has it at every token: (x - mean) / root, both over the mask.
 template <typename Root>
 Matrix masked_normal(Matrix x, const Matrix& mask, Root&& root) {
   double n = 0, mean = 0, variance = 0;

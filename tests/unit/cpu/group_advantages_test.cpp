@@ -57,8 +57,8 @@ double deviation(const List& r, bool unbiased) {
   return std::sqrt(squares / static_cast<double>(r.size() - (unbiased ? 1 : 0)));
 }
 
-// ---- the trainers' formulas: one group of `all`, of one size
-// ---------------------------------------------------------
+// ---- the trainers' formulas: one group of `all`, of one size ------------------------------------------------------
+
 using Formula = List (*)(const List& group, const List& all);
 
 List transformed(const List& group, double shift, double factor, double divisor) {

@@ -13,13 +13,13 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-cpu::TokenTensor tokens_of(Tensor& tensor) {
+cpu::TokenTensor input_of(Tensor& tensor) {
   if (!tensor.present()) return {};
   const bool padded = tensor.shape().size() == 2;
   return {tensor.data(), kernel_dtype(tensor.dtype()), padded ? tensor.stride(0) : 0, tensor.stride(padded ? 1 : 0)};
 }
 cpu::TokenOutput output_of(Tensor& tensor) {
-  const cpu::TokenTensor t = tokens_of(tensor);
+  const cpu::TokenTensor t = input_of(tensor);
   return {tensor.data(), t.dtype, t.sequence_stride, t.token_stride};
 }
 
@@ -29,13 +29,13 @@ cpu::PolicyBatch batch_of(PolicyCase& c) {
   batch.options = c.options;
   batch.sequences = packed ? c.cu_seqlens.size() - 1 : c.logp.shape()[0];
   batch.tokens = c.logp.shape()[packed ? 0 : 1];
-  batch.logp = tokens_of(c.logp);
-  batch.advantages = tokens_of(c.advantages);
-  batch.old_logp = tokens_of(c.old_logp);
-  batch.ref_logp = tokens_of(c.ref_logp);
-  batch.rollout_logp = tokens_of(c.rollout_logp);
-  batch.entropy = tokens_of(c.entropy);
-  batch.weight = tokens_of(c.weight);
+  batch.logp = input_of(c.logp);
+  batch.advantages = input_of(c.advantages);
+  batch.old_logp = input_of(c.old_logp);
+  batch.ref_logp = input_of(c.ref_logp);
+  batch.rollout_logp = input_of(c.rollout_logp);
+  batch.entropy = input_of(c.entropy);
+  batch.weight = input_of(c.weight);
   if (c.sequence_advantages.present()) {
     batch.sequence_advantages = {c.sequence_advantages.data(), kernel_dtype(c.sequence_advantages.dtype()),
                                  c.sequence_advantages.stride(0), 0};
@@ -137,7 +137,7 @@ PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& 
   cpu::PolicyLossBackwardArgs args;
   args.batch = batch_of(c);
   args.grad_loss = c.grad_loss;
-  args.grad_per_token = tokens_of(c.grad_per_token);
+  args.grad_per_token = input_of(c.grad_per_token);
   args.grad_logp = output_of(gradients.logp);
   args.grad_entropy = output_of(gradients.entropy);
   std::vector<int64_t> workspace(static_cast<size_t>(
@@ -271,6 +271,16 @@ void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch
   }
 }
 
+double tokens_of(const Row& mask) {
+  double n = 0;
+  for (const double m : mask) n += m;
+  return n;
+}
+double tokens_of(const Matrix& mask) {
+  double n = 0;
+  for (const Row& row : mask) n += tokens_of(row);
+  return n;
+}
 double row_sum(const Row& a, const Row& mask) {
   double sum = 0;
   for (size_t t = 0; t < a.size(); ++t) sum += mask[t] != 0 ? a[t] : 0.0;

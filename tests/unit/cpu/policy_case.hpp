@@ -62,6 +62,8 @@ TrainerBatch trainer_batch(const PolicyCase& c);
 // differences in lp with sg held, and that the packed layout gives the same.
 void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
 
+double tokens_of(const Row& mask);     // how many count
+double tokens_of(const Matrix& mask);  // of all sequences
 double row_sum(const Row& a, const Row& mask);
 double sum_of(const Matrix& a, const Matrix& mask);
 double clip(double x, double low, double high);

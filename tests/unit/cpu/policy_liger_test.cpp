@@ -30,23 +30,12 @@ struct Liger {
   Matrix vllm_is_ratio;  // empty, [B][1] or [B][T]
 };
 
-double length(const TrainerBatch& d, size_t b) {
-  double n = 0;
-  for (const double m : d.mask[b]) n += m;
-  return n;
-}
-double all_lengths(const TrainerBatch& d) {
-  double n = 0;
-  for (size_t b = 0; b < d.sequences(); ++b) n += length(d, b);
-  return n;
-}
-
 // log_importance_weights: of the token, or the masked mean of its sequence.
 double log_weight(const TrainerBatch& d, const Liger& o, size_t b, size_t t) {
   if (!o.sequence_level) return d.lp[b][t] - d.old[b][t];
   double sum = 0;
   for (size_t u = 0; u < d.tokens(); ++u) sum += d.mask[b][u] != 0 ? d.lp[b][u] - d.old[b][u] : 0.0;
-  return sum / std::max(length(d, b), 1.0);
+  return sum / std::max(tokens_of(d.mask[b]), 1.0);
 }
 
 // get_gamma_weights; the sampler's ratio has one column or one for every token.
@@ -88,7 +77,7 @@ double kl_term(const TrainerBatch& d, const Liger& o, size_t b, size_t t) {
 
 // _compute_dapo_normalizer
 double dapo_normalizer(const TrainerBatch& d, const Liger& o) {
-  return std::max(o.num_items_in_batch.value_or(all_lengths(d)) / o.world_size, 1.0);
+  return std::max(o.num_items_in_batch.value_or(tokens_of(d.mask)) / o.world_size, 1.0);
 }
 
 double liger_loss(const TrainerBatch& d, const Liger& o) {
@@ -102,10 +91,10 @@ double liger_loss(const TrainerBatch& d, const Liger& o) {
   const auto batch = static_cast<double>(d.sequences());
   double sum = 0;
   if (o.loss_type == "grpo" || o.loss_type == "sapo") {
-    for (size_t b = 0; b < d.sequences(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(length(d, b), 1.0);
+    for (size_t b = 0; b < d.sequences(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0);
     return sum / batch;
   }
-  if (o.loss_type == "bnpo") return sum_of(loss, d.mask) / std::max(all_lengths(d), 1.0);
+  if (o.loss_type == "bnpo") return sum_of(loss, d.mask) / std::max(tokens_of(d.mask), 1.0);
   if (o.loss_type == "dr_grpo") return sum_of(loss, d.mask) / (batch * o.max_completion_length);
   if (o.loss_type != "luspo") return sum_of(loss, d.mask) / dapo_normalizer(d, o);
   // (per_token_loss * mask.sum(1, keepdim=True)).mean(): per_token_loss is [B, 1] where nothing of the token is in it.
@@ -113,7 +102,7 @@ double liger_loss(const TrainerBatch& d, const Liger& o) {
       o.sequence_level && o.beta == 0 && (o.vllm_is_ratio.empty() || o.vllm_is_ratio[0].size() == 1);
   const size_t columns = one_column ? 1 : d.tokens();
   for (size_t b = 0; b < d.sequences(); ++b) {
-    for (size_t t = 0; t < columns; ++t) sum += loss[b][t] * length(d, b);
+    for (size_t t = 0; t < columns; ++t) sum += loss[b][t] * tokens_of(d.mask[b]);
   }
   return sum / (batch * static_cast<double>(columns));
 }
@@ -394,8 +383,8 @@ TEST(PolicyLiger, MetricsAreTheMeanKlAndTheClipFraction) {
       }
     }
     const std::vector<double> metrics = run_policy_loss(c, backwards_parallel()).metrics;
-    EXPECT_NEAR(metrics[1], kl / all_lengths(d), 1e-13) << type;
-    EXPECT_NEAR(metrics[5] + metrics[6], clipped / all_lengths(d), 1e-15) << type;
+    EXPECT_NEAR(metrics[1], kl / tokens_of(d.mask), 1e-13) << type;
+    EXPECT_NEAR(metrics[5] + metrics[6], clipped / tokens_of(d.mask), 1e-15) << type;
     EXPECT_EQ(clipped > 0, clips) << type;
   }
 }

@@ -29,11 +29,6 @@ struct OpenRlhf {
   double entropy_coef = 0;
 };
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
 double masked_mean(const Row& a, const Row& mask) {
   return row_sum(a, mask) / tokens_of(mask);
 }

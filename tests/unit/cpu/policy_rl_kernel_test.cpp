@@ -19,12 +19,6 @@ PolicyCase rl_kernel_case(uint32_t seed) {
   return c;
 }
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
-
 // -minimum(ratio A, clamp(ratio) A) + beta KL, in totals and counts of sequences.
 double rl_kernel_loss(const TrainerBatch& d, double low, double high, double beta, bool k1,
                       std::string_view normalizer) {

@@ -35,11 +35,6 @@ struct Slime {
   double global_tokens = 40;
 };
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
 double sequence_mean(const TrainerBatch& d, size_t b, const Matrix& from, const Matrix& to) {
   double sum = 0;
   for (size_t t = 0; t < d.tokens(); ++t) sum += d.mask[b][t] != 0 ? from[b][t] - to[b][t] : 0.0;

@@ -24,11 +24,6 @@ struct Trl {
   double num_items_in_batch = 37, num_processes = 2;
 };
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
 double sum_in(const TrainerBatch& d, size_t b, const Matrix& x, const Matrix& y) {
   double sum = 0;
   for (size_t t = 0; t < d.tokens(); ++t) sum += d.mask[b][t] != 0 ? x[b][t] - y[b][t] : 0.0;

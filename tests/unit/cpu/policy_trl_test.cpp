@@ -1,4 +1,5 @@
-// policy_loss against the formulas that TRL, Liger-Kernel and RL-Kernel publish, each with its own defaults.
+// policy_loss against the formulas that TRL publishes, each option by itself. policy_trl_defaults_test.cpp has every
+// loss type with the defaults.
 #include <algorithm>
 #include <cmath>
 
@@ -16,17 +17,6 @@ PolicyCase trl_case(uint32_t seed) {
   mask_some(c);
   c.rollout_logp = {};  // until a test asks for the sampler
   return c;
-}
-
-double count(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
-double count(const Matrix& mask) {
-  double n = 0;
-  for (const Row& row : mask) n += count(row);
-  return n;
 }
 
 // per_token_loss of _compute_loss: clipped surrogate on coef_1, plus the KL.
@@ -47,13 +37,13 @@ Matrix token_log_ratio(const TrainerBatch& d) {
 // importance_sampling_level="sequence": (log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1), unsqueezed.
 Matrix sequence_log_ratio(const TrainerBatch& d) {
   const Matrix token = token_log_ratio(d);
-  return each(d, [&](size_t b, size_t) { return row_sum(token[b], d.mask[b]) / std::max(count(d.mask[b]), 1.0); });
+  return each(d, [&](size_t b, size_t) { return row_sum(token[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0); });
 }
 
 // ((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
 double trl_grpo_mean(const TrainerBatch& d, const Matrix& loss) {
   double sum = 0;
-  for (size_t b = 0; b < loss.size(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(count(d.mask[b]), 1.0);
+  for (size_t b = 0; b < loss.size(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0);
   return sum / static_cast<double>(loss.size());
 }
 
@@ -69,7 +59,7 @@ TEST(PolicyTrl, GrpoIsTheMeanOfSequenceMeansAndCountsEmptySequences) {
 TEST(PolicyTrl, BnpoIsTheMeanOverLocalTokens) {
   PolicyCase c = trl_case(2);
   expect_trainer(c, [](const TrainerBatch& d) {
-    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0), d.mask) / std::max(count(d.mask), 1.0);
+    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0), d.mask) / std::max(tokens_of(d.mask), 1.0);
   });
 }
 
@@ -95,7 +85,7 @@ TEST(PolicyTrl, DeltaCapsTheUnclippedTerm) {
   PolicyCase c = trl_case(5);
   c.options.delta = 1.3;
   expect_trainer(c, [](const TrainerBatch& d) {
-    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 1.3, 0), d.mask) / count(d.mask);
+    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 1.3, 0), d.mask) / tokens_of(d.mask);
   });
 }
 
@@ -118,7 +108,7 @@ TEST(PolicyTrl, LuspoWeighsSequencesByTheirLengths) {
   expect_trainer(c, [](const TrainerBatch& d) {  // (per_token_loss (B,1) * mask.sum(1, keepdim=True)).mean()
     const Matrix loss = trl_surrogate(d, sequence_log_ratio(d), 0.2, 0.2, 0, 0);
     double sum = 0;
-    for (size_t b = 0; b < loss.size(); ++b) sum += loss[b][0] * count(d.mask[b]);
+    for (size_t b = 0; b < loss.size(); ++b) sum += loss[b][0] * tokens_of(d.mask[b]);
     return sum / static_cast<double>(loss.size());
   });
 }
@@ -136,7 +126,7 @@ TEST(PolicyTrl, BiasCorrectedKlIsMultipliedByTheUnclippedRatioWithItsGradient) {
         const double diff = d.ref[b][t] - d.lp[b][t];
         return (std::exp(diff) - diff - 1) * std::exp(log_ratio[b][t]);
       });
-      return (sum_of(loss, d.mask) + 0.5 * sum_of(kl, d.mask)) / count(d.mask);
+      return (sum_of(loss, d.mask) + 0.5 * sum_of(kl, d.mask)) / tokens_of(d.mask);
     });
   }
 }
@@ -152,7 +142,7 @@ TEST(PolicyTrl, CispoBoundsAreRawAndHaveNoLowerSide) {
       const double clamped = std::min(std::exp(d.sg[b][t] - d.old[b][t]), 1.5);  // detached
       return -clamped * d.advantage[b][t] * d.lp[b][t];
     });
-    return sum_of(loss, d.mask) / count(d.mask);
+    return sum_of(loss, d.mask) / tokens_of(d.mask);
   });
 }
 
@@ -183,7 +173,7 @@ double trl_vespo(const TrainerBatch& d, bool sampler) {
     const double k = a >= 0 ? 2 : 3, lambda = a >= 0 ? 3 : 2;
     return -std::exp(lambda + k * log_w - lambda * std::exp(log_w)) * a * d.lp[b][t];
   });
-  return sum_of(loss, d.mask) / count(d.mask);
+  return sum_of(loss, d.mask) / tokens_of(d.mask);
 }
 
 TEST(PolicyTrl, VespoShapesTheWeightOfTheSequence) {
@@ -225,7 +215,7 @@ TEST(PolicyTrl, SamplerCorrectionsOfEveryModeMultiplyThePolicyLossBeforeTheKl) {
         const double kl_diff = d.ref[b][t] - d.lp[b][t];
         return surrogate[b][t] * w + 0.04 * (std::exp(kl_diff) - kl_diff - 1);
       });
-      return sum_of(loss, d.mask) / count(d.mask);
+      return sum_of(loss, d.mask) / tokens_of(d.mask);
     });
     EXPECT_GT(cut, 0);
   }
@@ -242,12 +232,12 @@ TEST(PolicyTrl, OffPolicySequencesWithNegativeAdvantageAreDroppedNotUncounted) {
     const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
     const Matrix diff = each(d, [&](size_t b, size_t t) { return d.sampled[b][t] - d.sg[b][t]; });
     const Matrix loss = each(d, [&](size_t b, size_t t) {
-      const double kl = row_sum(diff[b], d.mask[b]) / std::max(count(d.mask[b]), 1.0);
+      const double kl = row_sum(diff[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0);
       const bool keep = d.advantage[b][t] >= 0 || kl <= 0.1;
       ++(keep ? kept : dropped);
       return keep ? surrogate[b][t] : 0.0;
     });
-    return sum_of(loss, d.mask) / count(d.mask);
+    return sum_of(loss, d.mask) / tokens_of(d.mask);
   });
   EXPECT_GT(dropped, 0);
   EXPECT_GT(kept, 0);
@@ -291,7 +281,7 @@ TEST(PolicyTrl, TopEntropyQuantileKeepsThePolicyLossOfTheHighestEntropiesAndTheK
         const double w = std::min(std::exp(d.old[b][t] - d.sampled[b][t]), 3.0), kl_diff = d.ref[b][t] - d.lp[b][t];
         return surrogate[b][t] * entropy_mask[b][t] * w + 0.04 * (std::exp(kl_diff) - kl_diff - 1);
       });
-      return sum_of(loss, d.mask) / count(d.mask);
+      return sum_of(loss, d.mask) / tokens_of(d.mask);
     });
     EXPECT_LT(kept, 12);
     const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
@@ -389,24 +379,7 @@ TEST(PolicyTrl, WithoutOldLogpTheRatioIsOneAndKeepsItsGradient) {
   expect_trainer(c, [](const TrainerBatch& d) {
     TrainerBatch own = d;
     own.old = d.sg;  // per_token_logps.detach()
-    return sum_of(trl_surrogate(own, token_log_ratio(own), 0.2, 0.2, 0, 0), d.mask) / count(d.mask);
-  });
-}
-
-TEST(PolicyRlKernel, LossIsTheMaskedMeanOfTheSurrogatePlusBetaTimesThatOfK3) {
-  PolicyCase c = trl_case(16);
-  c.options.beta = 0.1;
-  expect_trainer(c, [](const TrainerBatch& d) {
-    const Matrix surrogate = each(d, [&](size_t b, size_t t) {
-      const double ratio = std::exp(d.lp[b][t] - d.old[b][t]), a = d.advantage[b][t];
-      return -std::min(ratio * a, clip(ratio, 0.8, 1.2) * a);
-    });
-    const Matrix k3 = each(d, [&](size_t b, size_t t) {
-      const double x = d.ref[b][t] - d.lp[b][t];
-      return std::exp(x) - x - 1;
-    });
-    const double n = std::max(count(d.mask), 1e-8);
-    return sum_of(surrogate, d.mask) / n + 0.1 * sum_of(k3, d.mask) / n;
+    return sum_of(trl_surrogate(own, token_log_ratio(own), 0.2, 0.2, 0, 0), d.mask) / tokens_of(d.mask);
   });
 }
 

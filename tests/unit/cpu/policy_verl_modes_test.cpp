@@ -30,16 +30,6 @@ struct Verl {
   double rollout_is_threshold = 2.0;
 };
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
-double all_tokens(const TrainerBatch& d) {
-  double n = 0;
-  for (const Row& row : d.mask) n += tokens_of(row);
-  return n;
-}
 double sign_of(double a) {
   return a > 0 ? 1 : a < 0 ? -1 : 0;
 }
@@ -97,7 +87,7 @@ double agg_loss(const TrainerBatch& d, const Verl& o, std::string_view mode, con
     means += row_sum(loss[b], d.mask[b]) / tokens_of(d.mask[b]);
     sequences += 1;
   }
-  if (mode == "token-mean") return sums / o.batch_num_tokens.value_or(all_tokens(d)) * o.dp_size;
+  if (mode == "token-mean") return sums / o.batch_num_tokens.value_or(tokens_of(d.mask)) * o.dp_size;
   if (mode == "token-sum") return sums * o.dp_size;
   const double count = o.global_batch_size.value_or(sequences) / o.dp_size;
   if (mode == "seq-mean-token-mean") return means / count;
@@ -295,7 +285,7 @@ TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
     const TrainerBatch d = trainer_batch(c);
     const Matrix kl = each(d, [&](size_t b, size_t t) { return d.sampled[b][t] - d.lp[b][t]; });
     EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_PPO_KL],
-                sum_of(kl, d.mask) / all_tokens(d), 1e-14);
+                sum_of(kl, d.mask) / tokens_of(d.mask), 1e-14);
     // Without an old policy the current one stands in its place.
     c.options.rollout_ratio = cpu::RolloutRatio::old;
     c.old_logp = {};
@@ -312,7 +302,7 @@ TEST(PolicyVerlModes, ClipCovDropsTokensOfLargeCovarianceByTheirWeight) {
   c.old_logp.set(0, -3.25);  // not clipped
   c.advantages.set(0, -2.5);
   const TrainerBatch d = trainer_batch(c);
-  const double n = all_tokens(d), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
+  const double n = tokens_of(d.mask), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
   Matrix corr(4, Row(6, 1.0));
   int drawn = 0;
   for (size_t i = 0; i < 24; ++i) {
@@ -349,7 +339,7 @@ TEST(PolicyVerlModes, KlCovAddsTheAbsoluteLogRatioOfTokensOfLargestCovariance) {
     c.options.kl_kind = cpu::KlKind::abs;
     c.options.beta = coefficient;
     const TrainerBatch d = trainer_batch(c);
-    const double n = all_tokens(d), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
+    const double n = tokens_of(d.mask), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
     size_t largest = 0;
     double cov = -std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < 24; ++i) {

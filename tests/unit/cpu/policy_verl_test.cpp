@@ -21,21 +21,14 @@ PolicyCase verl_case(uint32_t seed, bool sampler = false) {
   return c;
 }
 
-double count(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
 double masked_mean(const TrainerBatch& d, const Matrix& values) {
-  double n = 0;
-  for (const Row& row : d.mask) n += count(row);
-  return sum_of(values, d.mask) / n;
+  return sum_of(values, d.mask) / tokens_of(d.mask);
 }
 // agg_loss seq-mean-token-mean: sequences without a token are left out.
 double seq_mean_token_mean(const TrainerBatch& d, const Matrix& values) {
   double sum = 0, sequences = 0;
   for (size_t b = 0; b < values.size(); ++b) {
-    const double n = count(d.mask[b]);
+    const double n = tokens_of(d.mask[b]);
     if (n == 0) continue;
     sum += row_sum(values[b], d.mask[b]) / n;
     sequences += 1;
@@ -100,7 +93,7 @@ TEST(PolicyVerl, GspoHasTheValueOfTheSequenceAndTheGradientOfTheToken) {
                                  for (size_t u = 0; u < d.tokens(); ++u) {
                                    if (d.mask[b][u] != 0) seq += d.sg[b][u] - d.old[b][u];
                                  }
-                                 seq /= std::max(count(d.mask[b]), 1.0);
+                                 seq /= std::max(tokens_of(d.mask[b]), 1.0);
                                  const double ratio = std::exp(std::min(d.lp[b][t] - d.sg[b][t] + seq, 10.0));
                                  const double a = d.advantage[b][t];
                                  return std::max(-a * ratio, -a * clip(ratio, 0.8, 1.2));
@@ -124,7 +117,7 @@ double verl_geo_mean(const TrainerBatch& d, bool sampler) {
   double sum = 0;
   for (size_t b = 0; b < d.sequences(); ++b) {
     double exponent = 0, advantage = 0, log_w = 0;
-    const double n = std::max(count(d.mask[b]), 1e-8);
+    const double n = std::max(tokens_of(d.mask[b]), 1e-8);
     for (size_t t = 0; t < d.tokens(); ++t) {
       if (d.mask[b][t] == 0) continue;
       const double x = d.lp[b][t] - d.old[b][t], a = d.advantage[b][t];
@@ -231,8 +224,8 @@ Matrix verl_weights(const TrainerBatch& d, bool of_sequence, double threshold) {
   if (of_sequence) {  // masked_mean per sequence, then over the sequences with a token
     double sum = 0, sequences = 0;
     for (size_t b = 0; b < d.sequences(); ++b) {
-      if (count(d.mask[b]) == 0) continue;
-      sum += row_sum(weights[b], d.mask[b]) / count(d.mask[b]);
+      if (tokens_of(d.mask[b]) == 0) continue;
+      sum += row_sum(weights[b], d.mask[b]) / tokens_of(d.mask[b]);
       sequences += 1;
     }
     mean = sum / sequences;
@@ -311,7 +304,7 @@ TrainerBatch rejected_by_verl(const TrainerBatch& d, const std::vector<Rejection
         own[t] = divergence(kind, clip(d.old[b][t] - d.sampled[b][t], -0.8, 0.8));
         max = std::max(max, own[t]);
       }
-      const double sum = row_sum(own, d.mask[b]), n = count(d.mask[b]);
+      const double sum = row_sum(own, d.mask[b]), n = tokens_of(d.mask[b]);
       for (size_t t = 0; t < own.size(); ++t) {
         const double k = name.rfind("token", 0) == 0      ? own[t]
                          : name.rfind("seq_sum", 0) == 0  ? sum
@@ -335,12 +328,6 @@ void set_option(const RejectionOption& option, cpu::PolicyOptions& options) {
   (name.back() == '1' ? bounds.k1_high : name.back() == '2' ? bounds.k2_high : bounds.k3_high) = option.high;
 }
 
-double sum_of_mask(const TrainerBatch& d) {
-  double n = 0;
-  for (const Row& row : d.mask) n += count(row);
-  return n;
-}
-
 // Rejects what verl rejects, in both layouts, and gives it no gradient.
 void expect_rejection(const std::vector<RejectionOption>& options) {
   PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
@@ -350,13 +337,13 @@ void expect_rejection(const std::vector<RejectionOption>& options) {
   c.options.dual_clip = 3.0;
   for (const RejectionOption& option : options) set_option(option, c.options);
   const TrainerBatch before = trainer_batch(c), filtered = rejected_by_verl(before, options);
-  const double unmasked = sum_of_mask(before), kept = sum_of_mask(filtered);
+  const double unmasked = tokens_of(before.mask), kept = tokens_of(filtered.mask);
   EXPECT_GT(kept, 0);
   // Each of them matters: without it more would stay.
   for (size_t i = 0; i < options.size(); ++i) {
     std::vector<RejectionOption> others = options;
     others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
-    EXPECT_LT(kept, sum_of_mask(rejected_by_verl(before, others))) << options[i].name;
+    EXPECT_LT(kept, tokens_of(rejected_by_verl(before, others).mask)) << options[i].name;
   }
   const double expected = masked_mean(filtered, verl_vanilla(filtered, 3.0));
   PolicyCase packed = packed_of(c);
@@ -427,8 +414,8 @@ TEST(PolicyVerl, BypassPpoClipRejectsByTheCurrentPolicyOverTheSampler) {
     TrainerBatch current = d, kept = d;
     current.old = d.sg;
     kept.mask = rejected_by_verl(current, rejections).mask;
-    EXPECT_LT(sum_of_mask(kept), sum_of_mask(d));
-    EXPECT_GT(sum_of_mask(kept), 0);
+    EXPECT_LT(tokens_of(kept.mask), tokens_of(d.mask));
+    EXPECT_GT(tokens_of(kept.mask), 0);
     return masked_mean(kept, verl_vanilla(kept, 3.0));
   });
 }

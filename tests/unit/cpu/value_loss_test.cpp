@@ -79,8 +79,9 @@ ValueCase make_case(bool clip) {
   return c;
 }
 
-// ---- the trainers' formulas: a token's loss without the reduction, then the reduction of masked token losses
-// --------- verl: clip the value; OpenRLHF: add the clipped difference. The value carries the gradient.
+// ---- the trainers' formulas: a token's loss without the reduction, then the reduction of masked token losses ------
+
+// verl: clip the value; OpenRLHF: add the clipped difference. The value carries the gradient.
 Dual verl_token(Dual v, double old_value, double target, double eps) {
   const Dual clipped = clamp(v, old_value - eps, old_value + eps);
   return Dual(0.5) * max((v - target) * (v - target), (clipped - target) * (clipped - target));
