@@ -94,7 +94,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   status = candidate.implementation->plan_enqueue(lease.handle(), handle, &run, error);
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
-  if (call.capturing && plan->enter()) stream.keep_for_graph(plan, lease.release());
+  if (call.capturing) stream.keep_for_graph(plan, lease.release());
   return RLK_OK;
 }
 

@@ -228,7 +228,7 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
   Stream& stream = call.stream;
   const rlk_stream_api& api = *stream.device().api.stream;
-  if (!plan->enter()) return failf(error, RLK_INTERNAL, "%s: the plan was retired while in use", call.decl().name);
+  plan->enter_again();
   auto job = std::make_unique<Job>(call, candidate, plan, std::move(cpu_streams), counters);
   bool job_runs = false;
   const auto leave = [&](rlk_status status) {

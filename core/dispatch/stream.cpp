@@ -150,7 +150,7 @@ rlk_status Stream::is_capturing(bool* out, rlk_error* error) {
 }
 
 void Stream::keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance) {
-  captured_.plans.emplace_back(std::move(plan), instance);
+  captured_.plans.emplace_back(std::move(plan), instance).first->enter_again();
 }
 
 rlk_status Stream::begin_capture(rlk_error* error) {

@@ -88,7 +88,7 @@ public:
 
   // By this stream's own begin_capture, or by the vendor's on a wrapped stream.
   rlk_status is_capturing(bool* out, rlk_error* error);
-  // While capturing: keeps the plan until the graph dies.
+  // While capturing, inside the plan: keeps it until the graph dies.
   void keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance);
   rlk_status begin_capture(rlk_error* error);
   // Ends the capture in any case; the resources are the graph's, or on failure free again.

@@ -119,6 +119,36 @@ TEST_F(GraphTest, KeepsItsPlansAlive) {
   EXPECT_EQ(fake_log().violations, 0);
 }
 
+TEST_F(GraphTest, KeepsAPlanThatIsDroppedWhileItIsCaptured) {
+  stream.reset();
+  world.make_dispatcher({}, {}, /*max_plans=*/1);
+  stream = world.stream();
+  auto other = world.stream();
+  Script& script = fake_script<Add>();
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  begin();
+  OpCall& second = world.make("add");
+  second.set_f64(0, -0.5);
+  // Another plan takes its place in the cache, as another thread's call might, while the captured call is inside it.
+  bool entered = false;
+  script.on_enqueue = [&](const sdk::Run&) {
+    if (std::exchange(entered, true)) return;
+    EXPECT_EQ(world.call(*other, second), RLK_OK) << world.text();
+  };
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  std::unique_ptr<Graph> graph = end();
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  ASSERT_EQ(script.destroyed, 0) << "the graph replays it";
+  ASSERT_EQ(graph->launch(*stream, nullptr), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  graph.reset();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(script.destroyed, 1);
+  EXPECT_EQ(fake_log().violations, 0);
+}
+
 TEST_F(GraphTest, GrowthDuringCaptureIsRefused) {
   uint64_t bytes = 100;
   fake_script<Add>().prepared = [&](int64_t) { return bytes; };
