@@ -51,10 +51,12 @@ rlk_status HostInputs::copy_from_device(uint64_t wanted, rlk_error* error) {
     const rlk_tensor& t = *call_.inputs[i];
     const ByteRange range = byte_range_of(t);
     const auto bytes = static_cast<uint64_t>(range.high - range.low);
-    rlk_status status = device.pinned.allocate(*call_.stream.clock(), bytes, &pinned_[i], error);
-    if (status != RLK_OK) return status;
     const auto* source = reinterpret_cast<const char*>(address_of(t)) + range.low;
-    status = device.api.stream->copy(call_.stream.handle(), pinned_[i], source, bytes, RLK_COPY_DEVICE_TO_HOST, error);
+    rlk_status status = device.pinned.allocate(*call_.stream.clock(), bytes, &pinned_[i], error);
+    if (status == RLK_OK) {
+      status =
+          device.api.stream->copy(call_.stream.handle(), pinned_[i], source, bytes, RLK_COPY_DEVICE_TO_HOST, error);
+    }
     if (status != RLK_OK) {
       call_.stream.wait_quietly(nullptr);  // earlier copies must not land in memory that is free again
       return status;
