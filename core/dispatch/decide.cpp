@@ -75,10 +75,14 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
     quarantine(candidate, first_dtype(call.bound), status, own.text);
     return RLK_OK;
   }
-  const Refusal refusal = refuse_plan(call, snapshot, candidate, **plan, request.features);
-  if (refusal.code.empty()) return RLK_OK;
+  const std::shared_ptr<Plan> made = *plan;
+  InsidePlan inside(*made);
+  const Refusal refusal = refuse_plan(call, snapshot, candidate, *made, request.features);
+  if (refusal.code.empty()) {
+    inside.hand_over();
+    return RLK_OK;
+  }
   refuse(option, Verdict::declined, refusal.code, refusal.text);
-  (*plan)->leave();
   *plan = nullptr;
   return RLK_OK;
 }
@@ -127,14 +131,12 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
         s != RLK_OK)
       return s;
     if (*plan == nullptr) continue;
+    InsidePlan inside(**plan);
     option.verdict = Verdict::taken;
     FallbackCounter* fallback = nullptr;
     const rlk_status noted =
         note_fallback(call, selection.why_not_first(policy_, request, option), option, &fallback, error);
-    if (noted != RLK_OK) {
-      (*plan)->leave();
-      return noted;
-    }
+    if (noted != RLK_OK) return noted;
     auto made = std::make_shared<Decision>();
     made->key.assign(key.words().begin(), key.words().end());
     made->candidate = option.candidate;
@@ -144,6 +146,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     made->fallback = fallback;
     *decision = made;
     plans_.insert(key, std::move(made));
+    inside.hand_over();
     return RLK_OK;
   }
   return fail(error, RLK_UNSUPPORTED, describe_refusals(request, selection));

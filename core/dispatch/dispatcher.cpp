@@ -131,14 +131,16 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
       if (policy_.logs_dispatch()) log_outcome(call, status, error, 0);
       return status;
     }
-    if (policy_.logs_dispatch()) log_decision(call, served);
-    const auto start =
-        policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
     bool implementation_failed = false;
-    status = run(call, served, &implementation_failed, error);
-    served.plan->leave();
-    if (policy_.logs_dispatch()) {
-      log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
+    {
+      const InsidePlan inside(*served.plan);
+      if (policy_.logs_dispatch()) log_decision(call, served);
+      const auto start =
+          policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
+      status = run(call, served, &implementation_failed, error);
+      if (policy_.logs_dispatch()) {
+        log_outcome(call, status, error, (std::chrono::steady_clock::now() - start).count());
+      }
     }
     if (status == RLK_OK || !implementation_failed) return status;
     bool again = false;
@@ -168,9 +170,11 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       const Candidate& candidate = *decision->candidate;
       rlk_status status = plan_in(call, *decision->plans, candidate, &plan, &out->planned_now, error);
       if (status == RLK_OK && (!plan->is_approved(snapshot.generation) || call.capturing)) {
+        InsidePlan inside(*plan);
         const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
-        if (!refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) {
-          plan->leave();
+        if (refuse_plan(call, snapshot, candidate, *plan, features).code.empty()) {
+          inside.hand_over();
+        } else {
           status = RLK_UNSUPPORTED;
         }
       }

@@ -99,4 +99,20 @@ private:
   std::vector<std::unique_ptr<Instance>> instances_;
 };
 
+// The end of a call inside a plan, whatever ends the call.
+class InsidePlan {
+public:
+  explicit InsidePlan(Plan& entered) : plan_(&entered) {}
+  ~InsidePlan() {
+    if (plan_ != nullptr) plan_->leave();
+  }
+  InsidePlan(const InsidePlan&) = delete;
+  InsidePlan& operator=(const InsidePlan&) = delete;
+  // Somebody else leaves.
+  void hand_over() { plan_ = nullptr; }
+
+private:
+  Plan* plan_;
+};
+
 }  // namespace rlk::core

@@ -49,7 +49,11 @@ struct Job {
         outputs(call.outputs.size()) {
     std::memcpy(params.data(), call.bound.params, params.size());
     bound.params = params.data();
+    plan->enter_again();
   }
+  ~Job() { plan->leave(); }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
 
   void run() noexcept;
 
@@ -103,7 +107,6 @@ void Job::run() noexcept {
       reports->add_failure(RLK_OUT_OF_MEMORY, {});
     }
   }
-  plan->leave();
 }
 
 void run_and_delete(void* user) {
@@ -228,29 +231,21 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
   Stream& stream = call.stream;
   const rlk_stream_api& api = *stream.device().api.stream;
-  plan->enter_again();
   auto job = std::make_unique<Job>(call, candidate, plan, std::move(cpu_streams), counters);
-  bool job_runs = false;
-  const auto leave = [&](rlk_status status) {
-    if (!job_runs) plan->leave();
-    return status;
-  };
   Transfer transfer(call, *job);
-  if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return leave(s);
+  if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return s;
   transfer.note_outputs();
   job->tag = stream.note_call(candidate, call.dtype());
   count(counters.staged);
-  if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return leave(s);
+  if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return s;
   if (api.enqueue_host_function != nullptr) {
     // The function may run, and the job be gone, before enqueue returns.
     const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, job.get(), error);
-    if (s != RLK_OK) return leave(s);
-    job_runs = true;
+    if (s != RLK_OK) return s;
     static_cast<void>(job.release());
   } else {
     count(counters.blocking);
-    if (const rlk_status s = stream.wait_quietly(error); s != RLK_OK) return leave(s);
-    job_runs = true;
+    if (const rlk_status s = stream.wait_quietly(error); s != RLK_OK) return s;
     job->run();
   }
   return transfer.return_outputs(error);

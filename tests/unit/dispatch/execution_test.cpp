@@ -132,6 +132,36 @@ TEST_F(HostInputs, OfStridedTensorsAreContiguous) {
   EXPECT_EQ(seen, (std::vector<int32_t>{0, 3, 11}));
 }
 
+TEST_F(HostInputs, ThatFindNoMemoryWaitForTheCopiesBefore) {
+  auto stream = world.stream();
+  FakeLog& log = fake_log();
+  log.limit_bytes = log.live_bytes + 1000;  // room for one of the two
+  log.delay_us = 50000;
+  EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY) << world.text();
+  EXPECT_EQ(log.copies, 1u);
+  Worker& worker = *fake(stream->handle()).worker;
+  EXPECT_TRUE(worker.is_done(worker.pushed())) << "the copy would land in memory that is free again";
+}
+
+TEST_F(HostInputs, ThatNoMemoryHoldsEndTheCallAndLeaveThePlan) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers end the program instead of throwing bad_alloc";
+#endif
+  // One number seen 2^50 times, to be gathered for the host.
+  for (const int i : {RLK_ATTENTION_IN_CU_SEQLENS_Q, RLK_ATTENTION_IN_CU_SEQLENS_K}) {
+    Argument& lengths = call.inputs[static_cast<size_t>(i)];
+    lengths.shape = {int64_t{1} << 50};
+    lengths.strides = {0};
+  }
+  call.refresh();
+  cpu_script<Attention>().host_inputs = 1u << RLK_ATTENTION_IN_CU_SEQLENS_Q;
+  auto stream = world.stream("cpu");
+  EXPECT_THROW(world.call(*stream, call), std::bad_alloc) << world.text();
+  stream.reset();
+  world.dispatcher.reset();  // would wait for ever for a call that is still inside the plan
+  EXPECT_EQ(cpu_script<Attention>().destroyed, 1);
+}
+
 TEST_F(HostInputs, OnUnifiedMemoryAreReadInPlace) {
   cpu_script<Attention>().host_inputs = 1u << RLK_ATTENTION_IN_CU_SEQLENS_Q;
   const void* where = nullptr;
