@@ -303,6 +303,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   }
   out.below = out.above = false;
   if (out.clipped) return {};
+  out.clipped_lower = ratio.value.value > upper(p_.delta);
   return -advantage * detach(capped) * token.logp;
 }
 

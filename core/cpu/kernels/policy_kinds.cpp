@@ -121,9 +121,14 @@ bool dppo_valid(const PolicyOptions& options, const PolicyInput& token) {
 }
 
 PolicyTerm dppo(const PolicyOptions& options, const PolicyInput& token) {
-  if (dppo_valid(options, token)) return weighted_logp(token, capped(token.ratio, bound_or_none(options.delta)).value);
   PolicyTerm term;
-  term.clipped = true;
+  if (dppo_valid(options, token)) {
+    const double cap = bound_or_none(options.delta);
+    term = weighted_logp(token, capped(token.ratio, cap).value);
+    term.clipped_lower = token.ratio > cap;
+  } else {
+    term.clipped = true;
+  }
   return term;
 }
 

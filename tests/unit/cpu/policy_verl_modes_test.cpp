@@ -396,6 +396,7 @@ TEST(PolicyVerlModes, MetricsAreTheClipFractionsAndTheKl) {
         lower += o.loss_mode == "vanilla" && a < 0 && std::max(-a * ratio, -a * bounded) > -a * 3 ? 1 : 0;
       } else {
         clipped += dppo_valid(d, o, b, t) ? 0 : 1;
+        lower += dppo_valid(d, o, b, t) && ratio > o.clip_ratio_c ? 1 : 0;
       }
     }
     const std::vector<double> metrics = run_policy_loss(c, backwards_parallel()).metrics;
@@ -403,6 +404,7 @@ TEST(PolicyVerlModes, MetricsAreTheClipFractionsAndTheKl) {
     EXPECT_NEAR(metrics[3], clipped / 12, 1e-15) << mode;
     EXPECT_NEAR(metrics[4], lower / 12, 1e-15) << mode;
     EXPECT_GT(clipped, 0) << mode;
+    EXPECT_EQ(lower > 0, o.loss_mode != "gspo" && o.loss_mode != "cispo") << mode;
   }
 }
 

@@ -62,12 +62,12 @@
    of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
    Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
    output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
-   metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term is
-   larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual clip
-   chosen; gmpo: L differs and A < 0); clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo
-   and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean w; selected = mean e.
-   Besides them: active_tokens, their number; rejected, the share of unmasked tokens that were rejected; rollout_is_mean, M of
-   this call.
+   metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
+   is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
+   clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
+   clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;
+   phi; rollout_weight = mean w; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
+   unmasked tokens that were rejected; rollout_is_mean, M of this call.
    Presets (defaults otherwise):
    TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
    TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
@@ -97,7 +97,7 @@
                    opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
    slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
    Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over
-   masked positions. */
+   masked positions; verl's ppo_kl is of the clamped log ratio. */
 
 #define RLK_POLICY_LOSS_REVISION 1
 
