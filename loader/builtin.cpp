@@ -1,3 +1,4 @@
+// The list of them: the CPU backend.
 #include "loader/builtin.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host* host, rlk_error* error);

@@ -1,3 +1,4 @@
+// The key of a result, how long each verdict is believed, and the records as JSON in the store.
 #include "loader/cache.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// The request and its time budgets on the way out, and a crash, a hang or an early exit put in words.
 #include "loader/child_probe.hpp"
 
 #include <signal.h>

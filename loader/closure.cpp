@@ -1,3 +1,4 @@
+// The linker's own search, breadth first: rpath, LD_LIBRARY_PATH, runpath, its cache, the standard folders.
 #include "loader/closure.hpp"
 
 #include <sys/auxv.h>

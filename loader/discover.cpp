@@ -1,3 +1,4 @@
+// Folders and files in the order of the search path, then filters by id, then duplicates, where the first wins.
 #include "loader/discover.hpp"
 
 #include <dirent.h>

@@ -1,3 +1,4 @@
+// A reader whose every access is checked against the size of the file and a limit on what a file may ask for.
 #include "loader/elf.hpp"
 
 #include <elf.h>

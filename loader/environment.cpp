@@ -1,3 +1,4 @@
+// Reading the process's variables, and splitting lists.
 #include "loader/environment.hpp"
 
 #include <sys/auxv.h>

@@ -1,3 +1,4 @@
+// The phases in their order, then the verdicts of the plugin's devices as one.
 #include "loader/examine.hpp"
 
 #include <link.h>

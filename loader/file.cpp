@@ -1,3 +1,4 @@
+// Opening, reading and hashing, each with a limit and an answer for a file that is not what it seemed.
 #include "loader/file.hpp"
 
 #include <fcntl.h>

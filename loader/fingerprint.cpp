@@ -1,3 +1,4 @@
+// One line each for the processor, accelerators on the PCI bus, their kernel modules and device nodes; hashed.
 #include "loader/fingerprint.hpp"
 
 #include <dirent.h>

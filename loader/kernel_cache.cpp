@@ -1,3 +1,4 @@
+// An entry is named by the hash of its plugin and key.
 #include "loader/kernel_cache.hpp"
 
 #include <cstring>

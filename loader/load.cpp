@@ -1,3 +1,4 @@
+// Each step through the plugin's own tables, and what is said when one fails.
 #include "loader/load.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// Discovery, then probing, with the built-in plugin first.
 #include "loader/loader.hpp"
 
 #include <utility>

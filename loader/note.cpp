@@ -1,3 +1,4 @@
+// Parsing the text of the note, field by field; what is wrong with it is said in words.
 #include "loader/note.hpp"
 
 #include <algorithm>

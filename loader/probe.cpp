@@ -1,3 +1,4 @@
+// The plugins of a backend one after another, backends side by side; remembered verdicts first.
 #include "loader/probe.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// posix_spawn into a session of its own, one socket, a clock for every phase, and SIGKILL for the whole group.
 #include "loader/process.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// A frame is a magic word, its kind and its length, then its bytes.
 #include "loader/protocol.hpp"
 
 #include <sys/socket.h>

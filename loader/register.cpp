@@ -1,3 +1,4 @@
+// Loads again what the child found good, lends devices to operators-only plugins, then publishes all at once.
 #include "loader/register.hpp"
 
 #include <utility>

@@ -1,3 +1,4 @@
+// File, ELF, ABI note, libraries, policy: the first check that fails gives the reason.
 #include "loader/screen.hpp"
 
 #include <sys/stat.h>

@@ -1,3 +1,4 @@
+// The dynamic linker is asked where this function lies.
 #include "loader/self.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// The tables of a plugin slot by slot, then the rows of its implementations.
 #include "loader/slots.hpp"
 
 #include <set>

@@ -1,3 +1,4 @@
+// Choosing the folder, sealing a file with its hash, and replacing it by a rename.
 #include "loader/store.hpp"
 
 #include <dirent.h>

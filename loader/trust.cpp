@@ -1,3 +1,4 @@
+// Owner and mode of every folder from the root down, then of the file; a sticky folder is only noted.
 #include "loader/trust.hpp"
 
 #include <sys/stat.h>

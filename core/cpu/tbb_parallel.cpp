@@ -1,3 +1,4 @@
+// The two hooks: a range split by TBB, and the whole range in one piece.
 #include "core/cpu/tbb_parallel.hpp"
 
 #include <tbb/blocked_range.h>

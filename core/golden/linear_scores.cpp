@@ -1,3 +1,4 @@
+// A score and its slope in fp64, with the first-order error of both.
 #include "core/golden/linear_scores.hpp"
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// One call; where a scaled 16-bit sum would round twice, in fp32 between casts.
 #include "add.hpp"
 
 namespace rlk::ascend {

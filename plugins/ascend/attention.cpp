@@ -1,3 +1,4 @@
+// Which options the vendor's call has, sequences by their lengths, and what it does not cover: blind queries.
 #include "attention.hpp"
 
 #include <algorithm>

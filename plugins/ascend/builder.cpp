@@ -1,3 +1,4 @@
+// One method, one aclnn call with its scalars and attributes.
 #include "builder.hpp"
 
 namespace rlk::ascend {

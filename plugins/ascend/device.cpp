@@ -1,3 +1,4 @@
+// Each entry of the SDK in terms of AscendCL: memory, streams, events, records of data errors.
 #include "device.hpp"
 
 #include <algorithm>

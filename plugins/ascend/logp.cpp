@@ -1,3 +1,4 @@
+// The sequence of calls, chunk after chunk, and which options are declined.
 #include "logp.hpp"
 
 #include "tokens.hpp"

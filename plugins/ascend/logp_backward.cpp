@@ -1,3 +1,4 @@
+// The sequence of calls, chunk after chunk, and which options are declined.
 #include "logp_backward.hpp"
 
 #include "tokens.hpp"

@@ -1,3 +1,4 @@
+// When a program must be built anew, and which calls every operator declines.
 #include "plan.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Descriptors from operands and addresses, and the two phases of every step.
 #include "program.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Opening the libraries, finding every function, and what an error code means.
 #include "runtime.hpp"
 
 #include <dlfcn.h>

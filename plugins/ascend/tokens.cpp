@@ -1,3 +1,4 @@
+// Ids, masks and row indices as steps of a program, and the first wrong row as the highest score.
 #include "tokens.hpp"
 
 namespace rlk::ascend {

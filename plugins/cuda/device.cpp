@@ -1,3 +1,4 @@
+// Each entry of the SDK in terms of the driver API, with the device's context current, and the pool of records.
 #include "device.hpp"
 
 #include "probe.hpp"

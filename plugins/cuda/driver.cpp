@@ -1,3 +1,4 @@
+// Opening the library, finding every function, and what an error code means.
 #include "driver.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+// Capture and replay by the driver's graphs; a graph keeps what its kernels write to.
 #include "graph.hpp"
 
 #include "stream.hpp"

@@ -1,3 +1,4 @@
+// The images, embedded by the assembler, and the functions that were asked for.
 #include "kernels.hpp"
 
 // RLK_CUDA_IMAGE_FOLDER: where the build put the compiled kernels; not defined when it had no nvcc.

@@ -1,3 +1,4 @@
+// Devices that no operator runs on.
 #include "operator.hpp"
 
 namespace rlk::cuda {

@@ -1,3 +1,4 @@
+// Evidence from the driver library, the kernel module and the devices, then the verdict.
 #include "probe.hpp"
 
 #include <unistd.h>

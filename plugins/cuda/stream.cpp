@@ -1,3 +1,4 @@
+// Waiting with a deadline, copies and fills, and what a capture forbids.
 #include "stream.hpp"
 
 #include <algorithm>

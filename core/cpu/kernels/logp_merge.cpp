@@ -1,3 +1,4 @@
+// Row by row: the maximum of the shards' lse first, then shares relative to it.
 #include "core/cpu/kernels/logp_merge.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One block per thread, which only grows and is freed when the thread ends.
 #include "core/cpu/kernels/scratch.hpp"
 
 #include <cstdlib>

@@ -1,3 +1,4 @@
+// Highway's choice, by the same dispatch as the kernels'.
 #include "core/cpu/kernels/target.hpp"
 
 #undef HWY_TARGET_INCLUDE

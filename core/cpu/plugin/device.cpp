@@ -1,3 +1,4 @@
+// Memory by aligned allocation. Work is done when its call returns, so a stream keeps only a data error.
 #include "core/cpu/plugin/device.hpp"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// add: types, broadcasts, scales, aliases and paddings against the loop.
 #include "reference.hpp"
 
 #include <algorithm>

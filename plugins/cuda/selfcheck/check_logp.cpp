@@ -1,3 +1,4 @@
+// logp: options, shards, data errors, and bits that do not depend on the batch.
 #include "reference.hpp"
 
 #include <algorithm>

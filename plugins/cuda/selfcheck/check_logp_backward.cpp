@@ -1,3 +1,4 @@
+// logp_backward: options, missing gradients and work in place against the loop.
 #include "reference.hpp"
 
 #include <algorithm>

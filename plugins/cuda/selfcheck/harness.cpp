@@ -1,3 +1,4 @@
+// Numbers of every type, the plugin opened as a host would, red zones, and the report.
 #include "harness.hpp"
 
 #include <dlfcn.h>

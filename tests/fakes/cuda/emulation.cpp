@@ -1,3 +1,4 @@
+// The scheduler: fibers that run until they wait, waves of them, blocks of waves.
 #include "emulation.hpp"
 
 #include <cstdio>

@@ -1,3 +1,4 @@
+// Conversions written from the formats' definitions: obvious, and shared with nobody.
 #include "elements.hpp"
 
 #include <limits>

@@ -1,3 +1,4 @@
+// The case as the kernel's arguments and as golden's, and both answers compared.
 #include "unit/cpu/attention_case.hpp"
 
 #include "core/cpu/tbb_parallel.hpp"

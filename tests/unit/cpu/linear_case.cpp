@@ -1,3 +1,4 @@
+// The case as the kernel's arguments and as golden's; a shard or a row of it as a case.
 #include "unit/cpu/linear_case.hpp"
 
 #include <rlk/ops/linear_logp.h>

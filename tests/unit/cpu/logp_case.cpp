@@ -1,3 +1,4 @@
+// The case as the kernel's arguments and as golden's.
 #include "unit/cpu/logp_case.hpp"
 
 namespace rlk::test {

@@ -1,3 +1,4 @@
+// The case as the kernel's arguments, as golden's and as the trainers' matrices.
 #include "unit/cpu/policy_case.hpp"
 
 #include <rlk/ops/policy_loss_backward.h>

@@ -1,3 +1,4 @@
+// Strided storage, the error bound, and ways to run a body.
 #include "unit/cpu/support.hpp"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Loops over whole vectors, compiled for every instruction set.
 #include "unit/cpu/vector_functions.hpp"
 
 #undef HWY_TARGET_INCLUDE

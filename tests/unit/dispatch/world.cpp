@@ -1,3 +1,4 @@
+// The plugins of the registry, what each has verified, and the calls.
 #include "unit/dispatch/world.hpp"
 
 #include <map>
