@@ -4,12 +4,14 @@
 
 #include <stdint.h>
 
-/* out = a + alpha * b with broadcasting.
+/*
+out = a + alpha * b with broadcasting.
 
-   out[i] = a[i] + alpha * b[i], shapes aligned at their last dimension, a size of 1 (or a missing dimension) repeated
+out[i] = a[i] + alpha * b[i], shapes aligned at their last dimension, a size of 1 (or a missing dimension) repeated
 
-   Computed in fp32 or better and rounded once. Any strides, including 0; out may be exactly a or exactly b, never overlap
-   them otherwise. */
+Computed in fp32 or better and rounded once. Any strides, including 0; out may be exactly a or exactly b, never overlap
+them otherwise.
+*/
 
 #define RLK_ADD_REVISION 1
 

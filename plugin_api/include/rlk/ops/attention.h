@@ -4,27 +4,31 @@
 
 #include <stdint.h>
 
-/* Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.
+/*
+Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.
 
-   Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with
-   o = Lk - Lq, or 0 when causal_alignment is top_left:
-   x[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)
-   s[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0
-   visible   = (causal is off or j <= i + o)
-               and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)
-               and (no key_mask or key_mask[b, j] != 0)
-   lse[i, h] = log sum over visible j of exp(s[i, j])
-   out[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]
+Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with
+o = Lk - Lq, or 0 when causal_alignment is top_left:
+x[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)
+s[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0
+visible   = (causal is off or j <= i + o)
+            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)
+            and (no key_mask or key_mask[b, j] != 0)
+lse[i, h] = log sum over visible j of exp(s[i, j])
+out[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]
 
-   Query i stands at key i + o; causality and both windows count from there. bottom_right: the last query stands at the last
-   key, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the first
-   key, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then leaves key 0
-   alone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that misses, only masked
-   keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.
-   Nothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows
-   cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
-   the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.
-   Accumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64. */
+Query i stands at key i + o; causality and both windows count from there. bottom_right: the last query stands at the
+  last
+key, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the first
+key, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then leaves key
+  0
+alone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that misses, only masked
+keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.
+Nothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows
+cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
+the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.
+Accumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.
+*/
 
 #define RLK_ATTENTION_REVISION 3
 
@@ -41,12 +45,16 @@ typedef struct rlk_attention_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens; default dense */
-  int64_t causal; /* hide keys after the query's own position, which is at the bottom right or where causal_alignment says; default off */
+  /* hide keys after the query's own position, which is at the bottom right or where causal_alignment says; default off
+     */
+  int64_t causal;
   int64_t window_left; /* keys visible before the query's own position; -1 is all (>= -1); default -1 */
   int64_t window_right; /* keys visible after the query's own position; -1 is all (>= -1); default -1 */
   double scale; /* multiplies the scores; 0 means 1 / sqrt(D) (>= 0); default 0.0 */
   double softcap; /* bounds the scaled scores by softcap * tanh(x / softcap); 0 is off (>= 0); default 0.0 */
-  int64_t causal_alignment; /* where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their beginning; default bottom_right */
+  /* where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their
+     beginning; default bottom_right */
+  int64_t causal_alignment;
 } rlk_attention_params;
 
 #define RLK_ATTENTION_PARAMS_INIT {sizeof(rlk_attention_params), 0, 0, 0, -1, -1, 0.0, 0.0, 0}
@@ -55,14 +63,17 @@ typedef struct rlk_attention_params {
 #define RLK_ATTENTION_IN_Q 0 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: queries */
 #define RLK_ATTENTION_IN_K 1 /* T dense [B, Sk, Hkv, D] or packed [Tk, Hkv, D]: keys */
 #define RLK_ATTENTION_IN_V 2 /* T dense [B, Sk, Hkv, D] or packed [Tk, Hkv, D]: values */
-#define RLK_ATTENTION_IN_CU_SEQLENS_Q 3 /* host-readable, packed only, C packed [B + 1]: cumulative query lengths, from 0 to Tq */
-#define RLK_ATTENTION_IN_CU_SEQLENS_K 4 /* host-readable, packed only, C packed [B + 1]: cumulative key lengths, from 0 to Tk */
+/* host-readable, packed only, C packed [B + 1]: cumulative query lengths, from 0 to Tq */
+#define RLK_ATTENTION_IN_CU_SEQLENS_Q 3
+/* host-readable, packed only, C packed [B + 1]: cumulative key lengths, from 0 to Tk */
+#define RLK_ATTENTION_IN_CU_SEQLENS_K 4
 #define RLK_ATTENTION_IN_KEY_MASK 5 /* optional, dense only, u8 dense [B, Sk]: 0: padding, a key that no query sees */
 #define RLK_ATTENTION_N_INPUTS 6
 
 /* outputs: index, dtype, shape */
 #define RLK_ATTENTION_OUT_OUT 0 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: attention output */
-#define RLK_ATTENTION_OUT_LSE 1 /* optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: log-sum-exp of the scaled, masked scores, nats */
+/* optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: log-sum-exp of the scaled, masked scores, nats */
+#define RLK_ATTENTION_OUT_LSE 1
 #define RLK_ATTENTION_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

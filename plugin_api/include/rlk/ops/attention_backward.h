@@ -4,21 +4,24 @@
 
 #include <stdint.h>
 
-/* Gradients of q, k and v from the gradients of out and lse of attention, with the softmax recomputed from lse.
+/*
+Gradients of q, k and v from the gradients of out and lse of attention, with the softmax recomputed from lse.
 
-   With x, s, visible and g as in attention, for query head h and the visible keys j of query i:
-   p[i, j]         = exp(s[i, j] - lse[i, h])
-   delta[i, h]     = sum_d grad_out[i, h, d] out[i, h, d]
-   ds[i, j]        = p[i, j] (sum_d grad_out[i, h, d] v[j, g, d] - delta[i, h] + grad_lse[i, h])
-   dx[i, j]        = ds[i, j] (1 - (s[i, j] / softcap)^2), or ds[i, j] when softcap is 0
-   grad_q[i, h, d] = scale * sum over j of dx[i, j] k[j, g, d]
-   grad_k[j, g, d] = scale * sum over the query heads h of g and over i of dx[i, j] q[i, h, d]
-   grad_v[j, g, d] = sum over the query heads h of g and over i of p[i, j] grad_out[i, h, d]
+With x, s, visible and g as in attention, for query head h and the visible keys j of query i:
+p[i, j]         = exp(s[i, j] - lse[i, h])
+delta[i, h]     = sum_d grad_out[i, h, d] out[i, h, d]
+ds[i, j]        = p[i, j] (sum_d grad_out[i, h, d] v[j, g, d] - delta[i, h] + grad_lse[i, h])
+dx[i, j]        = ds[i, j] (1 - (s[i, j] / softcap)^2), or ds[i, j] when softcap is 0
+grad_q[i, h, d] = scale * sum over j of dx[i, j] k[j, g, d]
+grad_k[j, g, d] = scale * sum over the query heads h of g and over i of dx[i, j] q[i, h, d]
+grad_v[j, g, d] = sum over the query heads h of g and over i of p[i, j] grad_out[i, h, d]
 
-   out and lse are those of attention with the same inputs and parameters. A query that sees no key, and a key that no query
-   sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors are
-   those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum over
-   query heads and queries has one order. */
+out and lse are those of attention with the same inputs and parameters. A query that sees no key, and a key that no
+  query
+sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors are
+those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum over
+query heads and queries has one order.
+*/
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2
 
@@ -52,10 +55,14 @@ typedef struct rlk_attention_backward_params {
 #define RLK_ATTENTION_BACKWARD_IN_OUT 3 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: out of attention */
 #define RLK_ATTENTION_BACKWARD_IN_LSE 4 /* acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: lse of attention */
 #define RLK_ATTENTION_BACKWARD_IN_GRAD_OUT 5 /* T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: gradient of out */
-#define RLK_ATTENTION_BACKWARD_IN_GRAD_LSE 6 /* optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: gradient of lse */
-#define RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q 7 /* host-readable, packed only, C packed [B + 1]: cumulative query lengths, from 0 to Tq */
-#define RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K 8 /* host-readable, packed only, C packed [B + 1]: cumulative key lengths, from 0 to Tk */
-#define RLK_ATTENTION_BACKWARD_IN_KEY_MASK 9 /* optional, dense only, u8 dense [B, Sk]: 0: padding, a key that no query sees */
+/* optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: gradient of lse */
+#define RLK_ATTENTION_BACKWARD_IN_GRAD_LSE 6
+/* host-readable, packed only, C packed [B + 1]: cumulative query lengths, from 0 to Tq */
+#define RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q 7
+/* host-readable, packed only, C packed [B + 1]: cumulative key lengths, from 0 to Tk */
+#define RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K 8
+/* optional, dense only, u8 dense [B, Sk]: 0: padding, a key that no query sees */
+#define RLK_ATTENTION_BACKWARD_IN_KEY_MASK 9
 #define RLK_ATTENTION_BACKWARD_N_INPUTS 10
 
 /* outputs: index, dtype, shape */

@@ -4,21 +4,24 @@
 
 #include <stdint.h>
 
-/* Generalised advantage estimation over sequences, with the returns of the value function.
+/*
+Generalised advantage estimation over sequences, with the returns of the value function.
 
-   For each sequence b, from its last active token to its first, starting with v' = bootstrap[b] (0 without) and a = 0:
-   delta = rewards[b, t] + gamma v' - values[b, t]
-   a     = delta + gamma lam a
-   v'    = values[b, t]
-   advantages[b, t] = a, returns[b, t] = a + values[b, t]
+For each sequence b, from its last active token to its first, starting with v' = bootstrap[b] (0 without) and a = 0:
+delta = rewards[b, t] + gamma v' - values[b, t]
+a     = delta + gamma lam a
+v'    = values[b, t]
+advantages[b, t] = a, returns[b, t] = a + values[b, t]
 
-   A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is
-   mask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's
-   padding) goes through it with reward 0 and value 0. Masked tokens behind the last active one do nothing under either rule: bootstrap is
-   the value there, however far a row is padded.
-   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-   content) and every output is NaN. */
+A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is
+mask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's
+padding) goes through it with reward 0 and value 0. Masked tokens behind the last active one do nothing under either
+  rule: bootstrap is
+the value there, however far a row is padded.
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
+*/
 
 #define RLK_GAE_REVISION 1
 
@@ -44,7 +47,8 @@ typedef struct rlk_gae_params {
 #define RLK_GAE_IN_VALUES 1 /* T dense [B, L] or packed [N]: value estimate at each token */
 #define RLK_GAE_IN_MASK 2 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
 #define RLK_GAE_IN_BOOTSTRAP 3 /* optional, T [B]: value estimate behind the last active token; 0 without */
-#define RLK_GAE_IN_CU_SEQLENS 4 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+/* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_GAE_IN_CU_SEQLENS 4
 #define RLK_GAE_N_INPUTS 5
 
 /* outputs: index, dtype, shape */

@@ -4,47 +4,53 @@
 
 #include <stdint.h>
 
-/* Rewards less a baseline, normalised within groups of samples of the same prompt.
+/*
+Rewards less a baseline, normalised within groups of samples of the same prompt.
 
-   With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):
-   A[b] = (r[b] - c[b]) f alpha / D
-   c[b] = m (mean, rloo), sum of len r / sum of len over the group (opo), baselines[b] (given)
-   f    = n / (n - 1) with rloo (r[b] minus the mean of the others), else 1
-   second_best: r[b] - c[b] is the distance of the group's best reward to its second best, and 0 for all others
-   D    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all rewards with scale batch, 1 with scale none
-   alpha = 1, with rescale nonzero the number of rewards of the batch over the number (at least 1) that are not 0
-   Groups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows
-   that have the same group_ids.
+With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):
+A[b] = (r[b] - c[b]) f alpha / D
+c[b] = m (mean, rloo), sum of len r / sum of len over the group (opo), baselines[b] (given)
+f    = n / (n - 1) with rloo (r[b] minus the mean of the others), else 1
+second_best: r[b] - c[b] is the distance of the group's best reward to its second best, and 0 for all others
+D    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all rewards with scale batch, 1 with scale none
+alpha = 1, with rescale nonzero the number of rewards of the batch over the number (at least 1) that are not 0
+Groups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows
+that have the same group_ids.
 
-   A group without variance (a single reward, when singleton is zero) has advantages of exactly 0 (not with given): m and s
-   come from differences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has c 0
-   (given: what is given) and s 1, and a batch of one s 1. Under opo a length below 0 is 0, and lengths that are all 0 weigh
-   equally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have 0.
-   A NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is legal.
-   mask 0 says that a sample has no reward: it is in no group, no statistic and no count, and its advantage is 0.
-   group_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has
-   it. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad position,
-   value = its content) and every advantage that mask leaves is NaN.
+A group without variance (a single reward, when singleton is zero) has advantages of exactly 0 (not with given): m and s
+come from differences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has c 0
+(given: what is given) and s 1, and a batch of one s 1. Under opo a length below 0 is 0, and lengths that are all 0
+  weigh
+equally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have 0.
+A NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is
+  legal.
+mask 0 says that a sample has no reward: it is in no group, no statistic and no count, and its advantage is 0.
+group_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has
+it. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
+  position,
+value = its content) and every advantage that mask leaves is NaN.
 
-   Trainers' advantages by operators; what is not named is at its default:
-   TRL grpo           eps 1e-4; scale_rewards "batch" is scale batch, "none" scale none; mask 0 where the reward is None
-   TRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation, eps 1e-4)
-   verl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none
-   verl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)
-   verl opo           baseline opo, scale none, singleton raw, lengths: response lengths
-   verl remax         baseline given, scale none; of token rewards: returns (mask_rule zero) minus the baselines
-   verl grpo_passk    baseline second_best (norm_adv_by_std_in_grpo false: scale none)
-   verl gpg           rescale nonzero, scale none, singleton raw (f_norm 1)
-   verl reinforce_plus_plus           returns with gamma, then whiten
-   verl reinforce_plus_plus_baseline  scale none, singleton raw, broadcast to tokens, then whiten
-   verl gae, OpenRLHF gae             gae (carry, zero), then whiten (OpenRLHF: population, variance_floor)
-   verl optimal_token_baseline        the operator optimal_token_baseline
-   OpenRLHF rloo      baseline rloo, scale none; then returns with mask_rule zero
-   OpenRLHF dr_grpo, reinforce_baseline  scale none; then returns, and for the latter whiten (population, variance_floor)
-   OpenRLHF group_norm  eps 1e-9; then returns with mask_rule zero
-   slime grpo, gspo   defaults; without grpo_std_normalization scale none
-   slime reinforce_plus_plus  returns with mask_rule zero; _baseline: scale none, broadcast to tokens minus kl_coef KL
-   RL-Kernel          std population, eps_mode max_clamp */
+Trainers' advantages by operators; what is not named is at its default:
+TRL grpo           eps 1e-4; scale_rewards "batch" is scale batch, "none" scale none; mask 0 where the reward is None
+TRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation, eps
+  1e-4)
+verl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none
+verl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)
+verl opo           baseline opo, scale none, singleton raw, lengths: response lengths
+verl remax         baseline given, scale none; of token rewards: returns (mask_rule zero) minus the baselines
+verl grpo_passk    baseline second_best (norm_adv_by_std_in_grpo false: scale none)
+verl gpg           rescale nonzero, scale none, singleton raw (f_norm 1)
+verl reinforce_plus_plus           returns with gamma, then whiten
+verl reinforce_plus_plus_baseline  scale none, singleton raw, broadcast to tokens, then whiten
+verl gae, OpenRLHF gae             gae (carry, zero), then whiten (OpenRLHF: population, variance_floor)
+verl optimal_token_baseline        the operator optimal_token_baseline
+OpenRLHF rloo      baseline rloo, scale none; then returns with mask_rule zero
+OpenRLHF dr_grpo, reinforce_baseline  scale none; then returns, and for the latter whiten (population, variance_floor)
+OpenRLHF group_norm  eps 1e-9; then returns with mask_rule zero
+slime grpo, gspo   defaults; without grpo_std_normalization scale none
+slime reinforce_plus_plus  returns with mask_rule zero; _baseline: scale none, broadcast to tokens minus kl_coef KL
+RL-Kernel          std population, eps_mode max_clamp
+*/
 
 #define RLK_GROUP_ADVANTAGES_REVISION 1
 
@@ -83,7 +89,9 @@ typedef struct rlk_group_advantages_params {
   int64_t eps_mode; /* eps is added to the standard deviation, or is its least value; default additive */
   double eps; /* keeps the quotient finite (> 0); default 1e-06 */
   int64_t scale; /* whose standard deviation divides; none is Dr.GRPO's; default group */
-  int64_t baseline; /* what is subtracted: the mean of the group, of its other members, weighted by length; baselines; pass@k's second best; default mean */
+  /* what is subtracted: the mean of the group, of its other members, weighted by length; baselines; pass@k's second
+     best; default mean */
+  int64_t baseline;
   int64_t singleton; /* a group of one: advantage 0, or mean 0 and standard deviation 1 (verl); default zero */
   int64_t rescale; /* nonzero: rewards of the batch over those that are not 0, GPG's factor; default none */
 } rlk_group_advantages_params;
@@ -92,11 +100,13 @@ typedef struct rlk_group_advantages_params {
 
 /* inputs: index, dtype, shape */
 #define RLK_GROUP_ADVANTAGES_IN_REWARDS 0 /* T [B]: one number per sample */
-#define RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES 1 /* boundaries only, I boundaries [G + 1]: first row of each group, and B */
+/* boundaries only, I boundaries [G + 1]: first row of each group, and B */
+#define RLK_GROUP_ADVANTAGES_IN_GROUP_BOUNDARIES 1
 #define RLK_GROUP_ADVANTAGES_IN_GROUP_IDS 2 /* ids only, I ids [B]: group of each row, in [0, B) */
 #define RLK_GROUP_ADVANTAGES_IN_MASK 3 /* optional, u8 [B]: 0: the sample has no reward; anything else: it has */
 #define RLK_GROUP_ADVANTAGES_IN_LENGTHS 4 /* optional, I [B]: tokens of each sample, for opo */
-#define RLK_GROUP_ADVANTAGES_IN_BASELINES 5 /* optional, T [B]: what given subtracts from each reward: that of the greedy sample in ReMax */
+/* optional, T [B]: what given subtracts from each reward: that of the greedy sample in ReMax */
+#define RLK_GROUP_ADVANTAGES_IN_BASELINES 5
 #define RLK_GROUP_ADVANTAGES_N_INPUTS 6
 
 /* outputs: index, dtype, shape */

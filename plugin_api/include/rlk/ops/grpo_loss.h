@@ -4,28 +4,32 @@
 
 #include <stdint.h>
 
-/* GRPO loss from policy logits and rewards: group advantages, clipped ratio, k3 KL to a reference, masked mean.
+/*
+GRPO loss from policy logits and rewards: group advantages, clipped ratio, k3 KL to a reference, masked mean.
 
-   Over active tokens (mask != 0 and ids != ignore_index), n of them, with z = logits / temperature:
-   lp[b, t]    = z[b, t, ids[b, t]] - lse[b, t],  lse[b, t] = log sum_v exp(z[b, t, v]);  lr from ref_logits likewise
-   A[b]        = (rewards[b] - mean) / D over the sequence's group; s its standard deviation (over m or m - 1 sequences),
-                 D = s + eps (additive) or max(s, eps) (max_clamp)
-   rho         = exp(lp - old_logp),  d = lr - lp
-   policy_loss = sum -min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A) / n
-   kl          = sum (exp(d) - d - 1) / n, 0 without ref_logits
-   loss        = policy_loss + beta kl
+Over active tokens (mask != 0 and ids != ignore_index), n of them, with z = logits / temperature:
+lp[b, t]    = z[b, t, ids[b, t]] - lse[b, t],  lse[b, t] = log sum_v exp(z[b, t, v]);  lr from ref_logits likewise
+A[b]        = (rewards[b] - mean) / D over the sequence's group; s its standard deviation (over m or m - 1 sequences),
+              D = s + eps (additive) or max(s, eps) (max_clamp)
+rho         = exp(lp - old_logp),  d = lr - lp
+policy_loss = sum -min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A) / n
+kl          = sum (exp(d) - d - 1) / n, 0 without ref_logits
+loss        = policy_loss + beta kl
 
-   Without an active token all three are 0. A group without variance (or of one sequence) has A exactly 0: mean and s come
-   from differences to a reward of the group, never from E[r^2] - E[r]^2; a NaN makes its group NaN, also of one. Groups
-   are runs of samples_per_prompt sequences (0: all of B) or group_boundaries[g] .. group_boundaries[g + 1]; an empty group
-   is legal. Boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
-   position, value = its content) and every output is NaN.
-   The data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is NaN
-   there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
-   dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
-   for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
-   The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they differ. A
-   token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so. */
+Without an active token all three are 0. A group without variance (or of one sequence) has A exactly 0: mean and s come
+from differences to a reward of the group, never from E[r^2] - E[r]^2; a NaN makes its group NaN, also of one. Groups
+are runs of samples_per_prompt sequences (0: all of B) or group_boundaries[g] .. group_boundaries[g + 1]; an empty group
+is legal. Boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
+position, value = its content) and every output is NaN.
+The data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is
+  NaN
+there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
+dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
+for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
+The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they
+  differ. A
+token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so.
+*/
 
 #define RLK_GRPO_LOSS_REVISION 1
 
@@ -42,7 +46,8 @@ typedef struct rlk_grpo_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t grouping; /* how sequences become groups; default fixed */
-  int64_t samples_per_prompt; /* sequences of each group of grouping fixed, divides B; 0 is all of B (>= 0); default 0 */
+  /* sequences of each group of grouping fixed, divides B; 0 is all of B (>= 0); default 0 */
+  int64_t samples_per_prompt;
   int64_t std; /* division by n - 1 or by n; default population */
   int64_t eps_mode; /* eps is added to the standard deviation, or is its least value; default max_clamp */
   double eps; /* keeps the quotient finite (> 0); default 1e-06 */
@@ -62,7 +67,8 @@ typedef struct rlk_grpo_loss_params {
 #define RLK_GRPO_LOSS_IN_REWARDS 3 /* acc(T) [B]: one number per sequence */
 #define RLK_GRPO_LOSS_IN_REF_LOGITS 4 /* optional, T [B, T, V]: scores of the reference; needed with beta */
 #define RLK_GRPO_LOSS_IN_MASK 5 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
-#define RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES 6 /* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
+/* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
+#define RLK_GRPO_LOSS_IN_GROUP_BOUNDARIES 6
 #define RLK_GRPO_LOSS_N_INPUTS 7
 
 /* outputs: index, dtype, shape */
@@ -71,7 +77,8 @@ typedef struct rlk_grpo_loss_params {
 #define RLK_GRPO_LOSS_OUT_KL 2 /* optional, acc(T) [1]: the mean k3 estimate */
 #define RLK_GRPO_LOSS_OUT_LSE 3 /* optional, acc(T) [B, T]: log-sum-exp of z; what the backward reads */
 #define RLK_GRPO_LOSS_OUT_LOGP 4 /* optional, acc(T) [B, T]: lp */
-#define RLK_GRPO_LOSS_OUT_REF_LOGP 5 /* optional, acc(T) [B, T]: lr, 0 without ref_logits; what the backward reads with beta */
+/* optional, acc(T) [B, T]: lr, 0 without ref_logits; what the backward reads with beta */
+#define RLK_GRPO_LOSS_OUT_REF_LOGP 5
 #define RLK_GRPO_LOSS_OUT_ADVANTAGES 6 /* optional, acc(T) [B]: A */
 #define RLK_GRPO_LOSS_N_OUTPUTS 7
 

@@ -4,15 +4,18 @@
 
 #include <stdint.h>
 
-/* Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
+/*
+Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
 
-   With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):
-   g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds] + beta (1 - exp(d)))
-   grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
+With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):
+g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds] + beta (1 -
+  exp(d)))
+grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 
-   Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
-   grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
-   of it NaN. grad_logits may be the same memory as logits. */
+Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
+grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
+of it NaN. grad_logits may be the same memory as logits.
+*/
 
 #define RLK_GRPO_LOSS_BACKWARD_REVISION 1
 
@@ -29,7 +32,8 @@ typedef struct rlk_grpo_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t grouping; /* how sequences become groups; default fixed */
-  int64_t samples_per_prompt; /* sequences of each group of grouping fixed, divides B; 0 is all of B (>= 0); default 0 */
+  /* sequences of each group of grouping fixed, divides B; 0 is all of B (>= 0); default 0 */
+  int64_t samples_per_prompt;
   int64_t std; /* division by n - 1 or by n; default population */
   int64_t eps_mode; /* eps is added to the standard deviation, or is its least value; default max_clamp */
   double eps; /* keeps the quotient finite (> 0); default 1e-06 */
@@ -40,7 +44,8 @@ typedef struct rlk_grpo_loss_backward_params {
   int64_t ignore_index; /* an action id that marks an ignored token; default -100 */
 } rlk_grpo_loss_backward_params;
 
-#define RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_grpo_loss_backward_params), 0, 0, 0, 1, 1, 1e-06, 0.2, 0.2, 0.0, 1.0, -100}
+#define RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_grpo_loss_backward_params), 0, 0, 0, 1, 1, 1e-06, 0.2, 0.2, \
+  0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
 #define RLK_GRPO_LOSS_BACKWARD_IN_LOGITS 0 /* T [B, T, V]: scores of the policy */
@@ -51,7 +56,8 @@ typedef struct rlk_grpo_loss_backward_params {
 #define RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS 5 /* acc(T) [1]: gradient of loss */
 #define RLK_GRPO_LOSS_BACKWARD_IN_REF_LOGP 6 /* optional, acc(T) [B, T]: ref_logp of grpo_loss; needed with beta */
 #define RLK_GRPO_LOSS_BACKWARD_IN_MASK 7 /* optional, u8 [B, T]: 0 leaves the token out, anything else keeps it */
-#define RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES 8 /* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
+/* boundaries only, I boundaries [G + 1]: first sequence of each group, and B */
+#define RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES 8
 #define RLK_GRPO_LOSS_BACKWARD_N_INPUTS 9
 
 /* outputs: index, dtype, shape */

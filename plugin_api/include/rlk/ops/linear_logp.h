@@ -4,22 +4,24 @@
 
 #include <stdint.h>
 
-/* Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.
+/*
+Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.
 
-   x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]
-   z[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
-   lse[n]     = log sum_v exp(z[n, v])
-   logp[n]    = z[n, ids[n] - vocab_start] - lse[n]
-   entropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0
+x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]
+z[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
+lse[n]     = log sum_v exp(z[n, v])
+logp[n]    = z[n, ids[n] - vocab_start] - lse[n]
+entropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0
 
-   As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its
-   outputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and
-   so is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of
-   that row are NaN.
-   With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
-   the id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',
-   whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation
-   may hold the [N, V] scores. */
+As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its
+outputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and
+so is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of
+that row are NaN.
+With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
+the id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',
+whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation
+may hold the [N, V] scores.
+*/
 
 #define RLK_LINEAR_LOGP_REVISION 1
 

@@ -4,21 +4,24 @@
 
 #include <stdint.h>
 
-/* Gradients of hidden, weight and bias from those of logp, lse and entropy, with the scores computed anew.
+/*
+Gradients of hidden, weight and bias from those of logp, lse and entropy, with the scores computed anew.
 
-   With x, z, p as in linear_logp, c the entry of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:
-   dx[n, v]          = (g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])) * d(z)/d(x)[n, v]
-   grad_hidden[n, d] = sum_v dx[n, v] weight[v, d]
-   grad_weight[v, d] = sum_n dx[n, v] hidden[n, d]
-   grad_bias[v]      = sum_n dx[n, v]
+With x, z, p as in linear_logp, c the entry of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:
+dx[n, v]          = (g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])) * d(z)/d(x)[n, v]
+grad_hidden[n, d] = sum_v dx[n, v] weight[v, d]
+grad_weight[v, d] = sum_n dx[n, v] hidden[n, d]
+grad_bias[v]      = sum_n dx[n, v]
 
-   An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of
-   linear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of
-   every sum is undefined. Where x is -inf, dx is 0.
-   With a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the
-   shard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it as
-   acc(T) and round after that sum.
-   grad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores. */
+An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of
+linear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of
+every sum is undefined. Where x is -inf, dx is 0.
+With a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the
+shard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it
+  as
+acc(T) and round after that sum.
+grad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.
+*/
 
 #define RLK_LINEAR_LOGP_BACKWARD_REVISION 1
 
@@ -42,7 +45,8 @@ typedef struct rlk_linear_logp_backward_params {
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LOGP 4 /* O [N]: gradient of logp */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LSE 5 /* optional, acc(T) [N]: gradient of lse */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_ENTROPY 6 /* optional, acc(T) [N]: gradient of entropy */
-#define RLK_LINEAR_LOGP_BACKWARD_IN_ENTROPY 7 /* optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy */
+/* optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_ENTROPY 7
 #define RLK_LINEAR_LOGP_BACKWARD_IN_BIAS 8 /* optional, T [V]: as given to linear_logp */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_MASK 9 /* optional, u8 [N]: as given to linear_logp */
 #define RLK_LINEAR_LOGP_BACKWARD_N_INPUTS 10

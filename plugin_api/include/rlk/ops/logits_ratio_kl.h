@@ -4,24 +4,27 @@
 
 #include <stdint.h>
 
-/* Importance ratio and per-token KL estimate from the logits of the policy and of its reference, each read once.
+/*
+Importance ratio and per-token KL estimate from the logits of the policy and of its reference, each read once.
 
-   lse[n]    = log sum_v exp(logits[n, v] / temperature)
-   logp[n]   = logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits
-   delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp
-   ratio[n]  = exp(delta[n])
-   d[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)
-   kl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio
-   F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
-   clamp(x, c) = min(max(x, -c), c), or x when c is 0
+lse[n]    = log sum_v exp(logits[n, v] / temperature)
+logp[n]   = logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits
+delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp
+ratio[n]  = exp(delta[n])
+d[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)
+kl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio
+F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
+clamp(x, c) = min(max(x, -c), c), or x when c is 0
 
-   Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
-   kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
-   clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
-   k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
-   A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and ref_logp
-   are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on the bad
-   row is NaN (kl and ref_logp alone when it is a row of ref_logits). */
+Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
+kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
+clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
+k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
+A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and
+  ref_logp
+are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on the bad
+row is NaN (kl and ref_logp alone when it is a row of ref_logits).
+*/
 
 #define RLK_LOGITS_RATIO_KL_REVISION 1
 
@@ -37,7 +40,9 @@ typedef struct rlk_logits_ratio_kl_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t kl_kind; /* estimator; default k3 */
-  int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
+  /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
+     none */
+  int64_t kl_weight;
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */
@@ -60,8 +65,10 @@ typedef struct rlk_logits_ratio_kl_params {
 #define RLK_LOGITS_RATIO_KL_OUT_RATIO 0 /* acc(T) [N]: importance ratio */
 #define RLK_LOGITS_RATIO_KL_OUT_KL 1 /* optional, acc(T) [N]: KL estimate, nats */
 #define RLK_LOGITS_RATIO_KL_OUT_LOGP 2 /* optional, acc(T) [N]: log-probability of the token under the policy */
-#define RLK_LOGITS_RATIO_KL_OUT_LSE 3 /* optional, acc(T) [N]: log-sum-exp of the policy; what logits_ratio_kl_backward reads */
-#define RLK_LOGITS_RATIO_KL_OUT_REF_LOGP 4 /* optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads */
+/* optional, acc(T) [N]: log-sum-exp of the policy; what logits_ratio_kl_backward reads */
+#define RLK_LOGITS_RATIO_KL_OUT_LSE 3
+/* optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads */
+#define RLK_LOGITS_RATIO_KL_OUT_REF_LOGP 4
 #define RLK_LOGITS_RATIO_KL_N_OUTPUTS 5
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -4,22 +4,24 @@
 
 #include <stdint.h>
 
-/* Gradient of the policy's logits from the gradients of ratio and kl, the softmax recomputed from lse.
+/*
+Gradient of the policy's logits from the gradients of ratio and kl, the softmax recomputed from lse.
 
-   With delta, ratio, d, w, F and clamp as in logits_ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
-   dratio[n]    = ratio[n] [delta]
-   dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
-                  logp[n] - ref_logp[n] with kl_gradient k2
-   F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
-   g[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
-   p[v]         = exp(logits[n, v] / temperature - lse[n])
-   grad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
+With delta, ratio, d, w, F and clamp as in logits_ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
+dratio[n]    = ratio[n] [delta]
+dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
+               logp[n] - ref_logp[n] with kl_gradient k2
+F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
+g[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
+p[v]         = exp(logits[n, v] / temperature - lse[n])
+grad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
 
-   A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
-   no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
-   of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
-   Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
-   data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits. */
+A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
+no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
+of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
+data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits.
+*/
 
 #define RLK_LOGITS_RATIO_KL_BACKWARD_REVISION 1
 
@@ -38,8 +40,11 @@ typedef struct rlk_logits_ratio_kl_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t kl_kind; /* estimator; default k3 */
-  int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
-  int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
+  /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
+  int64_t kl_gradient;
+  /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
+     none */
+  int64_t kl_weight;
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */
@@ -47,7 +52,8 @@ typedef struct rlk_logits_ratio_kl_backward_params {
   int64_t ignore_index; /* an id that marks a masked token; default -100 */
 } rlk_logits_ratio_kl_backward_params;
 
-#define RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_logits_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0, 1.0, -100}
+#define RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_logits_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, \
+  0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS 0 /* T [N, V]: as given to logits_ratio_kl */
@@ -56,7 +62,8 @@ typedef struct rlk_logits_ratio_kl_backward_params {
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_RATIO 3 /* acc(T) [N]: gradient of ratio */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_KL 4 /* optional, acc(T) [N]: gradient of kl */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP 5 /* optional, acc(T) [N]: as given to logits_ratio_kl */
-#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP 6 /* optional, acc(T) [N]: ref_logp of logits_ratio_kl; needed with grad_kl */
+/* optional, acc(T) [N]: ref_logp of logits_ratio_kl; needed with grad_kl */
+#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP 6
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_MASK 7 /* optional, u8 [N]: 0 masks the token, anything else keeps it */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_N_INPUTS 8
 

@@ -4,20 +4,22 @@
 
 #include <stdint.h>
 
-/* Log-probability of one chosen token per row, with optional log-sum-exp and entropy, in one pass over the logits.
+/*
+Log-probability of one chosen token per row, with optional log-sum-exp and entropy, in one pass over the logits.
 
-   Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).
-   z[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
-   lse[n]     = log sum_v exp(z[v])
-   logp[n]    = z[ids[n] - vocab_start] - lse[n]
-   entropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a logit of -inf contributes 0
+Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).
+z[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
+lse[n]     = log sum_v exp(z[v])
+logp[n]    = z[ids[n] - vocab_start] - lse[n]
+entropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a logit of -inf contributes 0
 
-   A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never
-   dereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a
-   row whose every logit is -inf when the whole vocabulary is here: logp, lse and entropy of that row are NaN.
-   With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
-   the id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of
-   (logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64. */
+A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never
+dereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a
+row whose every logit is -inf when the whole vocabulary is here: logp, lse and entropy of that row are NaN.
+With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
+the id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of
+(logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.
+*/
 
 #define RLK_LOGP_REVISION 1
 

@@ -4,18 +4,20 @@
 
 #include <stdint.h>
 
-/* Gradient of logits (and bias) from the gradients of logp, lse and entropy, with the softmax recomputed from lse.
+/*
+Gradient of logits (and bias) from the gradients of logp, lse and entropy, with the softmax recomputed from lse.
 
-   With z, p, r as in logp, c the column of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:
-   dz[v]            = g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])
-   grad_logits[r,v] = dz[v] * d(z)/d(x)[v]
-   grad_bias[v]     = sum over rows of grad_logits[r, v]
+With z, p, r as in logp, c the column of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:
+dz[v]            = g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])
+grad_logits[r,v] = dz[v] * d(z)/d(x)[v]
+grad_bias[v]     = sum over rows of grad_logits[r, v]
 
-   Ignored rows and rows that no row index names get a gradient of exactly 0. row_indices must be strictly increasing: a
-   row has one owner, so the result has one order of summation and needs no atomics; a violation is a data error. The data
-   errors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0. grad_logits may be the
-   same memory as logits. With a vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
-   shard owns has no column here. */
+Ignored rows and rows that no row index names get a gradient of exactly 0. row_indices must be strictly increasing: a
+row has one owner, so the result has one order of summation and needs no atomics; a violation is a data error. The data
+errors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0. grad_logits may be the
+same memory as logits. With a vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
+shard owns has no column here.
+*/
 
 #define RLK_LOGP_BACKWARD_REVISION 1
 

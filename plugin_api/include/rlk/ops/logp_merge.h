@@ -4,24 +4,26 @@
 
 #include <stdint.h>
 
-/* Log-probability, log-sum-exp and entropy of the whole vocabulary from those of its shards, gathered by any means.
+/*
+Log-probability, log-sum-exp and entropy of the whole vocabulary from those of its shards, gathered by any means.
 
-   shard_logp, shard_lse and shard_entropy are what logp and linear_logp answer for each shard s of the vocabulary.
-   lse[n]     = log sum_s exp(shard_lse[s, n])
-   share[s]   = exp(shard_lse[s, n] - lse[n])
-   logp[n]    = max over s of (shard_logp[s, n] + shard_lse[s, n]) - lse[n]
-   entropy[n] = sum over s with shard_lse[s, n] > -inf of share[s] (shard_entropy[s, n] - (shard_lse[s, n] - lse[n]))
+shard_logp, shard_lse and shard_entropy are what logp and linear_logp answer for each shard s of the vocabulary.
+lse[n]     = log sum_s exp(shard_lse[s, n])
+share[s]   = exp(shard_lse[s, n] - lse[n])
+logp[n]    = max over s of (shard_logp[s, n] + shard_lse[s, n]) - lse[n]
+entropy[n] = sum over s with shard_lse[s, n] > -inf of share[s] (shard_entropy[s, n] - (shard_lse[s, n] - lse[n]))
 
-   share[s] is the probability of shard s; the entropy is that of the shares plus the mean of the shards' own entropies.
-   Shards may have any sizes and stand in any order.
-   An ignored row is 0 in every shard. With two or more shards a row whose logp is 0 in all of them is therefore an ignored
-   row: its outputs are 0. With one shard every output is its input.
-   A row with a NaN among its shards' logp or lse (a shard had a data error there) is NaN in all outputs; so is a row whose
-   logp is other than -inf in two or more shards, because then two shards claim to own the id, and a row with an lse of
-   +inf. A NaN in shard_entropy alone makes entropy NaN. A row whose logp is -inf in every shard has a logp of -inf: its
-   target's score is -inf, or no shard owns the id. A row whose lse is -inf in every shard has no finite score in the whole
-   vocabulary: a data error, as in logp, and NaN.
-   Ask the shards for logp in acc(T): a logp in 16 bits no longer holds the score of the target. */
+share[s] is the probability of shard s; the entropy is that of the shares plus the mean of the shards' own entropies.
+Shards may have any sizes and stand in any order.
+An ignored row is 0 in every shard. With two or more shards a row whose logp is 0 in all of them is therefore an ignored
+row: its outputs are 0. With one shard every output is its input.
+A row with a NaN among its shards' logp or lse (a shard had a data error there) is NaN in all outputs; so is a row whose
+logp is other than -inf in two or more shards, because then two shards claim to own the id, and a row with an lse of
++inf. A NaN in shard_entropy alone makes entropy NaN. A row whose logp is -inf in every shard has a logp of -inf: its
+target's score is -inf, or no shard owns the id. A row whose lse is -inf in every shard has no finite score in the whole
+vocabulary: a data error, as in logp, and NaN.
+Ask the shards for logp in acc(T): a logp in 16 bits no longer holds the score of the target.
+*/
 
 #define RLK_LOGP_MERGE_REVISION 1
 
@@ -40,7 +42,8 @@ typedef struct rlk_logp_merge_params {
 
 /* outputs: index, dtype, shape */
 #define RLK_LOGP_MERGE_OUT_LOGP 0 /* T [N]: log-probability of the target over the whole vocabulary */
-#define RLK_LOGP_MERGE_OUT_LSE 1 /* optional, T [N]: log-sum-exp over the whole vocabulary; what the backward operators read */
+/* optional, T [N]: log-sum-exp over the whole vocabulary; what the backward operators read */
+#define RLK_LOGP_MERGE_OUT_LSE 1
 #define RLK_LOGP_MERGE_OUT_ENTROPY 2 /* optional, T [N]: entropy over the whole vocabulary, nats */
 #define RLK_LOGP_MERGE_N_OUTPUTS 3
 

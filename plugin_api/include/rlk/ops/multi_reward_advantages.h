@@ -4,20 +4,23 @@
 
 #include <stdint.h>
 
-/* Several rewards of each sample, weighted and normalised within groups of samples of the same prompt.
+/*
+Several rewards of each sample, weighted and normalised within groups of samples of the same prompt.
 
-   norm(r) = (r[b] - m) f / D within groups, m, f, D and the groups as group_advantages has them
-   sum_then_normalize: A = norm(r), r[b] = sum over k of weights[k] rewards[b, k]
-   normalize_then_sum: A[b] = sum over k of weights[k] norm(rewards[:, k])[b]
+norm(r) = (r[b] - m) f / D within groups, m, f, D and the groups as group_advantages has them
+sum_then_normalize: A = norm(r), r[b] = sum over k of weights[k] rewards[b, k]
+normalize_then_sum: A[b] = sum over k of weights[k] norm(rewards[:, k])[b]
 
-   Weights are 1 without the input. mask 0 says that a sample has no such reward: it is in no sum and no statistic of that
-   reward. A sample without any reward is in no statistic at all, and its advantage is 0. Groups, their data errors, groups
-   of one and NaN are those of group_advantages; scale batch is, under normalize_then_sum, each reward's own.
+Weights are 1 without the input. mask 0 says that a sample has no such reward: it is in no sum and no statistic of that
+reward. A sample without any reward is in no statistic at all, and its advantage is 0. Groups, their data errors, groups
+of one and NaN are those of group_advantages; scale batch is, under normalize_then_sum, each reward's own.
 
-   TRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None
-   TRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode deviation,
-                            eps 1e-4, mask 0 where a sample has no reward)
-   GDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask */
+TRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None
+TRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode
+  deviation,
+                         eps 1e-4, mask 0 where a sample has no reward)
+GDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask
+*/
 
 #define RLK_MULTI_REWARD_ADVANTAGES_REVISION 1
 
@@ -58,14 +61,17 @@ typedef struct rlk_multi_reward_advantages_params {
   int64_t singleton; /* a group of one: advantage 0, or mean 0 and standard deviation 1 (verl); default zero */
 } rlk_multi_reward_advantages_params;
 
-#define RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT {sizeof(rlk_multi_reward_advantages_params), 0, 0, 0, 0, 0, 0, 1e-06, 0, 0, 0}
+#define RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT {sizeof(rlk_multi_reward_advantages_params), 0, 0, 0, 0, 0, 0, 1e-06, \
+  0, 0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_MULTI_REWARD_ADVANTAGES_IN_REWARDS 0 /* T [B, K]: K numbers per sample */
-#define RLK_MULTI_REWARD_ADVANTAGES_IN_GROUP_BOUNDARIES 1 /* boundaries only, I boundaries [G + 1]: first row of each group, and B */
+/* boundaries only, I boundaries [G + 1]: first row of each group, and B */
+#define RLK_MULTI_REWARD_ADVANTAGES_IN_GROUP_BOUNDARIES 1
 #define RLK_MULTI_REWARD_ADVANTAGES_IN_GROUP_IDS 2 /* ids only, I ids [B]: group of each row, in [0, B) */
 #define RLK_MULTI_REWARD_ADVANTAGES_IN_WEIGHTS 3 /* optional, acc(T) [K]: weight of each reward; 1 without */
-#define RLK_MULTI_REWARD_ADVANTAGES_IN_MASK 4 /* optional, u8 [B, K]: 0: the sample has no such reward; anything else: it has */
+/* optional, u8 [B, K]: 0: the sample has no such reward; anything else: it has */
+#define RLK_MULTI_REWARD_ADVANTAGES_IN_MASK 4
 #define RLK_MULTI_REWARD_ADVANTAGES_N_INPUTS 5
 
 /* outputs: index, dtype, shape */

@@ -4,31 +4,33 @@
 
 #include <stdint.h>
 
-/* Advantages of tokens over a baseline of their own position: the group's returns weighted by path variance.
+/*
+Advantages of tokens over a baseline of their own position: the group's returns weighted by path variance.
 
-   Over the active tokens of each sequence b:
-   G[b, t] = sum of rewards[b, j], j >= t
-   w[b, t] = (1 - 2 exp(logp[b, t]) + sum_p2[b, t]) weight[b, t]^2
-   W[b, t] = sum of w[b, j], j <= t
-   With p the position of the token, over the sequences i of the group that have an active token at p:
-   c[p]    = sum of G[i, p] W[i, p] / (sum of W[i, p] + eps)
-   advantages[b, t] = G[b, t] - c[p], returns[b, t] = G[b, t]
+Over the active tokens of each sequence b:
+G[b, t] = sum of rewards[b, j], j >= t
+w[b, t] = (1 - 2 exp(logp[b, t]) + sum_p2[b, t]) weight[b, t]^2
+W[b, t] = sum of w[b, j], j <= t
+With p the position of the token, over the sequences i of the group that have an active token at p:
+c[p]    = sum of G[i, p] W[i, p] / (sum of W[i, p] + eps)
+advantages[b, t] = G[b, t] - c[p], returns[b, t] = G[b, t]
 
-   p is, by position, the place of the token in its sequence, masked tokens counted (token), or its place among the active
-   tokens of its sequence, so that turns of a tool and of the model are not compared (active). c is 0 in a group of one
-   sequence; under active a sequence without active tokens is in no group. zero_tail on makes c 0 for the one longest
-   sequence of a group (most active tokens, no tie) at positions p >= the number of active tokens of the second longest.
-   sum_p2 is the sum of the squared probabilities of the whole vocabulary at the token; weight is 1 without the input.
-   A masked token has advantage and return 0, and nothing of it is used.
-   Groups are runs of samples_per_prompt sequences (0: all of them), or the sequences with the same group_ids, numbers in
-   [0, B) in any order. Another is a data error (row = the sequence, value = its id): the outputs of that sequence are NaN,
-   and no group has it.
-   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-   content) and every output is NaN.
+p is, by position, the place of the token in its sequence, masked tokens counted (token), or its place among the active
+tokens of its sequence, so that turns of a tool and of the model are not compared (active). c is 0 in a group of one
+sequence; under active a sequence without active tokens is in no group. zero_tail on makes c 0 for the one longest
+sequence of a group (most active tokens, no tie) at positions p >= the number of active tokens of the second longest.
+sum_p2 is the sum of the squared probabilities of the whole vocabulary at the token; weight is 1 without the input.
+A masked token has advantage and return 0, and nothing of it is used.
+Groups are runs of samples_per_prompt sequences (0: all of them), or the sequences with the same group_ids, numbers in
+[0, B) in any order. Another is a data error (row = the sequence, value = its id): the outputs of that sequence are NaN,
+and no group has it.
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
 
-   verl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights
-   verl tir_optimal_token_baseline  position active, zero_tail on */
+verl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights
+verl tir_optimal_token_baseline  position active, zero_tail on
+*/
 
 #define RLK_OPTIMAL_TOKEN_BASELINE_REVISION 1
 
@@ -46,7 +48,9 @@ typedef struct rlk_optimal_token_baseline_params {
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   int64_t samples_per_prompt; /* sequences of each group, divides B; 0 is all of B (>= 0); default 0 */
-  int64_t position; /* which tokens of a group are compared: those at the same place, or at the same place among active tokens; default token */
+  /* which tokens of a group are compared: those at the same place, or at the same place among active tokens; default
+     token */
+  int64_t position;
   int64_t zero_tail; /* on: no baseline where only the longest sequence of the group still has tokens; default off */
   double eps; /* keeps the quotient finite (> 0); default 1e-08 */
 } rlk_optimal_token_baseline_params;
@@ -55,17 +59,23 @@ typedef struct rlk_optimal_token_baseline_params {
 
 /* inputs: index, dtype, shape */
 #define RLK_OPTIMAL_TOKEN_BASELINE_IN_REWARDS 0 /* T dense [B, L] or packed [N]: reward of each token */
-#define RLK_OPTIMAL_TOKEN_BASELINE_IN_LOGP 1 /* T dense [B, L] or packed [N]: log-probability of each token when it was sampled */
-#define RLK_OPTIMAL_TOKEN_BASELINE_IN_SUM_P2 2 /* T dense [B, L] or packed [N]: sum of the squared probabilities of the vocabulary at each token */
-#define RLK_OPTIMAL_TOKEN_BASELINE_IN_MASK 3 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
-#define RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT 4 /* optional, T dense [B, L] or packed [N]: importance weight of each token against the sampler */
+/* T dense [B, L] or packed [N]: log-probability of each token when it was sampled */
+#define RLK_OPTIMAL_TOKEN_BASELINE_IN_LOGP 1
+/* T dense [B, L] or packed [N]: sum of the squared probabilities of the vocabulary at each token */
+#define RLK_OPTIMAL_TOKEN_BASELINE_IN_SUM_P2 2
+/* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_OPTIMAL_TOKEN_BASELINE_IN_MASK 3
+/* optional, T dense [B, L] or packed [N]: importance weight of each token against the sampler */
+#define RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT 4
 #define RLK_OPTIMAL_TOKEN_BASELINE_IN_GROUP_IDS 5 /* optional, C [B]: group of each sequence, in [0, B) */
-#define RLK_OPTIMAL_TOKEN_BASELINE_IN_CU_SEQLENS 6 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+/* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_OPTIMAL_TOKEN_BASELINE_IN_CU_SEQLENS 6
 #define RLK_OPTIMAL_TOKEN_BASELINE_N_INPUTS 7
 
 /* outputs: index, dtype, shape */
 #define RLK_OPTIMAL_TOKEN_BASELINE_OUT_ADVANTAGES 0 /* O dense [B, L] or packed [N]: advantage of each token */
-#define RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS 1 /* optional, O dense [B, L] or packed [N]: sum of the rewards from each token on */
+/* optional, O dense [B, L] or packed [N]: sum of the rewards from each token on */
+#define RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS 1
 #define RLK_OPTIMAL_TOKEN_BASELINE_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -4,100 +4,115 @@
 
 #include <stdint.h>
 
-/* Policy loss of RL training from token log-probabilities: PPO/GRPO family, corrections, KL, entropy, aggregation.
+/*
+Policy loss of RL training from token log-probabilities: PPO/GRPO family, corrections, KL, entropy, aggregation.
 
-   Per sequence, over its active tokens t (mask != 0 and not rejected), n of them; sg() passes no gradient:
-   lo      = old_logp, or sg(logp);  x = logp - lo;  d = ref_logp - logp;  A = advantages + sequence_advantages
-   s       = clamp(x) for token, clamp(sum x / n) for sequence, clamp(logp - sg(logp) + sg(sum x / n)) for sequence_token,
-             clamp() to [-log_ratio_clamp_low, log_ratio_clamp_high], 0 is off;  rho = exp(s)
-   [l, h]  = [1 - clip_low, 1 + clip_high], or [clip_low, clip_high] for clip_form = raw
-   policy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and dual_clip is on: min(that, -dual_clip A)
-             cispo: -sg(clamp(rho, l, h)) A logp
-             sapo:  -(4 / tau) sigmoid(tau (rho - 1)) A, tau = sapo_tau_positive where A > 0, else sapo_tau_negative
-             vespo: -sg(phi) A logp, phi = exp(lambda + k u - lambda exp(u)), 0 when not finite, lambda at least 1e-4,
-                    u = clamp(sum clamp(x, -20, 20) + sum clamp(log w, ln 1e-8, 20), ln 1e-8, 20), k and lambda by A >= 0
-             gmpo:  -(sum A / n) exp(sum L / n), L = sign(A) min(sign(A) x', sign(A) clamp(x', -clip_low, clip_high)),
-                    x' = the token's s
-             gpg:   -A logp
-             dro:   -(A logp - dro_beta x^2 / 2)
-             dppo:  -A sg(min(rho, delta)) logp valid; with p = exp(logp), q = exp(lo),
-                    dppo_tv: valid = p - q <= clip_high where A > 0, else p - q >= -clip_low
-                    dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,
-                             K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
-   kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,
-             c = rho with kl_bias_correction, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
-   w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
-             gmpo: exp(sum log(w + 1e-10) / n))
-   e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending order
-             at place ceil((1 - q)(N - 1) - 1e-6), counted from 0; with least_entropy on, h = least_entropy
-   l[t]    = e policy opsm weight w + beta kl - e entropy_coefficient H;  per_token = l, 0 where not active
-   loss    = token_mean:          sum l / D,                          D = denominator, or the number of active tokens
-             token_sum:           sum l / D,                          D = denominator, or 1
-             seq_mean_token_mean: sum_b (sum_t l / max(n_b, seq_denominator_floor)) / D, D = denominator, or sequences
-             seq_mean_token_sum:  sum_b sum_t l / D,                  D = denominator, or sequences
-             none:                0, for those who take per_token
-             With entropy_aggregation token_mean, l is without H, and loss has - entropy_coefficient sum e H / D_H instead,
-             D_H = entropy_denominator, or sum e, at least 1
+Per sequence, over its active tokens t (mask != 0 and not rejected), n of them; sg() passes no gradient:
+lo      = old_logp, or sg(logp);  x = logp - lo;  d = ref_logp - logp;  A = advantages + sequence_advantages
+s       = clamp(x) for token, clamp(sum x / n) for sequence, clamp(logp - sg(logp) + sg(sum x / n)) for sequence_token,
+          clamp() to [-log_ratio_clamp_low, log_ratio_clamp_high], 0 is off;  rho = exp(s)
+[l, h]  = [1 - clip_low, 1 + clip_high], or [clip_low, clip_high] for clip_form = raw
+policy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and dual_clip is on: min(that, -dual_clip A)
+          cispo: -sg(clamp(rho, l, h)) A logp
+          sapo:  -(4 / tau) sigmoid(tau (rho - 1)) A, tau = sapo_tau_positive where A > 0, else sapo_tau_negative
+          vespo: -sg(phi) A logp, phi = exp(lambda + k u - lambda exp(u)), 0 when not finite, lambda at least 1e-4,
+                 u = clamp(sum clamp(x, -20, 20) + sum clamp(log w, ln 1e-8, 20), ln 1e-8, 20), k and lambda by A >= 0
+          gmpo:  -(sum A / n) exp(sum L / n), L = sign(A) min(sign(A) x', sign(A) clamp(x', -clip_low, clip_high)),
+                 x' = the token's s
+          gpg:   -A logp
+          dro:   -(A logp - dro_beta x^2 / 2)
+          dppo:  -A sg(min(rho, delta)) logp valid; with p = exp(logp), q = exp(lo),
+                 dppo_tv: valid = p - q <= clip_high where A > 0, else p - q >= -clip_low
+                 dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,
+                          K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
+kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,
+          c = rho with kl_bias_correction, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
+w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
+          gmpo: exp(sum log(w + 1e-10) / n))
+e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending
+  order
+          at place ceil((1 - q)(N - 1) - 1e-6), counted from 0; with least_entropy on, h = least_entropy
+l[t]    = e policy opsm weight w + beta kl - e entropy_coefficient H;  per_token = l, 0 where not active
+loss    = token_mean:          sum l / D,                          D = denominator, or the number of active tokens
+          token_sum:           sum l / D,                          D = denominator, or 1
+          seq_mean_token_mean: sum_b (sum_t l / max(n_b, seq_denominator_floor)) / D, D = denominator, or sequences
+          seq_mean_token_sum:  sum_b sum_t l / D,                  D = denominator, or sequences
+          none:                0, for those who take per_token
+          With entropy_aggregation token_mean, l is without H, and loss has - entropy_coefficient sum e H / D_H instead,
+          D_H = entropy_denominator, or sum e, at least 1
 
-   delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a loss
-   of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
-   Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp), no
-   gradient, active when rollout_logp is given:
-   rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
-   outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
-   inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
-   rollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the sequences
-   that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and reject_sequence_* take
-   tokens, and whole sequences, out of the mask before everything else (so also out of the denominators): what stays passes
-   every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high; of a
-   sequence the sum, mean or maximum over its unmasked tokens.
-   opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
-   The k3 of d = +inf is +inf, so that kl_value_clamp bounds it.
-   The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
-   top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no token
-   lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating point). A NaN
-   among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all as least_entropy.
-   Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as torch.min of two
-   tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient = k2 keeps the value
-   of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
-   Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
-   output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
-   metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
-   is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
-   clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
-   clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;
-   phi; rollout_weight = mean w; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
-   unmasked tokens that were rejected; rollout_is_mean, M of this call.
-   Presets (defaults otherwise):
-   TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
-   TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
-   TRL dr_grpo     seq_mean_token_sum, denominator = B * max_completion_length
-   TRL, Liger gspo importance_ratio sequence, seq_mean_token_mean
-   TRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)
-   TRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo
-   TRL IS          rollout_is sequence_mask, rollout_is_max 3; two-sided: delta
-   TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
-   verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
-   verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
-   verl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; sapo: seq_mean_token_mean,
-                   exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
-   verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
-                   configuration, 20 where it has none)
-   verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef,
-                   kl_kind abs to a ref_logp that is old_logp at the tokens chosen and logp elsewhere
-   verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
-   verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
-                   rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
-   verl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as vanilla with rollout_is none; reinforce: kind gpg
-   Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
-   OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence, seq_mean_token_mean,
-                   exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl_kind k1,
-                   kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and 5
-   slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0 and 2;
-                   opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
-   slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
-   Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also averages over
-   masked positions; verl's ppo_kl is of the clamped log ratio. */
+delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a
+  loss
+of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
+Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),
+  no
+gradient, active when rollout_logp is given:
+rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
+outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
+inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
+rollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the
+  sequences
+that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and reject_sequence_* take
+tokens, and whole sequences, out of the mask before everything else (so also out of the denominators): what stays passes
+every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high;
+  of a
+sequence the sum, mean or maximum over its unmasked tokens.
+opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
+The k3 of d = +inf is +inf, so that kl_value_clamp bounds it.
+The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
+top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no
+  token
+lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating point). A
+  NaN
+among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all as
+  least_entropy.
+Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as torch.min of two
+tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient = k2 keeps the value
+of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
+Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
+output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
+metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
+is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
+clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
+clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;
+phi; rollout_weight = mean w; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
+unmasked tokens that were rejected; rollout_is_mean, M of this call.
+Presets (defaults otherwise):
+TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
+TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
+TRL dr_grpo     seq_mean_token_sum, denominator = B * max_completion_length
+TRL, Liger gspo importance_ratio sequence, seq_mean_token_mean
+TRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)
+TRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo
+TRL IS          rollout_is sequence_mask, rollout_is_max 3; two-sided: delta
+TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
+verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
+verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
+verl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; sapo: seq_mean_token_mean,
+                exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
+verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
+                configuration, 20 where it has none)
+verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef,
+                kl_kind abs to a ref_logp that is old_logp at the tokens chosen and logp elsewhere
+verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
+verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
+                rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
+verl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as vanilla with rollout_is none; reinforce:
+  kind gpg
+Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
+OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence,
+  seq_mean_token_mean,
+                exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl_kind k1,
+                kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and
+                  5
+slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0
+  and 2;
+                opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
+slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
+Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also
+  averages over
+masked positions; verl's ppo_kl is of the clamped log ratio.
+*/
 
 #define RLK_POLICY_LOSS_REVISION 1
 
@@ -166,11 +181,15 @@ typedef struct rlk_policy_loss_params {
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
-  int64_t importance_ratio; /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token; default token */
-  int64_t clip_form; /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
+  /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
+     token; default token */
+  int64_t importance_ratio;
+  /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
+  int64_t clip_form;
   double clip_low; /* lower clip (>= 0); default 0.2 */
   double clip_high; /* upper clip (>= 0); default 0.2 */
-  double delta; /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0); default 0.0 */
+  /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0); default 0.0 */
+  double delta;
   double dual_clip; /* c of the dual clip for negative advantages, more than 1; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp_low; /* the log ratio is at least minus this; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp_high; /* the log ratio is at most this; 0 is off (>= 0); default 0.0 */
@@ -188,14 +207,23 @@ typedef struct rlk_policy_loss_params {
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
   int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
-  int64_t entropy_aggregation; /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
-  double entropy_denominator; /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default 0.0 */
-  double top_entropy_quantile; /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
-  double least_entropy; /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default 0.0 */
-  int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
+  /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
+  int64_t entropy_aggregation;
+  /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default
+     0.0 */
+  double entropy_denominator;
+  /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
+  double top_entropy_quantile;
+  /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default
+     0.0 */
+  double least_entropy;
+  /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
+  int64_t rollout_is;
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
-  int64_t rollout_ratio; /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default old */
+  /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default
+     old */
+  int64_t rollout_ratio;
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
   int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
   double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
@@ -203,16 +231,26 @@ typedef struct rlk_policy_loss_params {
   double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k3_high; /* a token stays where k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k1_low; /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k1_high; /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k2_high; /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k3_high; /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k1_low; /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k1_high; /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k2_high; /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k3_high; /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_max_k2_high; /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_max_k3_high; /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_low;
+  /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_high;
+  /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k2_high;
+  /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k3_high;
+  /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_low;
+  /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_high;
+  /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k2_high;
+  /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k3_high;
+  /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k2_high;
+  /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k3_high;
   int64_t opsm; /* off-policy sequence mask, measured from the old policy or from the sampler; default off */
   double opsm_threshold; /* largest mean difference at which negative advantages stay; default 0.0 */
   int64_t aggregation; /* from tokens to the loss; default token_mean */
@@ -221,24 +259,37 @@ typedef struct rlk_policy_loss_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_params;
 
-#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, \
+  1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, \
+  0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
-#define RLK_POLICY_LOSS_IN_ADVANTAGES 1 /* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
-#define RLK_POLICY_LOSS_IN_OLD_LOGP 2 /* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
-#define RLK_POLICY_LOSS_IN_MASK 3 /* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
-#define RLK_POLICY_LOSS_IN_REF_LOGP 4 /* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
-#define RLK_POLICY_LOSS_IN_ROLLOUT_LOGP 5 /* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
+/* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
+#define RLK_POLICY_LOSS_IN_ADVANTAGES 1
+/* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio
+   1 */
+#define RLK_POLICY_LOSS_IN_OLD_LOGP 2
+/* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
+#define RLK_POLICY_LOSS_IN_MASK 3
+/* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
+#define RLK_POLICY_LOSS_IN_REF_LOGP 4
+/* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
+#define RLK_POLICY_LOSS_IN_ROLLOUT_LOGP 5
 #define RLK_POLICY_LOSS_IN_ENTROPY 6 /* optional, T dense [B, T] or packed [S]: entropy of the policy at the token */
-#define RLK_POLICY_LOSS_IN_WEIGHT 7 /* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
-#define RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
-#define RLK_POLICY_LOSS_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
+/* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and
+   corrections) */
+#define RLK_POLICY_LOSS_IN_WEIGHT 7
+/* optional, T [B]: added to the advantages of every token of the sequence */
+#define RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES 8
+/* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
+#define RLK_POLICY_LOSS_IN_CU_SEQLENS 9
 #define RLK_POLICY_LOSS_N_INPUTS 10
 
 /* outputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
-#define RLK_POLICY_LOSS_OUT_PER_TOKEN 1 /* optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
+/* optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
+#define RLK_POLICY_LOSS_OUT_PER_TOKEN 1
 #define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [14]: what trainers log, by name: see elements and notes */
 #define RLK_POLICY_LOSS_N_OUTPUTS 3
 

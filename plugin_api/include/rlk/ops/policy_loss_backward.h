@@ -4,16 +4,21 @@
 
 #include <stdint.h>
 
-/* Gradient of logp (and entropy) from the gradients of loss and per_token of policy_loss.
+/*
+Gradient of logp (and entropy) from the gradients of loss and per_token of policy_loss.
 
-   With l[t], n, D as in policy_loss and g[t] = grad_loss d loss / d l[t] + grad_per_token[t] over active tokens:
-   grad_logp[t]    = sum over active u of g[u] d l[u] / d logp[t]; other tokens of a sequence count where l has sequence terms
-   grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean -e entropy_coefficient grad_loss / D_H
-   d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0
+With l[t], n, D as in policy_loss and g[t] = grad_loss d loss / d l[t] + grad_per_token[t] over active tokens:
+grad_logp[t]    = sum over active u of g[u] d l[u] / d logp[t]; other tokens of a sequence count where l has sequence
+  terms
+grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean -e entropy_coefficient grad_loss /
+  D_H
+d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0
 
-   Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
-   e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of each at
-   an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN. */
+Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
+e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of
+  each at
+an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
+*/
 
 #define RLK_POLICY_LOSS_BACKWARD_REVISION 1
 
@@ -82,11 +87,15 @@ typedef struct rlk_policy_loss_backward_params {
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
-  int64_t importance_ratio; /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token; default token */
-  int64_t clip_form; /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
+  /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
+     token; default token */
+  int64_t importance_ratio;
+  /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
+  int64_t clip_form;
   double clip_low; /* lower clip (>= 0); default 0.2 */
   double clip_high; /* upper clip (>= 0); default 0.2 */
-  double delta; /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0); default 0.0 */
+  /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0); default 0.0 */
+  double delta;
   double dual_clip; /* c of the dual clip for negative advantages, more than 1; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp_low; /* the log ratio is at least minus this; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp_high; /* the log ratio is at most this; 0 is off (>= 0); default 0.0 */
@@ -104,14 +113,23 @@ typedef struct rlk_policy_loss_backward_params {
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
   int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
-  int64_t entropy_aggregation; /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
-  double entropy_denominator; /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default 0.0 */
-  double top_entropy_quantile; /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
-  double least_entropy; /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default 0.0 */
-  int64_t rollout_is; /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
+  /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
+  int64_t entropy_aggregation;
+  /* divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it (>= 0); default
+     0.0 */
+  double entropy_denominator;
+  /* the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off (>= 0); default 1.0 */
+  double top_entropy_quantile;
+  /* the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off (>= 0); default
+     0.0 */
+  double least_entropy;
+  /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
+  int64_t rollout_is;
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
   double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
-  int64_t rollout_ratio; /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default old */
+  /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default
+     old */
+  int64_t rollout_ratio;
   double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
   int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
   double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
@@ -119,16 +137,26 @@ typedef struct rlk_policy_loss_backward_params {
   double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
   double reject_token_k3_high; /* a token stays where k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k1_low; /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k1_high; /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k2_high; /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_sum_k3_high; /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k1_low; /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k1_high; /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k2_high; /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_mean_k3_high; /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_max_k2_high; /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_sequence_max_k3_high; /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_low;
+  /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k1_high;
+  /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k2_high;
+  /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_sum_k3_high;
+  /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_low;
+  /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k1_high;
+  /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k2_high;
+  /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_mean_k3_high;
+  /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k2_high;
+  /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
+  double reject_sequence_max_k3_high;
   int64_t opsm; /* off-policy sequence mask, measured from the old policy or from the sampler; default off */
   double opsm_threshold; /* largest mean difference at which negative advantages stay; default 0.0 */
   int64_t aggregation; /* from tokens to the loss; default token_mean */
@@ -137,21 +165,37 @@ typedef struct rlk_policy_loss_backward_params {
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
 } rlk_policy_loss_backward_params;
 
-#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, \
+  0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, \
+  0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ADVANTAGES 1 /* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
+/* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
+#define RLK_POLICY_LOSS_BACKWARD_IN_LOGP 0
+/* T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ADVANTAGES 1
 #define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS 2 /* acc(T) [1]: gradient of loss; not used with aggregation none */
-#define RLK_POLICY_LOSS_BACKWARD_IN_OLD_LOGP 3 /* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1 */
-#define RLK_POLICY_LOSS_BACKWARD_IN_MASK 4 /* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
-#define RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP 5 /* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP 6 /* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
-#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7 /* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections) */
-#define RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES 8 /* optional, T [B]: added to the advantages of every token of the sequence */
-#define RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS 9 /* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
-#define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN 10 /* optional, T dense [B, T] or packed [S]: gradient of per_token */
-#define RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY 11 /* optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy */
+/* optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio
+   1 */
+#define RLK_POLICY_LOSS_BACKWARD_IN_OLD_LOGP 3
+/* optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it */
+#define RLK_POLICY_LOSS_BACKWARD_IN_MASK 4
+/* optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL */
+#define RLK_POLICY_LOSS_BACKWARD_IN_REF_LOGP 5
+/* optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ROLLOUT_LOGP 6
+/* optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and
+   corrections) */
+#define RLK_POLICY_LOSS_BACKWARD_IN_WEIGHT 7
+/* optional, T [B]: added to the advantages of every token of the sequence */
+#define RLK_POLICY_LOSS_BACKWARD_IN_SEQUENCE_ADVANTAGES 8
+/* host-readable, packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S */
+#define RLK_POLICY_LOSS_BACKWARD_IN_CU_SEQLENS 9
+/* optional, T dense [B, T] or packed [S]: gradient of per_token */
+#define RLK_POLICY_LOSS_BACKWARD_IN_GRAD_PER_TOKEN 10
+/* optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and
+   least_entropy */
+#define RLK_POLICY_LOSS_BACKWARD_IN_ENTROPY 11
 #define RLK_POLICY_LOSS_BACKWARD_N_INPUTS 12
 
 /* outputs: index, dtype, shape */

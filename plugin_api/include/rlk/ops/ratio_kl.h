@@ -4,19 +4,21 @@
 
 #include <stdint.h>
 
-/* Importance ratio and per-token KL estimate from log-probabilities.
+/*
+Importance ratio and per-token KL estimate from log-probabilities.
 
-   delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp
-   ratio[n]  = exp(delta[n])
-   d[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)
-   kl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio
-   F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
-   clamp(x, c) = min(max(x, -c), c), or x when c is 0
+delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp
+ratio[n]  = exp(delta[n])
+d[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)
+kl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio
+F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
+clamp(x, c) = min(max(x, -c), c), or x when c is 0
 
-   Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
-   kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
-   clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
-   k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward. */
+Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
+kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
+clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
+k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
+*/
 
 #define RLK_RATIO_KL_REVISION 1
 
@@ -32,7 +34,9 @@ typedef struct rlk_ratio_kl_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t kl_kind; /* estimator; default k3 */
-  int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
+  /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
+     none */
+  int64_t kl_weight;
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */

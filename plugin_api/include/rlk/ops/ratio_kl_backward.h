@@ -4,18 +4,20 @@
 
 #include <stdint.h>
 
-/* Gradient of the log-probabilities from the gradients of ratio and kl.
+/*
+Gradient of the log-probabilities from the gradients of ratio and kl.
 
-   With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
-   dratio[n]    = ratio[n] [delta]
-   dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
-                  logp[n] - ref_logp[n] with kl_gradient k2
-   F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
-   grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
+With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
+dratio[n]    = ratio[n] [delta]
+dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
+               logp[n] - ref_logp[n] with kl_gradient k2
+F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
+grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 
-   A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
-   no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
-   of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers. */
+A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
+no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
+of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+*/
 
 #define RLK_RATIO_KL_BACKWARD_REVISION 1
 
@@ -34,8 +36,11 @@ typedef struct rlk_ratio_kl_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t kl_kind; /* estimator; default k3 */
-  int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
-  int64_t kl_weight; /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default none */
+  /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
+  int64_t kl_gradient;
+  /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
+     none */
+  int64_t kl_weight;
   double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
   double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
   double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */

@@ -4,18 +4,20 @@
 
 #include <stdint.h>
 
-/* Discounted sum of the rewards from each token on, as REINFORCE++ uses it.
+/*
+Discounted sum of the rewards from each token on, as REINFORCE++ uses it.
 
-   For each sequence b, from its last active token to its first, starting with a = bootstrap[b] (0 without):
-   a = rewards[b, t] + gamma a
-   returns[b, t] = a
+For each sequence b, from its last active token to its first, starting with a = bootstrap[b] (0 without):
+a = rewards[b, t] + gamma a
+returns[b, t] = a
 
-   A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets
-   a to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the
-   last active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.
-   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-   content) and every output is NaN. */
+A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets
+a to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the
+last active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
+*/
 
 #define RLK_RETURNS_REVISION 1
 
@@ -38,8 +40,10 @@ typedef struct rlk_returns_params {
 /* inputs: index, dtype, shape */
 #define RLK_RETURNS_IN_REWARDS 0 /* T dense [B, L] or packed [N]: reward of each token */
 #define RLK_RETURNS_IN_MASK 1 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
-#define RLK_RETURNS_IN_BOOTSTRAP 2 /* optional, T [B]: return behind the last active token, of a sequence that was cut off; 0 without */
-#define RLK_RETURNS_IN_CU_SEQLENS 3 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+/* optional, T [B]: return behind the last active token, of a sequence that was cut off; 0 without */
+#define RLK_RETURNS_IN_BOOTSTRAP 2
+/* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_RETURNS_IN_CU_SEQLENS 3
 #define RLK_RETURNS_N_INPUTS 4
 
 /* outputs: index, dtype, shape */

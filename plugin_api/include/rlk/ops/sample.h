@@ -4,60 +4,67 @@
 
 #include <stdint.h>
 
-/* Draws one token per row from filtered, tempered logits; the same seed draws the same token on every backend.
+/*
+Draws one token per row from filtered, tempered logits; the same seed draws the same token on every backend.
 
-   Scalar parameters of type f64 are rounded to fp32; a per-row input replaces the scalar of its row. r, f, s are the
-   repetition, frequency and presence penalty, t the temperature. Every operation below that is said to be fp32 is one IEEE
-   operation, rounded to nearest even on its own: no fused multiply-add, no reciprocal. floor(a b / 2^64) is the upper half
-   of a 64 x 64 bit product. Row n, token v:
+Scalar parameters of type f64 are rounded to fp32; a per-row input replaces the scalar of its row. r, f, s are the
+repetition, frequency and presence penalty, t the temperature. Every operation below that is said to be fp32 is one IEEE
+operation, rounded to nearest even on its own: no fused multiply-add, no reciprocal. floor(a b / 2^64) is the upper half
+of a 64 x 64 bit product. Row n, token v:
 
-   1. Scores, fp32.
-      c    = max(output_counts[n, v], 0), as fp32; seen = c > 0 or prompt_mask[n, v] != 0
-      a    = logits[n, v] as fp32
-      b    = a / r if seen and a > 0;  a * r if seen and not a > 0;  a otherwise
-      x[v] = (b - f * c) - s if c > 0, four operations;  b otherwise;  -inf where allowed[n, v] == 0, whatever b is
-      m    = max x. A token is active when x[v] > -inf.
-   2. Rows without a distribution. status 3 when any x is NaN or +inf or t is NaN; else 2 when no token is active, a data
-      error. Else t < 1e-5 (fp32) is greedy, status 1: the id is the lowest v with x[v] == m, and alone is kept.
-   3. Weights, integers with 40 fractional bits.
-      u    = (x[v] - m) / t, fp32: a subtraction and a division. w[v] = 0 unless u > -28
-      q    = -u * 2^26, fraction dropped; e = q * 1549082005; w[v] = 0 if e > 40 * 2^56, else d = 40 * 2^56 - e and
-      g    = bits 24 to 55 of d;  h = 44521, then h = C + floor(h g / 2^32) for C = 313739, 2875277, 20650546, 119194876,
-             515882451, 1488522236, 2^31 in this order
-      w[v] = floor(h 2^9 / 2^(40 - floor(d / 2^56))): 2^40 exp(u) to 3e-8, never rising when u falls, 2^40 at the maximum
-   4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.
-      min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.
-      top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of them.
-      top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all
-             before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;
-             with top_p_ties = keep also all that equal the last kept.
-      filter_order = top_k_first: top_k is given what min_p keeps, top_p what top_k keeps. joint: both are given what min_p
-      keeps, and a token must be kept by both.
-   5. Draw. Of a set S with W = sum of w and a number U in [0, 2^64): the lowest v of S at which the sum of w over tokens
-      of S with ids <= v exceeds floor(U W / 2^64).
-      Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id
-      mod 2^32, row_id / 2^32, step mod 2^32, step / 2^32), all as unsigned; S is what the filters keep. status 0.
-      With uniform_samples: round k = 0, 1, ... draws from all active tokens with U = floor(uniform_samples[k, n] 2^64); the
-      first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no
-      round gives one, status 4.
-   6. logp           = log of softmax(logits[n])[id]: the logits as given, without mask, penalty, temperature or filter
-      processed_logp = (x[id] - m) / t - log(sum of w over kept tokens / 2^40); 0 for a greedy row
-      success        = 1 when status is 0 or 1, else 0;  keep_mask[n, v] = 1 for kept tokens, else 0
-      Philox round, ten times: (c0, c1, c2, c3) = (hi(B c2) ^ c1 ^ k0, lo(B c2), hi(A c0) ^ c3 ^ k1, lo(A c0)), A =
-      0xD2511F53, B = 0xCD9E8D57; then k0 += 0x9E3779B9, k1 += 0xBB67AE85.
+1. Scores, fp32.
+   c    = max(output_counts[n, v], 0), as fp32; seen = c > 0 or prompt_mask[n, v] != 0
+   a    = logits[n, v] as fp32
+   b    = a / r if seen and a > 0;  a * r if seen and not a > 0;  a otherwise
+   x[v] = (b - f * c) - s if c > 0, four operations;  b otherwise;  -inf where allowed[n, v] == 0, whatever b is
+   m    = max x. A token is active when x[v] > -inf.
+2. Rows without a distribution. status 3 when any x is NaN or +inf or t is NaN; else 2 when no token is active, a data
+   error. Else t < 1e-5 (fp32) is greedy, status 1: the id is the lowest v with x[v] == m, and alone is kept.
+3. Weights, integers with 40 fractional bits.
+   u    = (x[v] - m) / t, fp32: a subtraction and a division. w[v] = 0 unless u > -28
+   q    = -u * 2^26, fraction dropped; e = q * 1549082005; w[v] = 0 if e > 40 * 2^56, else d = 40 * 2^56 - e and
+   g    = bits 24 to 55 of d;  h = 44521, then h = C + floor(h g / 2^32) for C = 313739, 2875277, 20650546, 119194876,
+          515882451, 1488522236, 2^31 in this order
+   w[v] = floor(h 2^9 / 2^(40 - floor(d / 2^56))): 2^40 exp(u) to 3e-8, never rising when u falls, 2^40 at the maximum
+4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.
+   min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.
+   top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of
+     them.
+   top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all
+          before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;
+          with top_p_ties = keep also all that equal the last kept.
+   filter_order = top_k_first: top_k is given what min_p keeps, top_p what top_k keeps. joint: both are given what min_p
+   keeps, and a token must be kept by both.
+5. Draw. Of a set S with W = sum of w and a number U in [0, 2^64): the lowest v of S at which the sum of w over tokens
+   of S with ids <= v exceeds floor(U W / 2^64).
+   Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id
+   mod 2^32, row_id / 2^32, step mod 2^32, step / 2^32), all as unsigned; S is what the filters keep. status 0.
+   With uniform_samples: round k = 0, 1, ... draws from all active tokens with U = floor(uniform_samples[k, n] 2^64);
+     the
+   first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no
+   round gives one, status 4.
+6. logp           = log of softmax(logits[n])[id]: the logits as given, without mask, penalty, temperature or filter
+   processed_logp = (x[id] - m) / t - log(sum of w over kept tokens / 2^40); 0 for a greedy row
+   success        = 1 when status is 0 or 1, else 0;  keep_mask[n, v] = 1 for kept tokens, else 0
+   Philox round, ten times: (c0, c1, c2, c3) = (hi(B c2) ^ c1 ^ k0, lo(B c2), hi(A c0) ^ c3 ^ k1, lo(A c0)), A =
+   0xD2511F53, B = 0xCD9E8D57; then k0 += 0x9E3779B9, k1 += 0xBB67AE85.
 
-   A row is named in the random stream by row_ids, which has no default: its number would tie the draw to the position in the
-   batch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with
-   several samples of a prompt, the sample; step is the position in the sequence.
-   Rows of status 2, 3 and 4 have id -1 and NaN log-probabilities; status 2 and 3 keep no token. Only status 2 is a data
-   error. A logit of a token that is not allowed is not looked at, but for logp. min_tokens is allowed = 0 at the stop ids.
-   Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum <= 1 -
-   top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the sum is
-   top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
-   uniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by a
-   call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
-   Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
-   output is asked for. The dropped weight of an active token is below 2^-40 of the maximum's. */
+A row is named in the random stream by row_ids, which has no default: its number would tie the draw to the position in
+  the
+batch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with
+several samples of a prompt, the sample; step is the position in the sequence.
+Rows of status 2, 3 and 4 have id -1 and NaN log-probabilities; status 2 and 3 keep no token. Only status 2 is a data
+error. A logit of a token that is not allowed is not looked at, but for logp. min_tokens is allowed = 0 at the stop ids.
+Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum <= 1
+  -
+top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the sum is
+top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
+uniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by
+  a
+call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
+Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
+output is asked for. The dropped weight of an active token is below 2^-40 of the maximum's.
+*/
 
 #define RLK_SAMPLE_REVISION 1
 
@@ -80,15 +87,18 @@ typedef struct rlk_sample_params {
   int64_t top_k; /* tokens that are kept; 0 and less is all; default 0 */
   double top_p; /* probability that is kept; 1 and more is all (>= 0); default 1.0 */
   double min_p; /* keeps tokens with at least this share of the largest probability; 0 is all (>= 0); default 0.0 */
-  double repetition_penalty; /* divides positive and multiplies other scores of tokens in prompt or output (> 0); default 1.0 */
+  /* divides positive and multiplies other scores of tokens in prompt or output (> 0); default 1.0 */
+  double repetition_penalty;
   double frequency_penalty; /* times the count in the output, subtracted; default 0.0 */
   double presence_penalty; /* subtracted for tokens in the output; default 0.0 */
   int64_t seed; /* key of the random stream; all 64 bits count; default 0 */
   int64_t step; /* position in the random stream of a row, such as that of the token; all 64 bits count; default 0 */
   int64_t filter_order; /* whether top_p is a share of what top_k keeps or of all; default top_k_first */
-  int64_t top_k_ties; /* keep: all tokens that equal the k-th; lowest_id: exactly k, of equals those of lowest id; default keep */
+  /* keep: all tokens that equal the k-th; lowest_id: exactly k, of equals those of lowest id; default keep */
+  int64_t top_k_ties;
   int64_t top_p_boundary; /* keep until the sum reaches top_p, or until it exceeds it; default reach */
-  int64_t top_p_ties; /* lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them; default lowest_id */
+  /* lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them; default lowest_id */
+  int64_t top_p_ties;
 } rlk_sample_params;
 
 #define RLK_SAMPLE_PARAMS_INIT {sizeof(rlk_sample_params), 0, 1.0, 0, 1.0, 0.0, 1.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0}
@@ -105,19 +115,24 @@ typedef struct rlk_sample_params {
 #define RLK_SAMPLE_IN_PRESENCE_PENALTIES 8 /* optional, f32 [N]: presence_penalty of each row */
 #define RLK_SAMPLE_IN_PROMPT_MASK 9 /* optional, u8 [N, V]: not 0: the token occurs in the prompt */
 #define RLK_SAMPLE_IN_OUTPUT_COUNTS 10 /* optional, i32 [N, V]: how often the token was generated; below 0 is 0 */
-#define RLK_SAMPLE_IN_ALLOWED 11 /* optional, u8 [N, V]: 0: the token cannot be drawn (stop ids before min_tokens, a grammar) */
+/* optional, u8 [N, V]: 0: the token cannot be drawn (stop ids before min_tokens, a grammar) */
+#define RLK_SAMPLE_IN_ALLOWED 11
 #define RLK_SAMPLE_IN_SEEDS 12 /* optional, i64 [N]: seed of each row */
 #define RLK_SAMPLE_IN_STEPS 13 /* optional, i64 [N]: step of each row */
-#define RLK_SAMPLE_IN_UNIFORM_SAMPLES 14 /* optional, f32 [K, N]: random numbers in [0, 1) of K rounds, instead of Philox */
+/* optional, f32 [K, N]: random numbers in [0, 1) of K rounds, instead of Philox */
+#define RLK_SAMPLE_IN_UNIFORM_SAMPLES 14
 #define RLK_SAMPLE_N_INPUTS 15
 
 /* outputs: index, dtype, shape */
 #define RLK_SAMPLE_OUT_IDS 0 /* I [N]: drawn tokens, -1 where there is none */
 #define RLK_SAMPLE_OUT_LOGP 1 /* optional, acc(T) [N]: log-probability of the id under the logits as given */
-#define RLK_SAMPLE_OUT_PROCESSED_LOGP 2 /* optional, acc(T) [N]: log-probability of the id in the distribution that it was drawn from */
-#define RLK_SAMPLE_OUT_STATUS 3 /* optional, i32 [N]: 0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded */
+/* optional, acc(T) [N]: log-probability of the id in the distribution that it was drawn from */
+#define RLK_SAMPLE_OUT_PROCESSED_LOGP 2
+/* optional, i32 [N]: 0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded */
+#define RLK_SAMPLE_OUT_STATUS 3
 #define RLK_SAMPLE_OUT_SUCCESS 4 /* optional, u8 [N]: 1 where ids is a token, else 0 */
-#define RLK_SAMPLE_OUT_KEEP_MASK 5 /* optional, u8 [N, V]: 1 for the tokens that the filters keep, else 0; what a trainer replays */
+/* optional, u8 [N, V]: 1 for the tokens that the filters keep, else 0; what a trainer replays */
+#define RLK_SAMPLE_OUT_KEEP_MASK 5
 #define RLK_SAMPLE_N_OUTPUTS 6
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -4,25 +4,27 @@
 
 #include <stdint.h>
 
-/* Squared error of a value function, optionally clipped around its old values, per token and reduced.
+/*
+Squared error of a value function, optionally clipped around its old values, per token and reduced.
 
-   l[b, t]       = 1/2 max((v - R)^2, (c - R)^2), v = values[b, t], R = returns[b, t]
-   c             = min(max(v, old_values[b, t] - clip_eps), old_values[b, t] + clip_eps), or v without clip
-   token_loss    = l
-   clip_fraction = active tokens with (c - R)^2 > (v - R)^2, over max(active tokens, 1)
-   loss          = l aggregated over active tokens:
-   token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
-   token_sum            S / D, natural D = 1
-   seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
-   seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
+l[b, t]       = 1/2 max((v - R)^2, (c - R)^2), v = values[b, t], R = returns[b, t]
+c             = min(max(v, old_values[b, t] - clip_eps), old_values[b, t] + clip_eps), or v without clip
+token_loss    = l
+clip_fraction = active tokens with (c - R)^2 > (v - R)^2, over max(active tokens, 1)
+loss          = l aggregated over active tokens:
+token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
+token_sum            S / D, natural D = 1
+seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
+seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
-   A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by
-   exclude_empty_sequences. A denominator given takes the place of D.
-   verl and OpenRLHF have this half (exclude_empty_sequences on); slime has not: half of its denominator, and its clip
-   fraction counts |v - old_values| > clip_eps.
-   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-   content) and every output is NaN. */
+A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by
+exclude_empty_sequences. A denominator given takes the place of D.
+verl and OpenRLHF have this half (exclude_empty_sequences on); slime has not: half of its denominator, and its clip
+fraction counts |v - old_values| > clip_eps.
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
+*/
 
 #define RLK_VALUE_LOSS_REVISION 1
 
@@ -42,10 +44,13 @@ typedef struct rlk_value_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
-  double clip_eps; /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
-  int64_t aggregation; /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
+  /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
+  double clip_eps;
+  /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
+  int64_t aggregation;
   double denominator; /* divides the sum instead of the natural denominator; 0 is the natural one (>= 0); default 0.0 */
-  int64_t exclude_empty_sequences; /* on: sequences without an active token do not count in the natural denominator of the seq modes; default off */
+  /* on: sequences without an active token do not count in the natural denominator of the seq modes; default off */
+  int64_t exclude_empty_sequences;
   double seq_denominator_floor; /* least denominator of the mean over the tokens of a sequence (> 0); default 1.0 */
 } rlk_value_loss_params;
 
@@ -54,15 +59,19 @@ typedef struct rlk_value_loss_params {
 /* inputs: index, dtype, shape */
 #define RLK_VALUE_LOSS_IN_VALUES 0 /* T dense [B, L] or packed [N]: predictions */
 #define RLK_VALUE_LOSS_IN_RETURNS 1 /* T dense [B, L] or packed [N]: targets */
-#define RLK_VALUE_LOSS_IN_OLD_VALUES 2 /* optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps */
-#define RLK_VALUE_LOSS_IN_MASK 3 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
-#define RLK_VALUE_LOSS_IN_CU_SEQLENS 4 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+/* optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps */
+#define RLK_VALUE_LOSS_IN_OLD_VALUES 2
+/* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_VALUE_LOSS_IN_MASK 3
+/* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_VALUE_LOSS_IN_CU_SEQLENS 4
 #define RLK_VALUE_LOSS_N_INPUTS 5
 
 /* outputs: index, dtype, shape */
 #define RLK_VALUE_LOSS_OUT_LOSS 0 /* acc(T) [1]: the reduced loss */
 #define RLK_VALUE_LOSS_OUT_TOKEN_LOSS 1 /* optional, acc(T) dense [B, L] or packed [N]: the loss of each token */
-#define RLK_VALUE_LOSS_OUT_CLIP_FRACTION 2 /* optional, acc(T) [1]: share of active tokens whose clipped error is the larger */
+/* optional, acc(T) [1]: share of active tokens whose clipped error is the larger */
+#define RLK_VALUE_LOSS_OUT_CLIP_FRACTION 2
 #define RLK_VALUE_LOSS_N_OUTPUTS 3
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */

@@ -4,24 +4,27 @@
 
 #include <stdint.h>
 
-/* Gradient of the values from the gradients of loss and token_loss.
+/*
+Gradient of the values from the gradients of loss and token_loss.
 
-   g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]
-   grad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])
-   With v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they
-   are equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
-   max(active tokens of b, seq_denominator_floor).
-   D as in value_loss:
-   token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
-   token_sum            S / D, natural D = 1
-   seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
-   seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
+g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]
+grad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])
+With v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they
+are equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
+max(active tokens of b, seq_denominator_floor).
+D as in value_loss:
+token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
+token_sum            S / D, natural D = 1
+seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
+seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
-   The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The weights
-   depend on the whole mask. With aggregation none grad_loss has no effect.
-   In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-   not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-   content) and every output is NaN. */
+The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The
+  weights
+depend on the whole mask. With aggregation none grad_loss has no effect.
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
+*/
 
 #define RLK_VALUE_LOSS_BACKWARD_REVISION 1
 
@@ -41,10 +44,13 @@ typedef struct rlk_value_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
-  double clip_eps; /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
-  int64_t aggregation; /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
+  /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
+  double clip_eps;
+  /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
+  int64_t aggregation;
   double denominator; /* divides the sum instead of the natural denominator; 0 is the natural one (>= 0); default 0.0 */
-  int64_t exclude_empty_sequences; /* on: sequences without an active token do not count in the natural denominator of the seq modes; default off */
+  /* on: sequences without an active token do not count in the natural denominator of the seq modes; default off */
+  int64_t exclude_empty_sequences;
   double seq_denominator_floor; /* least denominator of the mean over the tokens of a sequence (> 0); default 1.0 */
 } rlk_value_loss_backward_params;
 
@@ -54,10 +60,13 @@ typedef struct rlk_value_loss_backward_params {
 #define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T dense [B, L] or packed [N]: as given to value_loss */
 #define RLK_VALUE_LOSS_BACKWARD_IN_RETURNS 1 /* T dense [B, L] or packed [N]: as given to value_loss */
 #define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_LOSS 2 /* acc(T) [1]: gradient of loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS 3 /* optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss */
+/* optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS 3
 #define RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES 4 /* optional, T dense [B, L] or packed [N]: as given to value_loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_MASK 5 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
-#define RLK_VALUE_LOSS_BACKWARD_IN_CU_SEQLENS 6 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+/* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
+#define RLK_VALUE_LOSS_BACKWARD_IN_MASK 5
+/* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */
+#define RLK_VALUE_LOSS_BACKWARD_IN_CU_SEQLENS 6
 #define RLK_VALUE_LOSS_BACKWARD_N_INPUTS 7
 
 /* outputs: index, dtype, shape */

@@ -4,14 +4,16 @@
 
 #include <stdint.h>
 
-/* Masked normalisation to mean 0 and variance 1 over the whole batch.
+/*
+Masked normalisation to mean 0 and variance 1 over the whole batch.
 
-   m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less
-   y[b, t] = (x[b, t] - m) / D + (m unless shift_mean)
-   D       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)
+m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less
+y[b, t] = (x[b, t] - m) / D + (m unless shift_mean)
+D       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)
 
-   A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance
-   y is exactly 0 (m without shift_mean). */
+A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance
+y is exactly 0 (m without shift_mean).
+*/
 
 #define RLK_WHITEN_REVISION 1
 
@@ -29,7 +31,8 @@ typedef struct rlk_whiten_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t std; /* division by n - 1 or by n; default unbiased */
-  int64_t eps_mode; /* where eps goes: added to the variance, its least value, or added to the standard deviation; default variance */
+  /* where eps goes: added to the variance, its least value, or added to the standard deviation; default variance */
+  int64_t eps_mode;
   double eps; /* keeps the quotient finite (> 0); default 1e-08 */
   int64_t shift_mean; /* off: the mean is added again; default on */
 } rlk_whiten_params;

@@ -20,7 +20,8 @@ struct Attention {
   } in = {};
   struct Out {
     Tensor out = {};  // T dense [B, Sq, Hq, D] or packed [Tq, Hq, D]: attention output
-    Tensor lse = {};  // optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: log-sum-exp of the scaled, masked scores, nats
+    // optional, acc(T) dense [B, Sq, Hq] or packed [Tq, Hq]: log-sum-exp of the scaled, masked scores, nats
+    Tensor lse = {};
   } out = {};
   rlk_attention_params params = RLK_ATTENTION_PARAMS_INIT;
 

@@ -16,7 +16,8 @@ struct GroupAdvantages {
     Tensor group_ids = {};  // ids only, I ids [B]: group of each row, in [0, B)
     Tensor mask = {};  // optional, u8 [B]: 0: the sample has no reward; anything else: it has
     Tensor lengths = {};  // optional, I [B]: tokens of each sample, for opo
-    Tensor baselines = {};  // optional, T [B]: what given subtracts from each reward: that of the greedy sample in ReMax
+    // optional, T [B]: what given subtracts from each reward: that of the greedy sample in ReMax
+    Tensor baselines = {};
   } in = {};
   struct Out {
     Tensor advantages = {};  // O [B]: normalised rewards
@@ -26,7 +27,8 @@ struct GroupAdvantages {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("group_advantages");
-    const std::array<const Tensor*, 6> inputs = {&in.rewards, &in.group_boundaries, &in.group_ids, &in.mask, &in.lengths, &in.baselines};
+    const std::array<const Tensor*, 6> inputs = {&in.rewards, &in.group_boundaries, &in.group_ids, &in.mask,
+        &in.lengths, &in.baselines};
     const std::array<const Tensor*, 1> outputs = {&out.advantages};
     call(stream, op, &params, inputs, outputs, options);
   }

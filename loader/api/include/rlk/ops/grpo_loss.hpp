@@ -33,8 +33,10 @@ struct GrpoLoss {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("grpo_loss");
-    const std::array<const Tensor*, 7> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.ref_logits, &in.mask, &in.group_boundaries};
-    const std::array<const Tensor*, 7> outputs = {&out.loss, &out.policy_loss, &out.kl, &out.lse, &out.logp, &out.ref_logp, &out.advantages};
+    const std::array<const Tensor*, 7> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.ref_logits,
+        &in.mask, &in.group_boundaries};
+    const std::array<const Tensor*, 7> outputs = {&out.loss, &out.policy_loss, &out.kl, &out.lse, &out.logp,
+        &out.ref_logp, &out.advantages};
     call(stream, op, &params, inputs, outputs, options);
   }
 };

@@ -29,7 +29,8 @@ struct GrpoLossBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("grpo_loss_backward");
-    const std::array<const Tensor*, 9> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.lse, &in.grad_loss, &in.ref_logp, &in.mask, &in.group_boundaries};
+    const std::array<const Tensor*, 9> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.lse, &in.grad_loss,
+        &in.ref_logp, &in.mask, &in.group_boundaries};
     const std::array<const Tensor*, 1> outputs = {&out.grad_logits};
     call(stream, op, &params, inputs, outputs, options);
   }

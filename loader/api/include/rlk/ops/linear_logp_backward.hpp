@@ -32,7 +32,8 @@ struct LinearLogpBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("linear_logp_backward");
-    const std::array<const Tensor*, 10> inputs = {&in.hidden, &in.weight, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy, &in.bias, &in.mask};
+    const std::array<const Tensor*, 10> inputs = {&in.hidden, &in.weight, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse,
+        &in.grad_entropy, &in.entropy, &in.bias, &in.mask};
     const std::array<const Tensor*, 3> outputs = {&out.grad_hidden, &out.grad_weight, &out.grad_bias};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -22,7 +22,8 @@ struct LogitsRatioKl {
     Tensor kl = {};  // optional, acc(T) [N]: KL estimate, nats
     Tensor logp = {};  // optional, acc(T) [N]: log-probability of the token under the policy
     Tensor lse = {};  // optional, acc(T) [N]: log-sum-exp of the policy; what logits_ratio_kl_backward reads
-    Tensor ref_logp = {};  // optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads
+    // optional, acc(T) [N]: log-probability of the token under the reference; what logits_ratio_kl_backward reads
+    Tensor ref_logp = {};
   } out = {};
   rlk_logits_ratio_kl_params params = RLK_LOGITS_RATIO_KL_PARAMS_INIT;
 

@@ -28,7 +28,8 @@ struct LogitsRatioKlBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("logits_ratio_kl_backward");
-    const std::array<const Tensor*, 8> inputs = {&in.logits, &in.ids, &in.lse, &in.grad_ratio, &in.grad_kl, &in.old_logp, &in.ref_logp, &in.mask};
+    const std::array<const Tensor*, 8> inputs = {&in.logits, &in.ids, &in.lse, &in.grad_ratio, &in.grad_kl,
+        &in.old_logp, &in.ref_logp, &in.mask};
     const std::array<const Tensor*, 1> outputs = {&out.grad_logits};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -31,7 +31,8 @@ struct LogpBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("logp_backward");
-    const std::array<const Tensor*, 10> inputs = {&in.logits, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy, &in.bias, &in.mask, &in.row_indices};
+    const std::array<const Tensor*, 10> inputs = {&in.logits, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse,
+        &in.grad_entropy, &in.entropy, &in.bias, &in.mask, &in.row_indices};
     const std::array<const Tensor*, 2> outputs = {&out.grad_logits, &out.grad_bias};
     call(stream, op, &params, inputs, outputs, options);
   }

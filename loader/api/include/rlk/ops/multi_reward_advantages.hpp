@@ -25,7 +25,8 @@ struct MultiRewardAdvantages {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("multi_reward_advantages");
-    const std::array<const Tensor*, 5> inputs = {&in.rewards, &in.group_boundaries, &in.group_ids, &in.weights, &in.mask};
+    const std::array<const Tensor*, 5> inputs = {&in.rewards, &in.group_boundaries, &in.group_ids, &in.weights,
+        &in.mask};
     const std::array<const Tensor*, 1> outputs = {&out.advantages};
     call(stream, op, &params, inputs, outputs, options);
   }

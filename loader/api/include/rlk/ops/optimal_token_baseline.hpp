@@ -13,7 +13,8 @@ struct OptimalTokenBaseline {
   struct In {
     Tensor rewards = {};  // T dense [B, L] or packed [N]: reward of each token
     Tensor logp = {};  // T dense [B, L] or packed [N]: log-probability of each token when it was sampled
-    Tensor sum_p2 = {};  // T dense [B, L] or packed [N]: sum of the squared probabilities of the vocabulary at each token
+    // T dense [B, L] or packed [N]: sum of the squared probabilities of the vocabulary at each token
+    Tensor sum_p2 = {};
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
     Tensor weight = {};  // optional, T dense [B, L] or packed [N]: importance weight of each token against the sampler
     Tensor group_ids = {};  // optional, C [B]: group of each sequence, in [0, B)
@@ -28,7 +29,8 @@ struct OptimalTokenBaseline {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("optimal_token_baseline");
-    const std::array<const Tensor*, 7> inputs = {&in.rewards, &in.logp, &in.sum_p2, &in.mask, &in.weight, &in.group_ids, &in.cu_seqlens};
+    const std::array<const Tensor*, 7> inputs = {&in.rewards, &in.logp, &in.sum_p2, &in.mask, &in.weight, &in.group_ids,
+        &in.cu_seqlens};
     const std::array<const Tensor*, 2> outputs = {&out.advantages, &out.returns};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -12,19 +12,26 @@ namespace rlk::ops {
 struct PolicyLoss {
   struct In {
     Tensor logp = {};  // T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy
-    Tensor advantages = {};  // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
-    Tensor old_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
+    // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
+    Tensor advantages = {};
+    // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy,
+    // ratio 1
+    Tensor old_logp = {};
     Tensor mask = {};  // optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
     Tensor ref_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL
-    Tensor rollout_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
+    // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
+    Tensor rollout_logp = {};
     Tensor entropy = {};  // optional, T dense [B, T] or packed [S]: entropy of the policy at the token
-    Tensor weight = {};  // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
+    // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and
+    // corrections)
+    Tensor weight = {};
     Tensor sequence_advantages = {};  // optional, T [B]: added to the advantages of every token of the sequence
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S
   } in = {};
   struct Out {
     Tensor loss = {};  // acc(T) [1]: the aggregated loss
-    Tensor per_token = {};  // optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
+    // optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
+    Tensor per_token = {};
     Tensor metrics = {};  // optional, acc(T) [14]: what trainers log, by name: see elements and notes
   } out = {};
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
@@ -32,7 +39,8 @@ struct PolicyLoss {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("policy_loss");
-    const std::array<const Tensor*, 10> inputs = {&in.logp, &in.advantages, &in.old_logp, &in.mask, &in.ref_logp, &in.rollout_logp, &in.entropy, &in.weight, &in.sequence_advantages, &in.cu_seqlens};
+    const std::array<const Tensor*, 10> inputs = {&in.logp, &in.advantages, &in.old_logp, &in.mask, &in.ref_logp,
+        &in.rollout_logp, &in.entropy, &in.weight, &in.sequence_advantages, &in.cu_seqlens};
     const std::array<const Tensor*, 3> outputs = {&out.loss, &out.per_token, &out.metrics};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -12,17 +12,25 @@ namespace rlk::ops {
 struct PolicyLossBackward {
   struct In {
     Tensor logp = {};  // T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy
-    Tensor advantages = {};  // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
+    // T dense [B, T] or packed [S]: advantages of the tokens; stride 0 along T where a sequence has one
+    Tensor advantages = {};
     Tensor grad_loss = {};  // acc(T) [1]: gradient of loss; not used with aggregation none
-    Tensor old_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy, ratio 1
+    // optional, T dense [B, T] or packed [S]: log-probabilities when the batch was made; absent: those of the policy,
+    // ratio 1
+    Tensor old_logp = {};
     Tensor mask = {};  // optional, u8 dense [B, T] or packed [S]: 0 leaves the token out, anything else keeps it
     Tensor ref_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities under the reference, for the KL
-    Tensor rollout_logp = {};  // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
-    Tensor weight = {};  // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and corrections)
+    // optional, T dense [B, T] or packed [S]: log-probabilities as the sampler reported them, for the corrections
+    Tensor rollout_logp = {};
+    // optional, T dense [B, T] or packed [S]: multiplies the policy loss of the token, no gradient (own masks and
+    // corrections)
+    Tensor weight = {};
     Tensor sequence_advantages = {};  // optional, T [B]: added to the advantages of every token of the sequence
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative sequence lengths, from 0 to S
     Tensor grad_per_token = {};  // optional, T dense [B, T] or packed [S]: gradient of per_token
-    Tensor entropy = {};  // optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and least_entropy
+    // optional, T dense [B, T] or packed [S]: entropy of the policy at the token, for top_entropy_quantile and
+    // least_entropy
+    Tensor entropy = {};
   } in = {};
   struct Out {
     Tensor grad_logp = {};  // T dense [B, T] or packed [S]: gradient of logp
@@ -33,7 +41,9 @@ struct PolicyLossBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("policy_loss_backward");
-    const std::array<const Tensor*, 12> inputs = {&in.logp, &in.advantages, &in.grad_loss, &in.old_logp, &in.mask, &in.ref_logp, &in.rollout_logp, &in.weight, &in.sequence_advantages, &in.cu_seqlens, &in.grad_per_token, &in.entropy};
+    const std::array<const Tensor*, 12> inputs = {&in.logp, &in.advantages, &in.grad_loss, &in.old_logp, &in.mask,
+        &in.ref_logp, &in.rollout_logp, &in.weight, &in.sequence_advantages, &in.cu_seqlens, &in.grad_per_token,
+        &in.entropy};
     const std::array<const Tensor*, 2> outputs = {&out.grad_logp, &out.grad_entropy};
     call(stream, op, &params, inputs, outputs, options);
   }

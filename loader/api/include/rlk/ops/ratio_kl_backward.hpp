@@ -26,7 +26,8 @@ struct RatioKlBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("ratio_kl_backward");
-    const std::array<const Tensor*, 6> inputs = {&in.logp, &in.grad_ratio, &in.grad_kl, &in.old_logp, &in.ref_logp, &in.mask};
+    const std::array<const Tensor*, 6> inputs = {&in.logp, &in.grad_ratio, &in.grad_kl, &in.old_logp, &in.ref_logp,
+        &in.mask};
     const std::array<const Tensor*, 1> outputs = {&out.grad_logp};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -13,7 +13,8 @@ struct Returns {
   struct In {
     Tensor rewards = {};  // T dense [B, L] or packed [N]: reward of each token
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
-    Tensor bootstrap = {};  // optional, T [B]: return behind the last active token, of a sequence that was cut off; 0 without
+    // optional, T [B]: return behind the last active token, of a sequence that was cut off; 0 without
+    Tensor bootstrap = {};
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   } in = {};
   struct Out {

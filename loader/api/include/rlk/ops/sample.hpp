@@ -30,18 +30,24 @@ struct Sample {
   struct Out {
     Tensor ids = {};  // I [N]: drawn tokens, -1 where there is none
     Tensor logp = {};  // optional, acc(T) [N]: log-probability of the id under the logits as given
-    Tensor processed_logp = {};  // optional, acc(T) [N]: log-probability of the id in the distribution that it was drawn from
-    Tensor status = {};  // optional, i32 [N]: 0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded
+    // optional, acc(T) [N]: log-probability of the id in the distribution that it was drawn from
+    Tensor processed_logp = {};
+    // optional, i32 [N]: 0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded
+    Tensor status = {};
     Tensor success = {};  // optional, u8 [N]: 1 where ids is a token, else 0
-    Tensor keep_mask = {};  // optional, u8 [N, V]: 1 for the tokens that the filters keep, else 0; what a trainer replays
+    // optional, u8 [N, V]: 1 for the tokens that the filters keep, else 0; what a trainer replays
+    Tensor keep_mask = {};
   } out = {};
   rlk_sample_params params = RLK_SAMPLE_PARAMS_INIT;
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("sample");
-    const std::array<const Tensor*, 15> inputs = {&in.logits, &in.row_ids, &in.temperatures, &in.top_ks, &in.top_ps, &in.min_ps, &in.repetition_penalties, &in.frequency_penalties, &in.presence_penalties, &in.prompt_mask, &in.output_counts, &in.allowed, &in.seeds, &in.steps, &in.uniform_samples};
-    const std::array<const Tensor*, 6> outputs = {&out.ids, &out.logp, &out.processed_logp, &out.status, &out.success, &out.keep_mask};
+    const std::array<const Tensor*, 15> inputs = {&in.logits, &in.row_ids, &in.temperatures, &in.top_ks, &in.top_ps,
+        &in.min_ps, &in.repetition_penalties, &in.frequency_penalties, &in.presence_penalties, &in.prompt_mask,
+        &in.output_counts, &in.allowed, &in.seeds, &in.steps, &in.uniform_samples};
+    const std::array<const Tensor*, 6> outputs = {&out.ids, &out.logp, &out.processed_logp, &out.status, &out.success,
+        &out.keep_mask};
     call(stream, op, &params, inputs, outputs, options);
   }
 };

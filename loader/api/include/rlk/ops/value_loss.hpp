@@ -13,7 +13,8 @@ struct ValueLoss {
   struct In {
     Tensor values = {};  // T dense [B, L] or packed [N]: predictions
     Tensor returns = {};  // T dense [B, L] or packed [N]: targets
-    Tensor old_values = {};  // optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps
+    // optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps
+    Tensor old_values = {};
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   } in = {};

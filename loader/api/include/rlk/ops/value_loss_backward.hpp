@@ -27,7 +27,8 @@ struct ValueLossBackward {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("value_loss_backward");
-    const std::array<const Tensor*, 7> inputs = {&in.values, &in.returns, &in.grad_loss, &in.grad_token_loss, &in.old_values, &in.mask, &in.cu_seqlens};
+    const std::array<const Tensor*, 7> inputs = {&in.values, &in.returns, &in.grad_loss, &in.grad_token_loss,
+        &in.old_values, &in.mask, &in.cu_seqlens};
     const std::array<const Tensor*, 1> outputs = {&out.grad_values};
     call(stream, op, &params, inputs, outputs, options);
   }
