@@ -12,7 +12,7 @@ static_assert(kPolicyMetrics == RLK_POLICY_LOSS_N_METRICS, "the declared shape o
 
 class PolicyLossPlan : public CpuPlan<Op> {
 public:
-  PolicyLossPlan(const Op::Params& params, ParallelFor parallel) : CpuPlan(params, std::move(parallel)) {
+  PolicyLossPlan(const Op::Params& params, ParallelFor parallel) : CpuPlan(params, parallel) {
     if (combines_sequences(policy_options(params))) numerics &= ~static_cast<uint32_t>(RLK_NUMERICS_BATCH_INVARIANT);
   }
 
