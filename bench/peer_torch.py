@@ -3,8 +3,8 @@
 
     python3 bench/peer_torch.py > peers.json
 
-Writes the rows of the benchmark schema. Needs PyTorch with CUDA and Triton. Medians of Triton's do_bench; inputs are random
-and larger than the cache for the big cases; the decode case rotates over several inputs.
+Writes the rows of the benchmark schema. Needs PyTorch with CUDA and Triton. Medians of Triton's do_bench; inputs are
+random and larger than the cache for the big cases; the decode case rotates over several inputs.
 """
 import json
 import sys

@@ -37,7 +37,8 @@ apt() {
 }
 echo "install-deps: installing ${missing[*]}"
 if ! apt update || ! apt install --no-install-recommends "${missing[@]}"; then
-  echo "install-deps: apt-get failed to install ${missing[*]}: $(grep -m 1 '^E:' "$log" || tail -n 1 "$log") (log: $log)" >&2
+  why=$(grep -m 1 '^E:' "$log" || tail -n 1 "$log")
+  echo "install-deps: apt-get failed to install ${missing[*]}: $why (log: $log)" >&2
   exit 1
 fi
 rm -f "$log"

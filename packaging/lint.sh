@@ -16,7 +16,8 @@ case $mode in
 esac
 
 pick() {  # the named tool, in the version that the code is checked with if it is there
-  command -v "$1-14" || command -v "$1" || { echo "lint: $1 is missing; run packaging/install-deps.sh --tools" >&2; exit 1; }
+  command -v "$1-14" || command -v "$1" ||
+    { echo "lint: $1 is missing; run packaging/install-deps.sh --tools" >&2; exit 1; }
 }
 
 sources() {  # all C and C++ files but generated ones
@@ -27,7 +28,8 @@ sources() {  # all C and C++ files but generated ones
 
 format=${CLANG_FORMAT:-$(pick clang-format)}
 mapfile -t files < <(sources '*.c' '*.cpp' '*.h' '*.hpp' '*.cu' '*.cuh')
-"$format" --dry-run -Werror "${files[@]}" || { echo "lint: run $(basename "$format") -i on the files above" >&2; exit 1; }
+"$format" --dry-run -Werror "${files[@]}" ||
+  { echo "lint: run $(basename "$format") -i on the files above" >&2; exit 1; }
 echo "lint: ${#files[@]} files are formatted"
 [ "$mode" = --format ] && exit 0
 
@@ -41,8 +43,8 @@ if [ "$mode" = --all ]; then
   mapfile -t files < <(sources '*.cpp')
 else
   base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
-  mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base"; git ls-files -o --exclude-standard; } | sort -u |
-                           grep '\.cpp$' || true)
+  mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base"; git ls-files -o --exclude-standard; } |
+                           sort -u | grep '\.cpp$' || true)
   mapfile -t files < <([ ${#changed[@]} -eq 0 ] || sources "${changed[@]}")
 fi
 # Only what is compiled on this machine has a command; clang 14 has no fp16 for the CUDA emulation.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the release
-# build with all tests, the quickstart, parts under AddressSanitizer + UndefinedBehaviorSanitizer and under
+# Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the
+# release build with all tests, the quickstart, parts under AddressSanitizer + UndefinedBehaviorSanitizer and under
 # ThreadSanitizer, clang-tidy on what changed. Logs are in build/test; the last line is `N passed, N failed`, where a
 # stage that is not a set of tests counts as one.
 set -uo pipefail
@@ -46,15 +46,16 @@ only() {  # PRESET TEST...
   tests "$1" -j 2 -R "^($(IFS='|'; echo "${*:2}"))\$"
 }
 
-# What the sanitizers see here: whatever parses, checks, moves memory and runs threads, and the kernels in one instruction
-# set. The rest (the conformance engine, the command's verbs) takes longer to build with sanitizers than it is worth on
-# two cores; `cmake --preset asan` builds all.
+# What the sanitizers see here: whatever parses, checks, moves memory and runs threads, and the kernels in one
+# instruction set. The rest (the conformance engine, the command's verbs) takes longer to build with sanitizers than it
+# is worth on two cores; `cmake --preset asan` builds all.
 asan=(declaration_test dispatch_test unit_cpu config_test conformance_units_test ascend_fake_test ascend_plugin_test
       loader_record_test loader_discover_test loader_elf_test loader_screen_test loader_process_test loader_cache_test
       loader_slots_test cli_npy_test cli_words_test)
 tsan=(dispatch_test parallel_test loader_process_test loader_cache_test)
 # Tests of crashes look at the signal.
-export ASAN_OPTIONS="handle_segv=0:handle_abort=0 ${ASAN_OPTIONS:-}" UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
+export ASAN_OPTIONS="handle_segv=0:handle_abort=0 ${ASAN_OPTIONS:-}"
+export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 # oneTBB of the distribution is not built for ThreadSanitizer.
 export TSAN_OPTIONS="suppressions=$PWD/packaging/tsan.supp handle_segv=0 ${TSAN_OPTIONS:-}"
 

@@ -182,7 +182,8 @@ def compare_struct(name, old, new):
                    f"{same['size']}; fields keep their place")
     for field in new["fields"]:
         if field["name"] not in before and field["offset"] < old["size"]:
-            yield f"{name}.{field['name']}: new at offset {field['offset']}, inside the old {old['size']} bytes; append it"
+            yield (f"{name}.{field['name']}: new at offset {field['offset']}, inside the old {old['size']} bytes; "
+                   "append it")
     if new["size"] < old["size"]:
         yield f"{name}: shrank from {old['size']} to {new['size']} bytes"
     if new["size"] > old["size"] and old["fields"][0]["name"] != "struct_size":

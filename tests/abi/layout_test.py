@@ -116,7 +116,8 @@ class AppendOnly(unittest.TestCase):
         self.refused("rlk_kettle_api.name: was char[16], is char[32]", ("char name[16]", "char name[32]"))
 
     def test_changed_signature_of_a_slot(self):
-        self.refused("rlk_kettle_api.boil", ("(*boil)(rlk_kettle*, double degrees)", "(*boil)(rlk_kettle*, float degrees)"))
+        self.refused("rlk_kettle_api.boil",
+                     ("(*boil)(rlk_kettle*, double degrees)", "(*boil)(rlk_kettle*, float degrees)"))
 
     def test_parameter_added_to_a_slot(self):
         self.refused("rlk_kettle_api.boil", ("double degrees)", "double degrees, int32_t seconds)"))

@@ -136,7 +136,8 @@ class Logp(command.Case):
                 moved = list(rows[row])
                 moved[column] += sign * step
                 ends.append(logp_rows([moved], [self.ids[row]])[0][0])
-            self.assertAlmostEqual(got[row * self.V + column], grads[row] * (ends[0] - ends[1]) / (2 * step), delta=1e-8)
+            slope = (ends[0] - ends[1]) / (2 * step)
+            self.assertAlmostEqual(got[row * self.V + column], grads[row] * slope, delta=1e-8)
 
 
 class Others(command.Case):
@@ -157,9 +158,9 @@ class Others(command.Case):
         write_npy(self.path("v.npy"), "<f8", (tk, 1, dim), v)
         for name, lengths in (("cq", lengths_q), ("ck", lengths_k)):
             write_npy(self.path(name + ".npy"), "<i4", (4,), [sum(lengths[:i]) for i in range(4)])
-        self.run_command("run", "attention", "--input", "q=q.npy", "--input", "k=k.npy", "--input", "v=v.npy", "--input",
-                         "cu_seqlens_q=cq.npy", "--input", "cu_seqlens_k=ck.npy", "--param", "layout=packed", "--param",
-                         "causal=on", "--output", "out=out.npy")
+        self.run_command("run", "attention", "--input", "q=q.npy", "--input", "k=k.npy", "--input", "v=v.npy",
+                         "--input", "cu_seqlens_q=cq.npy", "--input", "cu_seqlens_k=ck.npy",
+                         "--param", "layout=packed", "--param", "causal=on", "--output", "out=out.npy")
         got = read_npy(self.path("out.npy"))[2]
         for b in range(3):
             q0, k0 = sum(lengths_q[:b]), sum(lengths_k[:b])

@@ -57,8 +57,8 @@ class Mutant(NamedTuple):
     def mutated(self):
         text = (CPU / self.file).read_text()
         if text.count(self.find) != 1:
-            raise Broken(f"{self.name()}: in core/cpu/{self.file} there is {text.count(self.find)} times, expected once: "
-                         + repr(self.find))
+            raise Broken(f"{self.name()}: in core/cpu/{self.file} there is {text.count(self.find)} times, expected "
+                         f"once: {self.find!r}")
         if self.find == self.replace:
             raise Broken(f"{self.name()}: it replaces a text by itself")
         return text.replace(self.find, self.replace)
@@ -345,8 +345,8 @@ def main():
           concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool):
         trial = Trial(Build(options.build), pathlib.Path(scratch))
         counts = print_table(mutants, pool.map(trial, mutants), options.width)
-    print(f"\n{len(mutants)} tried, {counts['caught']} caught, {counts['survived']} survived, {counts['broken']} broken, "
-          f"{time.monotonic() - start:.0f} s")
+    print(f"\n{len(mutants)} tried, {counts['caught']} caught, {counts['survived']} survived, "
+          f"{counts['broken']} broken, {time.monotonic() - start:.0f} s")
     return 0 if counts["caught"] == len(mutants) else 1
 
 

@@ -1,6 +1,6 @@
-"""The CUDA plugin without a GPU: it explains what is missing, and its kernels' own source, run on fibers of a host thread
-behind an emulated libcuda.so.1, passes the smoke test of a real device. What this cannot show is a GPU's arithmetic, its
-memory ordering and its speed."""
+"""The CUDA plugin without a GPU: it explains what is missing, and its kernels' own source, run on fibers of a host
+thread behind an emulated libcuda.so.1, passes the smoke test of a real device. What this cannot show is a GPU's
+arithmetic, its memory ordering and its speed."""
 import ctypes
 import os
 import subprocess

@@ -57,8 +57,8 @@ class Search(command.Case):
             os.chown(self.path("cache"), NOBODY, NOBODY)
             other_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
         try:
-            done = subprocess.run([command.COMMAND, "list", "--json"], env=environment, capture_output=True, timeout=300,
-                                  cwd="/", **other_user)
+            done = subprocess.run([command.COMMAND, "list", "--json"], env=environment, capture_output=True,
+                                  timeout=300, cwd="/", **other_user)
         except PermissionError:
             self.skipTest("another user cannot reach the command")
         finally:

@@ -1,5 +1,5 @@
-"""One folder with everything that can be wrong with a plugin: rlk survives it, says of each what is wrong, and uses what
-is right. `tests/plugins/faulty.cpp` says what each plugin does."""
+"""One folder with everything that can be wrong with a plugin: rlk survives it, says of each what is wrong, and uses
+what is right. `tests/plugins/faulty.cpp` says what each plugin does."""
 import os
 import time
 

@@ -15,7 +15,8 @@ NAMED_DEFAULT = re.compile(r"`([a-z]\w*)\.(\w+) = ([^`]+)`")
 
 
 def all_tests():
-    return {f"{suite}.{name}" for path in (ROOT / "tests").rglob("*.cpp") for suite, name in TEST.findall(path.read_text())}
+    return {f"{suite}.{name}" for path in (ROOT / "tests").rglob("*.cpp")
+            for suite, name in TEST.findall(path.read_text())}
 
 
 def default_of(operator, parameter):
