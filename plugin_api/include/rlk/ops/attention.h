@@ -18,12 +18,10 @@ lse[i, h] = log sum over visible j of exp(s[i, j])
 out[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]
 
 Query i stands at key i + o; causality and both windows count from there. bottom_right: the last query stands at the
-  last
-key, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the first
-key, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then leaves key
-  0
-alone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that misses, only masked
-keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.
+last key, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the
+first key, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then
+leaves key 0 alone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that
+misses, only masked keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.
 Nothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows
 cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
 the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.

@@ -17,10 +17,9 @@ grad_k[j, g, d] = scale * sum over the query heads h of g and over i of dx[i, j]
 grad_v[j, g, d] = sum over the query heads h of g and over i of p[i, j] grad_out[i, h, d]
 
 out and lse are those of attention with the same inputs and parameters. A query that sees no key, and a key that no
-  query
-sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors are
-those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum over
-query heads and queries has one order.
+query sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors
+are those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum
+over query heads and queries has one order.
 */
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2

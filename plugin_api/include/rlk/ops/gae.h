@@ -16,8 +16,7 @@ advantages[b, t] = a, returns[b, t] = a + values[b, t]
 A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is
 mask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's
 padding) goes through it with reward 0 and value 0. Masked tokens behind the last active one do nothing under either
-  rule: bootstrap is
-the value there, however far a row is padded.
+rule: bootstrap is the value there, however far a row is padded.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.

@@ -20,20 +20,18 @@ that have the same group_ids.
 A group without variance (a single reward, when singleton is zero) has advantages of exactly 0 (not with given): m and s
 come from differences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has c 0
 (given: what is given) and s 1, and a batch of one s 1. Under opo a length below 0 is 0, and lengths that are all 0
-  weigh
-equally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have 0.
-A NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is
-  legal.
+weigh equally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have
+0. A NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is
+legal.
 mask 0 says that a sample has no reward: it is in no group, no statistic and no count, and its advantage is 0.
 group_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has
 it. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
-  position,
-value = its content) and every advantage that mask leaves is NaN.
+position, value = its content) and every advantage that mask leaves is NaN.
 
 Trainers' advantages by operators; what is not named is at its default:
 TRL grpo           eps 1e-4; scale_rewards "batch" is scale batch, "none" scale none; mask 0 where the reward is None
-TRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation, eps
-  1e-4)
+TRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation,
+                   eps 1e-4)
 verl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none
 verl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)
 verl opo           baseline opo, scale none, singleton raw, lengths: response lengths

@@ -27,8 +27,7 @@ there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens
 dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
 for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
 The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they
-  differ. A
-token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so.
+differ. A token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so.
 */
 
 #define RLK_GRPO_LOSS_REVISION 1

@@ -8,8 +8,8 @@
 Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
 
 With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):
-g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds] + beta (1 -
-  exp(d)))
+g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds]
+                                           + beta (1 - exp(d)))
 grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 
 Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of

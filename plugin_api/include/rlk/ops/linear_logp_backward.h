@@ -18,8 +18,7 @@ linear_logp; the row of a data error gets NaN, and grad_weight and grad_bias bec
 every sum is undefined. Where x is -inf, dx is 0.
 With a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the
 shard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it
-  as
-acc(T) and round after that sum.
+as acc(T) and round after that sum.
 grad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.
 */
 

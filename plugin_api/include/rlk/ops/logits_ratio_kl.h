@@ -21,9 +21,8 @@ kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
 A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and
-  ref_logp
-are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on the bad
-row is NaN (kl and ref_logp alone when it is a row of ref_logits).
+ref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on
+the bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).
 */
 
 #define RLK_LOGITS_RATIO_KL_REVISION 1

@@ -17,8 +17,7 @@ of one and NaN are those of group_advantages; scale batch is, under normalize_th
 
 TRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None
 TRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode
-  deviation,
-                         eps 1e-4, mask 0 where a sample has no reward)
+                         deviation, eps 1e-4, mask 0 where a sample has no reward)
 GDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask
 */
 

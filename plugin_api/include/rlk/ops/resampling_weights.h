@@ -13,13 +13,11 @@ max_min:    w[b] = 1 where scores[b] is the largest or the smallest score of the
 max_random: w[b] = best_weight where scores[b] is the largest score of the batch, else other_weight
 
 Weights, not probabilities: who draws divides by their sum. Equal scores have equal weights. A masked sample has weight
-  0,
-without eps, and is neither the largest nor the smallest. |0|^0 is 1. Under max_min and max_random one NaN makes every
-weight of a sample that is not masked NaN, under pow its own.
+0, without eps, and is neither the largest nor the smallest. |0|^0 is 1. Under max_min and max_random one NaN makes
+every weight of a sample that is not masked NaN, under pow its own.
 
 verl compute_pf_ppo_reweight_data: scores are the token scores summed up, weight_pow is power; its lower limit of 1e-8
-  is
-what eps adds.
+is what eps adds.
 */
 
 #define RLK_RESAMPLING_WEIGHTS_REVISION 1

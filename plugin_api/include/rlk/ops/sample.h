@@ -29,7 +29,7 @@ of a 64 x 64 bit product. Row n, token v:
 4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.
    min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.
    top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of
-     them.
+          them.
    top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all
           before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;
           with top_p_ties = keep also all that equal the last kept.
@@ -40,8 +40,7 @@ of a 64 x 64 bit product. Row n, token v:
    Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id
    mod 2^32, row_id / 2^32, step mod 2^32, step / 2^32), all as unsigned; S is what the filters keep. status 0.
    With uniform_samples: round k = 0, 1, ... draws from all active tokens with U = floor(uniform_samples[k, n] 2^64);
-     the
-   first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no
+   the first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no
    round gives one, status 4.
 6. logp           = log of softmax(logits[n])[id]: the logits as given, without mask, penalty, temperature or filter
    processed_logp = (x[id] - m) / t - log(sum of w over kept tokens / 2^40); 0 for a greedy row
@@ -50,18 +49,15 @@ of a 64 x 64 bit product. Row n, token v:
    0xD2511F53, B = 0xCD9E8D57; then k0 += 0x9E3779B9, k1 += 0xBB67AE85.
 
 A row is named in the random stream by row_ids, which has no default: its number would tie the draw to the position in
-  the
-batch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with
+the batch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with
 several samples of a prompt, the sample; step is the position in the sequence.
 Rows of status 2, 3 and 4 have id -1 and NaN log-probabilities; status 2 and 3 keep no token. Only status 2 is a data
 error. A logit of a token that is not allowed is not looked at, but for logp. min_tokens is allowed = 0 at the stop ids.
-Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum <= 1
-  -
-top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the sum is
-top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
+Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum
+<= 1 - top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the
+sum is top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
 uniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by
-  a
-call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
+a call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
 Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
 output is asked for. The dropped weight of an active token is below 2^-40 of the maximum's.
 */

@@ -19,8 +19,7 @@ seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)
 seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
 The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The
-  weights
-depend on the whole mask. With aggregation none grad_loss has no effect.
+weights depend on the whole mask. With aggregation none grad_loss has no effect.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
