@@ -4,7 +4,7 @@
 # ThreadSanitizer, clang-tidy on what changed. Logs are in build/test; the last line is `N passed, N failed`, where a
 # stage that is not a set of tests counts as one.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 logs=$PWD/build/test
 mkdir -p "$logs"
 passed=0 failed=0 broken=()
