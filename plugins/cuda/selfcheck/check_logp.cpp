@@ -214,7 +214,7 @@ void check_errors(Plugin& plugin, Report& report, Type type) {
   c.indices[10] = 20;
   expect("row index", RLK_DATA_ROW_OUT_OF_RANGE, 10, 20);
   fill(c, 8, false);
-  std::fill(c.logits.begin() + 5 * 300, c.logits.begin() + 6 * 300, -kInf);
+  std::fill_n(c.logits.begin() + 5 * c.vocab, c.vocab, -kInf);
   expect("no finite logit", RLK_DATA_NO_FINITE_LOGIT, 5, 0);
   fill(c, 9, false);
   const Outputs clean = run(plugin, report, c);
@@ -222,7 +222,7 @@ void check_errors(Plugin& plugin, Report& report, Type type) {
   // A shard may be all -inf: no error, lse -inf.
   c.global_vocab = 1000;
   c.vocab_start = 200;
-  std::fill(c.logits.begin() + 5 * 300, c.logits.begin() + 6 * 300, -kInf);
+  std::fill_n(c.logits.begin() + 5 * c.vocab, c.vocab, -kInf);
   const Outputs shard = run(plugin, report, c);
   report.check(shard.status == RLK_OK, "logp: an empty shard is no data error");
   compare(report, c, shard, reference_logp(c));

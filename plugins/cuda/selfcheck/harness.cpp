@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 namespace selfcheck {
@@ -72,6 +73,27 @@ double from_bf16(uint16_t x) {
   return static_cast<double>(f);
 }
 
+// f16 has 5 bits of exponent with a bias of 15, and 10 bits of fraction. Not every compiler has a type for it.
+uint16_t to_f16(double x) {
+  const auto sign = static_cast<uint16_t>(std::signbit(x) ? 0x8000 : 0);
+  const double size = std::fabs(x);
+  if (std::isnan(x)) return 0x7e00;
+  if (size == 0) return sign;
+  if (size >= 65520) return sign | 0x7c00;
+  int exponent = 0;
+  std::frexp(size, &exponent);
+  exponent = std::max(exponent, -13);  // that of the smallest normal number
+  // The leading 1 of a normal number, and the carry when it rounds up to a power of two, belong to the exponent.
+  const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 11 - exponent)));
+  return static_cast<uint16_t>(sign | (((exponent + 13) << 10) + units));
+}
+double from_f16(uint16_t x) {
+  const int exponent = x >> 10 & 31, fraction = x & 1023;
+  double size = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);
+  if (exponent == 31) size = fraction == 0 ? std::numeric_limits<double>::infinity() : std::nan("");
+  return (x & 0x8000) != 0 ? -size : size;
+}
+
 }  // namespace
 
 void encode(Type type, const double* values, int64_t count, void* bytes) {
@@ -88,7 +110,7 @@ void encode(Type type, const double* values, int64_t count, void* bytes) {
         static_cast<uint16_t*>(bytes)[i] = to_bf16(x);
         break;
       case Type::f16:
-        static_cast<_Float16*>(bytes)[i] = static_cast<_Float16>(x);
+        static_cast<uint16_t*>(bytes)[i] = to_f16(x);
         break;
       case Type::i32:
         static_cast<int32_t*>(bytes)[i] = static_cast<int32_t>(x);
@@ -116,7 +138,7 @@ void decode(Type type, const void* bytes, int64_t count, double* values) {
         values[i] = from_bf16(static_cast<const uint16_t*>(bytes)[i]);
         break;
       case Type::f16:
-        values[i] = static_cast<double>(static_cast<const _Float16*>(bytes)[i]);
+        values[i] = from_f16(static_cast<const uint16_t*>(bytes)[i]);
         break;
       case Type::i32:
         values[i] = static_cast<double>(static_cast<const int32_t*>(bytes)[i]);
@@ -331,8 +353,9 @@ bool Tensor::red_zones_intact() {
   return std::all_of(all.begin(), front, poisoned) && std::all_of(all.end() - kRedZone, all.end(), poisoned);
 }
 
-Call::Call(Plugin& plugin, const rlk_implementation* implementation, const void* params, std::vector<Tensor*> inputs,
-           std::vector<Tensor*> outputs, std::vector<int64_t> symbols, std::vector<int32_t> alias)
+Call::Call(Plugin& plugin, const rlk_implementation* implementation, const void* params,
+           const std::vector<Tensor*>& inputs, const std::vector<Tensor*>& outputs, std::vector<int64_t> symbols,
+           std::vector<int32_t> alias)
     : plugin_(plugin), implementation_(implementation), symbols_(std::move(symbols)) {
   std::vector<rlk_tensor> bare;
   bare.reserve(inputs.size() + outputs.size());

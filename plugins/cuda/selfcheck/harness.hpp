@@ -82,8 +82,8 @@ private:
 // One call: planned once, run as often as wanted.
 class Call {
 public:
-  Call(Plugin& plugin, const rlk_implementation* implementation, const void* params, std::vector<Tensor*> inputs,
-       std::vector<Tensor*> outputs, std::vector<int64_t> symbols, std::vector<int32_t> alias = {});
+  Call(Plugin& plugin, const rlk_implementation* implementation, const void* params, const std::vector<Tensor*>& inputs,
+       const std::vector<Tensor*>& outputs, std::vector<int64_t> symbols, std::vector<int32_t> alias = {});
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
