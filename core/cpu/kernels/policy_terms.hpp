@@ -14,7 +14,7 @@ int64_t policy_terms_workspace_bytes(const PolicyOptions& options, int64_t seque
 struct PolicyTermsWanted {
   bool mean_weight = false, selected = false;  // also where no token needs them
 };
-PolicyTerms policy_terms(const PolicyBatch& batch, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook);
+PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook);
 
 // What divides the bonus of entropy_aggregation token_mean.
 double entropy_divisor(const PolicyOptions& options, double selected);
