@@ -22,8 +22,7 @@ are runs of samples_per_prompt sequences (0: all of B) or group_boundaries[g] ..
 is legal. Boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
 position, value = its content) and every output is NaN.
 The data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is
-  NaN
-there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
+NaN there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never
 dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are
 for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
 The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they

@@ -30,7 +30,7 @@ kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, k
 w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
           gmpo: exp(sum log(w + 1e-10) / n))
 e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending
-  order
+        order
           at place ceil((1 - q)(N - 1) - 1e-6), counted from 0; with least_entropy on, h = least_entropy
 l[t]    = e policy opsm weight w + beta kl - e entropy_coefficient H;  per_token = l, 0 where not active
 loss    = token_mean:          sum l / D,                          D = denominator, or the number of active tokens
@@ -42,35 +42,28 @@ loss    = token_mean:          sum l / D,                          D = denominat
           D_H = entropy_denominator, or sum e, at least 1
 
 delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a
-  loss
-of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
+loss of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
 Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),
-  no
-gradient, active when rollout_logp is given:
+no gradient, active when rollout_logp is given:
 rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
 outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
 inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
 rollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the
-  sequences
-that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and reject_sequence_* take
-tokens, and whole sequences, out of the mask before everything else (so also out of the denominators): what stays passes
-every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 = exp(r) - 1 - r must be at most high;
-  of a
-sequence the sum, mean or maximum over its unmasked tokens.
+sequences that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and
+reject_sequence_* take tokens, and whole sequences, out of the mask before everything else (so also out of the
+denominators): what stays passes every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 =
+exp(r) - 1 - r must be at most high; of a sequence the sum, mean or maximum over its unmasked tokens.
 opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
 The k3 of d = +inf is +inf, so that kl_value_clamp bounds it.
 The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
 top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no
-  token
-lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating point). A
-  NaN
-among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all as
-  least_entropy.
-Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as torch.min of two
-tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient = k2 keeps the value
-of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its gradient.
-Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a data error and every
-output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
+token lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating
+point). A NaN among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all
+as least_entropy. Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as
+torch.min of two tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient =
+k2 keeps the value of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction
+passes its gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
+data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
 is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
 clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
@@ -98,20 +91,18 @@ verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm a
 verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
                 rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
 verl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as vanilla with rollout_is none; reinforce:
-  kind gpg
+                kind gpg
 Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
 OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence,
-  seq_mean_token_mean,
-                exclude_empty_sequences, the sampler's log-probabilities as old_logp with a correction; kl_kind k1,
-                kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis: geometric_mask; bounds 0.5 and
-                  5
+                seq_mean_token_mean, exclude_empty_sequences, the sampler's log-probabilities as old_logp with a
+                correction; kl_kind k1, kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis:
+                geometric_mask; bounds 0.5 and 5
 slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0
-  and 2;
-                opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one sequence
+                and 2; opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one
+                sequence
 slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
 Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also
-  averages over
-masked positions; verl's ppo_kl is of the clamped log ratio.
+averages over masked positions; verl's ppo_kl is of the clamped log ratio.
 */
 
 #define RLK_POLICY_LOSS_REVISION 1

@@ -9,15 +9,14 @@ Gradient of logp (and entropy) from the gradients of loss and per_token of polic
 
 With l[t], n, D as in policy_loss and g[t] = grad_loss d loss / d l[t] + grad_per_token[t] over active tokens:
 grad_logp[t]    = sum over active u of g[u] d l[u] / d logp[t]; other tokens of a sequence count where l has sequence
-  terms
-grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean -e entropy_coefficient grad_loss /
-  D_H
+                terms
+grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean
+                  -e entropy_coefficient grad_loss / D_H
 d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0
 
 Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
 e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of
-  each at
-an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
+each at an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
 */
 
 #define RLK_POLICY_LOSS_BACKWARD_REVISION 1
