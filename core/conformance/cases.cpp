@@ -39,7 +39,7 @@ bool resolve_symbols(const Case& c, Call& call) {
     for (const Variation& v : c.variations) {
       if (v.symbol == static_cast<int>(i)) chosen = symbol.sizes.size() - 1;
     }
-    call.symbols[i] = c.size_given[i] != 0 ? c.size_given[i] : symbol.sizes[chosen].eval(call.values());
+    call.symbols[i] = c.size_given[i] ? *c.size_given[i] : symbol.sizes[chosen].eval(call.values());
     if (call.symbols[i] < symbol.min) return false;
   }
   return true;
@@ -277,7 +277,7 @@ Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min
     for (const auto& size : sizes) {
       Case other = best;
       other.size_choice[i] = size.second;
-      other.size_given[i] = 0;
+      other.size_given[i].reset();
       if (!legal(other)) continue;
       best = std::move(other);
       break;

@@ -2,6 +2,7 @@
 // together, contents that hurt, and data errors.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,10 @@ struct Case {
   const OpDecl* decl = nullptr;
   int form = 0;
   std::array<int, kMaxDtypeVariables> dtype_choice{};
-  std::array<int, kMaxSymbols> size_choice{};     // of SymbolDecl::sizes
-  std::array<int64_t, kMaxSymbols> size_given{};  // instead, where not 0: next to an implementation's switch
-  int shape_case = 0;                             // of declarations with free shapes
+  std::array<int, kMaxSymbols> size_choice{};  // of SymbolDecl::sizes
+  // Instead, where there is one: next to an implementation's switch.
+  std::array<std::optional<int64_t>, kMaxSymbols> size_given{};
+  int shape_case = 0;  // of declarations with free shapes
   std::vector<Variation> variations;
   bool misaligned = false;
   Content content = Content::ordinary;

@@ -93,8 +93,8 @@ std::optional<Failure> check_output(const Call& call, size_t output, const golde
       allowed = bound(want, expected.cond[i]);
       const double difference = std::fabs(got - want);
       right = difference <= allowed;
-      // Beyond the largest number of the dtype, infinity is the right rounding.
-      if (!right && std::isinf(got) && got * want > 0) right = std::fabs(want) + allowed > largest;
+      // Where the bound reaches beyond the largest number of the dtype, infinity is the right rounding.
+      if (!right && std::isinf(got)) right = (got > 0 ? want : -want) + allowed > largest;
       if (right && allowed > 0 && std::isfinite(got)) worst = std::max(worst, difference / allowed);
     }
     if (right) continue;

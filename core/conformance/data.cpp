@@ -192,8 +192,8 @@ void spoil_ignored(Call& call) {
   for (int64_t n = 0; n < ids->count(); ++n) {
     if (!is_ignored(call, n)) continue;
     const int64_t nowhere = kNowhere[n % 4];
-    if (rows != nullptr) set_int(*rows, n, nowhere);
-    if (is_masked(call, n)) set_int(*ids, n, nowhere);
+    if (rows != nullptr && rows->layout != Layout::expanded) set_int(*rows, n, nowhere);
+    if (is_masked(call, n) && ids->layout != Layout::expanded) set_int(*ids, n, nowhere);
   }
 }
 
@@ -213,7 +213,7 @@ void spoil_hidden(Call& call) {
 }
 
 void repeat_first_slice(Argument& argument) {
-  if (argument.layout != Layout::expanded || argument.shape.empty() || argument.shape[0] < 2) return;
+  if (argument.layout != Layout::expanded || argument.shape.empty() || argument.count() == 0) return;
   const size_t slice = argument.bytes.size() / static_cast<size_t>(argument.shape[0]);
   for (size_t at = slice; at + slice <= argument.bytes.size(); at += slice) {
     std::memcpy(argument.bytes.data() + at, argument.bytes.data(), slice);
