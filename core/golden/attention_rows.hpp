@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/golden/golden.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 
@@ -65,22 +66,6 @@ inline bool visible(const AttentionCall& call, const AttentionSequence& sequence
   return !call.key_mask.present() || call.key_mask.load_int(sequence.batch, j) != 0;
 }
 
-// A sum that keeps what each addition rounds away (Knuth's two-sum): equal terms round the same way, so that even in
-// fp64 a plain sum over many keys would be off by more than a good fp64 implementation is.
-class Sum {
-public:
-  void add(double term) {
-    const double total = total_ + term;
-    const double added = total - total_;
-    rest_ += (total_ - (total - added)) + (term - added);
-    total_ = total;
-  }
-  double value() const { return std::isfinite(total_) ? total_ + rest_ : total_; }
-
-private:
-  double total_ = 0, rest_ = 0;
-};
-
 inline double scale_of(const AttentionCall& call) {
   return call.scale > 0 ? call.scale : 1 / std::sqrt(static_cast<double>(AttentionShape(call).head_size));
 }
@@ -114,10 +99,12 @@ struct AttentionDot {
 
 inline AttentionDot dot(std::span<const double> a, std::span<const double> b) {
   AttentionDot dot;
+  Sum sum;
   for (size_t d = 0; d < a.size(); ++d) {
-    dot.value += a[d] * b[d];
+    sum.add(a[d] * b[d]);
     dot.magnitude += std::fabs(a[d] * b[d]);
   }
+  dot.value = sum.value();
   return dot;
 }
 

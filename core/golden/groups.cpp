@@ -22,15 +22,16 @@ Numbers numbers_of(const Numbers& rewards, const Rows& rows) {
 Tracked mean_of(const Numbers& numbers, const std::vector<double>& weights) {
   const auto weighty = std::find_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
   const double first = numbers[static_cast<size_t>(weighty - weights.begin())].value;
-  double difference = 0, magnitude = 0, total = 0;
+  Sum difference;
+  double magnitude = 0, total = 0;
   bool exact = true;
   for (size_t i = 0; i < numbers.size(); ++i) {
     total += weights[i];
-    difference += weights[i] * (numbers[i].value - first);
+    difference.add(weights[i] * (numbers[i].value - first));
     magnitude += weights[i] * (std::fabs(numbers[i].value) + numbers[i].error);
     exact &= numbers[i].value == first && numbers[i].error == 0;
   }
-  const double mean = first + difference / total;
+  const double mean = first + difference.value() / total;
   return {mean, exact ? 0.0 : magnitude / total + std::fabs(mean)};
 }
 Tracked mean_of(const Numbers& numbers) {

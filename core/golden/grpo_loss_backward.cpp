@@ -61,9 +61,10 @@ Answer answer_grpo_loss_backward(const Call& call) {
   // What an error of the token's gradient does to its row.
   const LogpBackwardResult errors = logp_backward(logits.logp_backward(lse, gradient_error));
   for (size_t i = 0; i < result.grad_logits.cond.size(); ++i) {
-    if (std::isfinite(result.grad_logits.value[i])) {
-      result.grad_logits.cond[i] += std::fabs(errors.grad_logits.value[i]);
-    }
+    if (!std::isfinite(result.grad_logits.value[i])) continue;
+    const double error = std::fabs(errors.grad_logits.value[i]);
+    // Beyond fp64 there is no telling.
+    result.grad_logits.cond[i] += std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
   return {{std::move(result.grad_logits)}, result.error};
 }

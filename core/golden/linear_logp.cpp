@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/golden/linear_scores.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -22,9 +23,11 @@ constexpr Row kNanRow = {kNan, 0, kNan, 0, kNan, 0};
 
 // At least one score is not -inf; a NaN or +inf makes the row NaN. target: its index, or one outside.
 Row reduce(const std::vector<LinearScore>& scores, int64_t target) {
-  double max = -kInfinity, sum = 0;
+  double max = -kInfinity;
   for (const LinearScore& score : scores) max = std::isnan(score.z) ? score.z : std::max(max, score.z);
-  for (const LinearScore& score : scores) sum += std::exp(score.z - max);
+  Sum powers;
+  for (const LinearScore& score : scores) powers.add(std::exp(score.z - max));
+  const double sum = powers.value();
   const bool is_here = target >= 0 && target < static_cast<int64_t>(scores.size());
   Row row;
   row.lse = max + std::log(sum);
@@ -34,14 +37,15 @@ Row reduce(const std::vector<LinearScore>& scores, int64_t target) {
     return row;
   }
 
-  double mean_below_max = 0, mean_error = 0;  // of z - max and of the scores' errors under p
+  Sum mean_below_max;     // of z - max under p
+  double mean_error = 0;  // of the scores' errors
   for (const LinearScore& score : scores) {
     if (score.z == -kInfinity) continue;
     const double p = std::exp(score.z - max) / sum;
-    mean_below_max += p * (score.z - max);
+    mean_below_max.add(p * (score.z - max));
     mean_error += p * score.z_error;
   }
-  row.entropy = std::log(sum) - mean_below_max;
+  row.entropy = std::log(sum) - mean_below_max.value();
 
   // As in logp: d lse / d z[v] = p[v]; the maximum, its difference and the result are rounded; the sum and its
   // logarithm are off by a relative, hence in lse absolute, eps.

@@ -1,5 +1,6 @@
 // A score and its slope in fp64, with the first-order error of both.
 #include "core/golden/linear_scores.hpp"
+#include "core/golden/sum.hpp"
 
 #include <cmath>
 #include <limits>
@@ -22,11 +23,13 @@ std::vector<LinearScore> linear_scores(const LinearOperands& operands, const std
   for (int64_t d = 0; d < operands.depth(); ++d) hidden.push_back(operands.hidden.load(n, d));
   for (int64_t v = 0; v < operands.vocab(); ++v) {
     LinearScore& score = scores[static_cast<size_t>(v)];
+    Sum product_sum;
     for (int64_t d = 0; d < operands.depth(); ++d) {
       const double product = hidden[static_cast<size_t>(d)] * weight[static_cast<size_t>(v * operands.depth() + d)];
-      score.x += product;
+      product_sum.add(product);
       score.x_error += std::fabs(product);
     }
+    score.x = product_sum.value();
     if (operands.bias.present()) {
       const double bias = operands.bias.load(v);
       score.x += bias;

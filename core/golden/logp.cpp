@@ -7,6 +7,7 @@
 
 #include "core/golden/golden.hpp"
 #include "core/golden/logp_rows.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -24,8 +25,9 @@ constexpr RowResult kNanRow = {kNan, kNan, kNan, 0, kNan, 0};
 // lse and entropy of finite or -inf scores with at least one finite score. A NaN or +inf score makes the row NaN.
 RowResult reduce(const std::vector<double>& z) {
   const double max = *std::max_element(z.begin(), z.end());
-  double sum = 0;
-  for (double score : z) sum += std::exp(score - max);
+  Sum powers;
+  for (double score : z) powers.add(std::exp(score - max));
+  const double sum = powers.value();
   RowResult row;
   row.max = max;
   row.log_sum = std::log(sum);
@@ -34,14 +36,15 @@ RowResult reduce(const std::vector<double>& z) {
 
   // Relative to the maximum: where scores are large, lse and the mean of z agree in their first digits, and exp(z -
   // lse) would carry the rounding of lse into every p.
-  double mean_below_max = 0, mean_abs = 0;  // of z - max and of |z| under p
+  Sum mean_below_max;   // of z - max under p
+  double mean_abs = 0;  // of |z|
   for (double score : z) {
     const double p = std::exp(score - max) / sum;
     if (score == -kInfinity) continue;
-    mean_below_max += p * (score - max);
+    mean_below_max.add(p * (score - max));
     mean_abs += p * std::fabs(score);
   }
-  row.entropy = row.log_sum - mean_below_max;
+  row.entropy = row.log_sum - mean_below_max.value();
 
   // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
   // sum and its logarithm are off by a relative, hence in lse absolute, eps.

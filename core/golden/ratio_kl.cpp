@@ -14,7 +14,8 @@ Tracked estimate(int64_t kind, Tracked d) {
     case RLK_RATIO_KL_KL_KIND_ABS:
       return abs(d);
     case RLK_RATIO_KL_KL_KIND_K2:
-      return Tracked(0.5) * d * d;
+      // Of two log-probabilities that are off by eps each and are equal, the square is off by eps^2 (eps of fp32).
+      return Tracked(0.5) * d * d + Tracked(0.0, 0x1p-25 * d.error * d.error);
     default:
       return d.value == kInfinity ? Tracked(kInfinity) : exp(d) - d - Tracked(1.0);
   }

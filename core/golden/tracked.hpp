@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/golden/golden.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 
@@ -68,13 +69,14 @@ inline bool inside(Tracked a, double limit) {
 class TrackedSum {
 public:
   void add(Tracked term) {
-    value_ += term.value;
+    sum_.add(term.value);
     error_ += term.error + std::fabs(term.value);
   }
-  Tracked total() const { return {value_, error_}; }
+  Tracked total() const { return {sum_.value(), error_}; }
 
 private:
-  double value_ = 0, error_ = 0;
+  Sum sum_;
+  double error_ = 0;
 };
 
 inline void put(Output& output, Tracked number) {

@@ -10,15 +10,16 @@ namespace {
 
 // The mean as a number of the set plus the mean difference to it: exact where all are equal.
 Tracked mean_of(const std::vector<double>& numbers) {
-  double difference = 0, magnitude = 0;
+  Sum difference;
+  double magnitude = 0;
   bool all_equal = true;
   for (const double x : numbers) {
-    difference += x - numbers[0];
+    difference.add(x - numbers[0]);
     magnitude += std::fabs(x);
     all_equal &= x == numbers[0];
   }
   const auto n = static_cast<double>(numbers.size());
-  const double mean = numbers[0] + difference / n;
+  const double mean = numbers[0] + difference.value() / n;
   return {mean, all_equal ? 0.0 : magnitude / n + std::fabs(mean)};
 }
 
