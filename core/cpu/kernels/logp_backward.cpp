@@ -83,6 +83,7 @@ private:
 
   int64_t owner(int64_t r) const {
     if (owners_ != nullptr) return owners_[r];
+    if (r >= args_.rows.n) return kNobody;  // row_indices of no rows have no address
     if (args_.rows.ignored(r)) return kNobody;
     if (args_.rows.error(r).kind == kNoDataError) return r;
     bad_.report(r);

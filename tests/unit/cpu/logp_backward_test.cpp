@@ -164,6 +164,22 @@ TEST(CpuLogpBackward, RowIndicesMustIncrease) {
   }
 }
 
+// What is present and empty has no address: the indices of no rows are not absent indices, which name every row.
+TEST(CpuLogpBackward, RowIndicesOfNoRowsLeaveEveryGradientZero) {
+  cpu::LogpBackwardArgs args;
+  std::vector<float> grad_logits(3 * 40, 7.0f), logits(3 * 40, 1.0f);
+  std::vector<double> workspace(64);
+  args.rows.n = 0;
+  args.rows.logits_rows = 3;
+  args.rows.vocab = 40;
+  args.logits = logits.data();
+  args.row_stride = args.grad_row_stride = 40;
+  args.grad_logits = grad_logits.data();
+  args.workspace = workspace.data();
+  EXPECT_EQ(cpu::logp_backward(args, cpu::serial_parallel()).kind, cpu::kNoDataError);
+  EXPECT_EQ(grad_logits, std::vector<float>(3 * 40, 0.0f));
+}
+
 TEST(CpuLogpBackward, AnIdOutOfRangeMakesItsRowNan) {
   LogpCase c = make_logp_case(Dtype::bf16, 4, 37, 3);
   add_gradients(c, false, false, 4);
