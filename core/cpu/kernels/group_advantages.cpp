@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/kernels/long_sum.hpp"
+
 namespace rlk::cpu {
 namespace {
 
@@ -20,36 +22,38 @@ struct Moments {
 template <typename ForEach>
 Moments moments_of(const GroupAdvantagesArgs& args, ForEach&& for_each) {
   Moments moments;
-  double first = 0, sum = 0, squares = 0;
+  double first = 0;
+  LongSum sum, squares;
   for_each([&](int64_t row) {
     const double reward = args.rewards.get(row);
     if (moments.n++ == 0) first = reward;
-    sum += reward - first;
+    sum.add(reward - first);
   });
   if (moments.n == 0) return moments;
   if (moments.n == 1) return args.raw_singletons ? Moments{1, 0, 1} : Moments{1, first, 0};
   const auto n = static_cast<double>(moments.n);
-  moments.mean = first + sum / n;
+  moments.mean = first + sum.value() / n;
   for_each([&](int64_t row) {
     const double difference = args.rewards.get(row) - moments.mean;
-    squares += difference * difference;
+    squares.add(difference * difference);
   });
-  moments.deviation = std::sqrt(squares / (args.unbiased ? n - 1 : n));
+  moments.deviation = std::sqrt(squares.value() / (args.unbiased ? n - 1 : n));
   return moments;
 }
 
 // The mean in which every reward weighs as much as its sample is long.
 double length_weighted_mean(const GroupAdvantagesArgs& args, const Members& members, const Moments& moments) {
   if (moments.n == 1) return moments.mean;
-  double first = 0, sum = 0, weights = 0;
+  double first = 0, weights = 0;
+  LongSum sum;
   members.for_each([&](int64_t row) {
     const double reward = args.rewards.get(row);
     const auto weight = static_cast<double>(std::max<int64_t>(args.lengths.get(row), 0));
     if (weights == 0) first = reward;  // in the end one with weight
-    sum += weight * (reward - first);
+    sum.add(weight * (reward - first));
     weights += weight;
   });
-  return weights > 0 ? first + sum / weights : moments.mean;
+  return weights > 0 ? first + sum.value() / weights : moments.mean;
 }
 
 class Normaliser {

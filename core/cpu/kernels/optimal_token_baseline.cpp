@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/kernels/long_sum.hpp"
+
 namespace rlk::cpu {
 namespace {
 
@@ -59,7 +61,7 @@ private:
   int64_t slots(int64_t b) const { return args_.active_positions ? active_[b] : args_.sequences.tokens(b); }
 
   void sum_along(int64_t b) const {
-    double variance = 0, sum = 0;
+    LongSum variance, sum;
     int64_t active = 0, slot = first_slot(b);
     const int64_t tokens = args_.sequences.tokens(b);
     for (int64_t t = 0; t < tokens; ++t) {
@@ -67,16 +69,16 @@ private:
       const bool kept = args_.mask.keeps(at);
       if (kept) {
         const double weight = args_.weight.present() ? args_.weight.get(at) : 1;
-        variance += (1 - 2 * std::exp(args_.logp.get(at)) + args_.sum_p2.get(at)) * (weight * weight);
+        variance.add((1 - 2 * std::exp(args_.logp.get(at)) + args_.sum_p2.get(at)) * (weight * weight));
         ++active;
       }
-      if (kept || !args_.active_positions) weights_[slot++] = kept ? variance : 0;
+      if (kept || !args_.active_positions) weights_[slot++] = kept ? variance.value() : 0;
     }
     for (int64_t t = tokens - 1; t >= 0; --t) {
       const Position at = args_.sequences.at(b, t);
       const bool kept = args_.mask.keeps(at);
-      if (kept) sum += args_.rewards.get(at);
-      if (kept || !args_.active_positions) returns_[--slot] = kept ? sum : 0;
+      if (kept) sum.add(args_.rewards.get(at));
+      if (kept || !args_.active_positions) returns_[--slot] = kept ? sum.value() : 0;
     }
     active_[b] = active;
     has_tokens_[b] = active > 0 ? 1 : 0;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/kernels/long_sum.hpp"
+
 namespace rlk::cpu {
 namespace {
 
@@ -77,29 +79,33 @@ DataError value_loss(const ValueLossArgs& args, const ParallelFor& hook) {
   auto* sums = static_cast<SequenceSums*>(args.workspace);
   for_each_sequence(args.sequences, hook, [&](int64_t b) {
     SequenceSums sum{0, 0, 0};
+    LongSum losses;
     const int64_t length = args.sequences.tokens(b);
     for (int64_t t = 0; t < length; ++t) {
       const Position at = args.sequences.at(b, t);
       TokenLoss token{0, 0, false};
       if (args.mask.keeps(at)) {
         token = token_loss(args, at);
-        sum.loss += token.loss;
+        losses.add(token.loss);
         sum.tokens += 1;
         sum.clipped += token.is_clipped ? 1 : 0;
       }
       if (args.token_loss.present()) args.token_loss.put(at, token.loss);
     }
+    sum.loss = losses.value();
     sums[b] = sum;
   });
-  double loss = 0, tokens = 0, clipped = 0, nonempty = 0;
+  LongSum loss;
+  double tokens = 0, clipped = 0, nonempty = 0;
   for (int64_t b = 0; b < args.sequences.count; ++b) {
-    loss += sums[b].loss / sequence_denominator(args.aggregation, sums[b].tokens);
+    loss.add(sums[b].loss / sequence_denominator(args.aggregation, sums[b].tokens));
     tokens += sums[b].tokens;
     clipped += sums[b].clipped;
     nonempty += sums[b].tokens > 0 ? 1 : 0;
   }
   const bool reduced = args.aggregation.kind != Aggregation::none;
-  args.loss.put(0, reduced ? loss / denominator(args.aggregation, args.sequences.count, tokens, nonempty) : 0.0);
+  args.loss.put(0,
+                reduced ? loss.value() / denominator(args.aggregation, args.sequences.count, tokens, nonempty) : 0.0);
   if (args.clip_fraction.present()) args.clip_fraction.put(0, clipped / std::max(tokens, 1.0));
   return {};
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/kernels/long_sum.hpp"
+
 namespace rlk::cpu {
 namespace {
 
@@ -36,20 +38,22 @@ public:
   ChunkSum sum(Term&& term) const {
     auto* chunks = static_cast<ChunkSum*>(args_.workspace);
     for_each_chunk([&](int64_t chunk, int64_t begin, int64_t end) {
-      ChunkSum own{0, 0};
+      LongSum own;
+      double count = 0;
       for_each(begin, end, [&](int64_t b, int64_t t) {
         if (!args_.mask.keeps(b, t)) return;
-        own.sum += term(args_.x.get(b, t));
-        own.count += 1;
+        own.add(term(args_.x.get(b, t)));
+        count += 1;
       });
-      chunks[chunk] = own;
+      chunks[chunk] = {own.value(), count};
     });
-    ChunkSum total{0, 0};
+    LongSum total;
+    double count = 0;
     for (int64_t chunk = 0; chunk < chunks_of(args_.rows, args_.columns); ++chunk) {
-      total.sum += chunks[chunk].sum;
-      total.count += chunks[chunk].count;
+      total.add(chunks[chunk].sum);
+      count += chunks[chunk].count;
     }
-    return total;
+    return {total.value(), count};
   }
 
   void write(double mean, double divisor) const {

@@ -120,6 +120,23 @@ TEST(CpuWhiten, LargeNumbersWithSmallDifferencesKeepTheirVariance) {
   EXPECT_NEAR(run(c).get(3), 1.3416, 5e-3);
 }
 
+// Against extended precision: squares of two sizes, which a plain chain of additions rounds one way.
+TEST(CpuWhiten, ManyNumbersLikeEachOtherKeepTheirDigits) {
+  WhitenCase c;
+  c.eps = 0;
+  c.x = Tensor(Dtype::f64, {64, 500}).fill([](int64_t i) { return i % 2 == 0 ? 0.1 : 0.7 + 1e-3 * (i % 5 == 0); });
+  c.mask = Tensor(Dtype::u8, {64, 500}).fill([](int64_t) { return 1; });
+  long double sum = 0, squares = 0;
+  for (int64_t i = 0; i < c.x.size(); ++i) sum += c.x.get(i);
+  const long double n = c.x.size(), mean = sum / n;
+  for (int64_t i = 0; i < c.x.size(); ++i) squares += (c.x.get(i) - mean) * (c.x.get(i) - mean);
+  const Tensor y = run(c);
+  for (int64_t i = 0; i < 20; ++i) {
+    const auto expected = static_cast<double>((c.x.get(i) - mean) / std::sqrt(squares / (n - 1)));
+    EXPECT_NEAR(y.get(i), expected, 1e-15) << i;
+  }
+}
+
 TEST(CpuWhiten, FewOrNoActiveNumbersAndNothingFromMaskedOnes) {
   WhitenCase c;
   c.x = numbers({std::numeric_limits<double>::quiet_NaN(), 7, std::numeric_limits<double>::infinity()}, {1, 3});
