@@ -1,0 +1,365 @@
+#include "conformance/random_calls.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "core/conformance/elements.hpp"
+#include "core/conformance/golden_bridge.hpp"
+
+namespace rlk::test {
+
+using namespace core;
+using namespace core::conformance;
+
+namespace {
+
+constexpr int64_t kSmall[] = {1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17};
+constexpr int64_t kMiddle[] = {24, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129};
+constexpr int64_t kLarge[] = {191, 192,  193,  255,  256,  257,  511,  512,  513,  959,  960,   961,
+                              962, 1023, 1024, 1025, 2047, 2048, 2049, 4095, 4096, 4097, 32768, 50257};
+constexpr int64_t kProducts[] = {300, 3000, 3000, 20'000, 20'000, 70'000, 300'000};
+
+bool in_form(const SymbolDecl& symbol, int form) {
+  return symbol.form < 0 || symbol.form == form;
+}
+
+// The size follows from other symbols ("N", as opposed to "17").
+bool is_tied(const SymbolDecl& symbol) {
+  return symbol.sizes[0].text[0] < '0' || symbol.sizes[0].text[0] > '9';
+}
+
+int64_t draw_size(Random& random, int64_t min) {
+  const double kind = random.uniform();
+  if (kind < 0.06) return min;
+  if (kind < 0.6) return random.of(kSmall);
+  return kind < 0.8 ? random.of(kMiddle) : random.of(kLarge);
+}
+
+// Near the numbers that the declaration names, or a number that tends to hurt. A share or a discount stays one: to the
+// power of thousands of tokens more than 1 is beyond fp64.
+double draw_f64(Random& random, const ParamDecl& param) {
+  constexpr double kHurting[] = {0, 1, 0.5, 0.05, 2, 10, 1e4, -1, -0.5};
+  double value = param.default_f64;
+  const double kind = random.uniform();
+  if (kind < 0.6 && !param.tries.empty()) value = random.of(param.tries);
+  if (kind > 0.9) value = random.of(kHurting);
+  if (kind > 0.4 && kind < 0.75) value = (value == 0 ? 0.1 : value) * std::exp(random.normal());
+  const bool at_most_one = param.default_f64 == 1 && std::all_of(param.tries.begin(), param.tries.end(),
+                                                                 [](double number) { return number <= 1; });
+  if (at_most_one) value = std::min(value, 1.0);
+  if (param.has_min && !(param.min_exclusive ? value > param.min : value >= param.min)) return param.default_f64;
+  return value;
+}
+
+int64_t draw_i64(Random& random, const ParamDecl& param, std::span<const int64_t> symbols) {
+  int64_t value = param.default_i64;
+  const double kind = random.uniform();
+  if (kind < 0.35 && !param.tries.empty()) value = static_cast<int64_t>(random.of(param.tries));
+  if (kind > 0.5) value = random.below(9) - 2;
+  if (kind > 0.65 && !symbols.empty()) value = std::max<int64_t>(random.of(symbols), 1) + random.below(3) - 1;
+  if (kind > 0.8 && !symbols.empty()) value = random.below(std::max<int64_t>(random.of(symbols), 1)) + 1;
+  const auto number = static_cast<double>(value);
+  if (param.has_min && !(param.min_exclusive ? number > param.min : number >= param.min)) return param.default_i64;
+  return value;
+}
+
+}  // namespace
+
+RandomCase::RandomCase(const OpDecl& decl, Random& random)
+    : decl_(&decl), random_(random), params_(decl.params.size()) {
+  case_.form = static_cast<int>(random.below(static_cast<int64_t>(decl.forms.size())));
+  for (size_t i = 0; i < decl.dtypes.size(); ++i) {
+    const bool first = i > 0 && random.chance(0.5);
+    case_.dtype_choice[i] = first ? 0 : static_cast<int>(random.below(std::ssize(decl.dtypes[i].choices)));
+  }
+  largest_product_ = random.of(kProducts);
+  for (size_t i = 0; i < decl.symbols.size(); ++i) draw_symbol(i);
+  if (!decl.shape_cases.empty()) draw_shapes();
+  case_.decl = decl_;
+  shrink();
+  const auto note = [&](std::span<const ArgDecl> args, int first_bit) {
+    for (size_t i = 0; i < args.size(); ++i) {
+      const bool here = args[i].form < 0 || args[i].form == case_.form;
+      if (!args[i].optional || !here) continue;
+      if (args[i].shapes[static_cast<size_t>(case_.form)].kind == ShapeDecl::Kind::none) continue;
+      optional_ |= uint64_t{1} << (first_bit + static_cast<int>(i));
+    }
+  };
+  note(decl.inputs, 0);
+  note(decl.outputs, 32);
+  constexpr double kShares[] = {0, 0.2, 0.5, 0.8, 1};
+  draw_presence(random.of(kShares));
+  const double share = random.of(kShares);
+  for (size_t i = 0; i < params_.size(); ++i) {
+    if (random.chance(share)) draw_param(i);
+  }
+  if (random.chance(0.3)) draw_feature();
+  draw_layouts();
+  case_.misaligned = random.chance(0.1);
+}
+
+void RandomCase::draw_symbol(size_t i) {
+  const SymbolDecl& symbol = decl_->symbols[i];
+  case_.size_given[i].reset();
+  if (!in_form(symbol, case_.form)) return;
+  if (is_tied(symbol)) {
+    const int last = static_cast<int>(symbol.sizes.size()) - 1;
+    case_.size_choice[i] = random_.chance(0.3) ? last : 0;
+  } else {
+    case_.size_given[i] = draw_size(random_, symbol.min);
+  }
+}
+
+// Until the product of the sizes is one that golden answers in a moment.
+void RandomCase::shrink() {
+  const auto product = [&] {
+    double all = 1;
+    for (const auto& size : case_.size_given) all *= size ? static_cast<double>(std::max<int64_t>(*size, 1)) : 1.0;
+    return all;
+  };
+  while (product() > static_cast<double>(largest_product_)) {
+    auto& size = case_.size_given[static_cast<size_t>(random_.below(std::ssize(decl_->symbols)))];
+    if (size && *size > 1) size = random_.chance(0.3) ? *size - *size / 3 : std::min(*size, random_.of(kSmall));
+  }
+}
+
+void RandomCase::draw_param(size_t i) {
+  const ParamDecl& param = decl_->params[i];
+  if (static_cast<int>(i) == decl_->form_param) return;
+  Variation& v = params_[i];
+  v = {};
+  if (random_.chance(0.2)) return;
+  v.try_param = static_cast<int>(i);
+  if (param.type == ParamType::f64) v.try_value = draw_f64(random_, param);
+  if (param.type == ParamType::enumeration) v.try_value = static_cast<double>(random_.below(std::ssize(param.values)));
+  if (param.type != ParamType::i64) return;
+  std::vector<int64_t> symbols;
+  for (const auto& size : case_.size_given) {
+    if (size) symbols.push_back(*size);
+  }
+  v.try_value = static_cast<double>(draw_i64(random_, param, symbols));
+}
+
+void RandomCase::draw_presence(double share) {
+  presence_.present = 0;
+  for (int bit = 0; bit < 64; ++bit) {
+    const uint64_t mask = uint64_t{1} << bit;
+    if ((optional_ & mask) != 0 && random_.chance(share)) presence_.present |= mask;
+  }
+}
+
+void RandomCase::draw_feature() {
+  if (decl_->features.empty()) return;
+  const FeatureDecl& feature = random_.of(decl_->features);
+  presence_.present |= feature.present & optional_;
+  for (const FeatureSetting& setting : feature.settings) {
+    if (setting.param == decl_->form_param) continue;
+    Variation& v = params_[static_cast<size_t>(setting.param)];
+    v = {};
+    v.params = {setting};
+  }
+}
+
+// Two shapes that broadcast together.
+void RandomCase::draw_shapes() {
+  std::vector<int64_t> common;
+  for (int64_t rank = random_.below(5); rank > 0; --rank) {
+    common.push_back(random_.chance(0.05) ? 0 : draw_size(random_, 0));
+  }
+  for (int64_t& size : common) size = std::min(size, largest_product_);
+  while (true) {
+    double product = 1;
+    for (const int64_t size : common) product *= static_cast<double>(std::max<int64_t>(size, 1));
+    if (product <= static_cast<double>(largest_product_)) break;
+    common[static_cast<size_t>(random_.below(std::ssize(common)))] = random_.of(kSmall);
+  }
+  for (size_t i = 0; i < decl_->shape_cases[0].shapes.size(); ++i) {
+    const auto dropped = random_.chance(0.3) ? random_.below(std::ssize(common) + 1) : 0;
+    std::vector<int64_t>& shape = shapes_.emplace_back(common.begin() + dropped, common.end());
+    for (int64_t& size : shape) {
+      if (random_.chance(0.15)) size = 1;
+    }
+    shape_list_.emplace_back(shape);
+  }
+  shape_case_.shapes = shape_list_;
+  own_decl_ = std::make_shared<OpDecl>(*decl_);
+  own_decl_->shape_cases = {&shape_case_, 1};
+  decl_ = own_decl_.get();
+}
+
+void RandomCase::draw_layouts() {
+  constexpr Layout kLayouts[] = {Layout::padded, Layout::stepped, Layout::reversed, Layout::transposed,
+                                 Layout::expanded};
+  if (random_.chance(0.4)) {
+    const double share = random_.uniform();
+    for (size_t bit = 0; bit < 64; ++bit) {
+      const bool is_argument = bit < 32 ? bit < decl_->inputs.size() : bit - 32 < decl_->outputs.size();
+      if (!is_argument || !random_.chance(share)) continue;
+      Variation& v = layouts_.emplace_back();
+      v.layout = random_.of(kLayouts);
+      v.layout_of = uint64_t{1} << bit;
+    }
+  }
+  std::vector<Variation> aliases;
+  for (size_t i = 0; i < decl_->outputs.size(); ++i) {
+    for (const int input : decl_->outputs[i].may_alias) {
+      aliases.emplace_back();
+      aliases.back().alias_output = static_cast<int>(i);
+      aliases.back().alias_input = input;
+    }
+  }
+  if (!aliases.empty() && random_.chance(0.3)) layouts_.push_back(random_.of(aliases));
+}
+
+Case RandomCase::result() const {
+  Case c = case_;
+  c.decl = decl_;
+  c.variations = params_;
+  c.variations.push_back(presence_);
+  c.variations.insert(c.variations.end(), layouts_.begin(), layouts_.end());
+  return c;
+}
+
+int RandomCase::broken_rules(Call& call) const {
+  if (resolve(result(), call)) return 0;
+  if (call.outputs.size() != decl_->outputs.size()) return -1;
+  int broken = 0;
+  for (const RuleDecl& rule : decl_->rules) broken += rule.holds.eval(call.values()) == 0 ? 1 : 0;
+  return broken > 0 ? broken : -1;
+}
+
+bool RandomCase::repair() {
+  Call call;
+  const auto cost = [&] {
+    const int broken = broken_rules(call);
+    return broken < 0 ? 100 : broken;
+  };
+  int now = cost();
+  for (int tries = 0; now > 0 && tries < 2000; ++tries) {
+    const auto before = std::make_tuple(case_, params_, presence_, layouts_);
+    const double kind = random_.uniform();
+    if (kind < 0.15 && !decl_->symbols.empty()) {
+      draw_symbol(static_cast<size_t>(random_.below(std::ssize(decl_->symbols))));
+      shrink();
+    } else if (kind < 0.4) {
+      for (int bit = 0; bit < 64; ++bit) {
+        if ((optional_ >> bit & 1) != 0 && random_.chance(0.2)) presence_.present ^= uint64_t{1} << bit;
+      }
+    } else if (kind < 0.5) {
+      draw_feature();
+    } else if (kind < 0.55) {
+      layouts_.clear();
+    } else if (kind < 0.6) {
+      for (size_t i = 1; i < decl_->dtypes.size(); ++i) case_.dtype_choice[i] = 0;
+    } else if (!params_.empty()) {
+      draw_param(static_cast<size_t>(random_.below(std::ssize(params_))));
+    }
+    const int then = cost();
+    if (then <= now) {
+      now = then;
+    } else {
+      std::tie(case_, params_, presence_, layouts_) = before;
+    }
+  }
+  return now == 0;
+}
+
+// ---- contents ------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// The largest number that the dtype and what is computed from it take without harm.
+double limit_of(Dtype dtype) {
+  return dtype == Dtype::f16 ? 6e4 : 1e30;
+}
+
+// The elements that an expanded layout repeats; 0: nothing repeats.
+int64_t repeated_slice(const Argument& argument) {
+  const bool repeats = argument.layout == Layout::expanded && !argument.shape.empty() && argument.shape[0] > 0;
+  return repeats ? argument.count() / argument.shape[0] : 0;
+}
+
+template <class Change>
+void change_each(Argument& argument, const Change& change) {
+  const int64_t slice = repeated_slice(argument);
+  for (int64_t i = 0; i < argument.count(); ++i) {
+    const double old = get(argument, i);
+    if (!std::isfinite(old)) continue;
+    const double limit = limit_of(argument.dtype);
+    set(argument, i, std::clamp<double>(change(slice > 0 ? i % slice : i, old), -limit, limit));
+  }
+}
+
+// Logits are of any size. What may be the difference of two log-probabilities, which are exponents, is not.
+void make_special_numbers(Random& random, bool logits, Argument& argument) {
+  constexpr double kScales[] = {0, 1e-30, 1e-4, 0.1, 3, 20, 1000, 1e4};
+  const double scale = kScales[random.below(logits ? 8 : 6)], extreme = logits && random.chance(0.5) ? 1e4 : 80;
+  const int64_t every = 2 + random.below(20), kind = random.below(5);
+  const double first = argument.count() > 0 ? get(argument, random.below(argument.count())) : 0;
+  change_each(argument, [&](int64_t i, double old) -> double {
+    if (kind == 0) return old * scale;
+    if (kind == 1) return std::isfinite(first) ? first : old;
+    if (kind == 2) return std::round(2 * old) / 2;
+    if (kind == 3) return i % every == 1 ? (i / every % 2 == 0 ? extreme : -extreme) : old;
+    return i % every == 1 ? 0.0 : old;
+  });
+}
+
+void make_special_mask(Random& random, Call& call, size_t index) {
+  Argument& mask = call.inputs[index];
+  const int64_t columns = mask.shape.empty() || mask.shape.back() == 0 ? 1 : mask.shape.back();
+  const int64_t kind = random.below(4), cut = random.below(columns + 1);
+  const int64_t slice = repeated_slice(mask);
+  for (int64_t i = 0; i < mask.count(); ++i) {
+    const int64_t at = slice > 0 ? i % slice : i, row = at / columns, column = at % columns;
+    const bool zero = kind == 0 ? true : kind == 1 ? column >= cut : kind == 2 ? column < cut : row % 2 == 0;
+    if (zero) set_int(mask, i, 0);
+  }
+  // Nothing is read where the mask hides.
+  for (size_t k = 0; k < call.inputs.size(); ++k) {
+    Argument& hidden = call.inputs[k];
+    if (call.decl->inputs[k].domain.hidden_by != static_cast<int>(index) || !hidden.present || mask.count() == 0)
+      continue;
+    if (hidden.layout == Layout::expanded) continue;
+    const int64_t per_row = hidden.count() / mask.count();
+    for (int64_t i = 0; i < hidden.count(); ++i) {
+      if (get_int(mask, i / per_row) == 0) set(hidden, i, std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+}
+
+// One long sequence among empty ones, or among sequences of one token.
+void make_unlike_lengths(Random& random, Argument& cu_seqlens) {
+  const int64_t sequences = cu_seqlens.count() - 1;
+  if (sequences < 1) return;
+  const int64_t total = get_int(cu_seqlens, sequences), others = random.chance(0.5) ? 0 : 1;
+  if (others * (sequences - 1) > total) return;
+  const int64_t longest = random.below(sequences);
+  for (int64_t b = 0; b <= sequences; ++b) {
+    set_int(cu_seqlens, b, b <= longest ? others * b : total - others * (sequences - b));
+  }
+}
+
+}  // namespace
+
+void make_special(Random& random, Call& call) {
+  const double share = random.uniform();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    Argument& argument = call.inputs[i];
+    if (!argument.present || argument.count() == 0 || !random.chance(share)) continue;
+    const Domain kind = call.decl->inputs[i].domain.kind;
+    const bool number = kind == Domain::real || (kind == Domain::uniform && random.chance(0.5));
+    if (number) make_special_numbers(random, call.decl->inputs[i].domain.minus_inf, argument);
+    if (kind == Domain::mask) make_special_mask(random, call, i);
+    if (kind == Domain::cu_seqlens) make_unlike_lengths(random, argument);
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!call.inputs[i].present || call.decl->inputs[i].domain.kind != Domain::forward) continue;
+    const std::vector<double> values = forward_values(call, i);
+    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[i], static_cast<int64_t>(k), values[k]);
+  }
+}
+
+}  // namespace rlk::test

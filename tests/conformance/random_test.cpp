@@ -1,0 +1,236 @@
+// Is the CPU backend right where no generated case looks? Calls drawn at random, every operator against golden, with
+// the trial of the conformance engine: bounds, data errors, red zones, run to run, other data through the plan, rows
+// alone. Beside it: with another number of threads the bits are the same, what the declaration forbids is refused with
+// a text, and shape inference agrees.
+//
+// RLK_RANDOM_CALLS calls of each operator (default 40) follow from RLK_RANDOM_SEED (default 1); RLK_RANDOM_FIRST is the
+// number of the first one, to repeat what failed.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "conformance/random_calls.hpp"
+#include "conformance/simple/target.hpp"
+#include "core/conformance/data.hpp"
+#include "core/conformance/data_errors.hpp"
+#include "core/conformance/trial.hpp"
+#include "core/dispatch/host.hpp"
+#include "framework/targets.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::test {
+
+using namespace core;
+using namespace core::conformance;
+
+namespace {
+
+int64_t setting(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoll(text) : otherwise;
+}
+
+// ---- a host that says it has seven threads and runs the ranges last first, in single grains
+
+void run_backwards(void*, int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
+  if (n <= 0) return;
+  for (int64_t begin = (n - 1) / grain * grain; begin >= 0; begin -= grain)
+    body(user, begin, std::min(begin + grain, n));
+}
+const rlk_host* backwards_host() {
+  static const rlk_parallel_service parallel = {sizeof(rlk_parallel_service), 0, run_backwards,
+                                                [](void*) -> uint32_t { return 7; }};
+  static const rlk_host host = [] {
+    rlk_host copy = *host_services();
+    copy.get_service = [](void* context, const char* id) -> const void* {
+      if (std::strcmp(id, RLK_SERVICE_PARALLEL) == 0) return &parallel;
+      return host_services()->get_service(context, id);
+    };
+    return copy;
+  }();
+  return &host;
+}
+
+// ---- what is running, for a crash
+
+char current[400];
+void tell_and_die(int signal) {
+  const auto ignored = write(STDERR_FILENO, current, std::strlen(current));
+  static_cast<void>(ignored);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
+rlk_status validated(const Call& call, BoundCall& bound, std::string& text) {
+  const Descriptors tensors(call);
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  const rlk_status status =
+      validate(*call.decl, call.params.data(), tensors.inputs(), tensors.outputs(), false, {}, bound, &error);
+  text = error.text;
+  return status;
+}
+
+class RandomCalls : public ::testing::TestWithParam<const OpDecl*> {
+protected:
+  RandomCalls()
+      : plugin_(rlk_cpu_entry_v1(host_services(), nullptr)),
+        target_(plugin_, host_services()),
+        backwards_target_(plugin_, backwards_host()),
+        rig_(target_.target()),
+        backwards_(backwards_target_.target()) {
+    EXPECT_FALSE(rig_.start());
+    EXPECT_FALSE(backwards_.start());
+    for (uint32_t i = 0; i < plugin_->n_implementations; ++i) {
+      if (std::strcmp(plugin_->implementations[i]->op, GetParam()->name) == 0) {
+        implementations_.push_back(plugin_->implementations[i]);
+      }
+    }
+  }
+
+  void try_call(int64_t number, uint64_t seed);
+  void expect_refused(const Call& call, const std::string& what);
+  void try_bad_parameter(Random& random, const Call& call);
+  void expect_inferred(const Call& call);
+  std::optional<Failure> judge(const Example& example, uint32_t numerics, const rlk_implementation& implementation,
+                               uint64_t seed);
+
+  const rlk_plugin* plugin_;
+  simple::OpenTarget target_, backwards_target_;
+  Rig rig_, backwards_;
+  std::vector<const rlk_implementation*> implementations_;
+  int64_t tried_ = 0, refused_ = 0;
+  double worst_ = 0;
+};
+
+void RandomCalls::expect_refused(const Call& call, const std::string& what) {
+  ++refused_;
+  BoundCall bound;
+  std::string text;
+  EXPECT_EQ(validated(call, bound, text), RLK_INVALID_ARGUMENT) << what;
+  EXPECT_NE(text.find(call.decl->name), std::string::npos) << what << ": " << text;
+}
+
+void RandomCalls::try_bad_parameter(Random& random, const Call& call) {
+  if (call.decl->params.empty()) return;
+  const ParamDecl& param = random.of(call.decl->params);
+  Call bad = call;
+  const auto write = [&](auto value) { std::memcpy(bad.params.data() + param.offset, &value, sizeof(value)); };
+  if (param.type == core::ParamType::enumeration) {
+    write(random.chance(0.5) ? int64_t{-1} : static_cast<int64_t>(std::ssize(param.values)));
+  } else if (param.type == core::ParamType::f64 && param.finite && random.chance(0.5)) {
+    write(random.chance(0.5) ? std::numeric_limits<double>::quiet_NaN() : -std::numeric_limits<double>::infinity());
+  } else if (param.has_min && param.type == core::ParamType::f64) {
+    write(param.min_exclusive && random.chance(0.5) ? param.min : param.min - 1);
+  } else if (param.has_min) {
+    write(static_cast<int64_t>(param.min) - 1);
+  } else {
+    return;
+  }
+  expect_refused(bad, std::string("a bad ") + param.name);
+}
+
+void RandomCalls::expect_inferred(const Call& call) {
+  const Descriptors tensors(call);
+  std::vector<InferredTensor> inferred;
+  const uint64_t wanted = call.present >> 32;
+  ASSERT_EQ(infer_outputs(*call.decl, call.params.data(), tensors.inputs(), wanted, inferred, nullptr), RLK_OK);
+  ASSERT_EQ(inferred.size(), call.outputs.size());
+  for (size_t i = 0; i < inferred.size(); ++i) {
+    if (!call.outputs[i].present) continue;
+    EXPECT_EQ(inferred[i].shape, call.outputs[i].shape) << call.decl->outputs[i].name;
+  }
+}
+
+std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numerics,
+                                          const rlk_implementation& implementation, uint64_t seed) {
+  const Claim claim = rig_.query(implementation, example.call, numerics);
+  if (claim.kind != Claim::Kind::accepted) return Failure{claim.reason_code, claim.reason};
+  Examples examples(seed);
+  const Verdict verdict = try_case(rig_, examples, implementation, example, numerics, claim, false);
+  worst_ = std::max(worst_, verdict.worst);
+  if (verdict.failure) return verdict.failure;
+
+  const Claim other_claim = backwards_.query(implementation, example.call, numerics);
+  Plan plan, other_plan;
+  if (auto failure = rig_.make_plan(implementation, example.call, numerics, claim, plan)) return failure;
+  if (auto failure = backwards_.make_plan(implementation, example.call, numerics, other_claim, other_plan))
+    return failure;
+  const Outcome a = rig_.run(plan, example.call, {}), b = backwards_.run(other_plan, example.call, {});
+  if (b.failure) return b.failure;
+  for (size_t i = 0; i < example.call.outputs.size(); ++i) {
+    if (!example.call.outputs[i].present) continue;
+    const std::string difference = first_difference(example.call, i, a.outputs[i], b.outputs[i]);
+    if (!difference.empty()) return Failure{"THREADS", difference + " with other threads"};
+  }
+  return std::nullopt;
+}
+
+void RandomCalls::try_call(int64_t number, uint64_t seed) {
+  const OpDecl& decl = *GetParam();
+  const uint64_t name = std::hash<std::string_view>()(decl.name);
+  Random random(seed * 0x9e3779b97f4a7c15u + name + static_cast<uint64_t>(number) * 0xbf58476d1ce4e5b9u);
+  RandomCase draft(decl, random);
+  Example example;
+  if (draft.broken_rules(example.call) > 0) expect_refused(example.call, "a broken rule");
+  if (!draft.repair()) return;
+  example.spec = draft.result();
+  ASSERT_TRUE(resolve(example.spec, example.call));
+
+  constexpr Content kContents[] = {Content::ordinary, Content::ordinary, Content::ordinary,     Content::minus_inf,
+                                   Content::nan,      Content::wide,     Content::all_minus_inf};
+  example.spec.content = random.of(kContents);
+  const std::vector<int> faults = faults_of(example.call, true);
+  const bool repeats = std::any_of(example.call.inputs.begin(), example.call.inputs.end(),
+                                   [](const Argument& input) { return input.layout == Layout::expanded; });
+  if (!faults.empty() && !repeats && random.chance(0.08)) {
+    example.spec.content = Content::fault;
+    example.spec.fault = random.of(faults);
+  }
+  example.words = describe(example.spec, example.call);
+  const std::string text = std::string(decl.name) + " call " + std::to_string(number) + ": " + example.words;
+  std::snprintf(current, sizeof(current), "%s\n", text.c_str());
+  SCOPED_TRACE(text);
+  BoundCall bound;
+  std::string refusal;
+  ASSERT_EQ(validated(example.call, bound, refusal), RLK_OK) << refusal;
+  EXPECT_EQ(bound.symbols, example.call.symbols);
+  expect_inferred(example.call);
+  if (random.chance(0.3)) try_bad_parameter(random, example.call);
+
+  fill_inputs(example.spec, static_cast<uint64_t>(random.below(1 << 30)), example.call);
+  if (example.spec.content != Content::fault && random.chance(0.6)) make_special(random, example.call);
+  example.answer = golden_answer(example.call);
+  const uint32_t numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
+  ++tried_;
+  for (const rlk_implementation* implementation : implementations_) {
+    const auto failure = judge(example, numerics, *implementation, seed);
+    if (failure) ADD_FAILURE() << failure->code << ": " << failure->text;
+  }
+}
+
+TEST_P(RandomCalls, AgreeWithGolden) {
+  const auto seed = static_cast<uint64_t>(setting("RLK_RANDOM_SEED", 1));
+  const int64_t first = setting("RLK_RANDOM_FIRST", 0), calls = setting("RLK_RANDOM_CALLS", 40);
+  for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGBUS, SIGILL}) std::signal(signal, tell_and_die);
+  for (int64_t i = first; i < first + calls && !HasFatalFailure(); ++i) try_call(i, seed);
+  std::printf("%s: %lld calls, %lld refusals, largest error / allowed %.3f\n", GetParam()->name,
+              static_cast<long long>(tried_), static_cast<long long>(refused_), worst_);
+  EXPECT_GE(2 * tried_, calls);
+}
+
+std::vector<const OpDecl*> operators() {
+  std::vector<const OpDecl*> list;
+  for (const OpDecl& decl : declarations()) list.push_back(&decl);
+  return list;
+}
+INSTANTIATE_TEST_SUITE_P(Operators, RandomCalls, ::testing::ValuesIn(operators()),
+                         [](const auto& op) { return std::string(op.param->name); });
+
+}  // namespace
+}  // namespace rlk::test
