@@ -51,7 +51,8 @@ LogpRows rows_of(const GrpoBatch& batch, int64_t b, int64_t n) {
   LogpRows rows;
   rows.n = rows.logits_rows = n;
   rows.vocab = batch.vocab;
-  rows.ids = static_cast<const char*>(batch.ids) + b * batch.ids_strides[0] * (batch.ids_are_i64 ? 8 : 4);
+  const auto* ids = static_cast<const char*>(batch.ids);  // no tokens, no address
+  rows.ids = ids == nullptr ? nullptr : ids + b * batch.ids_strides[0] * (batch.ids_are_i64 ? 8 : 4);
   rows.ids_are_i64 = batch.ids_are_i64;
   rows.ids_stride = batch.ids_strides[1];
   rows.mask = batch.mask == nullptr ? nullptr : batch.mask + b * batch.mask_strides[0];
