@@ -189,7 +189,8 @@ int64_t linear_tile_rows_for(bool in_f64) {
 template <typename T>
 HWY_NOINLINE void pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
   const Tiles<T> tiles{operands, batch, index, index + 1};
-  const int64_t width = tiles.width(index), depth = operands.depth;
+  const int64_t depth = operands.depth;
+  const int64_t width = has_few_rows<T>(batch) ? few_rows(batch.count) : tiles.width(index);
   T* const to = static_cast<T*>(batch.packed) + tiles.begin(index) * depth;
   T piece[kLinearDepth];
   for (int64_t d = 0; d < depth; d += kLinearDepth) {

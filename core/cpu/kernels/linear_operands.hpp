@@ -25,7 +25,8 @@ struct LinearOperands {
 };
 
 // Some rows of hidden, and their numbers transposed: tile i is rows [i * tile_rows, (i + 1) * tile_rows) of the batch
-// as [d][row], its last dimension rounded up to whole vectors and padded with zeros.
+// as [d][row], its last dimension rounded up to whole vectors, or of a batch of few rows (linear_product-inl.hpp) to
+// fewer, and padded with zeros.
 struct LinearBatch {
   const int64_t* rows = nullptr;  // [count] of hidden
   int64_t count = 0;

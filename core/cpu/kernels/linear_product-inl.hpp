@@ -1,8 +1,8 @@
 // Matrix products of register tiles, and the scores of a block of the vocabulary; for every Highway target.
 //
 // One side of a product lies in the lanes of vectors, the other is broadcast number by number, as in attention. Sums
-// run in chains of kChain terms in the compute type and then in fp64: many equal terms do not all round the same way,
-// and what a row's sum is made of does not depend on the row's company.
+// run in chains of kChain terms in the compute type and then in fp64, and what a row's sum is made of does not depend
+// on the row's company.
 #if defined(RLK_CPU_LINEAR_PRODUCT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_LINEAR_PRODUCT_INL
 #undef RLK_CPU_LINEAR_PRODUCT_INL
@@ -10,33 +10,15 @@
 #define RLK_CPU_LINEAR_PRODUCT_INL
 #endif
 
-#include <hwy/cache_control.h>
-
 #include <algorithm>
 
 #include "core/cpu/kernels/linear_operands.hpp"
 #include "core/cpu/kernels/logp_gather-inl.hpp"
+#include "core/cpu/kernels/register_tile-inl.hpp"
+#include "core/cpu/kernels/row_products-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
-
-constexpr int64_t kChain = 32;
-
-// The register tile: kBroadcasts * kMaxVecs accumulators and a few more registers than that.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
-constexpr int kBroadcasts = 8;
-#else
-constexpr int kBroadcasts = 4;
-#endif
-// Sizeless vectors cannot be array elements.
-#undef RLK_CPU_VECTOR_ARRAYS
-#if HWY_ARCH_X86 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-#define RLK_CPU_VECTOR_ARRAYS 1
-constexpr int kMaxVecs = 3;
-#else
-#define RLK_CPU_VECTOR_ARRAYS 0
-constexpr int kMaxVecs = 1;
-#endif
 
 template <typename T>
 HWY_INLINE int64_t lanes_of() {
@@ -85,77 +67,31 @@ HWY_INLINE hn::VFromD<D> load_sum([[maybe_unused]] D d, const double* from, doub
   }
 }
 
-// c[r][lane] += sum over t of a[r * a_row + t * a_step] * b[t][lane], r < kRows, one chain.
-template <int kVecs, int kRows, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void add_chain(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
-                          int64_t steps, double* HWY_RESTRICT c) {
-  using V = hn::VFromD<D>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t width = kVecs * lanes;
-#if !RLK_CPU_VECTOR_ARRAYS
-  static_assert(kVecs == 1 && kRows == 4);
-  V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  for (int64_t t = 0; t < steps; ++t) {
-    const V row = hn::LoadU(d, b + t * width);
-    const T* column = a + t * a_step;
-    sum0 = hn::MulAdd(hn::Set(d, column[0]), row, sum0);
-    sum1 = hn::MulAdd(hn::Set(d, column[a_row]), row, sum1);
-    sum2 = hn::MulAdd(hn::Set(d, column[2 * a_row]), row, sum2);
-    sum3 = hn::MulAdd(hn::Set(d, column[3 * a_row]), row, sum3);
-  }
-  add_wide(d, sum0, c);
-  add_wide(d, sum1, c + width);
-  add_wide(d, sum2, c + 2 * width);
-  add_wide(d, sum3, c + 3 * width);
-#else
-  V sums[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(d);
-  }
-  for (int64_t t = 0; t < steps; ++t) {
-    V row[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) row[v] = hn::LoadU(d, b + t * width + v * lanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const V scalar = hn::Set(d, a[r * a_row + t * a_step]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(scalar, row[v], sums[r][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) add_wide(d, sums[r][v], c + r * width + v * lanes);
-  }
-#endif
-}
-
-template <int kVecs, int kRows, typename T>
+template <int kVecs, typename T>
 HWY_NOINLINE void add_product_as(const T* a, int64_t rows, int64_t a_row, int64_t a_step, const T* b, int64_t steps,
                                  double* c) {
   const hn::ScalableTag<T> d;
   const int64_t width = kVecs * lanes_of<T>();
-  for (int64_t r = 0; r < rows; r += kRows) {
+  for (int64_t r = 0; r < rows; r += kBroadcasts) {
+    double* const sums = c + r * width;
     for (int64_t t = 0; t < steps; t += kChain) {
-      add_chain<kVecs, kRows>(d, a + r * a_row + t * a_step, a_row, a_step, b + t * width, std::min(kChain, steps - t),
-                              c + r * width);
+      outer_sums<kVecs, kBroadcasts>(
+          d, a + r * a_row + t * a_step, a_row, a_step, b + t * width, std::min(kChain, steps - t),
+          [&](int row, int v, auto sum) HWY_ATTR { add_wide(d, sum, sums + row * width + v * lanes_of<T>()); });
     }
   }
 }
 
 // c[r][.] += sum over t of a[r * a_row + t * a_step] * b[t][.] with rows of `width` numbers. a and c have room for rows
-// rounded up to kRows.
-template <int kRows = kBroadcasts, typename T>
+// rounded up to kBroadcasts.
+template <typename T>
 HWY_INLINE void add_product(const T* a, int64_t rows, int64_t a_row, int64_t a_step, const T* b, int64_t width,
                             int64_t steps, double* c) {
   const int64_t vecs = width / lanes_of<T>();
-  if (vecs == 1) return add_product_as<1, kRows>(a, rows, a_row, a_step, b, steps, c);
+  if (vecs == 1) return add_product_as<1>(a, rows, a_row, a_step, b, steps, c);
 #if RLK_CPU_VECTOR_ARRAYS
-  if (vecs == 2) return add_product_as<2, kRows>(a, rows, a_row, a_step, b, steps, c);
-  add_product_as<3, kRows>(a, rows, a_row, a_step, b, steps, c);
+  if (vecs == 2) return add_product_as<2>(a, rows, a_row, a_step, b, steps, c);
+  add_product_as<3>(a, rows, a_row, a_step, b, steps, c);
 #endif
 }
 
@@ -194,108 +130,84 @@ HWY_INLINE void pack_weights(const LinearOperands& operands, int64_t column, int
 
 // ---- few rows ---------------------------------------------------------------------------------------------------
 
-constexpr int64_t kRowsAhead = 8;  // whose memory is asked for early: hardware does not foresee steps of whole rows
-
-// Numbers of a 128-bit vector.
+// A batch whose rows fit the broadcast side of a product is packed as [d][row] with so many rows, padded with zeros.
+HWY_INLINE int64_t few_rows(int64_t count) {
+  return count <= 2 ? count : count <= 4 ? 4 : kBroadcasts;
+}
 template <typename T>
-constexpr int64_t kSide = HWY_TARGET == HWY_SCALAR ? 1 : 16 / static_cast<int64_t>(sizeof(T));
-
-// to[t][j] = from[j][t] for kSide rows of kSide numbers.
-template <typename T>
-HWY_INLINE void transpose_square(const T* HWY_RESTRICT from, int64_t from_stride, T* HWY_RESTRICT to,
-                                 int64_t to_stride) {
-#if HWY_TARGET == HWY_SCALAR
-  (void)from_stride, (void)to_stride;
-  to[0] = from[0];
-#else
-  const hn::FixedTag<T, static_cast<size_t>(kSide<T>)> d;
-  const auto row = [&](int64_t j) HWY_ATTR { return hn::LoadU(d, from + j * from_stride); };
-  const auto store = [&](int64_t t, auto v) HWY_ATTR { hn::StoreU(v, d, to + t * to_stride); };
-  const auto row0 = row(0), row1 = row(1);
-  if constexpr (kSide<T> == 2) {
-    store(0, hn::ConcatLowerLower(d, row1, row0));
-    store(1, hn::ConcatUpperUpper(d, row1, row0));
-  } else {
-    const auto row2 = row(2), row3 = row(3);
-    const auto lower01 = hn::InterleaveLower(d, row0, row1), upper01 = hn::InterleaveUpper(d, row0, row1);
-    const auto lower23 = hn::InterleaveLower(d, row2, row3), upper23 = hn::InterleaveUpper(d, row2, row3);
-    store(0, hn::ConcatLowerLower(d, lower23, lower01));
-    store(1, hn::ConcatUpperUpper(d, lower23, lower01));
-    store(2, hn::ConcatLowerLower(d, upper23, upper01));
-    store(3, hn::ConcatUpperUpper(d, upper23, upper01));
-  }
-#endif
+HWY_INLINE bool has_few_rows(const LinearBatch& batch) {
+  return RLK_CPU_VECTOR_ARRAYS && batch.count <= kBroadcasts && kBroadcasts <= tile_rows_of<T>();
 }
 
-// A tile of its own whose rows fit the broadcast side of a product.
-template <typename T>
-HWY_INLINE bool has_few_rows(const Tiles<T>& tiles) {
-  const int64_t rows = tiles.end(tiles.first) - tiles.begin(tiles.first);
-  const bool has_room = tiles.width(tiles.first) >= kBroadcasts && tile_rows_of<T>() <= kLinearBlock;
-  return tiles.last - tiles.first == 1 && rows <= kBroadcasts && has_room;
-}
-
-// add_product with no more broadcasts than rows ask for. Rows of hidden are row_width apart in depth.
-template <typename T>
-HWY_INLINE void add_few(const T* hidden, int64_t rows, int64_t row_width, const T* lanes, int64_t width, int64_t steps,
-                        double* c) {
 #if RLK_CPU_VECTOR_ARRAYS
-  if (rows == 1) return add_product<1>(hidden, rows, 1, row_width, lanes, width, steps, c);
-  if (rows == 2) return add_product<2>(hidden, rows, 1, row_width, lanes, width, steps, c);
-  if (rows <= 4) return add_product<4>(hidden, rows, 1, row_width, lanes, width, steps, c);
-#endif
-  add_product(hidden, rows, 1, row_width, lanes, width, steps, c);
-}
-
-// weight[column .. + columns][depth .. + depths] with columns in lanes: to[depth][column] with rows of `width`, both
-// sizes padded with zeros.
-template <typename T>
-HWY_NOINLINE void pack_transposed(const LinearOperands& operands, int64_t column, int64_t columns, int64_t depth,
-                                  int64_t depths, int64_t width, T* to) {
+// products[row][lane] of kRows rows with the weights of some columns, the last one repeated in the lanes behind it.
+template <int kRows, typename T, typename E>
+HWY_NOINLINE void few_products_as(const LinearOperands& operands, const T* hidden, int64_t column, int64_t columns,
+                                  double* products) {
+  const hn::ScalableTag<T> d;
   const LinearMatrix& weight = operands.weight;
-  const int64_t padded = round_up(depths, kSide<T>);
-  T pieces[kSide<T> * kLinearDepth];
-  for (int64_t j = 0; j < width; ++j) {
-    T* const piece = pieces + j % kSide<T> * kLinearDepth;
-    const int64_t filled = j < columns ? depths : 0;
-    if (filled > 0) {
-      const int64_t from = (column + j) * weight.row_stride + depth * weight.col_stride;
-      const bool has_ahead = weight.col_stride == 1 && column + j + kRowsAhead < operands.vocab;
-      const int64_t bytes = has_ahead ? depths * size_of(operands.dtype) : 0;
-      for (int64_t byte = 0; byte < bytes; byte += 64) {
-        const void* ahead = element(weight.data, from + kRowsAhead * weight.row_stride, operands.dtype);
-        hwy::Prefetch(static_cast<const char*>(ahead) + byte);
+  const E* rows[kLanes<T>];
+  for (int64_t lane = 0; lane < kLanes<T>; ++lane) {
+    rows[lane] = static_cast<const E*>(weight.data) + (column + std::min(lane, columns - 1)) * weight.row_stride;
+  }
+  std::fill(products, products + kRows * kLanes<T>, 0.0);
+  const auto add = [&](int r, auto sum) HWY_ATTR { add_wide(d, sum, products + r * kLanes<T>); };
+  int64_t t = 0;
+  if constexpr (kWidens<T, E>) {
+    const int64_t whole = weight.col_stride == 1 ? operands.depth / kChain * kChain : 0;
+    const int64_t ahead = column + 2 * kLanes<T> <= operands.vocab ? kLanes<T> * weight.row_stride : 0;
+    for (; t < whole; t += kChain) {
+      const E* chains[kLanes<T>];
+      for (int64_t lane = 0; lane < kLanes<T>; ++lane) {
+        chains[lane] = rows[lane] + t;
+        constexpr auto kLine = static_cast<int64_t>(64 / sizeof(E));
+        for (int64_t i = 0; i < kChain; i += kLine) prefetch_far(chains[lane] + ahead + i);
       }
-      widen(element(weight.data, from, operands.dtype), operands.dtype, weight.col_stride, depths, piece);
+      row_chain<kRows>(hidden + t * kRows, static_cast<const E* const*>(chains), kChain, add);
     }
-    std::fill(piece + filled, piece + padded, T{0});
-    if ((j + 1) % kSide<T> != 0) continue;
-    T* const square = to + j + 1 - kSide<T>;
-    for (int64_t t = 0; t < padded; t += kSide<T>) {
-      transpose_square(static_cast<const T*>(pieces) + t, kLinearDepth, square + t * width, width);
+  }
+  T pieces[kLanes<T> * kChain];
+  const T* chains[kLanes<T>];
+  for (int64_t lane = 0; lane < kLanes<T>; ++lane) chains[lane] = pieces + lane * kChain;
+  for (; t < operands.depth; t += kChain) {
+    const int64_t depths = std::min(kChain, operands.depth - t);
+    std::fill(pieces, pieces + kLanes<T> * kChain, T{0});
+    for (int64_t lane = 0; lane < columns; ++lane) {
+      widen(rows[lane] + t * weight.col_stride, operands.dtype, weight.col_stride, depths, pieces + lane * kChain);
     }
+    row_chain<kRows>(hidden + t * kRows, static_cast<const T* const*>(chains), depths, add);
   }
 }
 
 // As block_products for few rows, which would leave most lanes idle: the sides change places, the weights lie in the
-// lanes, transposed. The terms of each sum and their order are the same, and so are its bits.
-template <typename T>
-HWY_NOINLINE void few_products(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
-  const int64_t rows = tiles.end(tiles.first) - tiles.begin(tiles.first), row_width = tiles.width(tiles.first);
-  const int64_t depth = tiles.operands.depth, most = tile_rows_of<T>();
-  double products[kBroadcasts * kMaxVecs * hn::MaxLanes(hn::ScalableTag<T>())];  // [row][column]
-  for (int64_t first = 0; first < columns; first += most) {
-    const int64_t count = std::min(most, columns - first), width = round_up(count, lanes_of<T>());
-    std::fill(products, products + kBroadcasts * width, 0.0);
-    for (int64_t d = 0; d < depth; d += kLinearDepth) {
-      const int64_t depths = std::min(kLinearDepth, depth - d);
-      pack_transposed(tiles.operands, column + first, count, d, depths, width, weights);
-      add_few<T>(tiles.packed(tiles.first) + d * row_width, rows, row_width, weights, width, depths, products);
-    }
+// lanes. The terms of each sum and their order are the same, and so are its bits.
+template <int kRows, typename T>
+HWY_INLINE void few_block(const Tiles<T>& tiles, int64_t column, int64_t columns, double* sums) {
+  const int64_t rows = tiles.batch.count, row_width = tiles.width(0);
+  double products[kRows * kLanes<T>];
+  for (int64_t first = 0; first < columns; first += kLanes<T>) {
+    const int64_t count = std::min<int64_t>(kLanes<T>, columns - first);
+    with_element(tiles.operands.dtype, [&](auto tag) HWY_ATTR {
+      few_products_as<kRows, T, decltype(tag)>(tiles.operands, tiles.packed(0), column + first, count,
+                                               static_cast<double*>(products));
+    });
     for (int64_t j = 0; j < count; ++j) {
-      for (int64_t r = 0; r < rows; ++r) sums[(first + j) * row_width + r] = products[r * width + j];
+      for (int64_t r = 0; r < rows; ++r) sums[(first + j) * row_width + r] = products[r * kLanes<T> + j];
     }
   }
+}
+#endif
+
+template <typename T>
+HWY_NOINLINE void few_products([[maybe_unused]] const Tiles<T>& tiles, [[maybe_unused]] int64_t column,
+                               [[maybe_unused]] int64_t columns, [[maybe_unused]] double* sums) {
+#if RLK_CPU_VECTOR_ARRAYS
+  const int64_t rows = few_rows(tiles.batch.count);
+  if (rows == 1) return few_block<1>(tiles, column, columns, sums);
+  if (rows == 2) return few_block<2>(tiles, column, columns, sums);
+  if (rows == 4) return few_block<4>(tiles, column, columns, sums);
+  few_block<kBroadcasts>(tiles, column, columns, sums);
+#endif
 }
 
 // ---- any number of rows -----------------------------------------------------------------------------------------
@@ -306,7 +218,7 @@ template <typename T>
 HWY_NOINLINE void block_products(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
   const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
   std::fill(sums, sums + (tiles.last - tiles.first) * per_tile, 0.0);
-  if (has_few_rows(tiles)) return few_products(tiles, column, columns, weights, sums);
+  if (has_few_rows<T>(tiles.batch)) return few_products(tiles, column, columns, sums);
   const int64_t depth = tiles.operands.depth;
   for (int64_t d = 0; d < depth; d += kLinearDepth) {
     const int64_t depths = std::min(kLinearDepth, depth - d);
