@@ -55,7 +55,8 @@ public:
     const AttentionSequence sequence = sequences_[b];
     const int64_t tasks = tasks_of(sequence.q_length);
     // Late tasks first: with a causal mask they are the long ones, and short ones fill the gaps at the end.
-    return attention_task(make_task(sequence, index / tasks, tasks - 1 - index % tasks));
+    const AttentionTask task = make_task(sequence, index / tasks, tasks - 1 - index % tasks);
+    return task.end - task.begin <= few_rows_ ? attention_few_task(task) : attention_task(task);
   }
 
   void fill_nan() const {
@@ -105,6 +106,7 @@ private:
   const AttentionSequences sequences_;
   const bool in_f64_;
   const int64_t group_;
+  const int64_t few_rows_ = attention_few_rows();
   int64_t task_rows_;  // of a task: a multiple of the tile's
   int64_t* starts_ = nullptr;
 };

@@ -1,9 +1,10 @@
 // Scaled dot-product attention, forward, over dense batches or packed sequences.
 //
 // Cost model: 4 * D floating-point operations for every visible (query, key) pair, done as outer products of register
-// tiles; K and V are read once for every tile of queries. A tile's queries lie in the lanes of vectors, so maximum, sum
-// and rescaling need no horizontal operations, and a row's bits depend on that row, its keys' positions in the sequence
-// and the options alone: batch_invariant and deterministic. Scratch: up to 3 MiB per thread.
+// tiles; K and V are read once for every tile of queries, and are what a few queries wait for. A tile's queries lie in
+// the lanes of vectors, so maximum, sum and rescaling need no horizontal operations, and a row's bits depend on that
+// row, its keys' positions in the sequence and the options alone: batch_invariant and deterministic. Scratch: up to 3
+// MiB per thread.
 #pragma once
 
 #include "core/cpu/kernels/kernel.hpp"

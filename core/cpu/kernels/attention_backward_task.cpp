@@ -5,7 +5,7 @@
 //     scores = streamed[0] lanes[0], dp = streamed[1] lanes[1], gradient += streamed[0]^T ds (and streamed[1]^T p)
 // so that a task writes the gradients of its own rows alone: no atomics, one order of summation.
 //
-// Sums over the streamed side are made of chains of kChunk terms, of kBlocksPerSum blocks, and of those.
+// Sums over the streamed side are made of chains of kChain terms, of kBlocksPerSum blocks, and of those.
 #include "core/cpu/kernels/attention_backward_task.hpp"
 
 #include <algorithm>
@@ -43,15 +43,15 @@ public:
   static int64_t most_lanes() { return kMaxVecs * lanes(); }
 
   static size_t scratch_elements(const AttentionBackwardTask& task) {
-    const int64_t padded = round_up(task.head_size, kRows);
-    return static_cast<size_t>(most_lanes() * (2 * task.head_size + 4 * padded + 2 * (kBlock + kRows) + 4) +
-                               2 * (kBlock + kRows) * padded + 2 * kBlock);
+    const int64_t padded = round_up(task.head_size, kBroadcasts);
+    return static_cast<size_t>(most_lanes() * (2 * task.head_size + 4 * padded + 2 * (kBlock + kBroadcasts) + 4) +
+                               2 * (kBlock + kBroadcasts) * padded + 2 * kBlock);
   }
 
   BackwardTile(const AttentionBackwardTask& task, T* scratch)
       : task_(task),
         size_(task.head_size),
-        padded_(round_up(size_, kRows)),
+        padded_(round_up(size_, kBroadcasts)),
         vecs_(task.end - task.begin <= lanes() ? 1 : kMaxVecs),
         width_(vecs_ * lanes()),
         free_(scratch) {
@@ -59,8 +59,8 @@ public:
       lanes_[side] = take(size_ * width_);
       sums_[side] = take(padded_ * width_);
       totals_[side] = take(padded_ * width_);
-      weights_[side] = take((kBlock + kRows) * width_);
-      streamed_[side] = take((kBlock + kRows) * padded_);
+      weights_[side] = take((kBlock + kBroadcasts) * width_);
+      streamed_[side] = take((kBlock + kBroadcasts) * padded_);
     }
     first_ = take(width_), last_ = take(width_);
     lane_lse_ = take(width_), lane_offset_ = take(width_);
@@ -164,7 +164,7 @@ private:
   template <int kVecs>
   HWY_NOINLINE void process(int64_t from, int64_t count) {
     for (int side = 0; side < 2; ++side) {
-      for (int64_t j = 0; j < count; j += kRows) {  // past count there are left-overs: never looked at
+      for (int64_t j = 0; j < count; j += kBroadcasts) {  // past count there are left-overs: never looked at
         outer_product<kVecs>(d_, streamed_[side] + j * padded_, padded_, 1, lanes_[side], size_,
                              weights_[side] + j * width_, lanes_[side], Into::nothing);
       }
@@ -183,7 +183,7 @@ private:
         accumulate_visible(streamed_[side], weights, count, sums_[side]);
         continue;
       }
-      for (int64_t i = 0; i < size_; i += kRows) {
+      for (int64_t i = 0; i < size_; i += kBroadcasts) {
         outer_product<kVecs>(d_, streamed_[side] + i, 1, padded_, weights, count, sums_[side] + i * width_, weights,
                              Into::sum);
       }
@@ -258,9 +258,9 @@ private:
     for (int64_t i = 0; i < size_; ++i) {
       for (int64_t t = 0; t < width_; t += lanes()) {
         V total = hn::LoadU(d_, sums + i * width_ + t);
-        for (int64_t chunk = 0; chunk < count; chunk += kChunk) {
+        for (int64_t chunk = 0; chunk < count; chunk += kChain) {
           V sum = hn::Zero(d_);
-          for (int64_t j = chunk; j < std::min(chunk + kChunk, count); ++j) {
+          for (int64_t j = chunk; j < std::min(chunk + kChain, count); ++j) {
             const V weight = hn::LoadU(d_, weights + j * width_ + t);
             const V more = hn::MulAdd(hn::Set(d_, streamed[j * padded_ + i]), weight, sum);
             sum = hn::IfThenElse(visible(j, t), more, sum);

@@ -1,7 +1,7 @@
 // A task of attention with an online softmax over blocks of keys, for every instruction set.
 //
 // Rows (query, head of the group) lie in vector lanes: Q is kept transposed [d][row], scores [key][row], the output
-// [d][row]. Both products then are the same outer product of a register tile, kRows scalars broadcast times
+// [d][row]. Both products then are the same outer product of a register tile, kBroadcasts scalars broadcast times
 // kVecs vectors, and the softmax works lane by lane. K and V come through a block in L1 or L2 as compute type, whatever
 // their dtype and strides.
 //
@@ -19,15 +19,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/kernels/attention_tile-inl.hpp"
-#include "core/cpu/kernels/convert-inl.hpp"
+#include "core/cpu/kernels/attention_keys-inl.hpp"
 #include "core/cpu/kernels/math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
-
-constexpr int64_t kKeys = 64;          // per block; blocks are aligned in the sequence, for batch invariance
-constexpr int64_t kKeysPerSum = 1024;  // then a sum is closed and joins the others, at such positions in the sequence
 
 // A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
 template <typename T>
@@ -48,32 +44,38 @@ public:
   static int64_t most_lanes() { return kMaxVecs * lanes(); }
 
   static size_t scratch_elements(const AttentionTask& task) {
-    const int64_t padded = round_up(task.head_size, kRows);
+    const int64_t padded = round_up(task.head_size, kBroadcasts);
     const int64_t tiles = (task.end - task.begin + most_lanes() - 1) / most_lanes();
     return static_cast<size_t>(tiles * most_lanes() * (task.head_size + 2 * padded + 4) +
-                               most_lanes() * (kKeys + kRows + 3) + 2 * (kKeys + kRows) * padded);
+                               most_lanes() * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded);
   }
 
   TaskKernel(const AttentionTask& task, T* scratch)
-      : task_(task), size_(task.head_size), padded_(round_up(size_, kRows)), free_(scratch) {
-    scores_ = take(most_lanes() * (kKeys + kRows));
+      : task_(task),
+        size_(task.head_size),
+        padded_(round_up(size_, kBroadcasts)),
+        keys_{task, padded_},
+        free_(scratch) {
+    scores_ = take(most_lanes() * (kKeys + kBroadcasts));
     factor_ = take(most_lanes());
     first_ = take(most_lanes());
     last_ = take(most_lanes());
-    k_ = take((kKeys + kRows) * padded_);
-    v_ = take((kKeys + kRows) * padded_);
+    keys_.k = take((kKeys + kBroadcasts) * padded_);
+    keys_.v = take((kKeys + kBroadcasts) * padded_);
   }
 
   void run() {
     for (int64_t row = task_.begin; row < task_.end; row += most_lanes()) {
       add_tile(row, std::min(row + most_lanes(), task_.end));
     }
-    const int64_t begin = first_chunk(query_of(task_.begin)), end = last_key(query_of(task_.end - 1)) + 1;
+    const int64_t begin = first_chain(task_, task_.query_of(task_.begin)),
+                  end = task_.last_key(task_.query_of(task_.end - 1)) + 1;
     // A window may lie behind the last key.
     for (int64_t block = begin / kKeys * kKeys; begin < end && block < end; block += kKeys) {
       const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
       if (block % kKeysPerSum == 0 && block > begin) close_sums();
-      if (!load_keys(from, to)) continue;
+      if (!keys_.find_masked(from, to)) continue;
+      keys_.load(from, to);
       for (int i = 0; i < n_tiles_; ++i) process(tiles_[i], from, to);
     }
     if (any_closed_) close_sums();
@@ -86,12 +88,6 @@ private:
     free_ += count;
     return taken;
   }
-  int64_t query_of(int64_t row) const { return row / task_.group; }
-  int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query + task_.first_visible); }
-  // Where work begins: sums are cut at multiples of kChunk in the sequence, whatever the company in the tile.
-  int64_t first_chunk(int64_t query) const { return first_key(query) / kChunk * kChunk; }
-  int64_t last_key(int64_t query) const { return std::min(task_.k_length - 1, query + task_.last_visible); }
-
   void add_tile(int64_t begin, int64_t end) {
     const int64_t width = round_up(end - begin, lanes());
     Tile& tile = tiles_[n_tiles_++];
@@ -111,43 +107,28 @@ private:
     // Scaled for scores in base 2; lanes without a row are 0.
     const T factor = static_cast<T>(task_.scale * 1.4426950408889634);
     for (int64_t t = 0; t < width; ++t) {
-      std::fill(v_, v_ + size_, T{0});
+      std::fill(keys_.v, keys_.v + size_, T{0});
       const int64_t row = begin + t;
       if (row < end) {
-        widen(element(task_.q, query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride,
+        widen(element(task_.q, task_.query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride,
                       task_.dtype),
-              task_.dtype, task_.q_d_stride, size_, v_);
+              task_.dtype, task_.q_d_stride, size_, keys_.v);
       }
-      for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = v_[i] * factor;
+      for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = keys_.v[i] * factor;
     }
-  }
-
-  // Keys and values [from, to) of one block into k_ and v_. Of masked ones nothing is read, they are 0 here. False when
-  // all are masked.
-  bool load_keys(int64_t from, int64_t to) {
-    n_masked_ = 0;
-    for (int64_t j = from; j < to && task_.key_mask != nullptr; ++j) {
-      masked_[j - from] = task_.key_mask[j * task_.key_mask_stride] == 0;
-      n_masked_ += masked_[j - from] ? 1 : 0;
-    }
-    if (n_masked_ == to - from) return false;
-    const bool* masked = n_masked_ > 0 ? masked_ : nullptr;
-    const auto k = [this](int64_t j) { return element(task_.k, j * task_.k_token_stride, task_.dtype); };
-    const auto v = [this](int64_t j) { return element(task_.v, j * task_.v_token_stride, task_.dtype); };
-    load_rows(k, task_.dtype, task_.k_d_stride, size_, padded_, from, to, masked, k_);
-    load_rows(v, task_.dtype, task_.v_d_stride, size_, padded_, from, to, masked, v_);
-    return true;
   }
 
   // One tile and the keys [from, to) of one block.
   void process(const Tile& tile, int64_t from, int64_t to) {
-    const int64_t first_query = query_of(tile.begin), last_query = query_of(tile.end - 1);
-    const int64_t begin = std::max(from, first_chunk(first_query)), end = std::min(to, last_key(last_query) + 1);
+    const int64_t first_query = task_.query_of(tile.begin), last_query = task_.query_of(tile.end - 1);
+    const int64_t begin = std::max(from, first_chain(task_, first_query)),
+                  end = std::min(to, task_.last_key(last_query) + 1);
     if (begin >= end) return;
-    const bool all_visible = n_masked_ == 0 && begin >= first_key(last_query) && end - 1 <= last_key(first_query);
-    const bool* masked = masked_ + (begin - from);
-    const T* k = k_ + (begin - from) * padded_;
-    const T* v = v_ + (begin - from) * padded_;
+    const bool all_visible =
+        keys_.n_masked == 0 && begin >= task_.first_key(last_query) && end - 1 <= task_.last_key(first_query);
+    const bool* masked = keys_.masked + (begin - from);
+    const T* k = keys_.k + (begin - from) * padded_;
+    const T* v = keys_.v + (begin - from) * padded_;
     const int64_t vecs = tile.width / lanes();
     if (vecs == 1) return process_as<1>(tile, k, v, masked, begin, end - begin, all_visible);
 #if RLK_CPU_VECTOR_ARRAYS
@@ -160,14 +141,15 @@ private:
   HWY_NOINLINE void process_as(const Tile& tile, const T* k, const T* v, const bool* masked, int64_t begin,
                                int64_t count, bool all_visible) {
     const int64_t width = tile.width;
-    for (int64_t j = 0; j < count; j += kRows) {  // past count there are left-overs of another block: never looked at
+    // Past count there are left-overs of another block: never looked at.
+    for (int64_t j = 0; j < count; j += kBroadcasts) {
       outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
     }
     if (task_.softcap > 0) cap(tile, count);
     if (!all_visible) hide(tile, masked, begin, count);
     softmax(tile, count);
     if (!all_visible && has_special_values(d_, v, count * padded_)) return accumulate_visible(tile, v, count);
-    for (int64_t i = 0; i < size_; i += kRows) {
+    for (int64_t i = 0; i < size_; i += kBroadcasts) {
       outer_product<kVecs>(d_, v + i, 1, padded_, scores_, count, tile.out + i * width, factor_, Into::scaled);
     }
   }
@@ -185,13 +167,13 @@ private:
   // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
   void hide(const Tile& tile, const bool* masked, int64_t from, int64_t count) {
     for (int64_t t = 0; t < tile.width; ++t) {
-      const int64_t query = query_of(std::min(tile.begin + t, tile.end - 1));
-      first_[t] = static_cast<T>(std::min(first_key(query) - from, kKeys));
-      last_[t] = static_cast<T>(std::max(last_key(query) - from, int64_t{-1}));
+      const int64_t query = task_.query_of(std::min(tile.begin + t, tile.end - 1));
+      first_[t] = static_cast<T>(std::min(task_.first_key(query) - from, kKeys));
+      last_[t] = static_cast<T>(std::max(task_.last_key(query) - from, int64_t{-1}));
     }
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
     for (int64_t j = 0; j < count; ++j) {
-      if (n_masked_ > 0 && masked[j]) {
+      if (keys_.n_masked > 0 && masked[j]) {
         std::fill_n(scores_ + j * tile.width, tile.width, -std::numeric_limits<T>::infinity());
         continue;
       }
@@ -242,9 +224,9 @@ private:
   void accumulate_visible(const Tile& tile, const T* v, int64_t count) {
     for (int64_t i = 0; i < size_; ++i) {
       for (int64_t t = 0; t < tile.width; t += lanes()) {
-        for (int64_t chunk = 0; chunk < count; chunk += kChunk) {
+        for (int64_t chunk = 0; chunk < count; chunk += kChain) {
           V sum = hn::Zero(d_);
-          for (int64_t j = chunk; j < std::min(chunk + kChunk, count); ++j) {
+          for (int64_t j = chunk; j < std::min(chunk + kChain, count); ++j) {
             const V p = hn::LoadU(d_, scores_ + j * tile.width + t);
             sum = hn::IfThenElse(visible(j, t), hn::MulAdd(hn::Set(d_, v[j * padded_ + i]), p, sum), sum);
           }
@@ -282,33 +264,22 @@ private:
     const T* const sums = any_closed_ ? tile.total_sum : tile.sum;
     const T* const out = any_closed_ ? tile.total : tile.out;
     for (int64_t row = tile.begin; row < tile.end; ++row) {
-      const int64_t t = row - tile.begin, query = query_of(row), head = row % task_.group;
-      const bool sees_nothing = sums[t] == 0;
-      const T inverse = sees_nothing ? T{0} : T{1} / sums[t];
-      for (int64_t i = 0; i < size_; ++i) v_[i] = out[i * tile.width + t] * inverse;
-      narrow(v_, size_, element(task_.out, query * task_.out_token_stride + head * task_.out_head_stride, task_.dtype),
-             task_.dtype, task_.out_d_stride);
-      if (task_.lse == nullptr) continue;
-      const double sum = static_cast<double>(sums[t]);
-      const double lse = sees_nothing ? -std::numeric_limits<double>::infinity()
-                                      : (static_cast<double>(tile.shift[t]) + std::log2(sum)) * 0.6931471805599453;
-      store_element(task_.lse, accumulator(task_.dtype), query * task_.lse_token_stride + head * task_.lse_head_stride,
-                    lse);
+      const int64_t t = row - tile.begin;
+      for (int64_t i = 0; i < size_; ++i) keys_.v[i] = out[i * tile.width + t];
+      store_row(task_, row, keys_.v, tile.shift[t], sums[t]);
     }
   }
 
   const AttentionTask& task_;
   const D d_{};
   const int64_t size_, padded_;
+  KeyBlock<T> keys_;
   T* free_;  // of the scratch
   Tile tiles_[kMaxAttentionTiles];
   int n_tiles_ = 0;
   T* scores_;         // [key][row] of the tile at hand
   T* factor_;         // [row] what the block scales the output by
   T *first_, *last_;  // [row] visible range in the block
-  T *k_, *v_;         // [key][d]
-  bool masked_[kKeys];
-  int64_t n_masked_ = 0;  // of the block
   bool any_closed_ = false;
 };
 

@@ -1,6 +1,8 @@
 // A task of attention: some queries of one sequence that share one key head. Internal to the kernels.
 #pragma once
 
+#include <algorithm>
+
 #include "core/cpu/kernels/kernel.hpp"
 
 namespace rlk::cpu {
@@ -27,6 +29,10 @@ struct AttentionTask {
   int64_t key_mask_stride;
   // Row t of the group is query t / group, head t % group; the task is rows [begin, end).
   int64_t begin, end;
+
+  int64_t query_of(int64_t row) const { return row / group; }
+  int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query + first_visible); }
+  int64_t last_key(int64_t query) const { return std::min(k_length - 1, query + last_visible); }
 };
 
 // Rows whose scores are computed together on this machine; a task has at most kMaxAttentionTiles times as many.
@@ -35,5 +41,9 @@ constexpr int kMaxAttentionTiles = 12;
 
 // False when there is no memory for the thread's scratch.
 bool attention_task(const AttentionTask& task);
+
+// The same with the same bits for tasks of few rows, which K and V are streamed past; 0 where there is no such kernel.
+bool attention_few_task(const AttentionTask& task);
+int64_t attention_few_rows();
 
 }  // namespace rlk::cpu

@@ -1,5 +1,5 @@
-// What the attention kernels are made of, for every Highway target: the outer product of a register tile, and rows of
-// tensors as compute type.
+// What the attention kernels are made of, for every Highway target: products of tiles, and rows of tensors as compute
+// type.
 #if defined(RLK_CPU_ATTENTION_TILE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_ATTENTION_TILE_INL
 #undef RLK_CPU_ATTENTION_TILE_INL
@@ -13,26 +13,11 @@
 #include <algorithm>
 
 #include "core/cpu/kernels/convert-inl.hpp"
+#include "core/cpu/kernels/register_tile-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// The register tile: kRows * kVecs accumulators and a few more registers than that.
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
-constexpr int kRows = 8;
-#else
-constexpr int kRows = 4;
-#endif
-// Sizeless vectors cannot be array elements.
-#undef RLK_CPU_VECTOR_ARRAYS
-#if HWY_ARCH_X86 || HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-#define RLK_CPU_VECTOR_ARRAYS 1
-constexpr int kMaxVecs = 3;
-#else
-#define RLK_CPU_VECTOR_ARRAYS 0
-constexpr int kMaxVecs = 1;
-#endif
 
 constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -48,64 +33,18 @@ HWY_INLINE void put(D d, hn::VFromD<D> sum, Into into, const T* HWY_RESTRICT fac
   hn::StoreU(sum, d, c);
 }
 
-// sum[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kRows rows of kVecs vectors, put into c; b, c and
-// factor have rows of kVecs vectors.
-template <int kVecs, class D, typename T = hn::TFromD<D>>
-HWY_INLINE void outer_chunk(D d, const T* HWY_RESTRICT a, int64_t a_row, int64_t a_step, const T* HWY_RESTRICT b,
-                            int64_t steps, T* HWY_RESTRICT c, const T* HWY_RESTRICT factor, Into into) {
-  using V = hn::VFromD<D>;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t width = kVecs * lanes;
-#if !RLK_CPU_VECTOR_ARRAYS
-  static_assert(kVecs == 1 && kRows == 4);
-  V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  for (int64_t t = 0; t < steps; ++t) {
-    const V row = hn::LoadU(d, b + t * width);
-    const T* column = a + t * a_step;
-    sum0 = hn::MulAdd(hn::Set(d, column[0]), row, sum0);
-    sum1 = hn::MulAdd(hn::Set(d, column[a_row]), row, sum1);
-    sum2 = hn::MulAdd(hn::Set(d, column[2 * a_row]), row, sum2);
-    sum3 = hn::MulAdd(hn::Set(d, column[3 * a_row]), row, sum3);
-  }
-  put(d, sum0, into, factor, c);
-  put(d, sum1, into, factor, c + width);
-  put(d, sum2, into, factor, c + 2 * width);
-  put(d, sum3, into, factor, c + 3 * width);
-#else
-  V sums[kRows][kVecs];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(d);
-  }
-  for (int64_t t = 0; t < steps; ++t) {
-    V row[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) row[v] = hn::LoadU(d, b + t * width + v * lanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const V scalar = hn::Set(d, a[r * a_row + t * a_step]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(scalar, row[v], sums[r][v]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) put(d, sums[r][v], into, factor + v * lanes, c + r * width + v * lanes);
-  }
-#endif
-}
-
-// Sums of kChunk terms are added up, so that many equal terms do not all round the same way.
-constexpr int64_t kChunk = 32;
+// sum[r][.] = sum over t of a[r * a_row + t * a_step] * b[t][.] for kBroadcasts rows of kVecs vectors, put into c; b, c
+// and factor have rows of kVecs vectors. Chains are added up.
 template <int kVecs, class D, typename T = hn::TFromD<D>>
 HWY_INLINE void outer_product(D d, const T* a, int64_t a_row, int64_t a_step, const T* b, int64_t steps, T* c,
                               const T* factor, Into into) {
-  const int64_t width = kVecs * static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t t = 0; t < steps; t += kChunk) {
-    outer_chunk<kVecs>(d, a + t * a_step, a_row, a_step, b + t * width, std::min(kChunk, steps - t), c, factor,
-                       t == 0 ? into : Into::sum);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t width = kVecs * lanes;
+  for (int64_t t = 0; t < steps; t += kChain) {
+    const Into into_now = t == 0 ? into : Into::sum;
+    outer_sums<kVecs, kBroadcasts>(
+        d, a + t * a_step, a_row, a_step, b + t * width, std::min(kChain, steps - t),
+        [&](int r, int v, auto sum) HWY_ATTR { put(d, sum, into_now, factor + v * lanes, c + r * width + v * lanes); });
   }
 }
 

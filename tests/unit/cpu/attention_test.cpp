@@ -43,6 +43,31 @@ TEST(CpuAttention, MatchesGoldenForLargeHeads) {
   });
 }
 
+// One or two queries whose heads share keys: all tails of blocks, and rows that are read where they lie or are not.
+TEST(CpuAttention, MatchesGoldenForFewRows) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (Heads heads : {Heads{1, 1, 64}, Heads{2, 1, 96}, Heads{3, 1, 32}, Heads{8, 2, 128}, Heads{7, 1, 33}}) {
+        for (int64_t keys : {15, 64, 129, 1100}) {
+          if (keys == 1100 && heads.q != 2) continue;
+          for (int option = 0; option < 5; ++option) {
+            SCOPED_TRACE(name(dtype) + " keys " + std::to_string(keys) + " D" + std::to_string(heads.size) +
+                         " option " + std::to_string(option));
+            AttentionCase c = dense_attention(dtype, 1, option == 1 ? 2 : 1, keys, heads,
+                                              option == 2   ? Strides::gaps
+                                              : option == 3 ? Strides::reversed
+                                                            : Strides::contiguous);
+            c.causal = true;
+            if (option == 3) c.softcap = 1.5;
+            if (option == 4) c.window_left = 40, c.scale = 0.7;
+            expect_golden(c);
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST(CpuAttention, MatchesGoldenForWindowsScalesAndStrides) {
   for_each_target([] {
     for (int64_t left : {-1, 0, 3, 70}) {
@@ -124,8 +149,8 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedEvenWhenTheyAreNanOrInfinite) {
 TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
-      for (int64_t window : {-1, 20}) {
-        const Heads heads{4, 2, 40};
+      for (auto [window, size] : std::vector<std::pair<int64_t, int64_t>>{{-1, 40}, {20, 40}, {-1, 64}, {20, 96}}) {
+        const Heads heads{4, 2, size};
         const int64_t row = heads.q * heads.size, kv_row = heads.kv * heads.size, length = 150;
         AttentionCase whole = dense_attention(dtype, 1, length, length, heads);
         whole.causal = true;
