@@ -26,14 +26,16 @@ const char* environment(const char* name) {
   return std::getenv(name);
 }
 
-// Of "cuda", "cuda:fused", or "acme/fused": a plugin's name, whose backend the list tells.
-std::string backend_of(rlk_runtime* runtime, const std::string& pin) {
-  const size_t slash = pin.find('/');
-  if (slash == std::string::npos) return pin.substr(0, pin.find(':'));
-  for (const auto& plugin : list_of(runtime).at("plugins")) {
-    if (plugin.at("id").get<std::string>() == pin.substr(0, slash)) return plugin.at("backend").get<std::string>();
+// Of "cuda", "cuda:fused", or "acme/fused": a plugin's name, whose backend the list tells. Empty: there is no such
+// plugin.
+std::string backend_of(rlk_runtime* runtime, const std::string& wish) {
+  const size_t slash = wish.find('/');
+  if (slash == std::string::npos) return wish.substr(0, wish.find(':'));
+  const nlohmann::json list = list_of(runtime);
+  for (const auto& plugin : list.at("plugins")) {
+    if (plugin.at("id").get<std::string>() == wish.substr(0, slash)) return plugin.at("backend").get<std::string>();
   }
-  throw UsageError("--backend " + pin + ": no plugin is called '" + pin.substr(0, slash) + "'; see rlk-plugins list");
+  return {};
 }
 
 }  // namespace
@@ -110,6 +112,11 @@ void Session::open_for(const OpCall& call, const std::string& pin) {
     if (wish == nullptr || *wish == 0) continue;
     uint32_t devices = 0;
     const std::string backend = backend_of(runtime_, wish);
+    // What a variable asks for in vain, dispatch says.
+    if (backend.empty() && !pin.empty()) {
+      throw UsageError("--backend " + pin + ": no plugin is called '" + pin.substr(0, pin.find('/')) +
+                       "'; see rlk-plugins list");
+    }
     const bool here = rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) == RLK_OK && devices > 0;
     return open(here ? backend : "cpu");
   }
