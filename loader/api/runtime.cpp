@@ -9,6 +9,18 @@ using rlk::core::failf;
 using rlk::loader::guarded;
 using rlk::loader::Process;
 
+namespace {
+
+// What begins a struct of the caller's is its size; 0 is one that nobody set.
+rlk_status require_size(const char* function, const char* argument, uint32_t seen, size_t known, rlk_error* error) {
+  if (seen >= 2 * sizeof(uint32_t)) return RLK_OK;
+  return failf(error, RLK_INVALID_ARGUMENT,
+               "%s: %s.struct_size is %u; expected sizeof of the struct, which is %zu here", function, argument, seen,
+               known);
+}
+
+}  // namespace
+
 extern "C" {
 
 rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error) {
@@ -17,6 +29,9 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
     *out = nullptr;
     rlk_runtime_options wanted = RLK_RUNTIME_OPTIONS_INIT;
     if (options != nullptr) {
+      const rlk_status sized =
+          require_size("rlk_runtime_create", "options", options->struct_size, sizeof(*options), error);
+      if (sized != RLK_OK) return sized;
       std::memcpy(&wanted, options, std::min<size_t>(options->struct_size, sizeof(wanted)));
     }
     std::shared_ptr<Process> process;
@@ -68,10 +83,12 @@ rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32
   RLK_REQUIRE_ARGUMENT(backend);
   RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
+    const uint32_t size = out->struct_size;
+    if (const rlk_status sized = require_size("rlk_device_describe", "out", size, sizeof(*out), error); sized != RLK_OK)
+      return sized;
     DeviceState* device = nullptr;
     const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
-    const uint32_t size = out->struct_size;
     std::memcpy(out, &device->entry.properties, std::min<size_t>(size, sizeof(*out)));
     out->struct_size = size;
     return RLK_OK;
@@ -84,6 +101,8 @@ rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* backend, 
   RLK_REQUIRE_ARGUMENT(backend);
   RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
+    const rlk_status sized = require_size("rlk_memory_statistics_get", "out", out->struct_size, sizeof(*out), error);
+    if (sized != RLK_OK) return sized;
     DeviceState* device = nullptr;
     const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;

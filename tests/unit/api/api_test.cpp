@@ -91,6 +91,8 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
   double ms = 0;
   rlk_device_properties properties = {};
   rlk_memory_statistics statistics = {};
+  properties.struct_size = sizeof(properties);
+  statistics.struct_size = sizeof(statistics);
   struct {
     const char* function;
     const char* argument;
@@ -310,6 +312,22 @@ TEST(Api, DevicesAreDescribedWithinTheCallersStruct) {
   uint32_t count = 7;
   EXPECT_EQ(rlk_device_count(runtime().get(), "nothing", &count, nullptr), RLK_OK);
   EXPECT_EQ(count, 0u);
+}
+
+TEST(Api, AStructWithoutItsSizeIsRefused) {
+  rlk_error error = fresh_error();
+  rlk_device_properties properties = {};
+  EXPECT_EQ(rlk_device_describe(runtime().get(), "cpu", 0, &properties, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(error.text, "rlk_device_describe: out.struct_size is 0; expected sizeof")) << error.text;
+  rlk_memory_statistics statistics = {};
+  EXPECT_EQ(rlk_memory_statistics_get(runtime().get(), "cpu", 0, &statistics, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(error.text, "out.struct_size is 0")) << error.text;
+  rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
+  options.struct_size = 3;
+  rlk_runtime* handle = nullptr;
+  EXPECT_EQ(rlk_runtime_create(&options, &handle, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(error.text, "options.struct_size is 3")) << error.text;
+  EXPECT_EQ(handle, nullptr);
 }
 
 TEST(Api, GraphsAreNotForTheCpu) {
