@@ -65,13 +65,21 @@ void describe_end(ChildOutcome outcome, PluginRecord* record) {
 
 }  // namespace
 
-double timeout_scale_of(const Environment& environment) {
+bool timeout_scale_of(const Environment& environment, double* scale) {
+  *scale = 1.0;
   const auto text = environment.get("RLK_PROBE_TIMEOUT");
-  if (!text) return 1.0;
+  if (!text) return true;
   char* end = nullptr;
   const double seconds = std::strtod(text->c_str(), &end);
   const bool good = *end == '\0' && seconds > 0.0 && seconds < 1e6;
-  return good ? seconds / kDefaultProbeTimeoutSeconds : 1.0;
+  if (good) *scale = seconds / kDefaultProbeTimeoutSeconds;
+  return good;
+}
+
+double timeout_scale_of(const Environment& environment) {
+  double scale = 1.0;
+  timeout_scale_of(environment, &scale);
+  return scale;
 }
 
 std::vector<PhaseBudget> phase_budgets(double scale) {

@@ -14,6 +14,8 @@ namespace rlk::loader {
 
 // RLK_PROBE_TIMEOUT in seconds over its default; 1 when unset or not a positive number.
 double timeout_scale_of(const Environment& environment);
+// The same; false when the variable is set to something else than a positive number.
+bool timeout_scale_of(const Environment& environment, double* scale);
 inline constexpr double kDefaultProbeTimeoutSeconds = 60.0;
 std::vector<PhaseBudget> phase_budgets(double scale);
 

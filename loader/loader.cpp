@@ -3,12 +3,23 @@
 
 #include <utility>
 
+#include "core/dispatch/host.hpp"
+#include "loader/child_probe.hpp"
+
 namespace rlk::loader {
 
 std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options) {
   if (!probe_mode_of(options.environment, &options.mode)) {
     // An unknown value must not switch the isolation off.
     options.mode = ProbeMode::isolated;
+    core::log_line(RLK_LOG_WARN, "probe",
+                   "RLK_PROBE is \"" + *options.environment.get("RLK_PROBE") +
+                       "\"; expected isolated, inprocess or off. Using isolated");
+  }
+  if (double scale = 1.0; !timeout_scale_of(options.environment, &scale)) {
+    core::log_line(RLK_LOG_WARN, "probe",
+                   "RLK_PROBE_TIMEOUT is \"" + *options.environment.get("RLK_PROBE_TIMEOUT") +
+                       "\"; expected a number of seconds. Using 60");
   }
   std::vector<PluginRecord> records = {built_in_record("cpu")};
   for (PluginRecord& record : discover(options.environment, search)) records.push_back(std::move(record));

@@ -280,7 +280,11 @@ TEST(ProbeTimeout, ScalesEveryPhase) {
   EXPECT_EQ(timeout_scale_of({}), 1.0);
   EXPECT_EQ(scale("120"), 2.0);
   EXPECT_EQ(scale("0.6"), 0.01);
-  for (const char* nonsense : {"-1", "0", "x", "5s", "nan", "1e99"}) EXPECT_EQ(scale(nonsense), 1.0) << nonsense;
+  for (const char* nonsense : {"-1", "0", "x", "5s", "nan", "1e99"}) {
+    double kept = 0.0;
+    EXPECT_EQ(scale(nonsense), 1.0) << nonsense;
+    EXPECT_FALSE(timeout_scale_of({{{"RLK_PROBE_TIMEOUT", nonsense}}, false}, &kept)) << nonsense;
+  }
   const auto once = phase_budgets(1.0);
   const auto twice = phase_budgets(2.0);
   const auto tiny = phase_budgets(0.0005);
