@@ -219,10 +219,12 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
 
 std::string describe_refusals(const CallRequest& request, const Selection& selection) {
   std::string text = std::string(request.call.decl->name) + ": nobody takes this call on " + request.on->name() + ".";
+  const char* between = " ";
   for (const Option& o : selection.options) {
     if (o.verdict == Verdict::willing) continue;
-    text += " " + o.plugin + (o.implementation.empty() ? "" : "/" + o.implementation) + ": " + o.reason_code +
-            (o.reason.empty() ? "" : ", " + o.reason) + ";";
+    text += between + o.plugin + (o.implementation.empty() ? "" : "/" + o.implementation) + ": " + o.reason_code +
+            (o.reason.empty() ? "" : ", " + o.reason);
+    between = "; ";
   }
   if (selection.options.empty()) text += " No plugin brings this operator; see rlk-plugins list";
   return text;
