@@ -160,12 +160,12 @@ int run_verb(const Arguments& arguments) {
     for (const std::string& backend : session.backends())
       rows.push_back(measure(&session, call, inputs, backend, backend, numerics, seconds));
   }
+  const bool measured = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.problem.empty(); });
   if (arguments.json()) {
     std::fprintf(output(), "%s\n", document(&session, call, rows).dump().c_str());
-  } else {
+  } else if (measured) {
     print(call, rows);
   }
-  const bool measured = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.problem.empty(); });
   if (!measured) throw Failure(rows.empty() ? "no backend" : rows.front().problem);
   return kFine;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "loader/cli/array.hpp"
 #include "loader/environment.hpp"
@@ -135,7 +136,8 @@ std::map<std::string, std::string> shape_words(const std::vector<std::string>& w
   for (const std::string& word : words) {
     for (const std::string& piece : loader::split(word, ',')) {
       const Assignment assignment = split_assignment(piece, "--shape");
-      out[assignment.name] = assignment.value;
+      if (!out.emplace(assignment.name, assignment.value).second)
+        throw UsageError("--shape " + piece + ": " + assignment.name + " was given twice");
     }
   }
   return out;
@@ -226,7 +228,13 @@ Assignment split_assignment(const std::string& word, const char* what) {
 std::vector<std::byte> parse_params(const OpDecl& decl, const std::vector<std::string>& words) {
   const auto* defaults = static_cast<const std::byte*>(decl.defaults);
   std::vector<std::byte> params(defaults, defaults + decl.params_size);
-  for (const std::string& word : words) set_param(decl, &params, split_assignment(word, "--param"));
+  std::set<std::string> seen;
+  for (const std::string& word : words) {
+    const Assignment assignment = split_assignment(word, "--param");
+    if (!seen.insert(assignment.name).second)
+      throw UsageError("--param " + word + ": " + assignment.name + " was given twice");
+    set_param(decl, &params, assignment);
+  }
   return params;
 }
 

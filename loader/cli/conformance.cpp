@@ -52,8 +52,10 @@ int run_verb(const Arguments& arguments) {
     std::fprintf(output(), "%s\n", out.dump().c_str());
     return code;
   }
-  std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
-               printable(record.backend).c_str(), request.full ? "all cases" : "the cases of the smoke test");
+  if (!record.backend.empty()) {
+    std::fprintf(output(), "%s %s, backend %s, %s\n\n", printable(record.id).c_str(), printable(record.version).c_str(),
+                 printable(record.backend).c_str(), request.full ? "all cases" : "the cases of the smoke test");
+  }
   print_operators(record);
   print_failures(record);
   if (!record.reason_code.empty()) {
@@ -69,17 +71,16 @@ int run_verb(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_conformance() {
-  return {
-      "conformance",
-      "Runs the conformance suite on a plugin file and says what fails, where, and what was expected.",
-      "The file need not be installed; `cpu` is the built-in plugin. Hardware that is not here leaves nothing to run, "
-      "and is no failure.",
-      "rlk-plugins conformance ./librlk_plugin_acme.so --op logp --full",
-      {{"FILE.so|cpu", true}},
-      {{"op", "OP", "only this operator"},
-       {"dtype", "D", "only this dtype of the first dtype variable"},
-       {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
-      run_verb};
+  return {"conformance",
+          "Runs the conformance suite on a plugin file and says what fails, where, and what was expected.",
+          "The file need not be installed; `cpu` is the built-in plugin. Hardware that is not here leaves\n"
+          "nothing to run, and is no failure.",
+          "rlk-plugins conformance ./librlk_plugin_acme.so --op logp --full",
+          {{"FILE.so|cpu", true}},
+          {{"op", "OP", "only this operator"},
+           {"dtype", "D", "only this dtype of the first dtype variable"},
+           {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
+          run_verb};
 }
 
 }  // namespace rlk::cli

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -57,6 +58,12 @@ bool is_positive_number(const std::string& text) {
   return std::strtod(text.c_str(), &end) > 0 && *end == 0;
 }
 
+bool is_thread_count(const std::string& text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= 4096;
+}
+
 // What is wrong with a variable's value, "" when nothing is or only dispatch can tell.
 std::string problem_of_value(const std::string& name, const std::string& value) {
   const auto one_of = [&](std::vector<std::string> words) {
@@ -67,8 +74,9 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
   if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
-  if (name == "RLK_PROBE_TIMEOUT" || name == "RLK_NUM_THREADS")
-    return is_positive_number(value) ? "" : "is '" + value + "', not a positive number";
+  if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
+  if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";
+  if (name == "RLK_NUM_THREADS" && !is_thread_count(value)) return "is '" + value + "', not a number from 1 to 4096";
   return "";
 }
 
@@ -110,6 +118,9 @@ void check_installation(const Environment& environment, Checks* checks) {
   if (prober.empty()) {
     checks->push_back({Status::problem, "prober", "rlk-prober was not found: no plugin can be used",
                        std::string(loader::reason::kSpawnFailed.hint)});
+  } else if (const auto named = environment.path("RLK_PROBER"); named && *named != prober) {
+    checks->push_back({Status::problem, "RLK_PROBER", "is '" + *named + "', which cannot be run; " + prober + " serves",
+                       "correct or unset it"});
   } else {
     checks->push_back({Status::ok, "prober", prober, ""});
   }
@@ -144,6 +155,19 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
   if (!judgement.trouble.empty()) {
     checks->push_back({Status::problem, "plugins", judgement.trouble,
                        "find the culprit by RLK_PLUGINS_DISABLE and report it to its vendor"});
+  }
+  for (const auto& [name, value] : environment.values) {
+    if (value.empty() || (name != "RLK_BACKEND" && name.rfind("RLK_OP_", 0) != 0)) continue;
+    std::vector<std::string> known;
+    for (const PluginRecord& record : judgement.records) {
+      for (const std::string& each : {record.backend, record.id})
+        if (!each.empty() && std::find(known.begin(), known.end(), each) == known.end()) known.push_back(each);
+    }
+    const std::string who = value.substr(0, value.find_first_of(":/"));
+    if (std::find(known.begin(), known.end(), who) != known.end()) continue;
+    checks->push_back({Status::warning, name,
+                       "asks for '" + who + "', which is no backend or plugin here" + suggestion(who, known),
+                       "correct or unset it: the calls go elsewhere"});
   }
   for (const std::string& backend : loader::split(environment.get("RLK_REQUIRE").value_or(""), ',')) {
     const bool there = std::any_of(judgement.records.begin(), judgement.records.end(), [&](const PluginRecord& record) {

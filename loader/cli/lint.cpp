@@ -129,9 +129,11 @@ int run_verb(const Arguments& arguments) {
     std::fprintf(output(), "%s\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
     return errors ? kBroken : kFine;
   }
-  std::fprintf(output(), "%s: plugin %s %s, backend %s, ABI %s\n", printable(record.path).c_str(),
-               printable(record.id).c_str(), printable(record.version).c_str(), printable(record.backend).c_str(),
-               printable(record.abi).c_str());
+  // What the file's ABI note says of it; of a file without one the path is all that is known.
+  std::string identity = record.path;
+  if (!record.backend.empty())
+    identity += ": plugin " + record.id + " " + record.version + ", backend " + record.backend + ", ABI " + record.abi;
+  std::fprintf(output(), "%s\n", printable(identity).c_str());
   for (const Finding& finding : findings) {
     std::fprintf(output(), "%s %s\n%s",
                  coloured(finding.error ? "error" : "warning", finding.error ? Tone::bad : Tone::caution).c_str(),

@@ -16,7 +16,7 @@ std::vector<Verb> all_verbs() {
 }
 
 void print_help(const std::vector<Verb>& verbs, std::FILE* to) {
-  std::fprintf(to, "rlk-plugins VERB [options]\n\n");
+  std::fprintf(to, "rlk-plugins VERB [options]\nrlk-plugins --version\n\n");
   for (const Verb& verb : verbs) std::fprintf(to, "  %-12s %s\n", verb.name, verb.summary);
   std::fprintf(to,
                "\nEvery verb has --help and --json. Exit codes: 0 fine (also when hardware is absent), 1 a plugin is\n"
@@ -63,11 +63,12 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child();
   keep_output();
   const std::vector<Verb> verbs = all_verbs();
-  const std::vector<std::string> words(argv + 1, argv + argc);
+  std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     print_help(verbs, stderr);
     return kUsage;
   }
+  if (words[0] == "help" && words.size() > 1) words = {words[1], "--help"};
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_help(verbs, output());
     return kFine;

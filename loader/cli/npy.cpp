@@ -21,6 +21,7 @@ namespace {
 using core::Dtype;
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kZipMagic("PK\3\4", 4);
 constexpr size_t kMaxHeader = 64 << 10;  // NumPy itself refuses more than 10000 characters by default
 
 // The Python dictionary of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
@@ -75,7 +76,7 @@ private:
   std::string quoted() {
     skip();
     const char quote = at_ < text_.size() ? text_[at_] : '\0';
-    if (quote == '[') fail("structured dtypes are not tensors");
+    if (quote == '[') throw UsageError("a structured dtype is no tensor; save each field by itself");
     if (quote != '\'' && quote != '"') fail("expected a quoted word");
     const size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos) fail("a quoted word does not end");
@@ -110,8 +111,10 @@ private:
         break;
       }
     }
-    if (sizes.size() > RLK_MAX_NDIM)
-      fail(std::to_string(sizes.size()) + " dimensions; tensors have at most " + std::to_string(RLK_MAX_NDIM));
+    if (sizes.size() > RLK_MAX_NDIM) {
+      throw UsageError("it has " + std::to_string(sizes.size()) + " dimensions; tensors have at most " +
+                       std::to_string(RLK_MAX_NDIM));
+    }
     return sizes;
   }
 
@@ -191,8 +194,11 @@ Array read_from(int fd, uint64_t file_bytes, std::optional<Dtype> wanted) {
   const uint64_t data_bytes = file_bytes - header.data_offset;
   const auto size = static_cast<uint64_t>(core::size_of(dtype));
   if (!count || static_cast<uint64_t>(*count) != data_bytes / size || data_bytes % size != 0) {
+    uint64_t expected = 0;
+    const bool is_known = count && !__builtin_mul_overflow(static_cast<uint64_t>(*count), size, &expected);
     throw UsageError("the header says " + shape_text(header.shape) + " of '" + header.descr + "', but " +
-                     std::to_string(data_bytes) + " bytes follow it");
+                     std::to_string(data_bytes) + " bytes follow it" +
+                     (is_known ? "; expected " + std::to_string(expected) : ""));
   }
   Array array(dtype, header.shape);
   if (!loader::read_at(fd, header.data_offset, array.data(), array.bytes()))
@@ -204,6 +210,8 @@ Array read_from(int fd, uint64_t file_bytes, std::optional<Dtype> wanted) {
 }  // namespace
 
 NpyHeader parse_npy_header(std::string_view bytes) {
+  if (bytes.substr(0, 4) == kZipMagic)
+    throw UsageError("this is a zip archive (.npz, or a checkpoint of PyTorch); save each array with numpy.save");
   if (bytes.size() < 10 || bytes.substr(0, 6) != kMagic)
     throw UsageError("not a .npy file: it does not begin with \\x93NUMPY; save it with numpy.save");
   const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(bytes[i])); };
@@ -230,11 +238,21 @@ Array read_npy(const std::string& path, std::optional<core::Dtype> wanted) {
   try {
     struct stat status {};
     const loader::UniqueFd fd = loader::open_regular(path, &status);
+    if (!fd && errno == ENOTSUP) throw UsageError("is a folder, a pipe or a device; expected a file");
     if (!fd) throw UsageError("cannot be opened: " + loader::errno_text(errno));
     return read_from(fd.get(), static_cast<uint64_t>(status.st_size), wanted);
   } catch (const UsageError& error) {
     throw UsageError(path + ": " + error.what());
   }
+}
+
+void require_place(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw UsageError(path + ": is a folder");
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  if (access(folder.c_str(), W_OK | X_OK) != 0)
+    throw UsageError(path + ": cannot be created: " + loader::errno_text(errno));
 }
 
 void write_npy(const std::string& path, const Array& array) {

@@ -1,6 +1,9 @@
 // `rlk-plugins ops`: the operators as their declarations state them.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <tuple>
 
 #include "loader/cli/call.hpp"
 #include "loader/cli/output.hpp"
@@ -29,6 +32,11 @@ std::string choices_text(const OpDecl& decl, const core::DtypeVariable& variable
 }
 
 std::string shapes_text(const OpDecl& decl, const ArgDecl& arg) {
+  const auto& first = arg.shapes[0];
+  const bool same = std::all_of(arg.shapes.begin(), arg.shapes.end(), [&](const core::ShapeDecl& shape) {
+    return shape.kind != core::ShapeDecl::Kind::none && std::string_view(shape.text) == first.text;
+  });
+  if (same) return first.text;
   std::string text;
   for (size_t form = 0; form < arg.shapes.size(); ++form) {
     if (arg.shapes[form].kind == core::ShapeDecl::Kind::none) continue;
@@ -44,6 +52,8 @@ std::string number_text(double value) {
   return text;
 }
 
+constexpr size_t kLine = 130;  // what declarations keep to
+
 void print_arguments(const OpDecl& decl, bool inputs) {
   Table table({inputs ? "input" : "output", "dtype", "shape", "", "meaning"});
   for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
@@ -53,12 +63,14 @@ void print_arguments(const OpDecl& decl, bool inputs) {
       remarks += std::string(", may be ") + decl.inputs[static_cast<size_t>(input)].name;
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
+  table.wrap(2, 44, kLine);
+  table.wrap(3, 26, kLine);
   table.print();
   for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
     std::string names;
     for (size_t i = 0; i < arg.elements.size(); ++i)
       names += (i > 0 ? ", " : "") + std::to_string(i) + " " + arg.elements[i];
-    if (!names.empty()) std::fprintf(output(), "%s", wrapped(std::string(arg.name) + ": " + names, 2, 130).c_str());
+    if (!names.empty()) std::fprintf(output(), "%s", wrapped(std::string(arg.name) + ": " + names, 2, kLine).c_str());
   }
   std::fprintf(output(), "\n");
 }
@@ -78,13 +90,23 @@ void print_params(const OpDecl& decl) {
     table.row({param.name, values, otherwise, param.doc});
   }
   if (table.empty()) return;
+  table.wrap(1, 38, kLine);
   table.print();
   std::fprintf(output(), "\n");
 }
 
+bool uses_accumulator(const OpDecl& decl) {
+  bool used = false;
+  for (const auto* arguments : {&decl.inputs, &decl.outputs})
+    for (const ArgDecl& arg : *arguments) used |= arg.dtype.kind == DtypeExpr::Kind::accumulate;
+  for (const core::DtypeVariable& variable : decl.dtypes)
+    for (const DtypeExpr& choice : variable.choices) used |= choice.kind == DtypeExpr::Kind::accumulate;
+  return used;
+}
+
 void print_op(const OpDecl& decl) {
   std::fprintf(output(), "%s, revision %u, %s\n%s\n\n%s\n%s\n", decl.name, decl.revision, decl.family, decl.summary,
-               wrapped(decl.formula, 2, 130).c_str(), wrapped(decl.notes, 2, 130).c_str());
+               wrapped(decl.formula, 2, kLine).c_str(), wrapped(decl.notes, 2, kLine).c_str());
   print_arguments(decl, true);
   print_arguments(decl, false);
   print_params(decl);
@@ -103,10 +125,19 @@ void print_op(const OpDecl& decl) {
 
   for (const core::DtypeVariable& variable : decl.dtypes)
     std::fprintf(output(), "dtype %s: %s\n", variable.name, choices_text(decl, variable).c_str());
-  for (const core::RuleDecl& rule : decl.rules)
-    std::fprintf(output(), "rule %s: %s (%s)\n", rule.name, rule.holds.text, rule.hint);
+  if (uses_accumulator(decl)) std::fprintf(output(), "acc(T): f32, or f64 where T is f64\n");
+  for (const core::RuleDecl& rule : decl.rules) {
+    const std::string holds = std::string("rule ") + rule.name + ": " + rule.holds.text;
+    const std::string hint = "(" + std::string(rule.hint) + ")";
+    if (holds.size() + 1 + hint.size() <= kLine) {
+      std::fprintf(output(), "%s %s\n", holds.c_str(), hint.c_str());
+    } else {
+      std::fprintf(output(), "%s%s", wrapped(holds, 0, kLine).c_str(), wrapped(hint, 4, kLine).c_str());
+    }
+  }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
-  for (const char* source : decl.sources) std::fprintf(output(), "source: %s\n", source);
+  for (const char* source : decl.sources)
+    std::fprintf(output(), "%s", wrapped("source: " + std::string(source), 0, kLine).c_str());
 }
 
 int print_json(const std::string& only) {
@@ -135,11 +166,14 @@ int run_verb(const Arguments& arguments) {
     print_op(find_op(name));
     return kFine;
   }
-  Table table({"operator", "rev", "family", "dtypes", "backward", "summary"});
-  for (const OpDecl& decl : core::declarations()) {
-    table.row({decl.name, std::to_string(decl.revision), decl.family, choices_text(decl, decl.dtypes[0]), decl.backward,
-               decl.summary});
-  }
+  std::vector<const OpDecl*> sorted;
+  for (const OpDecl& decl : core::declarations()) sorted.push_back(&decl);
+  std::sort(sorted.begin(), sorted.end(), [](const OpDecl* a, const OpDecl* b) {
+    return std::tuple(std::string_view(a->family), std::string_view(a->name)) <
+           std::tuple(std::string_view(b->family), std::string_view(b->name));
+  });
+  Table table({"operator", "family", "summary"});
+  for (const OpDecl* decl : sorted) table.row({decl->name, decl->family, decl->summary});
   table.print();
   return kFine;
 }
@@ -149,7 +183,9 @@ int run_verb(const Arguments& arguments) {
 Verb verb_ops() {
   return {"ops",
           "The operators, or one of them in full: formula, arguments, parameters, rules.",
-          "",
+          "Of an operator: T, I, O and the like stand for dtypes, listed below the tables. A dynamic size may be "
+          "another in\n"
+          "every call without new planning. A call that breaks a rule is refused.",
           "rlk-plugins ops logp",
           {{"OP", false}},
           {},

@@ -1,6 +1,7 @@
 // Command lines into Arguments, and the help text of a verb. The only file that knows Boost.Program_options.
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <iterator>
 #include <numeric>
 #include <sstream>
 
@@ -32,6 +33,30 @@ po::options_description describe(const Verb& verb) {
   return options;
 }
 
+// The slips of a typist that lead from one word to the other: letters put in, left out, replaced, or two swapped.
+size_t slips_between(std::string_view a, std::string_view b) {
+  std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min({row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), next[j - 1] + 1, row[j] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        next[j] = std::min(next[j], before[j - 2] + 1);
+    }
+    before.swap(row);
+    row.swap(next);
+  }
+  return row.back();
+}
+
+std::vector<std::string> beginning_with(std::string_view stem, const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(out),
+               [&](const std::string& name) { return name.compare(0, stem.size(), stem) == 0; });
+  return out;
+}
+
 }  // namespace
 
 std::string Arguments::value(const std::string& name, const std::string& otherwise) const {
@@ -59,10 +84,9 @@ Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& word
   } catch (const po::unknown_option& error) {
     std::vector<std::string> names = {"json", "help"};
     for (const Option& option : verb.options) names.push_back(option.name);
-    std::string name = error.get_option_name();
-    name.erase(0, name.find_first_not_of('-'));
+    const std::string name = error.get_option_name();  // with its dashes
     for (std::string& each : names) each.insert(0, "--");
-    throw UsageError("unknown option --" + name + suggestion("--" + name, names));
+    throw UsageError("unknown option " + name + suggestion(name, names));
   } catch (const po::error& error) {
     throw UsageError(error.what());
   }
@@ -101,33 +125,26 @@ std::string help_text(const Verb& verb) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& names) {
+  if (word.size() < 3) return {};  // every short name is near every other
   std::string best;
-  size_t best_distance = word.size() / 3 + 2;  // further away is another word, not a slip
+  size_t fewest = std::max<size_t>(word.size() / 3, 1) + 1;  // as many are another word, not a slip
   for (const std::string& name : names) {
-    std::vector<size_t> row(name.size() + 1);
-    std::iota(row.begin(), row.end(), size_t{0});
-    for (size_t i = 0; i < word.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i + 1;
-      for (size_t j = 0; j < name.size(); ++j) {
-        const size_t replaced = diagonal + (word[i] == name[j] ? 0 : 1);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
-      }
-    }
-    if (row.back() < best_distance) {
-      best = name;
-      best_distance = row.back();
-    }
+    const size_t slips = slips_between(word, name);
+    if (slips >= fewest) continue;
+    best = name;
+    fewest = slips;
   }
-  return best;
+  const std::vector<std::string> longer = beginning_with(word, names);
+  return best.empty() && longer.size() == 1 ? longer[0] : best;
 }
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
   const std::string near = nearest(word, names);
   if (!near.empty()) return ", did you mean '" + near + "'?";
-  std::string known = "; known:";
-  for (const std::string& name : names) known += " " + name;
+  const std::string_view stem = word.substr(0, word.find('_'));
+  const std::vector<std::string> kin = stem.size() < 3 ? std::vector<std::string>() : beginning_with(stem, names);
+  std::string known = kin.empty() ? "; known:" : "; of that kind there are:";
+  for (const std::string& name : kin.empty() ? names : kin) known += " " + name;
   return known;
 }
 

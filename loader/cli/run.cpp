@@ -1,6 +1,7 @@
 // `rlk-plugins run`: one operator on .npy files.
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/execution.hpp"
@@ -35,6 +36,10 @@ FileWord parse_file_word(const core::OpDecl& decl, const std::string& word, bool
   if (colon != std::string::npos && core::dtype_from(std::string_view(out.file).substr(colon + 1), dtype)) {
     out.dtype = dtype;
     out.file.resize(colon);
+  } else if (const size_t end = out.file.rfind(".npy:"); end != std::string::npos) {
+    const std::string name = out.file.substr(end + 5);
+    throw UsageError(std::string(option) + " " + word + ": no dtype is called '" + name + "'" +
+                     suggestion(name, {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"}));
   }
   if (out.file.empty()) throw UsageError(std::string(option) + " " + word + ": expected NAME=FILE.npy");
   return out;
@@ -50,6 +55,36 @@ std::vector<std::optional<FileWord>> parse_file_words(const core::OpDecl& decl, 
     slot = std::move(file);
   }
   return files;
+}
+
+// Where the results will go is known before anything is read or computed.
+void require_places(const core::OpDecl& decl, const std::vector<std::optional<FileWord>>& outputs) {
+  std::map<std::string, const char*> owners;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i]) continue;
+    const auto [owner, fresh] = owners.emplace(outputs[i]->file, decl.outputs[i].name);
+    if (!fresh) {
+      throw UsageError(outputs[i]->file + ": asked for by the outputs " + owner->second + " and " +
+                       decl.outputs[i].name + "; expected a file for each");
+    }
+    require_place(outputs[i]->file);
+  }
+}
+
+// What to write where a file's dtype is not the one that the declaration fixes for its argument (a mask of i64).
+std::string hint_of_casts(const OpCall& call, const std::vector<std::optional<FileWord>>& files) {
+  std::string hint;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const core::ArgDecl& input = call.decl->inputs[i];
+    if (!call.inputs[i] || input.dtype.kind != core::DtypeExpr::Kind::fixed) continue;
+    const Dtype given = call.inputs[i]->dtype, expected = input.dtype.dtype;
+    if (given == expected) continue;
+    hint +=
+        is_floating(given) == is_floating(expected)
+            ? "; --input " + std::string(input.name) + "=" + files[i]->file + ":" + core::name_of(expected) + " casts"
+            : "; save " + std::string(input.name) + " as " + core::name_of(expected);
+  }
+  return hint;
 }
 
 // An output may be asked for in a dtype that the operator itself can write; any other is cast from what it writes.
@@ -87,6 +122,7 @@ int run_verb(const Arguments& arguments) {
   const auto output_files = parse_file_words(*call.decl, arguments.values("output"), false);
   const std::string pin = arguments.value("backend");
   const uint32_t numerics = parse_numerics(arguments.value("numerics"));
+  require_places(*call.decl, output_files);
 
   Arrays inputs(call.decl->inputs.size());
   call.inputs.resize(inputs.size());
@@ -98,7 +134,11 @@ int run_verb(const Arguments& arguments) {
   require_inputs(call);
   uint64_t wanted = 0;
   for (size_t i = 0; i < output_files.size(); ++i) wanted |= output_files[i] ? uint64_t{1} << i : 0;
-  infer(&call, wanted);
+  try {
+    infer(&call, wanted);
+  } catch (const UsageError& error) {
+    throw UsageError(error.what() + hint_of_casts(call, input_files));
+  }
   prefer_dtypes(&call, output_files);
 
   Session session;
@@ -140,6 +180,16 @@ int run_verb(const Arguments& arguments) {
                file.empty() ? Cell("not written") : Cell(file)});
     json["outputs"].push_back(
         {{"name", name}, {"shape", array.shape()}, {"dtype", core::name_of(array.dtype())}, {"file", file}});
+    if (is_one) json["outputs"].back()["value"] = array.number(0);
+    // Numbers with names, metrics, are shown too.
+    const auto& elements = execution.call().decl->outputs[i].elements;
+    std::string list;
+    for (size_t k = 0; k < elements.size(); ++k) {
+      std::snprintf(value, sizeof(value), "%.9g", array.number(static_cast<int64_t>(k)));
+      list += (k > 0 ? ", " : "") + std::string(elements[k]) + " " + value;
+      json["outputs"].back()["elements"][elements[k]] = array.number(static_cast<int64_t>(k));
+    }
+    if (!list.empty()) table.note(list);
   }
   if (arguments.json()) {
     std::fprintf(output(), "%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
@@ -158,7 +208,8 @@ Verb verb_run() {
       "Runs one operator on .npy files.",
       "Files hold <f2 <f4 <f8 <i4 <i8 |u1 or |b1; bf16 is stored as <u2 and named, as in logits=x.npy:bf16. A dtype\n"
       "behind a file's name casts. Optional outputs are computed only when asked for. The time is that of a first\n"
-      "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.",
+      "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.\n"
+      "`rlk-plugins ops OP` lists what an operator takes.",
       "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
       {{"OP", true}},
       {{"input", "NAME=FILE[:D]", "an input", true},

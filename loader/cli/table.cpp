@@ -19,8 +19,23 @@ size_t width_of(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+constexpr size_t kNarrowestColumn = 30;  // a last column is not squeezed further
+
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), output());
+}
+
+// The lines of a cell that has at most so many characters in each; 0: one line.
+std::vector<std::string> pieces_of(const std::string& text, size_t limit) {
+  if (limit == 0 || width_of(text) <= limit) return {text};
+  std::vector<std::string> pieces;
+  const std::string lines = wrapped(text, 0, limit);
+  for (size_t begin = 0; begin < lines.size();) {
+    const size_t end = lines.find('\n', begin);
+    pieces.push_back(lines.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -88,13 +103,30 @@ void Table::note(const std::string& text, Tone tone) {
   lines_.push_back({{Cell(text, tone)}, true});
 }
 
+void Table::wrap(size_t column, size_t width, size_t line) {
+  limits_.resize(header_.size());
+  limits_[column] = width;
+  line_limit_ = line;
+}
+
 void Table::print() const {
   std::vector<size_t> widths;
   for (const std::string& title : header_) widths.push_back(title.size());
-  for (const Line& line : lines_) {
-    if (line.note) continue;
-    for (size_t i = 0; i < line.cells.size() && i < widths.size(); ++i)
-      widths[i] = std::max(widths[i], width_of(line.cells[i].text));
+  const auto limit_of = [&](size_t column) {
+    if (limits_.empty()) return size_t{0};
+    if (column + 1 < header_.size()) return limits_[column];
+    size_t before = 0;
+    for (size_t i = 0; i < column; ++i) before += widths[i] + 2;
+    return std::max(line_limit_, before + kNarrowestColumn) - before;
+  };
+  // By column and not by row: what is left for the last one follows from the others.
+  std::vector<std::vector<std::vector<std::string>>> pieces(lines_.size());
+  for (size_t i = 0; i < widths.size(); ++i) {
+    for (size_t row = 0; row < lines_.size(); ++row) {
+      if (lines_[row].note || i >= lines_[row].cells.size()) continue;
+      pieces[row].push_back(pieces_of(lines_[row].cells[i].text, limit_of(i)));
+      for (const std::string& piece : pieces[row].back()) widths[i] = std::max(widths[i], width_of(piece));
+    }
   }
   const auto put = [&](size_t column, size_t columns, std::string_view text, Tone tone) {
     cli::print(coloured(text, tone));
@@ -102,12 +134,23 @@ void Table::print() const {
     cli::print(std::string(widths[column] - width_of(text) + 2, ' '));
   };
   for (size_t i = 0; i < header_.size(); ++i) put(i, header_.size(), header_[i], Tone::faint);
-  for (const Line& line : lines_) {
+  for (size_t row = 0; row < lines_.size(); ++row) {
+    const Line& line = lines_[row];
     if (line.note) {
       cli::print(coloured(wrapped(line.cells[0].text, 4), line.cells[0].tone));
       continue;
     }
-    for (size_t i = 0; i < line.cells.size(); ++i) put(i, line.cells.size(), line.cells[i].text, line.cells[i].tone);
+    size_t height = 0;
+    for (const auto& cell : pieces[row]) height = std::max(height, cell.size());
+    for (size_t below = 0; below < height; ++below) {
+      // A line ends with the last cell that has anything in it.
+      size_t columns = pieces[row].size();
+      while (columns > 0 && below >= pieces[row][columns - 1].size()) --columns;
+      for (size_t i = 0; i < columns; ++i) {
+        const auto& cell = pieces[row][i];
+        put(i, columns, below < cell.size() ? cell[below] : std::string(), line.cells[i].tone);
+      }
+    }
   }
 }
 

@@ -22,6 +22,8 @@ struct Cell {
 class Table {
 public:
   explicit Table(std::vector<std::string> header);
+  // Cells of this column are wrapped to so many characters, and those of the last column so that a line has `line`.
+  void wrap(size_t column, size_t width, size_t line);
   void row(std::vector<Cell> cells);
   void note(const std::string& text, Tone tone = Tone::faint);
   bool empty() const { return lines_.empty(); }
@@ -35,6 +37,8 @@ private:
   };
   std::vector<std::string> header_;
   std::vector<Line> lines_;
+  std::vector<size_t> limits_;  // of the columns; 0 is none
+  size_t line_limit_ = 0;       // of a whole line; 0 is none
 };
 
 bool standard_output_is_terminal();

@@ -69,9 +69,9 @@ struct Verb {
 Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& words);
 std::string help_text(const Verb& verb);
 
-// The name of `names` that `word` most likely meant, or "".
+// The name of `names` that `word` most likely meant: a slip away, or the only one that begins with it; or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& names);
-// ", did you mean 'x'?" or "; known: a, b, c".
+// ", did you mean 'x'?" or "; known: a b c", of many names those that begin like the word.
 std::string suggestion(std::string_view word, const std::vector<std::string>& names);
 
 }  // namespace rlk::cli

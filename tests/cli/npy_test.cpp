@@ -159,7 +159,8 @@ TEST(NpyHostile, EveryDamagedFileIsRefusedWithItsReason) {
   const std::string f4 = bytes_of<float>({1, 2});
   const std::vector<Hostile> cases = {
       {"empty", "", "not a .npy file"},
-      {"another format", "PK\3\4 and so on and on", "not a .npy file"},
+      {"another format", "GIF89a and so on and on", "not a .npy file"},
+      {"an archive", "PK\3\4 and so on and on", "save each array with numpy.save"},
       {"magic only", std::string("\x93NUMPY", 6), "not a .npy file"},
       {"unknown version", npy(dict("<f4", "(2,)"), f4, 9), "version 9.0"},
       {"version 2 ends in its length", std::string("\x93NUMPY\2\0\1\0\0", 11), "ends inside"},
@@ -186,7 +187,7 @@ TEST(NpyHostile, EveryDamagedFileIsRefusedWithItsReason) {
       {"half an element", npy(dict("<f4", "(1,)"), f4.substr(0, 6)), "6 bytes follow"},
       {"big-endian", npy(dict(">f4", "(2,)"), f4), "astype('<f4')"},
       {"objects", npy(dict("|O", "(2,)"), f4), "'|O' is not supported"},
-      {"structured", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", f4), "structured"},
+      {"structured", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", f4), "save each field"},
   };
   const TempFolder folder;
   for (const Hostile& hostile : cases) {
@@ -214,7 +215,10 @@ TEST(NpyHostile, EveryPrefixAndEveryFlippedByteIsSurvived) {
 TEST(NpyHostile, FoldersAndMissingFilesAreNamed) {
   const TempFolder folder;
   EXPECT_NE(refusal([&] { read_npy(folder / "none.npy", std::nullopt); }).find("No such file"), std::string::npos);
-  EXPECT_NE(refusal([&] { read_npy(folder.path(), std::nullopt); }), "");
+  EXPECT_NE(refusal([&] { read_npy(folder.path(), std::nullopt); }).find("expected a file"), std::string::npos);
+  EXPECT_NE(refusal([&] { require_place(folder.path()); }).find("is a folder"), std::string::npos);
+  EXPECT_NE(refusal([&] { require_place(folder / "none/a.npy"); }).find("cannot be created"), std::string::npos);
+  EXPECT_EQ(refusal([&] { require_place(folder / "a.npy"); }), "");
 }
 
 }  // namespace

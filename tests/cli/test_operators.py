@@ -115,6 +115,15 @@ class Logp(command.Case):
         text = self.run_logp(code=2).stderr
         self.assertIn("row_indices", text)
 
+    def test_a_mask_of_another_dtype_is_refused_with_the_word_that_casts_it(self):
+        self.write_logits("<f4")
+        write_npy(self.path("mask.npy"), "<i8", (self.N,), [1, 0] + [1] * (self.N - 2))
+        self.assertIn("--input mask=mask.npy:u8 casts", self.run_logp("--input", "mask=mask.npy", code=2).stderr)
+        self.run_logp("--input", "mask=mask.npy:u8")
+        self.assertEqual(read_npy(self.path("logp.npy"))[2][1], 0.0)
+        write_npy(self.path("mask.npy"), "<f4", (self.N,), [1] * self.N)
+        self.assertIn("save mask as u8", self.run_logp("--input", "mask=mask.npy", code=2).stderr)
+
     def test_a_backend_that_is_not_here_is_refused_with_its_name(self):
         self.write_logits("<f4")
         done = self.run_command("run", "logp", "--input", "logits=logits.npy", "--input", "ids=ids.npy", "--backend",
@@ -141,6 +150,15 @@ class Logp(command.Case):
 
 
 class Others(command.Case):
+    def test_a_loss_and_metrics_are_shown(self):
+        write_npy(self.path("logp.npy"), "<f4", (2, 2), [-1, -2, -3, -4])
+        words = ("run", "policy_loss", "--input", "logp=logp.npy", "--input", "advantages=logp.npy", "--output",
+                 "metrics=metrics.npy")
+        loss, metrics = self.json(*words)["outputs"]
+        self.assertEqual(loss["value"], 2.5)
+        self.assertEqual((metrics["elements"]["active_tokens"], metrics["elements"]["ratio"]), (4, 1))
+        self.assertRegex(self.output(*words), r"(?m)^loss +\[1\] +f32 +2\.5 [^\n]*\n(.*\n)? +active_tokens 4, kl 0,")
+
     def test_add_broadcasts_and_scales(self):
         write_npy(self.path("a.npy"), "<f4", (2, 3), [1, 2, 3, 4, 5, 6])
         write_npy(self.path("b.npy"), "<f4", (2, 1), [10, 20])

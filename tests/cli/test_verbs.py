@@ -92,6 +92,34 @@ class Questions(command.Case):
             self.assertIn(part, text)
         for name in ops:
             self.assertIn(name, self.output("ops"))
+            lines = self.output("ops", name).splitlines()
+            self.assertLessEqual(max(map(len, lines)), 130, name)
+            for entry in ops[name]["params"] + ops[name]["inputs"] + ops[name]["outputs"]:
+                self.assertTrue(entry["meaning"], f"{name}.{entry['name']} is not explained")
+
+    def test_a_call_can_be_pinned_as_it_is_shown(self):
+        shown = self.json("explain", "logp")["chosen"]
+        for pin in ("{plugin}/{implementation}", "{plugin}:{implementation}", "{plugin}"):
+            self.assertEqual(self.json("explain", "logp", "--backend", pin.format(**shown))["chosen"], shown)
+
+    def test_a_variable_that_asks_for_a_plugin_in_vain_is_warned_of(self):
+        done = self.run_command("explain", "logp", RLK_OP_LOGP="vaporware/fast")
+        self.assertIn("RLK_OP_LOGP asks for vaporware/fast", done.stderr)
+        self.assertIn("chosen: cpu/", done.stdout)
+
+    def test_doctor_judges_the_values_of_variables(self):
+        for name, value, status in (("RLK_NUM_THREADS", "9999", "problem"),
+                                    ("RLK_LOG_DISPATCH", "yes", "problem"), ("RLK_PROBE", "of", "problem"),
+                                    ("RLK_PROBER", "/nonexistent", "problem"), ("RLK_BACKEND", "cpu:simd", "note"),
+                                    ("RLK_BACKEND", "vaporware", "warning"), ("RLK_OP_LOGP", "vaporware", "warning")):
+            with self.subTest(name=name, value=value):
+                checks = self.json("doctor", code=1 if status == "problem" else 0, **{name: value})["checks"]
+                self.assertIn(status, [check["status"] for check in checks if check["subject"] == name])
+                self.assertIn(value, "".join(check["text"] for check in checks if check["subject"] == name))
+
+    def test_probing_by_a_misspelt_word_is_warned_of(self):
+        for name, value in (("RLK_PROBE", "of"), ("RLK_PROBE_TIMEOUT", "1 min")):
+            self.assertIn(f'{name} is "{value}"; expected', self.run_command("list", **{name: value}).stderr)
 
     def test_doctor_finds_nothing_wrong(self):
         self.assertIn("no problems", self.output("doctor"))
@@ -178,6 +206,7 @@ class Usage(command.Case):
             self.assertIn(f"rlk-plugins {verb}", help_text)
             self.assertIn("example:", help_text)
             self.assertIn("--json", help_text)
+            self.assertEqual(self.output("help", verb), help_text)
 
     def test_wrong_command_lines_say_what_would_be_right(self):
         for words, text in (
@@ -198,6 +227,11 @@ class Usage(command.Case):
             (("run", "logp"), "--input logits=FILE.npy --input ids=FILE.npy"),
             (("run", "logp", "--input", "logit=x.npy"), "did you mean 'logits'?"),
             (("run", "logp", "--input", "logits"), "expected NAME=VALUE"),
+            (("run", "logp", "--input", "logits=x.npy:bfloat16"), "no dtype is called 'bfloat16'"),
+            (("run", "logp", "--param", "softcap=1", "--param", "softcap=2"), "softcap was given twice"),
+            (("run", "logp", "--output", "logp=x.npy", "--output", "lse=x.npy"), "the outputs logp and lse"),
+            (("run", "logp", "--output", "logp=/nonexistent/x.npy"), "/nonexistent/x.npy: cannot be created"),
+            (("explain", "logp", "--backend", "vaporware/fast"), "no plugin is called 'vaporware'"),
             (("run", "logp", "--input", "logits=/nonexistent.npy"), "/nonexistent.npy"),
         ):
             with self.subTest(words=words):

@@ -3,6 +3,7 @@
 
 #include "loader/cli/array.hpp"
 #include "loader/cli/call.hpp"
+#include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 
@@ -52,6 +53,21 @@ TEST(Options, MistakesAreNamed) {
   EXPECT_NE(parse({"a", "b", "c"}).find("unexpected word 'c'"), std::string::npos);
   EXPECT_NE(parse({"a", "--backend", "x", "--backend", "y"}).find("twice"), std::string::npos);
   EXPECT_NE(parse({"a", "--backend"}), "");
+}
+
+TEST(Options, ASuggestionIsASlipAwayOrTheOnlyOneThatBeginsSo) {
+  const std::vector<std::string> names = {"temperature", "softcap", "clip_low", "clip_high", "opsm", "cuda"};
+  EXPECT_EQ(nearest("cdua", names), "cuda");         // swapped
+  EXPECT_EQ(nearest("temp", names), "temperature");  // begun
+  EXPECT_EQ(nearest("eps", names), "");              // opsm is another word
+  EXPECT_EQ(nearest("c", names), "");
+  EXPECT_EQ(nearest("clip_hihg", names), "clip_high");
+  EXPECT_EQ(suggestion("clip_ratio", names), "; of that kind there are: clip_low clip_high");
+  EXPECT_EQ(suggestion("eps", {"a", "b"}), "; known: a b");
+  EXPECT_NE(refusal([] {
+              parse_arguments(call_verb(), {"logp", "-x"});
+            }).find("unknown option -x;"),
+            std::string::npos);
 }
 
 TEST(Options, HelpNamesEveryOptionAndAnExample) {
@@ -114,6 +130,9 @@ TEST(DescribeCall, MistakesAreNamedWithWhatWouldDo) {
   EXPECT_NE(says("logp", {"--shape", "W=3"}).find("no size 'W'"), std::string::npos);
   EXPECT_NE(says("logp", {"--shape", "N=-3"}).find("not negative"), std::string::npos);
   EXPECT_NE(says("logp", {"--shape", "N"}).find("NAME=VALUE"), std::string::npos);
+  EXPECT_NE(says("logp", {"--shape", "N=2,N=3"}).find("N was given twice"), std::string::npos);
+  EXPECT_NE(says("logp", {"--param", "softcap=1", "--param", "softcap=2"}).find("softcap was given twice"),
+            std::string::npos);
   EXPECT_NE(says("logp", {"--dtype", "i8"}).find("expected one of f32 bf16 f16 f64"), std::string::npos);
   EXPECT_NE(says("logp", {"--dtype", "J=f32"}).find("no dtype variable 'J'"), std::string::npos);
   EXPECT_NE(says("logp", {"--with", "maks"}).find("did you mean 'mask'?"), std::string::npos);
@@ -140,6 +159,21 @@ TEST(Text, LongLinesAreWrappedAndLongWordsStayWhole) {
   EXPECT_EQ(wrapped("one two three four", 2, 11), "  one two\n  three\n  four\n");
   EXPECT_EQ(wrapped("x /a/very/long/path/to/a/file y", 0, 10), "x\n/a/very/long/path/to/a/file\ny\n");
   EXPECT_EQ(wrapped("a\nb", 1, 10), " a\n b\n");
+}
+
+TEST(Text, CellsAreWrappedInTheirColumnAndTheLastToTheLine) {
+  Table table({"name", "values", "meaning"});
+  table.row({"kind", "ppo | cispo | sapo", "what the loss of a token is, one of many"});
+  table.row({"beta", "real", "factor"});
+  table.wrap(1, 12, 52);
+  testing::internal::CaptureStdout();
+  table.print();
+  std::fflush(output());
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "name  values       meaning\n"
+            "kind  ppo | cispo  what the loss of a token is, one\n"
+            "      | sapo       of many\n"
+            "beta  real         factor\n");
 }
 
 TEST(Shapes, CountsRefuseWhatDoesNotFit) {
