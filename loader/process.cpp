@@ -29,6 +29,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kOutputKept = 4096;
 constexpr uint64_t kMaxProtocolBytes = uint64_t{512} << 20;
+constexpr int kReadsWhenLate = 64;                        // of 64 KiB each
 constexpr auto kTick = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
 constexpr auto kExitAllowance = std::chrono::seconds(5);  // between the result and the process being gone
 constexpr auto kKillAllowance = std::chrono::seconds(5);  // between SIGKILL and the process being gone
@@ -49,7 +50,12 @@ public:
   ChildOutcome run() {
     if (start()) {
       enter_phase("start");
-      watch();
+      try {
+        watch();
+      } catch (...) {  // of on_message, or memory ran out: the child goes all the same
+        finish();
+        throw;
+      }
       finish();
     }
     outcome_.seconds = Seconds(Clock::now() - started_).count();
@@ -109,7 +115,6 @@ private:
     while (true) {
       if (command_.cancel != nullptr && command_.cancel->load(std::memory_order_relaxed))
         return end(ChildEnd::cancelled, "stopped " + where());
-      if (Clock::now() >= std::min(deadline_, silence_deadline_)) return end_timed_out();
       pollfd polled[2] = {{socket_.get(), static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT), 0},
                           {output_open_ ? output_.get() : -1, POLLIN, 0}};
       poll(polled, 2, static_cast<int>(kTick.count()));
@@ -117,6 +122,12 @@ private:
       read_output();
       const bool open = read_frames();
       if (decided_) return;
+      if (is_late()) {
+        // It may be us who are late, on a busy machine: what it said meanwhile counts, though not without end.
+        for (int i = 0; i < kReadsWhenLate && received_more_ && !decided_; ++i) read_frames();
+        if (!decided_ && is_late()) end_timed_out();
+        if (decided_) return;
+      }
       const auto gone = peek_end();
       if (!gone && open) continue;
       if (!gone)
@@ -199,6 +210,8 @@ private:
     deadline_ = limit(phase_seconds_);
     silence_deadline_ = limit(command_.silence_seconds);
   }
+
+  bool is_late() const { return Clock::now() >= std::min(deadline_, silence_deadline_); }
 
   static Clock::time_point limit(double seconds) {
     if (seconds <= 0.0) return Clock::time_point::max();

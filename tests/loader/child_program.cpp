@@ -97,6 +97,16 @@ int main(int argc, char** argv) {
       usleep(200'000);
     }
   }
+  if (what == "phases_then_hang") {
+    for (int i = 0; i < 4; ++i) channel.send(FrameKind::phase, "phase " + std::to_string(i));
+    hang();
+  }
+  if (what == "message_then_more") {
+    channel.send(FrameKind::message, "one");
+    usleep(100'000);
+    channel.send(FrameKind::phase, "next");
+    usleep(1'500'000);
+  }
   if (what == "result_then_hang") {
     channel.send(FrameKind::result, "done");
     hang();
