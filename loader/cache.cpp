@@ -143,6 +143,12 @@ std::optional<FileLock> FileLock::acquire(const std::string& path, double second
   return FileLock(std::move(fd));
 }
 
+// Said and not left to the closing: a process that another thread forked meanwhile holds the descriptor, and with it the
+// lock, for as long as it lives.
+FileLock::~FileLock() {
+  if (fd_) flock(fd_.get(), LOCK_UN);
+}
+
 std::string lock_path(const Store& store, const std::string& plugin_id) {
   if (store.folder().empty()) return {};
   char host[256] = {};

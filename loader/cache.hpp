@@ -59,6 +59,9 @@ private:
 // A lock between processes, given back when the object dies or its process does.
 class FileLock {
 public:
+  FileLock(FileLock&&) noexcept = default;
+  FileLock& operator=(FileLock&&) noexcept = default;
+  ~FileLock();
   // Waits up to `seconds`; nothing when another process keeps it that long or `cancel` becomes true. `on_wait`, if
   // set, is called about every 100 ms and ends the wait by returning true. An empty path locks nothing and succeeds.
   static std::optional<FileLock> acquire(const std::string& path, double seconds,

@@ -177,14 +177,36 @@ TEST_F(CacheTest, TheLockKeepsOthersOutUntilItsOwnerIsGone) {
     EXPECT_TRUE(FileLock::acquire(lock_path(store, "other"), 0.0));
   }
   EXPECT_TRUE(FileLock::acquire(path, 0.0));
+  int held[2];
+  ASSERT_EQ(pipe(held), 0);
   const pid_t child = in_fork([&] {
     const auto theirs = FileLock::acquire(path, 5.0);
+    if (!theirs || write(held[1], "", 1) != 1) return 1;
     usleep(300'000);
-    return theirs ? raise(SIGKILL) : 1;  // dies with the lock
+    return raise(SIGKILL);  // dies with the lock
   });
-  usleep(100'000);
+  char byte = 0;
+  ASSERT_EQ(::read(held[0], &byte, 1), 1);
   const auto after = FileLock::acquire(path, 30.0);
   EXPECT_TRUE(after);
+  EXPECT_EQ(join(child), -SIGKILL);
+  close(held[0]);
+  close(held[1]);
+}
+
+TEST_F(CacheTest, TheLockIsGivenBackAlsoWhenAForkOfTheApplicationHoldsItsDescriptor) {
+  const std::string path = lock_path(store, "acme");
+  pid_t child = -1;
+  {
+    const auto mine = FileLock::acquire(path, 0.0);
+    ASSERT_TRUE(mine);
+    child = in_fork([] {
+      pause();
+      return 0;
+    });
+  }
+  EXPECT_TRUE(FileLock::acquire(path, 0.0));
+  kill(child, SIGKILL);
   EXPECT_EQ(join(child), -SIGKILL);
 }
 
