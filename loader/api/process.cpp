@@ -82,7 +82,9 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
 
 void Process::start(bool wait) {
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
+    searched_.wait(lock, [this] { return !ending_; });
     ++runtimes_;
     if (!done_ && !search_.joinable()) {
       PluginRecord cpu = built_in_record("cpu");
@@ -106,9 +108,13 @@ void Process::release() {
     const std::lock_guard lock(mutex_);
     if (--runtimes_ > 0 || !search_.joinable()) return;
     cancel_ = !done_;
+    ending_ = true;
     ended = std::move(search_);
   }
   ended.join();
+  const std::lock_guard lock(mutex_);
+  ending_ = false;
+  searched_.notify_all();
 }
 
 void Process::search() {

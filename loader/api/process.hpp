@@ -50,9 +50,10 @@ private:
   core::Registry registry_;
   Registrar registrar_;
   mutable std::mutex mutex_;  // of what follows
-  std::condition_variable searched_;
+  std::condition_variable searched_;  // done_ or ending_ changed
   int runtimes_ = 0;
-  bool done_ = false;  // every plugin has its verdict
+  bool done_ = false;    // every plugin has its verdict
+  bool ending_ = false;  // release waits for the search that it cancelled
   std::vector<PluginRecord> records_;
   std::thread search_;
   std::atomic<bool> cancel_{false};
