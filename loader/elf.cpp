@@ -104,9 +104,11 @@ private:
   }
 
   bool read_notes() {
+    uint64_t room = kMaxNoteBytes;  // of all together: tens of thousands of segments may name the same bytes
     for (const Elf64_Phdr& segment : segments_) {
       if (segment.p_type != PT_NOTE) continue;
-      if (segment.p_filesz > kMaxNoteBytes) return damaged("a note segment is larger than 1 MiB");
+      if (segment.p_filesz > room) return damaged("the note segments are larger than 1 MiB");
+      room -= segment.p_filesz;
       std::string bytes(segment.p_filesz, '\0');
       if (!read(segment.p_offset, bytes.data(), bytes.size(), "a note segment")) return false;
       read_note_segment(bytes, segment.p_align == 8 ? 8 : 4);

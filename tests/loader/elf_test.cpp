@@ -156,6 +156,35 @@ TEST(Elf, RandomBytesBehindASignatureAreSurvived) {
   }
 }
 
+TEST(Elf, NoteSegmentsThatNameTheSameBytesDoNotAddUp) {
+  // Sixty thousand segments over one note of almost a MiB, in a file of 5 MB.
+  constexpr uint32_t kSegments = 60000, kNote = (1 << 20) - 64;
+  std::string bytes(sizeof(Elf64_Ehdr) + kSegments * sizeof(Elf64_Phdr) + kNote, '\0');
+  Elf64_Ehdr header = {};
+  std::memcpy(&header, tiny().data(), sizeof(header));
+  header.e_phoff = sizeof(header);
+  header.e_phnum = static_cast<uint16_t>(kSegments);
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  const uint64_t note_at = bytes.size() - kNote;
+  for (uint64_t i = 0; i < kSegments; ++i) {
+    Elf64_Phdr segment = {};
+    segment.p_type = PT_NOTE;
+    segment.p_offset = note_at;
+    segment.p_filesz = kNote;
+    std::memcpy(bytes.data() + sizeof(header) + i * sizeof(segment), &segment, sizeof(segment));
+  }
+  const Elf64_Nhdr note = {4, kNote - static_cast<uint32_t>(sizeof(Elf64_Nhdr)) - 4, 9};
+  std::memcpy(bytes.data() + note_at, &note, sizeof(note));
+  uint64_t read_bytes = 0;
+  const ElfSource whole = source_of(bytes);
+  const ElfResult result = read_elf({whole.size, [&](uint64_t offset, void* out, size_t n) {
+                                       read_bytes += n;
+                                       return read_bytes < (16 << 20) && whole.read(offset, out, n);
+                                     }});
+  EXPECT_EQ(result.status, ElfStatus::damaged);
+  EXPECT_LT(read_bytes, uint64_t{8} << 20) << result.error;
+}
+
 TEST(Elf, AReaderThatFailsIsAnErrorNotACrash) {
   ElfSource source = source_of(tiny());
   int reads_left = 0;
