@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "loader/file.hpp"
@@ -47,8 +48,8 @@ bool make_folder(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-// Empty when the folder can be used, else why not.
-std::string refuse_folder(const std::string& path, const Identity& identity) {
+// Empty when the folder can be used, else why not. The path becomes canonical: what was looked at is what is used.
+std::string refuse_folder(std::string& path, const Identity& identity) {
   if (path.front() != '/') return path + " does not start with /";
   if (!make_folder(path)) return path + ": " + errno_text(errno);
   struct stat status = {};
@@ -58,6 +59,11 @@ std::string refuse_folder(const std::string& path, const Identity& identity) {
   if (status.st_uid != identity.user)
     return path + " belongs to user " + std::to_string(status.st_uid) + ", not to " + std::to_string(identity.user);
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return path + " can be written by other users";
+  char real[PATH_MAX];
+  if (realpath(path.c_str(), real) == nullptr) return path + ": " + errno_text(errno);
+  const TrustResult trust = check_trust(real, identity);
+  if (trust.problem != nullptr) return path + " could be replaced by another user: " + trust.text;
+  path = real;
   const std::string probe = path + "/.write-test-" + std::to_string(getpid());
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_TRUNC | O_NOFOLLOW, 0600));
   if (!fd) return path + ": " + errno_text(errno);
@@ -104,18 +110,18 @@ std::optional<std::string> Store::get(const std::string& name) const {
 bool Store::put(const std::string& name, std::string_view bytes) {
   if (!is_valid_name(name) || bytes.size() > kMaxBytes) return false;
   if (!folder_.empty()) {
-    static std::atomic<uint64_t> counter{0};
-    const std::string temporary =
-        path_of("." + name + "." + std::to_string(getpid()) + "." + std::to_string(counter.fetch_add(1)));
-    UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    const bool written = fd && write_all(fd.get(), seal(name, bytes)) && write_all(fd.get(), bytes);
+    // No process id in the name: those of other machines and containers that share the folder may be equal.
+    std::string temporary = path_of("." + name + ".XXXXXX");
+    UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+    const bool made = static_cast<bool>(fd);
+    const bool written = made && write_all(fd.get(), seal(name, bytes)) && write_all(fd.get(), bytes);
     fd.reset();
     if (written && rename(temporary.c_str(), path_of(name).c_str()) == 0) {
       const std::lock_guard lock(mutex_);
       memory_.erase(name);
       return true;
     }
-    unlink(temporary.c_str());
+    if (made) unlink(temporary.c_str());
   }
   const std::lock_guard lock(mutex_);
   memory_[name] = std::string(bytes);

@@ -52,6 +52,21 @@ TEST(CacheFolder, UnusableOnesArePassedOverWithANote) {
   }
 }
 
+TEST(CacheFolder, OneThatAnotherUserCouldReplaceIsPassedOver) {
+  const TempFolder folder;
+  folder.folder("home");
+  folder.folder("everybodys", 0777);
+  folder.folder("everybodys/mine", 0700);
+  folder.folder("sticky", 01777);
+  std::vector<std::string> notes;
+  EXPECT_EQ(choose({{"RLK_CACHE_DIR", folder / "everybodys/mine"}, {"HOME", folder / "home"}}, Identity::of_process(),
+                   &notes),
+            folder / "home/.cache/rlk");
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("everybodys (owner"), std::string::npos) << notes[0];
+  EXPECT_EQ(choose({{"RLK_CACHE_DIR", folder / "sticky/mine"}}), folder / "sticky/mine");
+}
+
 TEST(CacheFolder, AHomeThatDoesNotExistIsNotMade) {
   const TempFolder folder;
   EXPECT_EQ(choose({{"HOME", folder / "none"}}).find(folder.path()), std::string::npos);
@@ -149,6 +164,15 @@ TEST_F(StoreTest, AWriteThatFailsKeepsTheEntryInMemoryAndLeavesNoRubbish) {
   });
   EXPECT_EQ(join(child), 0);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_F(StoreTest, AnotherMachinesUnfinishedFileIsLeftAlone) {
+  // Its process has our number, as in containers that share a folder.
+  const std::string theirs = ".entry." + std::to_string(getpid()) + ".";
+  for (int i = 0; i < 2000; ++i) folder.file(theirs + std::to_string(i), "unfinished");
+  EXPECT_TRUE(store.put("entry", "mine"));
+  EXPECT_EQ(store.get("entry"), "mine");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2001);
 }
 
 TEST_F(StoreTest, AFolderThatVanishesLeavesMemory) {
