@@ -21,11 +21,11 @@ struct Thread {
 
 const Thread& current();
 void wait_for_block();
-bool block_and(bool mine);  // over all threads
+bool block_and(bool vote);  // over all threads
 // Every lane of the wave gives 16 bytes at most; the pointer is valid until the exchange after the next one.
 constexpr int kWave = 32;
 constexpr int kSlotBytes = 64;
-const unsigned char* exchange(const void* mine, size_t bytes);  // [kWave][kSlotBytes]
+const unsigned char* exchange(const void* value, size_t bytes);  // [kWave][kSlotBytes]
 int lane();
 unsigned char* dynamic_shared();
 
@@ -35,7 +35,7 @@ void commit_copies();
 void wait_copies(int pending);
 
 // Runs body once per thread of the grid.
-void run_grid(const Dim& grid, const Dim& block, size_t shared_bytes, const std::function<void()>& body);
+void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::function<void()>& body);
 
 }  // namespace rlk::emulation
 

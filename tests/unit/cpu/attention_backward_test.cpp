@@ -209,8 +209,9 @@ TEST(CpuAttentionBackward, TopLeftLeavesLateKeysWithoutGradients) {
     c.causal = c.top_left = true;
     add_gradients(c, true, 5);
     const AttentionGradients got = run_attention_backward(c, cpu::serial_parallel());
-    for (int64_t i = 0; i < 3 * 16; ++i) EXPECT_NE(got.v.get(i), 0.0) << i;
-    for (int64_t i = 3 * 16; i < 100 * 16; ++i) {
+    const int64_t key = 16;  // numbers: 2 heads of 8
+    for (int64_t i = 0; i < 3 * key; ++i) EXPECT_NE(got.v.get(i), 0.0) << i;
+    for (int64_t i = 3 * key; i < 100 * key; ++i) {
       EXPECT_EQ(got.k.get(i), 0.0) << i;
       EXPECT_EQ(got.v.get(i), 0.0) << i;
     }
