@@ -42,11 +42,13 @@ rlk_status Stream::finish(rlk_error* error) {
                  "first",
                  live_graphs_, name().c_str());
   }
-  if (wrapped_) {  // its work is the vendor's to wait for; only what host functions found would be lost
-    const rlk_status status = query(error);
-    return status == RLK_NOT_READY ? RLK_OK : status;
-  }
-  return synchronize(UINT64_MAX, error);
+  // A wrapped one's work is the vendor's to wait for; only what host functions found would be lost.
+  const rlk_status status = wrapped_ ? query(error) : synchronize(UINT64_MAX, error);
+  if (status == RLK_NOT_READY) return RLK_OK;
+  if (status != RLK_INVALID_ARGUMENT) return status;
+  // The backend's own word, for a native stream that is gone already, say: not a refusal of ours.
+  if (error != nullptr) error->status = RLK_BACKEND_ERROR;
+  return RLK_BACKEND_ERROR;
 }
 
 Stream::~Stream() {

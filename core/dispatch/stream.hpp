@@ -49,8 +49,8 @@ public:
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // RLK_INVALID_ARGUMENT while it captures or graphs captured on it live. Otherwise the destructor may follow whatever
-  // the answer is: an error is one that was never asked for.
+  // RLK_INVALID_ARGUMENT while it captures or graphs captured on it live, and only then. Otherwise the destructor may
+  // follow whatever the answer is: an error is one that was never asked for.
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused

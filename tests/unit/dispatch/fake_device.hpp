@@ -117,14 +117,14 @@ public:
   void* native() override { return this; }
   rlk_status query(rlk_data_error& error) override {
     forbid_in_capture();
-    if (broken) throw sdk::Error(RLK_BACKEND_ERROR, "the fake device failed", 700, "fake");
+    if (broken) throw sdk::Error(broken_status, "the fake device failed", 700, "fake");
     return worker->is_done(worker->pushed()) ? tell(error) : RLK_NOT_READY;
   }
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& error) override {
     forbid_in_capture();
     ++fake_log().waits;
     if (!worker->wait(worker->pushed(), timeout_ns)) return RLK_TIMEOUT;
-    if (broken) throw sdk::Error(RLK_BACKEND_ERROR, "the fake device failed", 700, "fake");
+    if (broken) throw sdk::Error(broken_status, "the fake device failed", 700, "fake");
     return tell(error);
   }
   void wait(sdk::Event& event) override;
@@ -156,6 +156,7 @@ public:
   std::shared_ptr<Worker> worker;
   rlk_data_error_record record{};  // touched by the worker and, when it is done, by the owner
   std::atomic<bool> broken{false};
+  rlk_status broken_status = RLK_BACKEND_ERROR;
   bool wrapped = false;
   bool capturing = false;
   std::vector<Work> captured;

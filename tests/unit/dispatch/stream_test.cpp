@@ -31,6 +31,18 @@ TEST(StreamTest, AnErrorNobodyAskedForIsToldAtTheEnd) {
   EXPECT_EQ(stream->finish(&world.last), RLK_DATA_ERROR);
 }
 
+TEST(StreamTest, WhoseNativeStreamIsInvalidCanBeDestroyed) {
+  World world;
+  auto stream = world.stream();
+  fake(stream->handle()).broken = true;
+  fake(stream->handle()).broken_status = RLK_INVALID_ARGUMENT;
+  world.last = {sizeof(rlk_error), 0, 0, {}, {}};
+  // INVALID_ARGUMENT would mean that the stream is in use and stays alive.
+  EXPECT_EQ(stream->finish(&world.last), RLK_BACKEND_ERROR);
+  EXPECT_EQ(world.last.status, RLK_BACKEND_ERROR);
+  EXPECT_NE(world.text().find("the fake device failed"), std::string::npos) << world.text();
+}
+
 TEST(StreamTest, AWrappedStreamThatIsDestroyedEarlyLeavesItsMemoryAlone) {
   World world;
   fake_script<Logp>().workspace = 5000;
