@@ -143,8 +143,8 @@ std::optional<FileLock> FileLock::acquire(const std::string& path, double second
   return FileLock(std::move(fd));
 }
 
-// Said and not left to the closing: a process that another thread forked meanwhile holds the descriptor, and with it the
-// lock, for as long as it lives.
+// Said and not left to the closing: a process that another thread forked meanwhile holds the descriptor, and with it
+// the lock, for as long as it lives.
 FileLock::~FileLock() {
   if (fd_) flock(fd_.get(), LOCK_UN);
 }

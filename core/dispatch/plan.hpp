@@ -53,8 +53,7 @@ public:
     leave();
     return false;
   }
-  // For who is inside already and stays longer than the call: it may have been retired meanwhile. [thread-safe, no
-  // lock]
+  // For who is inside already and stays longer than the call, retired or not. [thread-safe, no lock]
   void enter_again() { users_.fetch_add(1, std::memory_order_seq_cst); }
   void leave() { users_.fetch_sub(1, std::memory_order_seq_cst); }
   // No call enters any more. True when none is inside.

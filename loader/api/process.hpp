@@ -49,7 +49,7 @@ private:
   Store store_;
   core::Registry registry_;
   Registrar registrar_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed
   int runtimes_ = 0;
   bool done_ = false;    // every plugin has its verdict
