@@ -49,8 +49,8 @@ struct ChildOutcome {
 
 // Runs the child in a session of its own with an empty signal mask, default signal actions and no standard input.
 // Blocks until it is gone; then nothing of its process group is left. [thread-safe] `on_message` is called on the
-// calling thread; what it throws ends the child and is thrown on. A process that leaves the group (setsid) or cannot be killed because it waits in the kernel is left
-// behind and named in `text`.
+// calling thread; what it throws ends the child and is thrown on. A process that leaves the group (setsid) or cannot be
+// killed because it waits in the kernel is left behind and named in `text`.
 ChildOutcome run_child(const ChildCommand& command, const std::function<void(std::string_view)>& on_message = {});
 
 // "SIGSEGV" for 11.
