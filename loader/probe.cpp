@@ -2,6 +2,7 @@
 #include "loader/probe.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -81,12 +82,19 @@ private:
     const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
     const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
     std::atomic<size_t> next{0};
+    std::exception_ptr thrown;  // guarded by finished_mutex_
     const auto work = [&] {
-      for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
-        for (const Job& job : groups[i]) {
-          probe(job);
-          finished(*job.plugin);
+      try {
+        for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
+          for (const Job& job : groups[i]) {
+            probe(job);
+            finished(*job.plugin);
+          }
         }
+      } catch (...) {  // no memory, or the caller's function; a thread that let it out would end the process
+        next = groups.size();
+        const std::lock_guard lock(finished_mutex_);
+        if (!thrown) thrown = std::current_exception();
       }
     };
     // In this process one at a time: plugins need not expect each other's initialisation on other threads.
@@ -99,6 +107,7 @@ private:
     }
     work();
     for (std::thread& thread : threads) thread.join();
+    if (thrown) std::rethrow_exception(thrown);
   }
 
   void finished(const ProbedPlugin& plugin) {

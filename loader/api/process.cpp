@@ -85,7 +85,6 @@ void Process::start(bool wait) {
     std::unique_lock lock(mutex_);
     // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
     searched_.wait(lock, [this] { return !ending_; });
-    ++runtimes_;
     if (!done_ && !search_.joinable()) {
       PluginRecord cpu = built_in_record("cpu");
       registrar_.publish_built_in(&cpu);
@@ -93,6 +92,7 @@ void Process::start(bool wait) {
       cancel_ = false;
       search_ = std::thread([this] { search(); });
     }
+    ++runtimes_;  // not before the thread is there: where none is to be had the runtime does not come to be
   }
   if (wait) wait_for_search();
 }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "framework/process.hpp"
 #include "loader/child_probe.hpp"
 #include "loader/examine.hpp"
@@ -241,6 +243,12 @@ TEST_F(Probe, FinishedRecordsAreReportedOnceEach) {
   probe();
   std::sort(finished.begin(), finished.end());
   EXPECT_EQ(finished, (std::vector<std::string>{"fault", "fault-attached", "junk"}));
+}
+
+TEST_F(Probe, WhatTheCallersFunctionThrowsReachesTheCallerFromEveryThread) {
+  options.mode = ProbeMode::off;
+  options.on_finished = [](const PluginRecord&) { throw std::runtime_error("enough"); };
+  EXPECT_THROW(find_plugins({}, options), std::runtime_error);  // two backends: two threads
 }
 
 TEST_F(Probe, TheBuiltInIsProbedLikeAnyOther) {
