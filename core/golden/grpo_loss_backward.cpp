@@ -62,7 +62,8 @@ Answer answer_grpo_loss_backward(const Call& call) {
   const LogpBackwardResult errors = logp_backward(logits.logp_backward(lse, gradient_error));
   for (size_t i = 0; i < result.grad_logits.cond.size(); ++i) {
     if (!std::isfinite(result.grad_logits.value[i])) continue;
-    const double error = std::fabs(errors.grad_logits.value[i]);
+    // Where the row's own factor is 0 but for rounding, what is left is the product of both errors.
+    const double error = std::fabs(errors.grad_logits.value[i]) + 0x1p-24 * errors.grad_logits.cond[i];
     // Beyond fp64 there is no telling.
     result.grad_logits.cond[i] += std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "core/golden/golden.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -240,7 +241,8 @@ private:
 
 // log softmax(logits[n])[id], and its condition: as in the operator logp.
 std::pair<double, double> raw_logp(const View& logits, int64_t n, int64_t id) {
-  double max = -std::numeric_limits<double>::infinity(), sum = 0, mean_abs = 0;
+  double max = -std::numeric_limits<double>::infinity(), mean_abs = 0;
+  Sum powers;
   const int64_t vocab = logits.shape[1];
   for (int64_t v = 0; v < vocab; ++v) {
     if (std::isnan(logits.load(n, v))) return {kNan, 0};
@@ -248,9 +250,10 @@ std::pair<double, double> raw_logp(const View& logits, int64_t n, int64_t id) {
   }
   for (int64_t v = 0; v < vocab; ++v) {
     const double z = logits.load(n, v), power = std::exp(z - max);
-    sum += power;
+    powers.add(power);
     if (power > 0) mean_abs += power * std::fabs(z);
   }
+  const double sum = powers.value();
   const double z = logits.load(n, id), lse = max + std::log(sum);
   if (!std::isfinite(lse)) return {kNan, 0};
   return {z - lse, kTiny + 1 + std::fabs(max) + std::fabs(lse) + mean_abs / sum + std::fabs(z)};

@@ -3,8 +3,8 @@
 // alone. Beside it: with another number of threads the bits are the same, what the declaration forbids is refused with
 // a text, and shape inference agrees.
 //
-// RLK_RANDOM_CALLS calls of each operator (default 40) follow from RLK_RANDOM_SEED (default 1); RLK_RANDOM_FIRST is the
-// number of the first one, to repeat what failed.
+// RLK_RANDOM_CALLS calls of each operator (default 120) follow from RLK_RANDOM_SEED (default 1); RLK_RANDOM_FIRST is
+// the number of the first one, to repeat what failed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -216,7 +216,7 @@ void RandomCalls::try_call(int64_t number, uint64_t seed) {
 
 TEST_P(RandomCalls, AgreeWithGolden) {
   const auto seed = static_cast<uint64_t>(setting("RLK_RANDOM_SEED", 1));
-  const int64_t first = setting("RLK_RANDOM_FIRST", 0), calls = setting("RLK_RANDOM_CALLS", 40);
+  const int64_t first = setting("RLK_RANDOM_FIRST", 0), calls = setting("RLK_RANDOM_CALLS", 120);
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGBUS, SIGILL}) std::signal(signal, tell_and_die);
   for (int64_t i = first; i < first + calls && !HasFatalFailure(); ++i) try_call(i, seed);
   std::printf("%s: %lld calls, %lld refusals, largest error / allowed %.3f\n", GetParam()->name,

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/kernels/logp_gather-inl.hpp"
+#include "core/cpu/kernels/long_sum.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
@@ -144,14 +145,14 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, do
 // For scores so large that only their differences can be told.
 HWY_NOINLINE BlockSums sums_of_differences(const double* p, int64_t count, double slope) {
   const double max = max_of(hn::ScalableTag<double>(), p, count);
-  BlockSums sums{max * slope, 0, 0};
+  LongSum sum, weighted;
   for (int64_t i = 0; i < count; ++i) {
     const double y = (p[i] - max) * slope;
     const double power = std::exp2(y);
-    sums.sum += power;
-    if (power > 0) sums.weighted += power * y;
+    sum.add(power);
+    if (power > 0) weighted.add(power * y);
   }
-  return sums;
+  return {max * slope, sum.value(), weighted.value()};
 }
 
 template <class D, typename T>

@@ -145,6 +145,29 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedEvenWhenTheyAreNanOrInfinite) {
   });
 }
 
+// As above for so few queries that K and V stream past them.
+TEST(CpuAttention, HiddenKeysAreNotTouchedByFewQueriesEither) {
+  for_each_target([] {
+    for (Dtype dtype : kFloatDtypes) {
+      for (double poison : {kNan, kInfinity}) {
+        for (int64_t size : {24, 32}) {
+          constexpr int64_t kQueries = 3, kLength = 66;
+          AttentionCase clean = dense_attention(dtype, 1, kQueries, kLength, {1, 1, size});
+          clean.causal = true;
+          AttentionCase poisoned = clean;  // the last key, which the last query alone sees
+          for (int64_t i = (kLength - 1) * size; i < kLength * size; ++i)
+            poisoned.k.set(i, poison), poisoned.v.set(i, poison);
+          const AttentionOutputs want = run_attention(clean, cpu::serial_parallel());
+          const AttentionOutputs got = run_attention(poisoned, cpu::serial_parallel());
+          EXPECT_EQ(got.out.bits(0, 2 * size), want.out.bits(0, 2 * size)) << name(dtype) << size;
+          EXPECT_EQ(got.lse.bits(0, 2), want.lse.bits(0, 2));
+          EXPECT_TRUE(std::isnan(got.out.get(2 * size)));
+        }
+      }
+    }
+  });
+}
+
 // A query's bits are the same alone, in a batch, in a packed buffer at another place, and as the end of a longer chunk.
 TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
   for_each_target([] {
