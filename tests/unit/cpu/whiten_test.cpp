@@ -109,6 +109,11 @@ TEST(CpuWhiten, EqualNumbersGiveExactlyZero) {
     EXPECT_EQ(list_of(run(c)), List(16, 0.0));
     c.shift_mean = false;
     EXPECT_EQ(run(c).get(3), static_cast<double>(dtype == Dtype::f64 ? 1.1 : c.x.get(0)));
+    c.shift_mean = true;
+    for (const int64_t count : {3, 41}) {  // of so many the rounded sum, divided again, is not 0.1
+      c.x = Tensor(dtype, {1, count}).fill([](int64_t) { return 0.1; });
+      EXPECT_EQ(list_of(run(c)), List(static_cast<size_t>(count), 0.0)) << name(dtype) << count;
+    }
   }
 }
 
