@@ -272,22 +272,26 @@ TEST(CpuAttentionOptions, MasksAndWindowsOfLongSequencesAreRight) {
 // The largest score grows from each closed sum to the next.
 TEST(CpuAttentionOptions, ScoresThatGrowAlongTheSequenceAreRight) {
   for_each_target([] {
-    AttentionCase c = dense_attention(Dtype::f32, 1, 3, 3300, {1, 1, 4});
-    c.q.fill([](int64_t i) { return 1.0 + static_cast<double>(i) / 16; });
-    c.k.fill([](int64_t i) {
-      const int64_t block = i / 4;
-      return static_cast<double>(block) / 1000 + (i % 7 == 0 ? 0.1 : 0.0);
-    });
-    expect_golden(c);
+    for (const int64_t queries : {3, 20}) {  // few rows go another way than many
+      AttentionCase c = dense_attention(Dtype::f32, 1, queries, 3300, {1, 1, 4});
+      c.q.fill([](int64_t i) { return 1.0 + static_cast<double>(i % 12) / 16; });
+      c.k.fill([](int64_t i) {
+        const int64_t block = i / 4;
+        return static_cast<double>(block) / 1000 + (i % 7 == 0 ? 0.1 : 0.0);
+      });
+      expect_golden(c);
+    }
   });
 }
 
 TEST(CpuAttentionOptions, ManyEqualKeysDoNotRoundOneWay) {
   for_each_target([] {
-    AttentionCase c = dense_attention(Dtype::f32, 1, 1, 40000, {1, 1, 3});
-    c.k.fill([](int64_t i) { return i % 3 == 0 ? 0.3 : 0.7; });
-    c.v.fill([](int64_t) { return 0.1; });
-    expect_golden(c);
+    for (const int64_t queries : {1, 12}) {
+      AttentionCase c = dense_attention(Dtype::f32, 1, queries, 40000, {1, 1, 3});
+      c.k.fill([](int64_t i) { return i % 3 == 0 ? 0.3 : 0.7; });
+      c.v.fill([](int64_t) { return 0.1; });
+      expect_golden(c);
+    }
   });
 }
 
