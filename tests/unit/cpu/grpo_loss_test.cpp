@@ -10,6 +10,7 @@
 #include "core/cpu/kernels/grpo_loss.hpp"
 #include "core/cpu/kernels/logp.hpp"
 #include "core/cpu/tbb_parallel.hpp"
+#include "unit/cpu/both_logits.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {
@@ -409,21 +410,8 @@ TEST(GrpoLoss, DataErrorsNameTheTokenInEveryLayout) {
 }
 
 TEST(GrpoLoss, TheLowestTokenInErrorIsToldOfPolicyAndReferenceAlike) {
-  const auto told = [](std::vector<int64_t> of_policy, std::vector<int64_t> of_reference) {
-    GrpoCase c = make_case(Dtype::f64, 2, 3, 7, 9);
-    const auto spoil = [](Tensor& logits, int64_t row) {
-      for (int64_t v = 0; v < 7; ++v) logits.set(row * 7 + v, -kInfinity);
-    };
-    for (const int64_t row : of_policy) spoil(c.policy, row);
-    for (const int64_t row : of_reference) spoil(c.reference, row);
-    const cpu::DataError error = run(c).error;
-    EXPECT_EQ(error.kind, cpu::kNoFiniteLogit);
-    return error.row;
-  };
-  EXPECT_EQ(told({}, {4}), 4);
-  EXPECT_EQ(told({4}, {}), 4);
-  EXPECT_EQ(told({4}, {1}), 1);
-  EXPECT_EQ(told({1}, {4}), 1);
+  expect_lowest_error_of_both(
+      make_case(Dtype::f64, 2, 3, 7, 9), [](GrpoCase& c) { return run(c).error; }, 1, 4);
 }
 
 TEST(GrpoLoss, BadBoundariesMakeEveryOutputNan) {
