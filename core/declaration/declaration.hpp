@@ -2,6 +2,7 @@
 // Validation, shape inference, case generation, `rlk-plugins ops` and the Python signatures all read these tables.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -9,9 +10,13 @@
 namespace rlk::core {
 
 enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+// What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;
-inline constexpr int kMaxArguments = 32;  // inputs, and outputs, of one operator
-inline constexpr int kMaxDtypeVariables = 4;
+inline constexpr int kMaxArguments = 32;  // inputs, and outputs
+inline constexpr int kMaxDtypeVariables = 8;
+inline constexpr int kMaxParams = 127;
+inline constexpr uint32_t kMaxParamsBytes = 8 + 8 * kMaxParams;  // the header and the parameters
+using ParamSet = std::bitset<kMaxParams>;                        // by index
 
 // The values that the expressions of a declaration are evaluated over.
 struct Values {

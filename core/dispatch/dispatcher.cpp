@@ -12,9 +12,6 @@ namespace {
 
 std::atomic<uint64_t> dispatchers_made{0};
 
-// Parameters of an older, shorter struct are completed here.
-constexpr size_t kMaxParamsBytes = 1024;
-
 // A caller's array, as long as declared: entries that are missing are absent.
 class Arguments {
 public:
@@ -113,7 +110,7 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
                             std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                             const CallOptions& options, rlk_error* error) {
-  alignas(8) std::byte storage[kMaxParamsBytes];
+  alignas(8) std::byte storage[kMaxParamsBytes];  // completes an older, shorter struct
   const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
   Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0};
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
