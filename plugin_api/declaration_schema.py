@@ -23,7 +23,9 @@ TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
          "output": list, "param": list, "feature": list, "rule": list, "shape_case": list},
-    "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool},
+    "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
+                 "rounded": list},
+    "numerics.rounded": {"name": str, "source": str, "over": list},
     "forms": {"param": str, "names": list},
     "symbol": {"name": str, "doc": str, "sizes": list, "dynamic": bool, "min": int, "form": str},
     "input": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "domain": dict, "optional": bool,
@@ -39,6 +41,7 @@ TABLES = {
 REQUIRED = {
     "": ["name", "revision", "family", "summary", "formula", "sources", "numerics"],
     "numerics": ["factor", "reason"],
+    "numerics.rounded": ["name", "source", "over"],
     "forms": ["param", "names"],
     "symbol": ["name", "doc", "sizes"],
     "input": ["name", "doc", "dtype", "shape", "domain"],
@@ -126,6 +129,11 @@ class Checker:
         for kind in ("numerics", "forms"):
             if kind in self.op:
                 self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])
+        for i, row in enumerate(self.op["numerics"].get("rounded", [])):
+            where = f"[[numerics.rounded]] {i + 1}"
+            self.table(where, row, TABLES["numerics.rounded"], REQUIRED["numerics.rounded"])
+            for symbol in row["over"]:
+                self.known(where, symbol, self.names("symbol"), "symbol")
         for kind in ("symbol", "input", "output", "param", "feature", "rule"):
             for where, row in self.rows(kind):
                 self.table(where, row, TABLES[kind], REQUIRED[kind])

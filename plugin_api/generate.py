@@ -347,6 +347,14 @@ class Tables:
     def present(self, names):
         return f"{sum(1 << self.bit(n) for n in names):#x}"
 
+    def rounded(self):
+        """Intermediates that may be rounded to the tensors' dtype."""
+        rows = []
+        for r in self.op["numerics"].get("rounded", []):
+            over = self.array("int", [str(self.symbols[symbol]) for symbol in r["over"]])
+            rows.append(f"{{{text(r['name'])}, {text(r['source'])}, {over}}}")
+        return self.array("RoundedDecl", rows)
+
     def emit(self):
         op = self.op
         variables = [f"{{{text(v)}, {self.array('DtypeExpr', [self.dtype(c) for c in choices])}}}"
@@ -378,7 +386,8 @@ class Tables:
         fields = [text(op["name"]), str(op["revision"]), text(op["family"]), text(op["summary"]), text(op["formula"]),
                   text(op.get("notes", "")), self.array("const char*", [text(s) for s in op["sources"]]),
                   text(op.get("backward", "")), repr(float(op["numerics"]["factor"])),
-                  text(op["numerics"]["reason"]), "true" if op["numerics"].get("batch_invariant", True) else "false",
+                  text(op["numerics"]["reason"]), self.rounded(),
+                  "true" if op["numerics"].get("batch_invariant", True) else "false",
                   "true" if op["numerics"].get("portable", False) else "false",
                   f"sizeof(rlk_{self.name}_params)", f"&{self.name}_defaults", str(form_param),
                   self.array("const char*", [text(f) for f in op["form_names"]]),

@@ -35,9 +35,7 @@ private:
 };
 
 rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_error* error) {
-  constexpr uint32_t kKnown =
-      RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT | RLK_NUMERICS_PORTABLE;
-  if ((options.numerics & ~kKnown) != 0) {
+  if ((options.numerics & ~kAllNumerics) != 0) {
     return failf(error, RLK_INVALID_ARGUMENT, "%s: options.numerics is 0x%x; expected bits of RLK_NUMERICS_* only",
                  decl.name, options.numerics);
   }
@@ -107,6 +105,12 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 
 // ---- calls
 
+// By the call and by the policy, without the classes that need no claim: they are met by whoever is verified, and no
+// plugin need know of them.
+uint32_t Dispatcher::demanded(const BoundCall& call, const CallOptions& options) const {
+  return (options.numerics | policy_.numerics()) & ~implied_numerics(*call.decl, call.dtypes[0]);
+}
+
 rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
                             std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                             const CallOptions& options, rlk_error* error) {
@@ -115,6 +119,7 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
   Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0};
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
   if (status == RLK_OK) status = check_options(decl, options, error);
+  call.options.numerics = demanded(call.bound, options);
   if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
   if (status != RLK_OK) return status;
   count(counters_.of(decl).calls);

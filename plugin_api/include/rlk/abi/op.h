@@ -9,9 +9,10 @@ typedef struct rlk_plugin_plan rlk_plugin_plan; /* the plugin's; opaque to the h
 
 /* Numerics classes, a set of bits. */
 #define RLK_NUMERICS_TOLERANCE 1u       /* within the operator's error bound */
-#define RLK_NUMERICS_DETERMINISTIC 2u   /* same inputs, same bits, run to run */
-#define RLK_NUMERICS_BATCH_INVARIANT 4u /* a row's bits depend on that row alone */
-#define RLK_NUMERICS_PORTABLE 8u        /* the same bits on every backend */
+#define RLK_NUMERICS_ACCURATE 2u        /* within the bound that fp32 intermediates keep */
+#define RLK_NUMERICS_DETERMINISTIC 4u   /* same inputs, same bits, run to run */
+#define RLK_NUMERICS_BATCH_INVARIANT 8u /* a row's bits depend on that row alone */
+#define RLK_NUMERICS_PORTABLE 16u       /* the same bits on every backend */
 
 /* A call without its memory: what a plan may depend on. The host has validated it against the operator's declaration.
    Borrowed for the call. */
