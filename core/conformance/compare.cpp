@@ -41,7 +41,18 @@ std::optional<Failure> check_output(const Call& call, size_t output, const golde
     return Failure{"ENGINE", std::string("golden has ") + std::to_string(expected.value.size()) + " elements of " +
                                  call.decl->outputs[output].name};
   }
+  const int over = call.decl->outputs[output].must_alias;
   for (size_t i = 0; i < expected.value.size(); ++i) {
+    if (i < expected.kept.size() && expected.kept[i] && over >= 0) {
+      const std::vector<std::byte>& before = call.inputs[static_cast<size_t>(over)].bytes;
+      if (std::memcmp(bytes.data() + i * element, before.data() + i * element, element) == 0) continue;
+      return Failure{"NOT_KEPT",
+                     "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
+                         number(got_view.load_at(static_cast<int64_t>(i)), argument.dtype) +
+                         ", expected the bits of before the call (" +
+                         number(get(call.inputs[static_cast<size_t>(over)], static_cast<int64_t>(i)), argument.dtype) +
+                         "): the call does not write this element"};
+    }
     const double want = expected.value[i];
     const double got = got_view.load_at(static_cast<int64_t>(i));
     double allowed = 0;
