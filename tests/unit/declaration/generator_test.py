@@ -118,6 +118,14 @@ class Declarations(unittest.TestCase):
                      ("[[param]]", '[[output]]\ninout = "water"\ndoc = "again"\n[[param]]'))
         self.refused("[[output]] wine: no input 'wine'", ("[[param]]", '[[output]]\ninout = "wine"\n[[param]]'))
 
+    def test_a_cpp_application_names_an_in_out_argument_once(self):
+        op = tomllib.loads(self.changed([("domain = {", "inout = true\ndomain = {"),
+                                         ("[[param]]", '[[output]]\ninout = "water"\n[[param]]')]))
+        check("kettle.toml", op)
+        header = generate.call_header(generate.completed(op))
+        self.assertEqual(header.count("Tensor water = {};"), 1)
+        self.assertIn("outputs = {&out.out, &in.water};", header)
+
     def test_an_output_in_an_inputs_memory_is_shaped_like_it(self):
         self.accepted(('doc = "after"', 'must_alias = "water"\ndoc = ""'))
         self.refused("[[output]] out: shape is ['N', 2]; expected ['N'], as of water, whose memory it must have",

@@ -108,6 +108,8 @@ typedef struct rlk_call_options {
 /* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
    (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
    until the stream has passed. options may be NULL. On a CPU stream the work is done when this returns.
+   An in-out argument (a cache that is appended to) is passed in both arrays, as one tensor: same address, shape and
+   strides, whatever the strides are. What the call does not write keeps its bits.
    Errors: INVALID_ARGUMENT (names argument, seen, expected), UNSUPPORTED (no candidate; the text gives each one's
    reason), OUT_OF_MEMORY, CAPTURE_FORBIDS, and the backend's own. Data errors: see rlk_stream_query. */
 RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
