@@ -1,4 +1,4 @@
-"""The expressions of a declaration as C++ over Values: symbols, parameters, has(argument), and beyond C `ceil(a / b)`."""
+"""The expressions of a declaration as C++ over Values: symbols, parameters, has(argument) and `ceil(a / b)`."""
 import json
 import re
 
@@ -39,15 +39,15 @@ def without_ceil(source):
 
 
 def check_divisors(source, positive):
-    """Every divisor is a number other than 0, a name of `positive` (whose declared minimum is at least 1), or guarded by
-    `name == 0 ||` or `name > 0 &&`."""
+    """Every divisor is a number other than 0, a name of `positive` (whose declared minimum is at least 1), or guarded
+    by `name == 0 ||` or `name > 0 &&`."""
     for match in re.finditer(r"[/%]\s*(\w+|\S)", source):
         divisor = match.group(1)
         guard = rf"\b{divisor}\s*(==\s*0\s*\|\||>\s*0\s*(&&|\?))" if divisor.isidentifier() else None
         guarded = divisor in positive or (guard and re.search(guard, source[:match.start()]))
         if not guarded and not (divisor.isdigit() and int(divisor) > 0):
-            raise DeclarationError(f"{source!r} divides by {divisor!r}, which may be 0 or less: expected a number, or a "
-                                   "symbol or integer parameter with min = 1 or more")
+            raise DeclarationError(f"{source!r} divides by {divisor!r}, which may be 0 or less: expected a number, or "
+                                   "a symbol or integer parameter with min = 1 or more")
 
 
 def text(value):

@@ -23,6 +23,14 @@ NUMBER = (int, float)
 VALUE = (int, float, str)  # a number, or an expression
 
 # Per table: key -> type of its value. A set of strings: one of them.
+#
+# A size in `shape` is a symbol, a symbol + a number, a number, or computed from symbols and integer parameters:
+# "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed.
+#
+# An in-out argument (a cache that is appended to) is declared once, by [[input]] with inout = true. Its place among the
+# outputs is where [[output]] inout = "its name" stands, which says nothing else. It is one tensor, and golden gives all
+# of it and says which elements keep their bits. must_alias = "input" is the same for a result of another name;
+# may_alias leaves it to the caller.
 TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
@@ -158,19 +166,20 @@ class Checker:
         self.check_dtypes()
         for where, row in self.rows("symbol"):
             self.check_form(where, row)
+            if not row["sizes"]:
+                self.fail(where, "sizes is empty; expected the ordinary size and others")
         for kind in ("input", "output"):
             for where, row in self.rows(kind):
                 if row.get("list"):
-                    self.fail(where, "lists of tensors are not supported by this host yet: the ABI has a place for them "
-                                     "(rlk_call_desc.input_lists), but nothing fills it")
+                    self.fail(where, "lists of tensors are not supported by this host yet: the ABI has a place for "
+                                     "them (rlk_call_desc.input_lists), but nothing fills it")
                 if "inout" not in row or kind == "input":
                     self.check_argument(where, row)
         self.check_in_place()
         self.check_sizes()
         self.check_factor()
         for where, row in self.rows("param"):
-            if row["type"] == "enum":
-                self.known(where, row["default"], row.get("values", []), "value")
+            self.check_param(where, row)
         for where, row in self.rows("feature"):
             self.check_values(where, row.get("set", {}), row.get("present", []))
         for where, row in self.rows("rule"):
@@ -202,11 +211,22 @@ class Checker:
         for name in set(self.names("symbol")) & set(self.names("param")):
             self.fail(f"[[symbol]] {name}", "a parameter has the same name: expressions could not tell them apart")
 
+    def check_param(self, where, row):
+        kind, default = row["type"], row["default"]
+        if kind == "enum":
+            self.known(where, default, row.get("values", []), "value")
+        elif "values" in row:
+            self.fail(where, f"has values, but type is {kind!r}; expected 'enum'")
+        elif isinstance(default, str) or (kind == "i64" and not isinstance(default, int)):
+            self.fail(where, f"default is {default!r}; expected {'an integer' if kind == 'i64' else 'a number'}")
+        if "min" in row and "min_exclusive" in row:
+            self.fail(where, "has min and min_exclusive; expected one of them")
+
     def check_form_param(self):
         self.known("[forms]", self.op["forms"]["param"], self.names("param"), "parameter")
         param = next(p for p in self.op["param"] if p["name"] == self.op["forms"]["param"])
         if param.get("values") != self.forms:
-            self.fail("[forms]", f"names is {self.forms}; expected the values of {param['name']}, {param.get('values')}")
+            self.fail("[forms]", f"names is {self.forms}; expected {param.get('values')}, the values of {param['name']}")
 
     def check_form(self, where, row):
         if "form" in row:
@@ -318,3 +338,21 @@ class Checker:
 
 def check(file, op):
     Checker(file, op).check()
+
+
+def check_together(ops):
+    """What a declaration says of other operators."""
+    by_name = {op["name"]: op for op in ops}
+    for op in ops:
+        checker = Checker(f"{op['name']}.toml", op)
+        if op.get("backward"):
+            checker.known("", op["backward"], by_name, "operator")
+        for where, a in checker.rows("input"):
+            if a.get("domain", {}).get("kind") != "forward":
+                continue
+            for key in ("op", "output"):
+                if key not in a["domain"]:
+                    checker.fail(f"{where} domain", f"{key} is missing")
+            checker.known(f"{where} domain", a["domain"]["op"], by_name, "operator")
+            outputs = Checker("", by_name[a["domain"]["op"]]).names("output")
+            checker.known(f"{where} domain", a["domain"]["output"], outputs, "output")

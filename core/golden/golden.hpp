@@ -83,6 +83,7 @@ struct Output {
   std::vector<double> value;
   std::vector<double> cond;
   std::vector<double> rounded{};  // what class `tolerance` allows beside `cond`; empty: 0 everywhere
+  std::vector<int64_t> exact{};  // integers, beside `value`, where a double loses bits; empty: `value` has them all
   // Of an output in the memory of an input: true where the operator does not write, so that the input's bits stay.
   // Empty: everything is written.
   std::vector<bool> kept{};

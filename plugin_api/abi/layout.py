@@ -7,8 +7,8 @@
                                  frozen, only append to every older version of their major and to every older revision
     layout.py compare OLD NEW    exits with 1 unless NEW only appends to OLD; each a recorded file or an include folder
 
-A layout holds every struct with its fields (offset, size, type), every typedef and every constant. The ABI's version and
-an operator's revision grow apart: a new operator, or a new parameter of one, is no new ABI. A small parser names
+A layout holds every struct with its fields (offset, size, type), every typedef and every constant. The ABI's version
+and an operator's revision grow apart: a new operator, or a new parameter of one, is no new ABI. A small parser names
 everything, the C compiler ($CC, else cc) says where it lies. Extensions in abi/ext/draft may change and are left out.
 Needs Python 3.9.
 """

@@ -77,7 +77,8 @@ TEST(Arguments, EveryDefectIsCaught) {
                                {"padded_with_zero", "window_max", "WRONG_RESULT"},
                                {"saturates", "shift_left", "WRONG_RESULT"},
                                {"lost_is_255", "shift_left", "WRONG_RESULT"},
-                               {"counts_itself", "prefix_count", "WRONG_RESULT"}}) {
+                               {"counts_itself", "prefix_count", "WRONG_RESULT"},
+                               {"counts_in_double", "prefix_count", "WRONG_RESULT"}}) {
     simple::set_mutant(defect.name);
     std::set<std::string> codes;
     std::string seen;

@@ -86,6 +86,7 @@ Answer answer_prefix_count(const Call& call) {
   int64_t count = call.params_as<rlk_prefix_count_params>().start;
   for (int64_t n = 0; n < mask.shape[0]; ++n) {
     add_exact(answer.outputs[RLK_PREFIX_COUNT_OUT_OUT], static_cast<double>(count));
+    answer.outputs[RLK_PREFIX_COUNT_OUT_OUT].exact.push_back(count);
     count += mask.load_int(n) != 0 ? 1 : 0;
   }
   return answer;

@@ -173,7 +173,9 @@ void count_before(const Params& params, const sdk::Run& run) {
   int64_t count = params.start;
   for (int64_t n = 0; n < mask.size(0); ++n) {
     const bool marked = mask.get_int(n) != 0;
-    out.set(static_cast<double>(count + (mutant("counts_itself") && marked ? 1 : 0)), n);
+    int64_t before = count + (mutant("counts_itself") && marked ? 1 : 0);
+    if (mutant("counts_in_double")) before = static_cast<int64_t>(static_cast<double>(before));
+    std::memcpy(out.element(n), &before, sizeof(before));
     count += marked ? 1 : 0;
   }
 }

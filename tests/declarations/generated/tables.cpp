@@ -70,13 +70,13 @@ constexpr Dim prefix_count_2[] = {{0, 0}};
 constexpr ShapeDecl prefix_count_3[] = {{ShapeDecl::Kind::dims, prefix_count_2, "[N]"}};
 constexpr Dim prefix_count_4[] = {{0, 0}};
 constexpr ShapeDecl prefix_count_5[] = {{ShapeDecl::Kind::dims, prefix_count_4, "[N]"}};
-constexpr double prefix_count_6[] = {3.0};
+constexpr double prefix_count_6[] = {3.0, 4.611686018427388e+18};
 constexpr rlk_prefix_count_params prefix_count_defaults = RLK_PREFIX_COUNT_PARAMS_INIT;
 constexpr const char* prefix_count_7[] = {"exclusive scan, as in stream compaction"};
 constexpr const char* prefix_count_8[] = {""};
 constexpr SymbolDecl prefix_count_9[] = {{"N", "elements", true, 0, -1, prefix_count_1}};
 constexpr ArgDecl prefix_count_10[] = {{"mask", "which are marked", {DtypeExpr::Kind::fixed, Dtype::boolean, -1}, false, false, -1, prefix_count_3, {.kind = Domain::mask}, {}, 0.0, {}}};
-constexpr ArgDecl prefix_count_11[] = {{"out", "how many are marked before", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, false, false, -1, prefix_count_5, {}, {}, 0.0, {}}};
+constexpr ArgDecl prefix_count_11[] = {{"out", "how many are marked before", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, prefix_count_5, {}, {}, 0.0, {}}};
 constexpr ParamDecl prefix_count_12[] = {{"start", "added to every count", ParamType::i64, offsetof(rlk_prefix_count_params, start), 0.0, 0, false, false, false, 0.0, {}, prefix_count_6}};
 
 // ---- shift_left

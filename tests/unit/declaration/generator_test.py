@@ -7,7 +7,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "plugin_api"))
 import generate  # noqa: E402
-from declaration_schema import LIMITS, DeclarationError, check  # noqa: E402
+from declaration_schema import LIMITS, DeclarationError, check, check_together  # noqa: E402
 
 KETTLE = """
 name = "kettle"
@@ -95,6 +95,27 @@ class Declarations(unittest.TestCase):
         self.refused("[numerics]: factor is 'two'; expected a number", ("factor = 2", 'factor = "two"'))
         self.refused("revision is True; expected an integer", ("revision = 1", "revision = true"))
 
+    def test_a_default_that_the_parameter_cannot_have(self):
+        self.refused("[[param]] power: default is 'hot'; expected a number", ("default = 1.0", 'default = "hot"'))
+        self.refused("[[param]] power: default is 1.5; expected an integer", ('type = "f64"', 'type = "i64"'),
+                     ("default = 1.0", "default = 1.5"))
+        self.refused("[[param]] power: no value 'hot'", ('type = "f64"\ndefault = 1.0',
+                                                         'type = "enum"\nvalues = ["warm"]\ndefault = "hot"'))
+        self.refused("[[symbol]] N: sizes is empty", ("sizes = [5, 1]", "sizes = []"))
+
+    def test_other_operators_that_nobody_declares(self):
+        def together(*changes):
+            op = tomllib.loads(self.changed(changes))
+            check("kettle.toml", op)
+            check_together([op])
+
+        with self.assertRaisesRegex(DeclarationError, "kettle.toml: no operator 'kettel'; near: kettle"):
+            together(('family = "kitchen"', 'family = ""\nbackward = "kettel"'))
+        forward = '{ kind = "forward", op = "kettle", output = "steam" }'
+        with self.assertRaisesRegex(DeclarationError, r"water domain: no output 'steam'; expected one of: out"):
+            together(('{ kind = "real", scale = 1.0 }', forward))
+        together(('{ kind = "real", scale = 1.0 }', forward.replace("steam", "out")))
+
     def test_a_missing_key(self):
         self.refused("kettle.toml: [[input]] water: domain is missing",
                      ('domain = { kind = "real", scale = 1.0 }\n', ""))
@@ -102,7 +123,8 @@ class Declarations(unittest.TestCase):
     def test_names_that_nothing_has(self):
         self.refused("[[input]] water: no dtype or dtype variable 'f23'; near: f32", ('"T"\nshape = ["N"]\ndomain',
                                                                                       '"f23"\nshape = ["N"]\ndomain'))
-        self.refused("[[output]] out: no input 'watr'; near: water", ('doc = "after"', 'may_alias = ["watr"]\ndoc = ""'))
+        self.refused("[[output]] out: no input 'watr'; near: water",
+                     ('doc = "after"', 'may_alias = ["watr"]\ndoc = ""'))
         self.refused("[[rule]] cups violate: no symbol 'M'", ('{ N = "10" }', '{ M = "10" }'))
         self.refused("'M' in 'M <= 9' is neither a symbol nor a parameter", ('"N <= 9"', '"M <= 9"'))
         self.refused("no form 'dense'", ('doc = "cups"', 'doc = ""\nform = "dense"'))
@@ -111,7 +133,7 @@ class Declarations(unittest.TestCase):
         inout = ("domain = {", "inout = true\ndomain = {")
         place = ("[[param]]", '[[output]]\ninout = "water"\n[[param]]')
         self.assertIn(", 0}", self.accepted(inout, place))  # must_alias
-        self.refused('[[input]] water: is in-out: say at which place of the outputs it stands by [[output]] inout = "water"',
+        self.refused("[[input]] water: is in-out: say at which place of the outputs it stands by [[output]] inout = ",
                      inout)
         self.refused("[[output]] water: the input water does not say inout = true", place)
         self.refused("[[output]] water: has more than inout", inout,
@@ -141,7 +163,7 @@ class Declarations(unittest.TestCase):
         block = ('type = "f64"\ndefault = 1.0', 'type = "i64"\ndefault = 8\nmin = 1')
         size = ('["N"]\ndoc = "after"', '["ceil((N + 1) / power)"]\ndoc = ""')
         self.assertIn("size_from(ceil_divide((Wide(v.symbol(0)) + 1), Wide(v.i64(", self.accepted(block, size))
-        self.refused("[[input]] water: N of 'N / 2' cannot be known: no required argument has a dimension that is N alone",
+        self.refused("[[input]] water: N of 'N / 2' cannot be known: no required argument has a dimension that is N",
                      ('["N"]\ndomain', '["N / 2"]\ndomain'), ('["N"]\ndoc = "after"', '["N / 2"]\ndoc = ""'))
         self.refused("'power' in 'N / power' is no integer", ('["N"]\ndoc = "after"', '["N / power"]\ndoc = ""'),
                      ("default = 1.0", "default = 1.0\nmin_exclusive = 0.0"))

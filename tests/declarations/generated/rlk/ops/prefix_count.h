@@ -25,7 +25,7 @@ typedef struct rlk_prefix_count_params {
 #define RLK_PREFIX_COUNT_N_INPUTS 1
 
 /* outputs: index, dtype, shape */
-#define RLK_PREFIX_COUNT_OUT_OUT 0 /* i32 [N]: how many are marked before */
+#define RLK_PREFIX_COUNT_OUT_OUT 0 /* i64 [N]: how many are marked before */
 #define RLK_PREFIX_COUNT_N_OUTPUTS 1
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
