@@ -226,7 +226,7 @@ class Checker:
         self.known("[forms]", self.op["forms"]["param"], self.names("param"), "parameter")
         param = next(p for p in self.op["param"] if p["name"] == self.op["forms"]["param"])
         if param.get("values") != self.forms:
-            self.fail("[forms]", f"names is {self.forms}; expected {param.get('values')}, the values of {param['name']}")
+            self.fail("[forms]", f"names is {self.forms}; expected {param.get('values')}, as {param['name']} has them")
 
     def check_form(self, where, row):
         if "form" in row:
