@@ -89,6 +89,15 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
   }
   // Any sum of index * stride * element size of at most 8 bytes must fit in 64 bits, with room for the address.
   constexpr int64_t kMaxElements = int64_t{1} << 58;
+  if (t.dtype.bits % 8 != 0) {
+    for (int32_t i = 0; i < t.ndim; ++i) {
+      const bool is_last = i + 1 == t.ndim;
+      if (t.shape[i] <= 1 || (is_last ? t.strides[i] == 1 : t.strides[i] * t.dtype.bits % 8 == 0)) continue;
+      return bad("has " + std::to_string(t.dtype.bits) + "-bit elements and strides " +
+                 text_of_shape(t.strides, t.ndim) +
+                 "; expected stride 1 in the last dimension, and whole bytes in every other");
+    }
+  }
   int64_t count = 1, extent = 0;
   for (int32_t i = 0; i < t.ndim; ++i) {
     if (t.shape[i] < 0) return bad("has shape " + text_of_shape(t.shape, t.ndim) + "; expected no negative size");
