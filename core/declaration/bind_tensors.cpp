@@ -193,6 +193,7 @@ rlk_status Binder::bind_shapes() {
   if (status != RLK_OK) return status;
   status = check_symbols();
   if (status != RLK_OK) return status;
+  if (!has_computed_dims_) return check_broadcast();
   status = for_each_given([&](const ArgDecl& arg, const rlk_tensor& t, bool output) {
     const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call_.form)];
     return shape.kind == ShapeDecl::Kind::dims ? check_computed_dims(arg, shape, t, output) : RLK_OK;
@@ -223,7 +224,10 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
   }
   for (size_t i = 0; i < shape.dims.size(); ++i) {
     const Dim& dim = shape.dims[i];
-    if (dim.is_computed()) continue;  // when all symbols are known
+    if (dim.is_computed()) {  // checked when all symbols are known
+      has_computed_dims_ = true;
+      continue;
+    }
     if (dim.symbol < 0) {
       if (t.shape[i] == dim.offset) continue;
       return refuse(seen() + "; expected " + shape.text);

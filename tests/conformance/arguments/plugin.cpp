@@ -29,7 +29,7 @@ public:
   template <class... Index>
   float get(Index... index) const {
     if (bits_ >= 8) return static_cast<float>(view_.load_at(at(index...)));
-    const int64_t low = at(index...) * bits_ % 8;
+    const int64_t low = at(index...) * bits_ & 7;
     const auto own = static_cast<uint8_t>(static_cast<uint8_t>(*element(index...)) >> low & ((1 << bits_) - 1));
     golden::View one = view_;
     one.data = &own;
@@ -44,14 +44,14 @@ public:
     if (bits_ >= 8) return golden::store(element(index...), view_.dtype, value);
     uint8_t own = 0;
     golden::store(&own, view_.dtype, value);
-    const int64_t low = at(index...) * bits_ % 8;
+    const int64_t low = at(index...) * bits_ & 7;
     char& packed = *element(index...);
     packed = static_cast<char>((packed & ~(((1 << bits_) - 1) << low)) | own << low);
   }
   // Bytes of the element, lowest first; of a packed one, the byte that it lies in.
   template <class... Index>
   char* element(Index... index) const {
-    return sdk::data_of<char>(tensor_) + at(index...) * bits_ / 8;
+    return sdk::data_of<char>(tensor_) + (at(index...) * bits_ >> 3);  // rounded down, where strides run backwards
   }
 
 private:
