@@ -19,6 +19,8 @@ FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2", "f4_e2m1fn"]
 SUB_BYTE = ["f4_e2m1fn"]  # two in a byte
 # Known by name, so that texts can say what was passed, but not to be declared: elements that cross bytes.
 CROSSING = ["f6_e2m3fn", "f6_e3m2fn"]
+# Where a NaN goes: what each word means is in ops/README.md.
+NAN_WORDS = ["none", "element", "row", "column", "earlier", "sequence", "head", "group", "all", "text"]
 
 NUMBER = (int, float)
 VALUE = (int, float, str)  # a number, or an expression
@@ -35,14 +37,15 @@ VALUE = (int, float, str)  # a number, or an expression
 TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
-         "output": list, "param": list, "feature": list, "rule": list, "shape_case": list},
+         "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict},
     "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
                  "rounded": list},
     "numerics.rounded": {"name": str, "source": str, "over": list},
     "forms": {"param": str, "names": list},
     "symbol": {"name": str, "doc": str, "sizes": list, "dynamic": bool, "min": int, "form": str},
     "input": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "domain": dict, "optional": bool,
-              "host": bool, "form": str, "inout": bool, "list": bool},
+              "host": bool, "form": str, "inout": bool, "list": bool, "nan": (str, dict),
+              "nan_when": list, "nan_text": str},
     "output": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "optional": bool, "form": str,
                "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "elements": list, "inout": str,
                "list": bool},
@@ -50,6 +53,7 @@ TABLES = {
               "min_exclusive": NUMBER, "finite": bool, "try": list},
     "feature": {"name": str, "set": dict, "present": list, "unit": bool},
     "rule": {"name": str, "holds": str, "hint": str, "violate": dict},
+    "nan_when": {"when": str, "is": (str, dict)},
     "rule.violate": {"symbols": dict, "params": dict, "present": list},
 }
 REQUIRED = {
@@ -66,7 +70,7 @@ REQUIRED = {
 }
 # What describes the values of an input, by its kind.
 DOMAINS = {
-    "real": {"scale": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool, "hidden_by": str},
+    "real": {"scale": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
     "uniform": {"min": NUMBER, "max": NUMBER},
     "integer": {"low": VALUE, "high": VALUE},
     "id": {"low": VALUE, "high": VALUE, "ignore": str},
@@ -266,13 +270,46 @@ class Checker:
             self.fail(where, "host is true: values of less than a byte are not copied to the host")
         if "domain" in a:
             self.known(f"{where} domain", a["domain"].get("kind"), DOMAINS, "kind of domain")
-            self.table(f"{where} domain", a["domain"], DOMAINS[a["domain"]["kind"]] | {"kind": str})
-            if "hidden_by" in a["domain"]:
-                self.known(f"{where} domain", a["domain"]["hidden_by"], self.names("input"), "input")
+            self.table(f"{where} domain", a["domain"], DOMAINS[a["domain"]["kind"]] | {"kind": str, "hidden_by": list})
+            for name in a["domain"].get("hidden_by", []):
+                self.known(f"{where} domain", name, self.names("input"), "input")
             if "ignore" in a["domain"]:
                 self.known(f"{where} domain", a["domain"]["ignore"], self.names("param"), "parameter")
         for name in a.get("may_alias", []):
             self.known(where, name, self.names("input"), "input")
+        if "domain" in a:
+            self.check_nan(where, a)
+
+    def is_floating(self, a):
+        dtype = a["dtype"]
+        while dtype not in DTYPES:
+            dtype = dtype[4:-1] if dtype.startswith("acc(") else self.op["dtypes"][dtype][0]
+        return dtype in FLOATING
+
+    def check_nan(self, where, a):
+        """What a NaN in each input gives is never left open."""
+        if not self.is_floating(a):
+            for key in ("nan", "nan_when", "nan_text"):
+                if key in a:
+                    self.fail(where, f"{key} says what a NaN gives, and its dtype {a['dtype']} has none")
+            return
+        if "nan" not in a:
+            self.fail(where, f"nan is missing: say what a NaN in it gives, one of {', '.join(NAN_WORDS)}")
+        outputs = self.names("output")
+        words = set()
+        for i, case in enumerate(a.get("nan_when", []) + [{"is": a["nan"]}]):
+            if "when" in case:
+                self.table(f"{where} nan_when {i + 1}", case, TABLES["nan_when"], ["when", "is"])
+            named = case["is"] if isinstance(case["is"], dict) else {None: case["is"]}
+            for output, word in named.items():
+                self.known(f"{where} nan", word, NAN_WORDS, "word")
+                if output is not None:
+                    self.known(f"{where} nan", output, outputs, "output")
+                words.add(word)
+        if isinstance(a["nan"], dict) and (missing := [name for name in outputs if name not in a["nan"]]):
+            self.fail(where, f"nan does not say what becomes of {', '.join(missing)}")
+        if "text" in words and not a.get("nan_text"):
+            self.fail(where, "nan is text: say it in nan_text")
 
     def check_in_place(self):
         """In-out arguments stand once in each list, and what must lie in an input's memory is shaped like it."""

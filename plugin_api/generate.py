@@ -112,6 +112,7 @@ def c_header(op, note=NOTE):
         out += [""] if lines else []
         for line in lines:
             out += folded(line) if len(line) > WIDTH else [line]
+    out += nan_lines(op)
     out += ["*/", "", f"#define RLK_{upper}_REVISION {op['revision']}", ""]
     for p in op["param"]:
         if p["type"] == "enum":
@@ -144,6 +145,39 @@ def c_header(op, note=NOTE):
                               s["doc"] + (", dynamic" if s.get("dynamic") else ""))
     out += [f"#define RLK_{upper}_N_SYMBOLS {len(op['symbol'])}", "", "#endif", ""]
     return "\n".join(out)
+
+
+def nan_rules(op, a):
+    """[(condition or None, output or None, word)] of an input; the first that holds counts."""
+    cases = [(r["when"], r["is"]) for r in a.get("nan_when", [])] + ([(None, a["nan"])] if "nan" in a else [])
+    return [(when, output, word) for when, words in cases
+            for output, word in (words.items() if isinstance(words, dict) else [(None, words)])]
+
+
+def nan_lines(op):
+    """The NaN rules of an operator as lines of its header's comment."""
+    lines = []
+    for a in op["input"]:
+        if not (rules := nan_rules(op, a)):
+            continue
+
+        def words(condition):
+            named = [(output, word) for when, output, word in rules if when == condition]
+            return ", ".join(word if output is None else f"{output} {word}" for output, word in named)
+
+        line = f"  {a['name']}: {words(None)}"
+        for rule in a.get("nan_when", []):
+            line += f"; where {rule['when']}: {words(rule['when'])}"
+        line += f" ({a['nan_text']})" if "nan_text" in a else ""
+        line += f"; not read where hidden by {', '.join(hidden_by(a))}" if hidden_by(a) else ""
+        lines += folded(line, "    ") if len(line) > WIDTH else [line]
+    for name, condition in op.get("nan_conditions", {}).items():
+        lines += folded(f"  {name}: {condition}", "    ")
+    return ["", "A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):"] + lines
+
+
+def hidden_by(a):
+    return a.get("domain", {}).get("hidden_by", [])
 
 
 def elements(op, a):
@@ -281,9 +315,20 @@ class Tables(Expressions):
             fields.append(".increasing = true")
         if d["kind"] == "forward":
             fields.append(f".forward_op = {text(d['op'])}, .forward_output = {text(d['output'])}")
-        if "hidden_by" in d:
-            fields.append(f".hidden_by = {self.inputs[d['hidden_by']]}")
+        if names := hidden_by(a):
+            fields.append(f".hidden_by = {sum(1 << self.inputs[name] for name in names):#x}")
         return "{" + ", ".join(fields) + "}"
+
+    def nan(self, a):
+        def rule(when, output, word):
+            condition = "{}"
+            if when is not None:  # told by its name where it has one
+                condition = self.expr(self.op.get("nan_conditions", {}).get(when, when))
+                condition = re.sub(r'^\{"(?:[^"\\]|\\.)*"', lambda _: "{" + text(when), condition)
+            return f"{{{condition}, {self.outputs[output] if output is not None else -1}, NanReach::{word}}}"
+
+        rules = nan_rules(self.op, a) if a["name"] in self.inputs else []
+        return f"{self.array('NanRule', [rule(*r) for r in rules])}, {text(a.get('nan_text', ''))}"
 
     def argument(self, a):
         forms = self.op["form_names"]
@@ -293,7 +338,7 @@ class Tables(Expressions):
         names = self.array("const char*", [text(n) for n in elements(self.op, a)])
         flag = lambda key: "true" if a.get(key) else "false"
         more = f", {self.inputs[a['must_alias']]}" if "must_alias" in a else ""
-        more = f"{float(a.get('absolute_error', 0))!r}, {names}{more}"
+        more = f"{float(a.get('absolute_error', 0))!r}, {names}, {self.nan(a)}{more}"
         return (f"{{{text(a['name'])}, {text(a['doc'])}, {self.dtype(a['dtype'])}, {flag('optional')}, {flag('host')}, "
                 f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}, {more}}}")
 

@@ -216,7 +216,8 @@ void append(std::string& text, const char* pattern, const char* name, double val
 }  // namespace
 
 const char* name_of(Content content) {
-  static constexpr const char* kNames[] = {"", "with -inf", "with a row of -inf", "with NaN", "wide", "data error"};
+  static constexpr const char* kNames[] = {"",     "with -inf", "with a row of -inf", "with NaN", "with one NaN in",
+                                           "wide", "data error"};
   return kNames[static_cast<size_t>(content)];
 }
 
@@ -261,6 +262,7 @@ std::string describe(const Case& c, const Call& call) {
   if (c.misaligned) text += " misaligned";
   if (c.content != Content::ordinary) text += std::string(" ") + name_of(c.content);
   if (c.content == Content::fault) text += " " + std::to_string(c.fault + 1);
+  if (c.content == Content::one_nan) text += std::string(" ") + c.decl->inputs[static_cast<size_t>(c.nan_input)].name;
   const char* separator = " ";
   for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
     if (call.symbols[i] < 0) continue;

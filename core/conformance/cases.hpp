@@ -31,6 +31,7 @@ enum class Content : uint8_t {
   minus_inf,      // -inf here and there
   all_minus_inf,  // a whole row of -inf
   nan,            // a row of NaN, and one NaN in another
+  one_nan,        // one NaN in one input: nan.hpp
   wide,           // magnitudes at which exp overflows unless the maximum is subtracted
   fault,          // one element breaks its domain: data_errors.hpp
 };
@@ -47,7 +48,8 @@ struct Case {
   std::vector<Variation> variations;
   bool misaligned = false;
   Content content = Content::ordinary;
-  int fault = 0;  // which, with Content::fault
+  int fault = 0;       // which, with Content::fault
+  int nan_input = -1;  // which, with Content::one_nan
 };
 
 // Shapes, dtypes, parameters and layouts of the case; no values yet. False when the declaration does not allow it.

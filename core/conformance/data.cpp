@@ -9,6 +9,7 @@
 #include "core/conformance/data_errors.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/nan.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -197,21 +198,6 @@ void spoil_ignored(Call& call) {
   }
 }
 
-// Nothing is read of rows that a mask hides: they hold what would show in every result.
-void spoil_hidden(Call& call) {
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    const int hidden_by = call.decl->inputs[i].domain.hidden_by;
-    Argument& argument = call.inputs[i];
-    if (hidden_by < 0 || !argument.present || argument.layout == Layout::expanded) continue;
-    const Argument& mask = call.inputs[static_cast<size_t>(hidden_by)];
-    if (!mask.present || mask.count() == 0) continue;
-    const int64_t columns = argument.count() / mask.count();
-    for (int64_t k = 0; k < argument.count(); ++k) {
-      if (get_int(mask, k / columns) == 0) set(argument, k, k % 3 == 0 ? kInfinity : kNan);
-    }
-  }
-}
-
 void repeat_first_slice(Argument& argument) {
   if (argument.layout != Layout::expanded || argument.shape.empty() || argument.count() == 0) return;
   const size_t slice = argument.bytes.size() / static_cast<size_t>(argument.shape[0]);
@@ -252,12 +238,13 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     repeat_first_slice(argument);
   }
   spoil_ignored(call);
-  spoil_hidden(call);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].present || call.decl->inputs[i].domain.kind != Domain::forward) continue;
     const std::vector<double> values = forward_values(call, i);
     for (size_t k = 0; k < values.size(); ++k) set(call.inputs[i], static_cast<int64_t>(k), values[k]);
   }
+  spoil_hidden(call);
+  if (c.content == Content::one_nan) plant_nan(static_cast<size_t>(c.nan_input), call);
   if (c.content == Content::all_minus_inf) note_hopeless_rows(call);
   if (c.content == Content::fault) plant_fault(c.fault, call);
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "core/conformance/nan.hpp"
+
 namespace rlk::core::conformance {
 namespace {
 
@@ -28,6 +30,7 @@ public:
   void base(const Case& base, bool stands_for_variant) {
     offer_(base, Stage::plain);
     all(content_cases(base), Stage::content);
+    all(nan_cases(base, smoke_), Stage::content);
     all(fault_cases(base, stands_for_variant), Stage::content);
     for (const Case& single : single_cases(base, smoke_)) {
       offer_(single, Stage::single);
@@ -36,6 +39,7 @@ public:
       all(fault_cases(single, adds_an_input || !smoke_), Stage::single_content);
       // Variations change which rows and numbers count: what hurts is tried with each.
       all(content_cases(single), Stage::single_content);
+      all(nan_cases(single, smoke_), Stage::single_content);
     }
     if (!stands_for_variant && smoke_) return;
     if (!smoke_) all(pair_cases(base), Stage::together);

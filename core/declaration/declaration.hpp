@@ -5,6 +5,7 @@
 #include <bitset>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace rlk::core {
@@ -136,7 +137,30 @@ struct DomainDecl {
   bool increasing = false;      // row_index: strictly
   const char* forward_op = "";  // forward: the output of another operator on the same inputs
   const char* forward_output = "";
-  int hidden_by = -1;  // real: the mask input over its first dimensions whose 0 says that nothing is read of a row
+  // Bits of the inputs that say what is never read of this one: a mask over its first dimensions (where it is 0), ids
+  // over them (where they are ignored), row indices (what no row that counts names).
+  uint32_t hidden_by = 0;
+};
+
+// Where a NaN in one element goes. Of an output, every element that depends on that element becomes NaN, and everything
+// else keeps its bits: of integers, which cannot be NaN, the second half. The word bounds what can depend.
+enum class NanReach : uint8_t {
+  none,      // nothing of the output
+  element,   // the element at the same place
+  row,       // what shares the leading dimensions: a row of logits, a query of a head
+  column,    // what shares the last dimension
+  earlier,   // the same place and what is before it in its sequence
+  sequence,  // its sequence
+  head,      // the key head, with its query heads, of its sequence
+  group,     // the group of samples that are compared with each other
+  all,       // anything
+  text,      // no NaN need follow: NanRule's text says what does
+};
+
+struct NanRule {
+  Expr when{};      // without one: always
+  int output = -1;  // or every output
+  NanReach reach = NanReach::all;
 };
 
 struct ArgDecl {
@@ -151,6 +175,8 @@ struct ArgDecl {
   std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
   double absolute_error = 0;          // fp32 outputs of 16-bit inputs: also at most this far from golden; 0: no limit
   std::span<const char* const> elements{};  // outputs of one fixed dimension whose elements have names
+  std::span<const NanRule> nan{};           // real inputs: of the rules for an output the first that holds counts
+  const char* nan_text = "";
   // Outputs: the input whose memory and layout it always has, or -1. Of the same name: an in-out argument, whose
   // elements that are not written keep their bits.
   int must_alias = -1;
@@ -248,6 +274,12 @@ struct OpDecl {
   std::span<const RuleDecl> rules;
   std::span<const ShapeCase> shape_cases;
 };
+
+const char* name_of(NanReach reach);
+// The rules of a real input in words, as in the header of the operator: "grad_q row, grad_k head; not read where ...".
+std::string nan_words(const OpDecl& decl, const ArgDecl& input);
+// The rule of a real input for an output.
+NanReach nan_reach(const ArgDecl& input, int output, const Values& values);
 
 // All operators, by name. Static storage, no initialisation. [thread-safe]
 std::span<const OpDecl> declarations();

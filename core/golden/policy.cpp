@@ -220,7 +220,8 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, P
     if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Tracked{1e-10, 0});
     u = u + clamp(token.x, -20, 20).value;
     // Without a weight at all (w = 1) the second sum is 0; log 0 is clamped as well.
-    const Tracked log_w = token.weight.value > 0 ? log(token.weight) : Tracked{-kInfinity, 0};
+    const bool none = token.weight.value <= 0;
+    const Tracked log_w = none ? Tracked{-kInfinity, 0} : log(token.weight);
     u = u + clamp(Dual(log_w), std::log(1e-8), 20).value;
     sum_off = sum_off + (Tracked{token.sampler, 0} - token.logp.value);
   }
@@ -302,6 +303,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
     }
   }
   out.below = out.above = false;
+  if (std::isnan(a) || std::isnan(p) || std::isnan(q)) out.clipped = false;  // which the loss is to show
   if (out.clipped) return {};
   out.clipped_lower = ratio.value.value > upper(p_.delta);
   return -advantage * detach(capped) * token.logp;
@@ -364,8 +366,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     out.weight = token.weight;
     out.entropy = {token.entropy, 0};
     Dual loss = policy(token, sequence, s, out);
-    const bool stays = token.advantage.value >= 0 || sequence.off_policy <= p_.opsm_threshold;
-    if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && !stays) loss = {};
+    const bool drops = token.advantage.value < 0 && sequence.off_policy > p_.opsm_threshold;
+    if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && drops) loss = {};
     out.selected = !selects_ || token.entropy >= least_entropy_;
     if (!out.selected) loss = {};
     loss = loss * Dual(token.own_weight);

@@ -66,6 +66,22 @@ ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool inp
   return out;
 }
 
+void add_nan_rules(const OpDecl& decl, const ArgDecl& input, ordered_json& out) {
+  if (input.nan.empty()) return;
+  out["nan"] = ordered_json::array();
+  for (const core::NanRule& rule : input.nan) {
+    ordered_json one = {{"when", nullptr}, {"output", nullptr}, {"reach", core::name_of(rule.reach)}};
+    if (rule.when.text != nullptr) one["when"] = rule.when.text;
+    if (rule.output >= 0) one["output"] = decl.outputs[static_cast<size_t>(rule.output)].name;
+    out["nan"].push_back(std::move(one));
+  }
+  out["nan_text"] = input.nan_text;
+  out["hidden_by"] = ordered_json::array();
+  for (size_t i = 0; i < decl.inputs.size(); ++i) {
+    if ((input.domain.hidden_by >> i & 1) != 0) out["hidden_by"].push_back(decl.inputs[i].name);
+  }
+}
+
 ordered_json param_json(const ParamDecl& param) {
   static constexpr const char* kTypes[] = {"f64", "i64", "enum"};
   ordered_json out = {{"name", param.name}, {"type", kTypes[static_cast<size_t>(param.type)]}};
@@ -94,7 +110,10 @@ ordered_json op_json(const OpDecl& decl) {
   out["backward"] = decl.backward[0] != 0 ? ordered_json(decl.backward) : ordered_json(nullptr);
   for (const char* key : {"inputs", "outputs", "params", "dtypes", "symbols", "rules"})
     out[key] = ordered_json::array();
-  for (const ArgDecl& argument : decl.inputs) out["inputs"].push_back(argument_json(decl, argument, true));
+  for (const ArgDecl& argument : decl.inputs) {
+    out["inputs"].push_back(argument_json(decl, argument, true));
+    add_nan_rules(decl, argument, out["inputs"].back());
+  }
   for (const ArgDecl& argument : decl.outputs) out["outputs"].push_back(argument_json(decl, argument, false));
   for (const ParamDecl& param : decl.params) out["params"].push_back(param_json(param));
   out["rounded"] = ordered_json::array();

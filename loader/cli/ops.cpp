@@ -78,6 +78,16 @@ void print_arguments(const OpDecl& decl, bool inputs) {
   std::fprintf(output(), "\n");
 }
 
+void print_nan_rules(const OpDecl& decl) {
+  std::fprintf(output(), "A NaN in one element of an input makes NaN what depends on that element:\n");
+  for (const ArgDecl& input : decl.inputs) {
+    if (input.nan.empty()) continue;
+    const std::string text = std::string(input.name) + ": " + core::nan_words(decl, input);
+    std::fprintf(output(), "%s", wrapped(text, 2, kLine).c_str());
+  }
+  std::fprintf(output(), "\n");
+}
+
 void print_params(const OpDecl& decl) {
   Table table({"parameter", "values", "default", "meaning"});
   for (const core::ParamDecl& param : decl.params) {
@@ -112,6 +122,7 @@ void print_op(const OpDecl& decl) {
                wrapped(decl.formula, 2, kLine).c_str(), wrapped(decl.notes, 2, kLine).c_str());
   print_arguments(decl, true);
   print_arguments(decl, false);
+  print_nan_rules(decl);
   print_params(decl);
 
   Table sizes({"size", "", "meaning"});

@@ -7,6 +7,7 @@
 
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/nan.hpp"
 
 namespace rlk::test {
 
@@ -317,17 +318,7 @@ void make_special_mask(Random& random, Call& call, size_t index) {
     const bool zero = kind == 0 ? true : kind == 1 ? column >= cut : kind == 2 ? column < cut : row % 2 == 0;
     if (zero) set_int(mask, i, 0);
   }
-  // Nothing is read where the mask hides.
-  for (size_t k = 0; k < call.inputs.size(); ++k) {
-    Argument& hidden = call.inputs[k];
-    if (call.decl->inputs[k].domain.hidden_by != static_cast<int>(index) || !hidden.present || mask.count() == 0)
-      continue;
-    if (hidden.layout == Layout::expanded) continue;
-    const int64_t per_row = hidden.count() / mask.count();
-    for (int64_t i = 0; i < hidden.count(); ++i) {
-      if (get_int(mask, i / per_row) == 0) set(hidden, i, std::numeric_limits<double>::quiet_NaN());
-    }
-  }
+  spoil_hidden(call);
 }
 
 // One long sequence among empty ones, or among sequences of one token.

@@ -112,6 +112,7 @@ PolicyTerm dro(const PolicyOptions& options, const PolicyInput& token) {
 
 bool dppo_valid(const PolicyOptions& options, const PolicyInput& token) {
   const double p = std::exp(token.logp), q = std::exp(token.old_logp);
+  if (std::isnan(token.advantage) || std::isnan(p) || std::isnan(q)) return true;  // which the loss is to show
   const bool positive = token.advantage > 0;
   if (options.kind == PolicyKind::dppo_tv) {
     return positive ? p - q <= options.clip_high : p - q >= -options.clip_low;

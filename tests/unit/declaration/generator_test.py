@@ -30,6 +30,7 @@ name = "water"
 dtype = "T"
 shape = ["N"]
 domain = { kind = "real", scale = 1.0 }
+nan = { out = "element" }
 doc = "before"
 [[output]]
 name = "out"
@@ -115,6 +116,20 @@ class Declarations(unittest.TestCase):
         with self.assertRaisesRegex(DeclarationError, r"water domain: no output 'steam'; expected one of: out"):
             together(('{ kind = "real", scale = 1.0 }', forward))
         together(('{ kind = "real", scale = 1.0 }', forward.replace("steam", "out")))
+
+    def test_what_a_nan_gives_is_never_left_open(self):
+        rule = 'nan = { out = "element" }\n'
+        self.refused("[[input]] water: nan is missing: say what a NaN in it gives, one of none, element, row", (rule, ""))
+        self.refused("[[input]] water nan: no word 'elemnt'; near: element", ('"element" }', '"elemnt" }'))
+        self.refused("[[input]] water nan: no output 'tea'", (rule, 'nan = { tea = "row" }\n'))
+        self.refused("[[input]] water: nan does not say what becomes of out", (rule, "nan = {}\n"))
+        self.refused("[[input]] water: nan is text: say it in nan_text", (rule, 'nan = "text"\n'))
+        self.refused("[[input]] water nan_when 1: unknown key 'whne'; near: when",
+                     (rule, rule + 'nan_when = [{ whne = "N > 1", is = "row", when = "N > 1" }]\n'))
+        self.refused("'poewr' in 'poewr > 1' is neither a symbol nor a parameter",
+                     (rule, rule + 'nan_when = [{ when = "poewr > 1", is = "row" }]\n'))
+        self.refused("[[input]] water: nan says what a NaN gives, and its dtype i32 has none",
+                     ('dtype = "T"\nshape = ["N"]\ndomain', 'dtype = "i32"\nshape = ["N"]\ndomain'))
 
     def test_a_missing_key(self):
         self.refused("kettle.toml: [[input]] water: domain is missing",

@@ -11,6 +11,10 @@ out[i] = a[i] + alpha * b[i], shapes aligned at their last dimension, a size of 
 
 Computed in fp32 or better and rounded once. Any strides, including 0; out may be exactly a or exactly b, never overlap
 them otherwise.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  a: element
+  b: element
 */
 
 #define RLK_ADD_REVISION 1

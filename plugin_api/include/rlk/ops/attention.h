@@ -26,6 +26,11 @@ Nothing is read of a masked key, a NaN in its k or v changes nothing. In the pac
 cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
 the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.
 Accumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  q: row
+  k: head; not read where hidden by key_mask
+  v: out head, lse none; not read where hidden by key_mask
 */
 
 #define RLK_ATTENTION_REVISION 3

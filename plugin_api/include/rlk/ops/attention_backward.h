@@ -20,6 +20,15 @@ out and lse are those of attention with the same inputs and parameters. A query 
 query sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors
 are those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum
 over query heads and queries has one order.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  q: grad_q row, grad_k head, grad_v head
+  k: grad_q head, grad_k row, grad_v row; not read where hidden by key_mask
+  v: grad_q head, grad_k row, grad_v none; not read where hidden by key_mask
+  out: grad_q row, grad_k head, grad_v none
+  lse: grad_q row, grad_k head, grad_v head
+  grad_out: grad_q row, grad_k head, grad_v head
+  grad_lse: grad_q row, grad_k head, grad_v none
 */
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2

@@ -48,6 +48,11 @@ OpenRLHF group_norm  eps 1e-9; then returns with mask_rule zero
 slime grpo, gspo   defaults; without grpo_std_normalization scale none
 slime reinforce_plus_plus  returns with mask_rule zero; _baseline: scale none, broadcast to tokens minus kl_coef KL
 RL-Kernel          std population, eps_mode max_clamp
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  rewards: group; where rescale == nonzero: text; where scale == batch: all (rescale nonzero counts a NaN as a reward
+      that is not 0; its group is NaN); not read where hidden by mask
+  baselines: element; not read where hidden by mask
 */
 
 #define RLK_GROUP_ADVANTAGES_REVISION 1

@@ -15,6 +15,14 @@ grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
 grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
 of it NaN. grad_logits may be the same memory as logits.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logits: row; not read where hidden by mask, ids
+  old_logp: row; not read where hidden by mask, ids
+  rewards: group
+  lse: row; not read where hidden by mask, ids
+  grad_loss: all
+  ref_logp: row; not read where hidden by mask, ids
 */
 
 #define RLK_GRPO_LOSS_BACKWARD_REVISION 1

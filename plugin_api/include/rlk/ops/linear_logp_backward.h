@@ -20,6 +20,16 @@ With a vocabulary shard, pass the lse and entropy of the global vocabulary. grad
 shard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it
 as acc(T) and round after that sum.
 grad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  hidden: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  weight: grad_hidden all, grad_weight row, grad_bias row
+  lse: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  grad_logp: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  grad_lse: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  grad_entropy: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  entropy: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
+  bias: grad_hidden all, grad_weight row, grad_bias element
 */
 
 #define RLK_LINEAR_LOGP_BACKWARD_REVISION 1

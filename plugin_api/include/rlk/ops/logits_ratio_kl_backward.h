@@ -21,6 +21,14 @@ no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient
 of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
 Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
 data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logits: row; not read where hidden by mask, ids
+  lse: row; not read where hidden by mask, ids
+  grad_ratio: row; not read where hidden by mask, ids
+  grad_kl: row; not read where hidden by mask, ids
+  old_logp: row; not read where hidden by mask, ids
+  ref_logp: row; not read where hidden by mask, ids
 */
 
 #define RLK_LOGITS_RATIO_KL_BACKWARD_REVISION 1

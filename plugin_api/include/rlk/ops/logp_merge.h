@@ -23,6 +23,11 @@ logp is other than -inf in two or more shards, because then two shards claim to 
 target's score is -inf, or no shard owns the id. A row whose lse is -inf in every shard has no finite score in the whole
 vocabulary: a data error, as in logp, and NaN.
 Ask the shards for logp in acc(T): a logp in 16 bits no longer holds the score of the target.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  shard_logp: column
+  shard_lse: column
+  shard_entropy: logp none, lse none, entropy column
 */
 
 #define RLK_LOGP_MERGE_REVISION 1

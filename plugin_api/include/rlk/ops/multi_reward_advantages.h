@@ -19,6 +19,10 @@ TRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None
 TRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode
                          deviation, eps 1e-4, mask 0 where a sample has no reward)
 GDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  rewards: group; where scale == batch: all; not read where hidden by mask
+  weights: all
 */
 
 #define RLK_MULTI_REWARD_ADVANTAGES_REVISION 1

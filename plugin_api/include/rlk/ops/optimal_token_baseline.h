@@ -30,6 +30,12 @@ content) and every output is NaN.
 
 verl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights
 verl tir_optimal_token_baseline  position active, zero_tail on
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  rewards: advantages group, returns earlier; not read where hidden by mask
+  logp: advantages group, returns none; not read where hidden by mask
+  sum_p2: advantages group, returns none; not read where hidden by mask
+  weight: advantages group, returns none; not read where hidden by mask
 */
 
 #define RLK_OPTIMAL_TOKEN_BASELINE_REVISION 1

@@ -53,9 +53,16 @@ sequences that have one, each counting once), before rejection; not by 1e-8 and 
 reject_sequence_* take tokens, and whole sequences, out of the mask before everything else (so also out of the
 denominators): what stays passes every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 =
 exp(r) - 1 - r must be at most high; of a sequence the sum, mean or maximum over its unmasked tokens.
-opsm keeps a token where A >= 0 or mean(l - logp) <= opsm_threshold, l = old_logp (lo) or rollout_logp.
+opsm drops a token where A < 0 and mean(l - logp) > opsm_threshold, l = old_logp (lo) or rollout_logp.
 The k3 of d = +inf is +inf, so that kl_value_clamp bounds it.
 The order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.
+NaN: min, max and the clamps give NaN where one operand is NaN (torch's, not fmin and fmax), so that an advantage, logp
+  or
+old_logp that is NaN makes its token's loss NaN; dppo and opsm drop no token for it. The tests of the sampler's
+  corrections
+are failed by a NaN: its token or sequence is rejected, its masked weight is 0, its mean weight normalizes nothing. phi
+  of
+vespo is 0 then, as where it is not finite. Metrics that are means of numbers are NaN, those that count are not.
 top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no
 token lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating
 point). A NaN among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all
@@ -103,6 +110,38 @@ slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: 
 slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
 Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also
 averages over masked positions; verl's ppo_kl is of the clamped log ratio.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo || opsm != off: per_token
+      text; where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate): per_token text;
+      where importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that
+      count are not; the tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+  advantages: loss all, per_token element, metrics text; where importance_ratio != token || kind == gmpo: per_token
+      sequence (metrics that are means are NaN, those that count are not); not read where hidden by mask
+  old_logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo: text; where opsm != off
+      || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is
+      == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo: per_token sequence
+      (metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the
+      notes); not read where hidden by mask
+  ref_logp: loss all, per_token element, metrics text (metrics that are means are NaN, those that count are not); not
+      read where hidden by mask
+  rollout_logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo: text; where opsm !=
+      off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where
+      rollout_is == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo: per_token
+      sequence (metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo:
+      see the notes); not read where hidden by mask
+  entropy: loss all, per_token element, metrics text; where top_entropy_quantile < 1 || least_entropy > 0: text (metrics
+      that are means are NaN, those that count are not; H >= h fails for a NaN: least_entropy leaves its token out,
+      top_entropy_quantile every token); not read where hidden by mask
+  weight: loss all, per_token element, metrics text (metrics that are means are NaN, those that count are not); not read
+      where hidden by mask
+  sequence_advantages: loss all, per_token sequence, metrics text (metrics that are means are NaN, those that count are
+      not)
+  rejects: reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high +
+      reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high +
+      reject_sequence_sum_k3_high + reject_sequence_mean_k1_low + reject_sequence_mean_k1_high +
+      reject_sequence_mean_k2_high + reject_sequence_mean_k3_high + reject_sequence_max_k2_high +
+      reject_sequence_max_k3_high > 0
 */
 
 #define RLK_POLICY_LOSS_REVISION 1

@@ -17,6 +17,37 @@ d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator
 Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
 e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of
 each at an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo || opsm != off: grad_logp text;
+      where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate): grad_logp text; where
+      importance_ratio != token || kind == gmpo: grad_logp sequence (the tests of the corrections and phi of vespo: see
+      the notes); not read where hidden by mask
+  advantages: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence;
+      not read where hidden by mask
+  grad_loss: all
+  old_logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo: text; where opsm != off ||
+      rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is ==
+      sequence_truncate: grad_logp sequence; where importance_ratio != token || kind == gmpo: grad_logp sequence (the
+      tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+  ref_logp: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence;
+      not read where hidden by mask
+  rollout_logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo: text; where opsm != off
+      || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is
+      == sequence_truncate: grad_logp sequence; where importance_ratio != token || kind == gmpo: grad_logp sequence (the
+      tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+  weight: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence; not
+      read where hidden by mask
+  sequence_advantages: grad_logp sequence, grad_entropy none
+  grad_per_token: grad_logp element, grad_entropy element; where importance_ratio != token || kind == gmpo: grad_logp
+      sequence; not read where hidden by mask
+  entropy: grad_logp none, grad_entropy none; where top_entropy_quantile < 1 || least_entropy > 0: text (H >= h fails
+      for a NaN: least_entropy leaves its token out, top_entropy_quantile every token); not read where hidden by mask
+  rejects: reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high +
+      reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high +
+      reject_sequence_sum_k3_high + reject_sequence_mean_k1_low + reject_sequence_mean_k1_high +
+      reject_sequence_mean_k2_high + reject_sequence_mean_k3_high + reject_sequence_max_k2_high +
+      reject_sequence_max_k3_high > 0
 */
 
 #define RLK_POLICY_LOSS_BACKWARD_REVISION 1

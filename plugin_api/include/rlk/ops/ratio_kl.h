@@ -18,6 +18,11 @@ Without old_logp the old log-probability is logp itself with its gradient stoppe
 kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logp: element; not read where hidden by mask
+  old_logp: element; not read where hidden by mask
+  ref_logp: ratio none, kl element; not read where hidden by mask
 */
 
 #define RLK_RATIO_KL_REVISION 1

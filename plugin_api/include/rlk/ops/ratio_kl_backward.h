@@ -17,6 +17,13 @@ grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
 no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
 of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logp: element; not read where hidden by mask
+  grad_ratio: element; not read where hidden by mask
+  grad_kl: element; not read where hidden by mask
+  old_logp: element; not read where hidden by mask
+  ref_logp: element; not read where hidden by mask
 */
 
 #define RLK_RATIO_KL_BACKWARD_REVISION 1

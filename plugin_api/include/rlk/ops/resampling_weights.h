@@ -18,6 +18,9 @@ every weight of a sample that is not masked NaN, under pow its own.
 
 verl compute_pf_ppo_reweight_data: scores are the token scores summed up, weight_pow is power; its lower limit of 1e-8
 is what eps adds.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  scores: element; where method != pow: all; not read where hidden by mask
 */
 
 #define RLK_RESAMPLING_WEIGHTS_REVISION 1

@@ -17,6 +17,10 @@ last active one do nothing under either rule: bootstrap is what follows the acti
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  rewards: earlier; not read where hidden by mask
+  bootstrap: sequence
 */
 
 #define RLK_RETURNS_REVISION 1

@@ -60,6 +60,16 @@ uniform_samples are the rounds of rejection samplers that return (samples, succe
 a call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
 Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
 output is asked for. The dropped weight of an active token is below 2^-40 of the maximum's.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  logits: row (a score or a temperature that is NaN gives its row status 3, id -1 and no kept token)
+  temperatures: row (a score or a temperature that is NaN gives its row status 3, id -1 and no kept token)
+  top_ps: text (a NaN is no limit, as 1)
+  min_ps: text (a NaN is no limit, as 0)
+  repetition_penalties: row (a score or a temperature that is NaN gives its row status 3, id -1 and no kept token)
+  frequency_penalties: row (a score or a temperature that is NaN gives its row status 3, id -1 and no kept token)
+  presence_penalties: row (a score or a temperature that is NaN gives its row status 3, id -1 and no kept token)
+  uniform_samples: text (a NaN is a failed round)
 */
 
 #define RLK_SAMPLE_REVISION 1

@@ -24,6 +24,14 @@ fraction counts |v - old_values| > clip_eps.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  values: loss all, token_loss element, clip_fraction text (clip_fraction counts comparisons, which a NaN fails); not
+      read where hidden by mask
+  returns: loss all, token_loss element, clip_fraction text (clip_fraction counts comparisons, which a NaN fails); not
+      read where hidden by mask
+  old_values: loss all, token_loss element, clip_fraction text (clip_fraction counts comparisons, which a NaN fails);
+      not read where hidden by mask
 */
 
 #define RLK_VALUE_LOSS_REVISION 1

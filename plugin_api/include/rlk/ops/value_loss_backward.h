@@ -23,6 +23,13 @@ weights depend on the whole mask. With aggregation none grad_loss has no effect.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  values: element; not read where hidden by mask
+  returns: element; not read where hidden by mask
+  grad_loss: all
+  grad_token_loss: element; not read where hidden by mask
+  old_values: element; not read where hidden by mask
 */
 
 #define RLK_VALUE_LOSS_BACKWARD_REVISION 1

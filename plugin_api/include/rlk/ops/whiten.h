@@ -13,6 +13,9 @@ D       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt
 
 A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance
 y is exactly 0 (m without shift_mean).
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  x: all; not read where hidden by mask
 */
 
 #define RLK_WHITEN_REVISION 1

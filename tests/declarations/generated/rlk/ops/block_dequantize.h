@@ -9,6 +9,10 @@ Multiplies blocks of 8-bit numbers by their scales.
 
 out[n, k]  = x[n, k] * scales[n, floor(k / block)]
 amax[n, b] = the largest |out[n, k]| of block b
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  x: out element, amax row
+  scales: out row, amax element
 */
 
 #define RLK_BLOCK_DEQUANTIZE_REVISION 1

@@ -11,6 +11,10 @@ cache[slots[n], d] = scale * rows[n, d], in the order of n; of two rows with one
 
 Elements of slots that nobody names keep their bits. A slot outside [0, S) is a data error (row = n, value = the slot);
 that row is left out and the others are written.
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  rows: cache all, counts none
+  cache: cache element, counts none
 */
 
 #define RLK_CACHE_APPEND_REVISION 1

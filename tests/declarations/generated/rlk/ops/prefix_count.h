@@ -8,6 +8,8 @@
 Counts the marked elements before each element.
 
 out[n] = start + |{m < n: mask[m] != 0}|
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
 */
 
 #define RLK_PREFIX_COUNT_REVISION 1

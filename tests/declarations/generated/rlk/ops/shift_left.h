@@ -8,6 +8,8 @@
 Shifts integers left, in place, and says which bits were lost.
 
 out[r, c] = x[r, c] * 2^shift, wrapped to the dtype; lost[r, c] = 1 where out[r, c] / 2^shift != x[r, c], else 0
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
 */
 
 #define RLK_SHIFT_LEFT_REVISION 1

@@ -8,6 +8,9 @@
 Largest number of each window of a row.
 
 out[n, p] = max over i < width of x[n, p * stride - pad + i], where that column exists, and -inf where none does
+
+A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
+  x: row
 */
 
 #define RLK_WINDOW_MAX_REVISION 1

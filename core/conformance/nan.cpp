@@ -1,0 +1,121 @@
+// Where NaN go, and where none may be seen.
+#include "core/conformance/nan.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/conformance/elements.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+bool is_real(const Argument& argument) {
+  return argument.present && argument.dtype <= Dtype::f64;
+}
+
+// Which rows of the input no output row that counts reads; empty without row indices.
+std::vector<bool> unnamed_rows(const Call& call, size_t input) {
+  const Argument* indices = find_domain(call, Domain::row_index);
+  const int64_t rows = call.inputs[input].shape.empty() ? 0 : call.inputs[input].shape[0];
+  std::vector<bool> unnamed(static_cast<size_t>(rows), true);
+  for (int64_t n = 0; n < indices->count(); ++n) {
+    const int64_t row = get_int(*indices, n);
+    if (!is_ignored(call, n) && row >= 0 && row < rows) unnamed[static_cast<size_t>(row)] = false;
+  }
+  return unnamed;
+}
+
+// Which elements of an input are hidden.
+class Hidden {
+public:
+  Hidden(const Call& call, size_t input) : call_(call), input_(input) {
+    const uint32_t bits = call.decl->inputs[input].domain.hidden_by;
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      if ((bits >> i & 1) == 0 || !call.inputs[i].present) continue;
+      if (call.decl->inputs[i].domain.kind == Domain::row_index) by_index_ = true;
+      by_.push_back(i);
+    }
+    if (by_index_) unnamed_ = unnamed_rows(call, input);
+  }
+  bool none() const { return by_.empty(); }
+  bool operator()(int64_t element) const {
+    const Argument& argument = call_.inputs[input_];
+    if (by_index_) return unnamed_[static_cast<size_t>(element / (argument.count() / argument.shape[0]))];
+    return std::any_of(by_.begin(), by_.end(), [&](size_t i) { return hides(i, element); });
+  }
+
+private:
+  bool hides(size_t i, int64_t element) const {
+    const Argument& by = call_.inputs[i];
+    if (by.count() == 0) return false;
+    const int64_t row = element / (call_.inputs[input_].count() / by.count());
+    const DomainDecl& domain = call_.decl->inputs[i].domain;
+    if (domain.kind == Domain::mask) return get_int(by, row) == 0;
+    return domain.ignore_param >= 0 && get_int(by, row) == call_.i64(domain.ignore_param);
+  }
+
+  const Call& call_;
+  size_t input_;
+  std::vector<size_t> by_;
+  bool by_index_ = false;
+  std::vector<bool> unnamed_;
+};
+
+}  // namespace
+
+bool is_hidden(const Call& call, size_t input, int64_t element) {
+  return Hidden(call, input)(element);
+}
+
+void spoil_hidden(Call& call) {
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    Argument& argument = call.inputs[i];
+    if (!is_real(argument) || argument.layout == Layout::expanded || argument.count() == 0) continue;
+    const Hidden hidden(call, i);
+    if (hidden.none()) continue;
+    for (int64_t k = 0; k < argument.count(); ++k) {
+      if (hidden(k)) set(argument, k, k % 3 == 0 ? kInfinity : kNan);
+    }
+  }
+}
+
+bool plant_nan(size_t input, Call& call) {
+  Argument& argument = call.inputs[input];
+  const Hidden hidden(call, input);
+  const int64_t count = argument.count();
+  // Where no NaN need follow, a single one may change nothing: every second element.
+  const bool may_pass = nan_reach(call.decl->inputs[input], 0, call.values()) == NanReach::text;
+  bool planted = false;
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t element = (count / 2 + k) % count;
+    if (hidden(element)) continue;
+    set(argument, element, kNan);
+    planted = true;
+    if (!may_pass) return true;
+    ++k;
+  }
+  return planted;
+}
+
+std::vector<Case> nan_cases(const Case& base, bool smoke) {
+  std::vector<Case> list;
+  Call call;
+  if (!resolve(base, call)) return list;
+  uint64_t added = 0;
+  for (const Variation& v : base.variations) added |= v.present;
+  const bool alone = base.variations.empty();
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (!is_real(call.inputs[i]) || call.inputs[i].count() == 0) continue;
+    if (smoke && !alone && base.dtype_choice[0] != 0 && (added >> i & 1) == 0) continue;
+    Case c = base;
+    c.content = Content::one_nan;
+    c.nan_input = static_cast<int>(i);
+    list.push_back(std::move(c));
+  }
+  return list;
+}
+
+}  // namespace rlk::core::conformance
