@@ -20,7 +20,8 @@ SUB_BYTE = ["f4_e2m1fn"]  # two in a byte
 # Known by name, so that texts can say what was passed, but not to be declared: elements that cross bytes.
 CROSSING = ["f6_e2m3fn", "f6_e3m2fn"]
 # Where a NaN goes: what each word means is in ops/README.md.
-NAN_WORDS = ["none", "element", "row", "column", "earlier", "sequence", "head", "group", "all", "text"]
+NAN_WORDS = ["none", "element", "row", "column", "earlier", "sequence", "head", "group", "all", "text",
+             "undefined"]
 
 NUMBER = (int, float)
 VALUE = (int, float, str)  # a number, or an expression
@@ -308,8 +309,8 @@ class Checker:
                 words.add(word)
         if isinstance(a["nan"], dict) and (missing := [name for name in outputs if name not in a["nan"]]):
             self.fail(where, f"nan does not say what becomes of {', '.join(missing)}")
-        if "text" in words and not a.get("nan_text"):
-            self.fail(where, "nan is text: say it in nan_text")
+        if words & {"text", "undefined"} and not a.get("nan_text"):
+            self.fail(where, f"nan is {' and '.join(sorted(words & {'text', 'undefined'}))}: say it in nan_text")
 
     def check_in_place(self):
         """In-out arguments stand once in each list, and what must lie in an input's memory is shaped like it."""

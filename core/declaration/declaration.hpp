@@ -154,7 +154,8 @@ enum class NanReach : uint8_t {
   head,      // the key head, with its query heads, of its sequence
   group,     // the group of samples that are compared with each other
   all,       // anything
-  text,      // no NaN need follow: NanRule's text says what does
+  text,      // no NaN need follow: nan_text says what does
+  undefined  // implementations differ, and no case tries it
 };
 
 struct NanRule {

@@ -4,8 +4,8 @@
 namespace rlk::core {
 
 const char* name_of(NanReach reach) {
-  static constexpr const char* kNames[] = {"none",     "element", "row",   "column", "earlier",
-                                           "sequence", "head",    "group", "all",    "text"};
+  static constexpr const char* kNames[] = {"none", "element", "row", "column", "earlier",  "sequence",
+                                           "head", "group",   "all", "text",   "undefined"};
   return kNames[static_cast<size_t>(reach)];
 }
 

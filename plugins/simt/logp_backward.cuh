@@ -189,7 +189,7 @@ __device__ __forceinline__ Probability<A> probability(A x, A bias, const RowScal
     }
   }
   if constexpr (kCareful) {
-    y = fmax(y, A(-3e38));  // -inf times a low half could be +inf
+    y = y < A(-3e38) ? A(-3e38) : y;  // -inf times a low half could be +inf; not fmax, which would lose a NaN
     return {fma(y, slope.scale, -row.lse2) + fma(y, slope.scale_lo, -row.lse2_lo), factor};
   } else {
     return {fma(y, slope.scale, -row.lse2), factor};

@@ -26,11 +26,17 @@ Nothing is read of a masked key, a NaN in its k or v changes nothing. In the pac
 cu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at
 the token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.
 Accumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.
+NaN: a running maximum that drops NaN (fmax) must not hide one: the sum has it, and the query's row is NaN. A NaN in v
+  is
+multiplied by the weight of every query that sees the key, also where the weight underflows.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   q: row
-  k: head; not read where hidden by key_mask
-  v: out head, lse none; not read where hidden by key_mask
+  k: head; where partial: undefined (the weight 0 of a query that does not see the key may meet the NaN in a tile); not
+      read where hidden by key_mask
+  v: out head, lse none; where partial: undefined (the weight 0 of a query that does not see the key may meet the NaN in
+      a tile); not read where hidden by key_mask
+  partial: causal == on || window_left >= 0 || window_right >= 0
 */
 
 #define RLK_ATTENTION_REVISION 3

@@ -22,13 +22,16 @@ are those of attention; all gradients are NaN then. Gradients of a sequence depe
 over query heads and queries has one order.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
-  q: grad_q row, grad_k head, grad_v head
-  k: grad_q head, grad_k row, grad_v row; not read where hidden by key_mask
-  v: grad_q head, grad_k row, grad_v none; not read where hidden by key_mask
-  out: grad_q row, grad_k head, grad_v none
-  lse: grad_q row, grad_k head, grad_v head
-  grad_out: grad_q row, grad_k head, grad_v head
-  grad_lse: grad_q row, grad_k head, grad_v none
+  q: grad_q row, grad_k head, grad_v head; where partial: undefined (a weight of 0 may meet the NaN in a tile)
+  k: grad_q head, grad_k row, grad_v row; where partial: undefined (a weight of 0 may meet the NaN in a tile); not read
+      where hidden by key_mask
+  v: grad_q head, grad_k row, grad_v none; where partial: undefined (a weight of 0 may meet the NaN in a tile); not read
+      where hidden by key_mask
+  out: grad_q row, grad_k head, grad_v none; where partial: undefined (a weight of 0 may meet the NaN in a tile)
+  lse: grad_q row, grad_k head, grad_v head; where partial: undefined (a weight of 0 may meet the NaN in a tile)
+  grad_out: grad_q row, grad_k head, grad_v head; where partial: undefined (a weight of 0 may meet the NaN in a tile)
+  grad_lse: grad_q row, grad_k head, grad_v none; where partial: undefined (a weight of 0 may meet the NaN in a tile)
+  partial: causal == on || window_left >= 0 || window_right >= 0
 */
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2

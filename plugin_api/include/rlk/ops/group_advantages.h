@@ -27,6 +27,8 @@ mask 0 says that a sample has no reward: it is in no group, no statistic and no 
 group_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has
 it. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad
 position, value = its content) and every advantage that mask leaves is NaN.
+The floor of max_clamp keeps a NaN: max(NaN, eps) is NaN, as torch's and unlike fmax. Of infinite rewards no
+result is defined (inf - inf).
 
 Trainers' advantages by operators; what is not named is at its default:
 TRL grpo           eps 1e-4; scale_rewards "batch" is scale batch, "none" scale none; mask 0 where the reward is None

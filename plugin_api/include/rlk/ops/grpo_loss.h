@@ -27,6 +27,8 @@ dereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone
 for the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.
 The defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they
 differ. A token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the loss of a token
+whose logp, old_logp or advantage is NaN is NaN, clipped or not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: loss all, policy_loss all, kl all, lse row, logp row, ref_logp none, advantages none; not read where hidden by

@@ -15,6 +15,8 @@ grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
 grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
 of it NaN. grad_logits may be the same memory as logits.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of a
+token whose logp, old_logp or advantage is NaN is NaN, clipped or not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: row; not read where hidden by mask, ids

@@ -21,6 +21,7 @@ With a vocabulary shard (global_vocab > V) lse and entropy are those of the shar
 the id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',
 whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation
 may hold the [N, V] scores.
+NaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   hidden: row; not read where hidden by mask, ids

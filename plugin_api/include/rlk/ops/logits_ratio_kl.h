@@ -23,6 +23,8 @@ k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backwa
 A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and
 ref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on
 the bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are
+NaN under every clamp. The difference of two infinities of one sign is NaN.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: ratio row, kl row, logp row, lse row, ref_logp none; not read where hidden by mask, ids

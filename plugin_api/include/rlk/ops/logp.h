@@ -19,6 +19,8 @@ row whose every logit is -inf when the whole vocabulary is here: logp, lse and e
 With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
 the id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of
 (logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.
+NaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A logit of +inf makes its row NaN (inf - inf),
+with softcap it is the cap. Where another shard owns the id logp is -inf also beside a NaN, which lse tells.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: row; not read where hidden by mask, ids, row_indices

@@ -17,6 +17,7 @@ row has one owner, so the result has one order of summation and needs no atomics
 errors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0. grad_logits may be the
 same memory as logits. With a vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
 shard owns has no column here.
+A NaN in a logit makes that element NaN; one in lse, a gradient or the entropy makes the row NaN but for logits of -inf.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: grad_logits element, grad_bias column; not read where hidden by mask, ids, row_indices

@@ -17,6 +17,8 @@ d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator
 Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
 e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of
 each at an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
+NaN: as in policy_loss; a NaN in a token's own logp, old_logp or advantage makes its gradient NaN, clipped or not, also
+where the gradient does not depend on the number itself.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo || opsm != off: grad_logp text;

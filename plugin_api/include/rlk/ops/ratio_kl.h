@@ -18,6 +18,8 @@ Without old_logp the old log-probability is logp itself with its gradient stoppe
 kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are
+NaN under every clamp. The difference of two infinities of one sign is NaN.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: element; not read where hidden by mask

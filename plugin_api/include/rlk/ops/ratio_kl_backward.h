@@ -17,6 +17,8 @@ grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
 no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
 of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of the token
+is NaN under every clamp, also where a clamp stops gradients. The difference of two infinities of one sign is NaN.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: element; not read where hidden by mask

@@ -23,6 +23,8 @@ weights depend on the whole mask. With aggregation none grad_loss has no effect.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or
+old value that is NaN makes its token's gradient NaN, clipped or not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   values: element; not read where hidden by mask

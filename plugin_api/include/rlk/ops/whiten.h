@@ -13,6 +13,9 @@ D       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt
 
 A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance
 y is exactly 0 (m without shift_mean).
+A NaN makes every y that is not masked NaN, also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax.
+  Of
+infinite x no result is defined (inf - inf).
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   x: all; not read where hidden by mask

@@ -1,0 +1,199 @@
+// Does the smoke test notice an implementation that loses a NaN? For every real input of every operator there are two
+// that do: one takes a NaN in it for 0, one for a very low number, which is what fmax and fmin make of it in a clamp or
+// a running maximum. For every real parameter there is one that loses NaN, in whatever input, as soon as the parameter
+// is not at its default: a clamp that drops them. All of them must be caught, and the table is printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/simple/target.hpp"
+#include "core/declaration/declaration.hpp"
+#include "core/declaration/validate.hpp"
+#include "core/dispatch/host.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::core {
+namespace {
+
+struct Liar {
+  const OpDecl* decl = nullptr;
+  const rlk_implementation* honest = nullptr;
+  int input = -1;  // or all of them
+  int param = -1;  // or always
+  float instead = 0;
+  rlk_implementation row{};
+  std::string name{};
+};
+
+struct Plan {
+  const Liar* liar;
+  bool lies;
+  rlk_plugin_plan* plan;
+};
+Plan& plan_of(rlk_plugin_plan* handle) {
+  return *reinterpret_cast<Plan*>(handle);
+}
+const Liar& liar_of(const rlk_implementation* row) {
+  return *static_cast<const Liar*>(row->user);
+}
+
+// The NaN of some inputs are other numbers as long as this lives.
+class WithoutNan {
+public:
+  WithoutNan(const Plan& plan, const rlk_run& run) {
+    for (uint32_t i = 0; i < run.n_inputs && plan.lies; ++i) {
+      const rlk_tensor* tensor = run.inputs[i];
+      const bool meant = plan.liar->input < 0 || plan.liar->input == static_cast<int>(i);
+      if (tensor == nullptr || tensor->data == nullptr || !meant || !is_f32(*tensor)) continue;
+      visit(*tensor, 0, static_cast<char*>(tensor->data) + tensor->byte_offset, plan.liar->instead);
+    }
+  }
+  ~WithoutNan() {
+    for (float* place : places_) *place = std::nanf("");
+  }
+  WithoutNan(const WithoutNan&) = delete;
+  WithoutNan& operator=(const WithoutNan&) = delete;
+
+private:
+  static bool is_f32(const rlk_tensor& tensor) {
+    const rlk_dtype f32 = abi_of(Dtype::f32);
+    return std::memcmp(&tensor.dtype, &f32, sizeof(f32)) == 0;
+  }
+  void visit(const rlk_tensor& tensor, int axis, char* at, float instead) {
+    if (axis < tensor.ndim) {
+      for (int64_t i = 0; i < tensor.shape[axis]; ++i) {
+        visit(tensor, axis + 1, at + i * tensor.strides[axis] * static_cast<int64_t>(sizeof(float)), instead);
+      }
+      return;
+    }
+    auto* number = reinterpret_cast<float*>(at);
+    if (!std::isnan(*number)) return;
+    *number = instead;
+    places_.push_back(number);
+  }
+  std::vector<float*> places_;
+};
+
+rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call, rlk_support* out,
+                 rlk_error* error) {
+  const Liar& liar = liar_of(self);
+  return liar.honest->query(liar.honest, device, call, out, error);
+}
+
+rlk_status plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
+                       rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
+  const Liar& liar = liar_of(self);
+  bool lies = true;
+  if (liar.param >= 0) {
+    const ParamDecl& param = liar.decl->params[static_cast<size_t>(liar.param)];
+    lies = Values{nullptr, call->params, 0}.f64(param.offset) != param.default_f64;
+  }
+  auto plan = std::make_unique<Plan>(Plan{&liar, lies, nullptr});
+  const rlk_status status = liar.honest->plan_create(liar.honest, device, call, &plan->plan, info, error);
+  if (status == RLK_OK) *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
+  return status;
+}
+
+rlk_status plan_prepare(rlk_plugin_plan* handle, const rlk_run* run, uint64_t* bytes, rlk_error* error) {
+  const Plan& plan = plan_of(handle);
+  return plan.liar->honest->plan_prepare(plan.plan, run, bytes, error);
+}
+
+rlk_status plan_enqueue(rlk_plugin_plan* handle, rlk_plugin_stream* stream, const rlk_run* run, rlk_error* error) {
+  const Plan& plan = plan_of(handle);
+  const WithoutNan changed(plan, *run);
+  return plan.liar->honest->plan_enqueue(plan.plan, stream, run, error);  // of the CPU, which has computed on return
+}
+
+rlk_status plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
+  const std::unique_ptr<Plan> plan(&plan_of(handle));
+  return plan->liar->honest->plan_destroy(plan->plan, error);
+}
+
+std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& honest) {
+  std::deque<Liar> list;
+  const auto add = [&](int input, int param, float instead, const std::string& name) {
+    Liar& liar = list.emplace_back(Liar{&decl, &honest, input, param, instead, honest, name});
+    liar.row.user = &liar;
+    liar.row.name = liar.name.c_str();
+    liar.row.query = query;
+    liar.row.plan_create = plan_create;
+    liar.row.plan_prepare = honest.plan_prepare != nullptr ? plan_prepare : nullptr;
+    liar.row.plan_enqueue = plan_enqueue;
+    liar.row.plan_destroy = plan_destroy;
+  };
+  for (size_t i = 0; i < decl.inputs.size(); ++i) {
+    if (decl.inputs[i].nan.empty()) continue;
+    add(static_cast<int>(i), -1, 0, std::string(decl.inputs[i].name) + ": 0");
+    add(static_cast<int>(i), -1, -1e4f, std::string(decl.inputs[i].name) + ": low");
+  }
+  for (size_t i = 0; i < decl.params.size(); ++i) {
+    if (decl.params[i].type != ParamType::f64) continue;
+    add(-1, static_cast<int>(i), 0, std::string("where ") + decl.params[i].name);
+  }
+  return list;
+}
+
+class NanLiars : public ::testing::TestWithParam<const OpDecl*> {};
+
+TEST_P(NanLiars, AreAllCaughtByTheSmokeTest) {
+  const OpDecl& decl = *GetParam();
+  static const rlk_plugin* cpu = rlk_cpu_entry_v1(host_services(), nullptr);
+  const rlk_implementation* const* end = cpu->implementations + cpu->n_implementations;
+  const auto* const honest = std::find_if(
+      cpu->implementations, end, [&](const rlk_implementation* row) { return std::strcmp(row->op, decl.name) == 0; });
+  ASSERT_NE(honest, end);
+  const std::deque<Liar> liars = liars_about(decl, **honest);
+  std::vector<const rlk_implementation*> rows = {*honest};
+  for (const Liar& liar : liars) rows.push_back(&liar.row);
+  rlk_plugin plugin = *cpu;
+  plugin.implementations = rows.data();
+  plugin.n_implementations = static_cast<uint32_t>(rows.size());
+  const simple::OpenTarget target(&plugin, host_services());
+
+  ConformanceOptions options;
+  options.op = decl.name;
+  options.dtype = "f32";
+  options.one_failure = true;
+  const std::vector<UnitResult> results = run_conformance(target.target(), options);
+  const auto failed = [&](const char* implementation) {
+    return std::any_of(results.begin(), results.end(), [&](const UnitResult& unit) {
+      return unit.implementation == implementation && unit.verdict == UnitResult::Verdict::failed;
+    });
+  };
+  EXPECT_FALSE(failed((*honest)->name)) << "an honest implementation fails: the liars prove nothing";
+  int caught = 0;
+  for (const Liar& liar : liars) {
+    const bool is_caught = failed(liar.name.c_str());
+    caught += is_caught ? 1 : 0;
+    EXPECT_TRUE(is_caught) << decl.name << ": the smoke test misses a plugin that loses NaN, " << liar.name;
+  }
+  std::printf("%-26s %3zu liars tried, %3d caught\n", decl.name, liars.size(), caught);
+  for (size_t i = 0; i < decl.inputs.size(); ++i) {
+    if (decl.inputs[i].nan.empty()) continue;
+    const bool zero = failed((std::string(decl.inputs[i].name) + ": 0").c_str());
+    const bool low = failed((std::string(decl.inputs[i].name) + ": low").c_str());
+    std::printf("    %-22s as 0: %-7s as a low number: %s\n", decl.inputs[i].name, zero ? "caught" : "MISSED",
+                low ? "caught" : "MISSED");
+  }
+}
+
+std::vector<const OpDecl*> all_operators() {
+  std::vector<const OpDecl*> list;
+  for (const OpDecl& decl : declarations()) list.push_back(&decl);
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, NanLiars, ::testing::ValuesIn(all_operators()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+}  // namespace
+}  // namespace rlk::core
