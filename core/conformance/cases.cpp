@@ -213,6 +213,34 @@ void append(std::string& text, const char* pattern, const char* name, double val
   text += buffer;
 }
 
+// What the name of a unit leaves open: the parameters and arguments that a declared feature stands for.
+void append_members(std::string& text, const Case& c, const Call& call) {
+  uint64_t present = 0;
+  std::vector<bool> told(c.decl->params.size());
+  for (const Variation& v : c.variations) {
+    if (v.try_param >= 0) told[static_cast<size_t>(v.try_param)] = true;
+  }
+  for (const FeatureDecl& feature : c.decl->features) {
+    present |= feature.present & call.present;
+    for (const FeatureSetting& setting : feature.settings) {
+      const ParamDecl& param = c.decl->params[static_cast<size_t>(setting.param)];
+      const bool real = param.type == ParamType::f64;
+      const double value =
+          real ? call.values().f64(param.offset) : static_cast<double>(call.values().i64(param.offset));
+      const double ordinary = real ? param.default_f64 : static_cast<double>(param.default_i64);
+      if (value == ordinary || told[static_cast<size_t>(setting.param)]) continue;
+      told[static_cast<size_t>(setting.param)] = true;
+      append(text, " %s=%g", param.name, value);
+    }
+  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if ((present >> i & 1) != 0) text += std::string(" ") + c.decl->inputs[i].name;
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    if ((present >> (32 + i) & 1) != 0) text += std::string(" ") + c.decl->outputs[i].name;
+  }
+}
+
 }  // namespace
 
 const char* name_of(Content content) {
@@ -259,6 +287,7 @@ std::string describe(const Case& c, const Call& call) {
     for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i].layout == v.layout, c.decl->inputs[i].name);
     for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i].layout == v.layout, c.decl->outputs[i].name);
   }
+  append_members(text, c, call);
   if (c.misaligned) text += " misaligned";
   if (c.content != Content::ordinary) text += std::string(" ") + name_of(c.content);
   if (c.content == Content::fault) text += " " + std::to_string(c.fault + 1);

@@ -38,6 +38,10 @@ inline Dual operator-(const Dual& a, const Dual& b) {
 inline Dual operator*(const Dual& a, const Dual& b) {
   return {a.value * b.value, a.slope * b.value + a.value * b.slope};
 }
+// By a constant: a slope of 0 that is not even computed, and so no NaN where the number is one.
+inline Dual operator*(const Tracked& constant, const Dual& a) {
+  return {constant * a.value, constant * a.slope};
+}
 inline Dual operator/(const Dual& a, const Dual& b) {
   const Tracked value = a.value / b.value;
   return {value, (a.slope - value * b.slope) / b.value};

@@ -274,7 +274,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       const Tracked u = sequence.log_weight;
       out.phi = exp(lambda + k * u - lambda * exp(u));
       if (!std::isfinite(out.phi.value)) out.phi = {};
-      return -Dual(out.phi) * advantage * token.logp;
+      return -((out.phi * token.advantage) * token.logp);
     }
     case RLK_POLICY_LOSS_KIND_GMPO: {
       const double x = s.value.value;
@@ -287,7 +287,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
     }
     case RLK_POLICY_LOSS_KIND_GPG:
       out.below = out.above = false;
-      return -(advantage * token.logp);
+      return -(token.advantage * token.logp);
     case RLK_POLICY_LOSS_KIND_DRO: {
       out.below = out.above = false;
       const Dual half_beta(parameter(p_.dro_beta / 2));
@@ -370,16 +370,16 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && drops) loss = {};
     out.selected = !selects_ || token.entropy >= least_entropy_;
     if (!out.selected) loss = {};
-    loss = loss * Dual(token.own_weight);
+    loss = Tracked{token.own_weight, 0} * loss;
     if (p_.kind == RLK_POLICY_LOSS_KIND_GMPO) {
-      loss = loss * Dual(sequence.geometric_weight);
+      loss = sequence.geometric_weight * loss;
     } else if (p_.kind != RLK_POLICY_LOSS_KIND_VESPO) {
-      loss = loss * Dual(token.weight);
+      loss = token.weight * loss;
     }
     if (call_.ref_logp.present()) {
       const Dual divergence = kl(token, ratio);
       out.kl = divergence.value;
-      if (p_.beta != 0) loss = loss + Dual(parameter(p_.beta)) * divergence;
+      if (p_.beta != 0) loss = loss + parameter(p_.beta) * divergence;
     }
     if (p_.entropy_coefficient != 0 && !has_own_bonus() && out.selected) {
       loss = loss - Dual(parameter(p_.entropy_coefficient)) * Dual(token.entropy);

@@ -82,6 +82,7 @@ Answer answer_policy_loss(const Call& call) {
   const std::vector<Tracked> weights = batch.token_weights(active);
   Tracked loss;
   for (size_t b = 0; b < tokens.size(); ++b) {
+    if (golden.params.aggregation == RLK_POLICY_LOSS_AGGREGATION_NONE) break;
     for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
   }
   if (batch.has_own_bonus()) {

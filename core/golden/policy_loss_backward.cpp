@@ -52,7 +52,8 @@ Answer answer_policy_loss_backward(const Call& call) {
   const Tracked grad_loss{call[RLK_POLICY_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     const auto gradient_of_loss = [&](const PolicyToken& token) {
-      const Tracked gradient = grad_loss * weights[static_cast<size_t>(b)];
+      const bool none = golden.params.aggregation == RLK_POLICY_LOSS_AGGREGATION_NONE;
+      const Tracked gradient = none ? Tracked{} : grad_loss * weights[static_cast<size_t>(b)];
       if (!grad_per_token.present()) return gradient;
       return gradient + Tracked{batch.load(grad_per_token, b, token.t), 0};
     };

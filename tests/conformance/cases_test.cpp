@@ -103,6 +103,19 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
   }
 }
 
+// Cases and their answers are kept by their words: two cases of one name would get each other's.
+TEST(Cases, OfEqualWordsAreEqual) {
+  std::map<std::string, Call> seen;
+  for_each_case(true, [&](const Case& c, const Call& call) {
+    const std::string words = std::string(c.decl->name) + " " + describe(c, call);
+    const auto [at, is_new] = seen.emplace(words, call);
+    if (is_new) return;
+    EXPECT_EQ(at->second.present, call.present) << words;
+    EXPECT_EQ(at->second.params, call.params) << words;
+    EXPECT_EQ(at->second.symbols, call.symbols) << words;
+  });
+}
+
 TEST(Cases, AreCounted) {
   for (const CaseCount& count : count_cases()) {
     std::printf("%-14s smoke %5d, full %5d\n", count.op.c_str(), count.smoke, count.full);

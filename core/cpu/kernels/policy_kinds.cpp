@@ -75,7 +75,7 @@ PolicyTerm sapo(const PolicyOptions& options, const PolicyInput& token) {
   PolicyTerm term;
   term.value = -4 / tau * gate * token.advantage;
   // A saturated gate is flat, also where the ratio overflows.
-  term.d_log_ratio = rest > 0 ? -4 * gate * rest * token.ratio * token.advantage : 0;
+  term.d_log_ratio = rest != 0 ? -4 * gate * rest * token.ratio * token.advantage : 0;
   return term;
 }
 

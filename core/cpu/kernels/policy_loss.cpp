@@ -151,7 +151,8 @@ DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const Paralle
   parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
     for (int64_t b = first; b < last; ++b) {
       const PolicySequence sequence(batch, b);
-      const double of_loss = args.grad_loss * divisor.token_weight(sequence.active());
+      const double weight = divisor.token_weight(sequence.active());
+      const double of_loss = weight != 0 ? args.grad_loss * weight : 0;  // aggregation none never asks
       const auto gradient = [&](int64_t place) {
         return of_loss + (args.grad_per_token.present() ? args.grad_per_token.at(b, place) : 0.0);
       };
@@ -172,8 +173,8 @@ DataError policy_loss_backward(const PolicyLossBackwardArgs& args, const Paralle
         double grad = g * sequence.token(place).d_own;
         if (shares) grad += through_sequence * sequence.share(place);
         args.grad_logp.put(b, place, grad);
-        const double bonus = sequence.is_selected(place) ? batch.options.entropy_coefficient : 0.0;
-        args.grad_entropy.put(b, place, -bonus * (own_bonus ? of_bonus : g));
+        const double of_entropy = -batch.options.entropy_coefficient * (own_bonus ? of_bonus : g);
+        args.grad_entropy.put(b, place, sequence.is_selected(place) ? of_entropy : 0.0);
       }
     }
   });

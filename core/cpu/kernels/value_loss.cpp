@@ -32,7 +32,8 @@ TokenLoss token_loss(const Args& args, Position at) {
   const double plain = error * error, clip = clipped_error * clipped_error;
   // The gradient of torch.max: all of it to the larger side, half to each at equality.
   const double share = plain > clip ? 1 : clip > plain ? 0 : 0.5;
-  const double slope = share * error + (clipped == value ? (1 - share) * clipped_error : 0);
+  double slope = share * error + (clipped == value ? (1 - share) * clipped_error : 0);
+  if (std::isnan(clip)) slope = clip;  // torch.max with a NaN gives its gradient to both sides
   return {0.5 * (std::isnan(plain) || plain > clip ? plain : clip), slope, clip > plain};
 }
 
