@@ -119,7 +119,7 @@ Answer answer_block_dequantize(const Call& call) {
       double amax = 0;
       for (int64_t k = b * block; k < std::min((b + 1) * block, x.shape[1]); ++k) {
         const double product = x.load(n, k) * scales.load(n, b);
-        amax = std::max(amax, std::fabs(product));
+        amax = std::isnan(product) || std::fabs(product) > amax ? std::fabs(product) : amax;
         add_product(answer.outputs[RLK_BLOCK_DEQUANTIZE_OUT_OUT], product);
       }
       if (call.wants(RLK_BLOCK_DEQUANTIZE_OUT_AMAX)) add_product(answer.outputs[RLK_BLOCK_DEQUANTIZE_OUT_AMAX], amax);
@@ -139,7 +139,9 @@ Answer answer_window_max(const Call& call) {
       double largest = -std::numeric_limits<double>::infinity();
       for (int64_t i = 0; i < params.width; ++i) {
         const int64_t column = p * params.stride - params.pad + i;
-        if (column >= 0 && column < x.shape[1]) largest = std::max(largest, x.load(n, column));
+        if (column < 0 || column >= x.shape[1]) continue;
+        const double number = x.load(n, column);
+        if (std::isnan(number) || number > largest) largest = number;
       }
       add_exact(answer.outputs[RLK_WINDOW_MAX_OUT_OUT], largest);
     }

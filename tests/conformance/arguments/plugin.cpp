@@ -133,7 +133,7 @@ void dequantize(const Params& params, const sdk::Run& run) {
         if (mutant("last_block_left_out") && b > 0 && (b + 1) * block > x.size(1)) break;
         const float value = x.get(n, k) * scales.get(n, b);
         out.set(value, n, k);
-        largest = std::max(largest, std::fabs(value));
+        largest = std::isnan(value) || std::fabs(value) > largest ? std::fabs(value) : largest;
       }
       if (amax.given()) amax.set(largest, n, b);
     }
@@ -149,7 +149,7 @@ void largest_of_windows(const Params& params, const sdk::Run& run) {
       for (int64_t i = 0; i < params.width; ++i) {
         const int64_t column = p * params.stride - params.pad + i;
         const bool inside = column >= 0 && column < x.size(1);
-        if (inside) largest = std::max(largest, x.get(n, column));
+        if (inside && (std::isnan(x.get(n, column)) || x.get(n, column) > largest)) largest = x.get(n, column);
         if (!inside && mutant("padded_with_zero")) largest = std::max(largest, 0.0f);
       }
       out.set(largest, n, p);
