@@ -51,6 +51,10 @@ inline Dual exp(const Dual& a) {
   return {value, value * a.slope};
 }
 inline Dual min(const Dual& a, const Dual& b) {
+  if (std::isnan(a.value.value) || std::isnan(b.value.value)) {
+    const Tracked nan = std::numeric_limits<double>::quiet_NaN();
+    return {nan, nan};
+  }
   if (a.value.value != b.value.value) return a.value.value < b.value.value ? a : b;
   return {a.value, Tracked{0.5, 0} * (a.slope + b.slope)};
 }

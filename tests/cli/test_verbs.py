@@ -95,6 +95,12 @@ class Questions(command.Case):
         text = self.output("ops", "attention")
         for part in ("bottom_right", "cu_seqlens_q", "head_size", "host readable", "dtype T: f32 bf16 f16 f64"):
             self.assertIn(part, text)
+        q, k, v = ops["attention"]["inputs"][:3]
+        self.assertEqual(q["nan"], [{"when": None, "output": None, "reach": "row"}])
+        self.assertIn({"when": None, "output": "lse", "reach": "none"}, v["nan"])
+        self.assertEqual(k["hidden_by"], ["key_mask"])
+        self.assertNotIn("nan", ops["logp"]["inputs"][1])  # ids
+        self.assertIn("v: out head, lse none; where partial: undefined", " ".join(text.split()))
         for name in ops:
             self.assertIn(name, self.output("ops"))
             lines = self.output("ops", name).splitlines()

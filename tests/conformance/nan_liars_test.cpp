@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -142,6 +143,14 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
   return list;
 }
 
+// Where the number does what a NaN does. A min_p that is NaN or at most 0 is no limit; a uniform number outside of
+// [0, 1) is a failed round; a logit divided by a penalty of 0 is +inf, which gives its row the status that NaN does.
+bool is_no_lie(const std::string& op, const std::string& name) {
+  static const std::set<std::string> kNone = {"min_ps: 0", "min_ps: low", "uniform_samples: low",
+                                              "repetition_penalties: 0"};
+  return op == "sample" && kNone.count(name) != 0;
+}
+
 class NanLiars : public ::testing::TestWithParam<const OpDecl*> {};
 
 TEST_P(NanLiars, AreAllCaughtByTheSmokeTest) {
@@ -170,19 +179,25 @@ TEST_P(NanLiars, AreAllCaughtByTheSmokeTest) {
     });
   };
   EXPECT_FALSE(failed((*honest)->name)) << "an honest implementation fails: the liars prove nothing";
-  int caught = 0;
+  int caught = 0, no_lies = 0;
   for (const Liar& liar : liars) {
     const bool is_caught = failed(liar.name.c_str());
+    if (is_no_lie(decl.name, liar.name)) {
+      EXPECT_FALSE(is_caught) << decl.name << " " << liar.name << " is a lie after all";
+      ++no_lies;
+      continue;
+    }
     caught += is_caught ? 1 : 0;
     EXPECT_TRUE(is_caught) << decl.name << ": the smoke test misses a plugin that loses NaN, " << liar.name;
   }
-  std::printf("%-26s %3zu liars tried, %3d caught\n", decl.name, liars.size(), caught);
+  std::printf("%-26s %3zu liars tried, %3d caught, %d change nothing\n", decl.name, liars.size(), caught, no_lies);
   for (size_t i = 0; i < decl.inputs.size(); ++i) {
     if (decl.inputs[i].nan.empty()) continue;
-    const bool zero = failed((std::string(decl.inputs[i].name) + ": 0").c_str());
-    const bool low = failed((std::string(decl.inputs[i].name) + ": low").c_str());
-    std::printf("    %-22s as 0: %-7s as a low number: %s\n", decl.inputs[i].name, zero ? "caught" : "MISSED",
-                low ? "caught" : "MISSED");
+    const auto verdict = [&](const char* what) {
+      const std::string name = std::string(decl.inputs[i].name) + what;
+      return failed(name.c_str()) ? "caught" : is_no_lie(decl.name, name) ? "no lie" : "MISSED";
+    };
+    std::printf("    %-22s as 0: %-7s as a low number: %s\n", decl.inputs[i].name, verdict(": 0"), verdict(": low"));
   }
 }
 
