@@ -110,7 +110,7 @@ const std::vector<Mutant> kMutants = {
     {"grad_lse_ignored", "logp_backward", "f32", {"grad_lse"}, "WRONG_RESULT"},
     {"grad_entropy_ignored", "logp_backward", "f32", {"entropy_gradient"}, "WRONG_RESULT"},
     {"entropy_ignored", "logp_backward", "f32", {"entropy_gradient"}, "WRONG_RESULT"},
-    {"lse_computed_anew", "logp_backward", "f32", {"vocab_shard"}, "WRONG_RESULT"},
+    {"lse_computed_anew", "logp_backward", "f32", {""}, "WRONG_RESULT"},
     {"grad_bias_not_written", "logp_backward", "f32", {"grad_bias"}, "NOT_WRITTEN"},
     {"attention_lse_not_written", "attention", "f32", {"lse"}, "NOT_WRITTEN"},
     {"lse_in_bits", "attention", "f32", {"lse"}, "WRONG_RESULT"},

@@ -170,7 +170,7 @@ private:
         const auto cap = static_cast<A>(params_.softcap);
         scores[j] = cap * std::tanh(scores[j] / cap);
       }
-      max = std::max(max, scores[j]);
+      if (scores[j] > max || std::isnan(scores[j])) max = scores[j];  // std::max would lose a NaN
     }
     const bool empty = max == kLowest;
     if (mutant("no_maximum") && !empty) max = 0;
