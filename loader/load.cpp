@@ -91,6 +91,8 @@ std::string status_name(rlk_status status) {
       return "CAPTURE_FORBIDS";
     case RLK_INTERNAL:
       return "INTERNAL";
+    case RLK_WRONG_RESULT:
+      return "WRONG_RESULT";
     default:
       return "status " + std::to_string(status);
   }

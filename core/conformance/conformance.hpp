@@ -25,6 +25,8 @@ struct UnitResult {
   int cases = 0;
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected
+  // The plain unit: what sizes, with which features, were tried, or compared at run time (conformance/sample.hpp).
+  std::vector<uint32_t> size_classes{};
 };
 
 struct Target {

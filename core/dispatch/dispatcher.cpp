@@ -58,7 +58,8 @@ Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans, cons
       policy_(std::move(policy)),
       embedder_(embedder),
       id_(++dispatchers_made),
-      plans_(max_plans) {}
+      plans_(max_plans),
+      watcher_(registry_, policy_) {}
 
 // Plans die before the devices whose streams they ran on; the threads' caches keep empty shells.
 Dispatcher::~Dispatcher() {
@@ -223,6 +224,8 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
   slot.plan->touch(plans_.tick());
   out->candidate = slot.decision->candidate;
   out->staged = slot.decision->staged;
+  out->first_use = slot.decision->is_fresh.load(std::memory_order_relaxed) &&
+                   slot.decision->is_fresh.exchange(false, std::memory_order_relaxed);
   out->counter = slot.decision->served;
   out->fallback = slot.decision->fallback;
   out->plan = slot.plan;
@@ -236,7 +239,13 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
 rlk_status Dispatcher::run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error) {
   OpCounters& counters = counters_.of(call.decl());
   if (!served.staged) {
-    return execute(call, *served.candidate, served.plan, counters, implementation_failed, error);
+    WatchedCallPtr watched;
+    if (served.first_use || watcher_.draws()) {
+      watched = watcher_.begin(call, *served.candidate, served.plan->info().variant, served.first_use);
+    }
+    const rlk_status status = execute(call, *served.candidate, served.plan, counters, implementation_failed, error);
+    if (watched != nullptr) watcher_.finish(std::move(watched), call, status);
+    return status;
   }
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;

@@ -18,6 +18,7 @@
 #include "core/dispatch/registry.hpp"
 #include "core/dispatch/select.hpp"
 #include "core/dispatch/stage.hpp"
+#include "core/dispatch/watch.hpp"
 
 namespace rlk::core {
 
@@ -66,6 +67,7 @@ public:
   const Policy& policy() const { return policy_; }
   const Snapshot& snapshot() const { return *registry_.current(); }
   size_t plan_count() const { return plans_.plan_count(); }
+  Watcher& watcher() { return watcher_; }
   uint32_t live_streams();
   uint32_t live_graphs();
 
@@ -78,6 +80,7 @@ private:
     const Candidate* candidate = nullptr;
     bool staged = false;
     bool planned_now = false;
+    bool first_use = false;  // of the decision, which has sizes of its own
     ImplementationCounter* counter = nullptr;
     FallbackCounter* fallback = nullptr;
     std::shared_ptr<Plan> plan;
@@ -125,6 +128,7 @@ private:
   std::map<const DeviceEntry*, std::unique_ptr<DeviceState>> devices_;
   std::shared_ptr<CpuStreams> cpu_streams_;  // made with the first staged call
   PlanCache plans_;
+  Watcher watcher_;
 };
 
 }  // namespace rlk::core

@@ -72,6 +72,8 @@ public:
   bool known_reached() const { return clock_ == nullptr || clock_->has_passed(sequence_); }
   // Later work of the stream waits for the point. False when there is no event to wait for.
   bool hold_back(const rlk_plugin& api, rlk_plugin_stream* stream);
+  // RLK_OK, RLK_NOT_READY, or the failure of the work before the point.
+  rlk_status ask();
   // Waits on the event. False when there is none and the point is not known to be passed.
   bool wait();
   const StreamClock* clock() const { return clock_.get(); }

@@ -10,6 +10,7 @@
 namespace rlk::core {
 
 struct Registry::State {
+  std::function<void(const ComparedClass&)> compared_listener;
   std::atomic<const Snapshot*> current{nullptr};
   std::mutex mutex;  // of everything below: writers only
   std::vector<std::unique_ptr<const Snapshot>> generations;
@@ -165,6 +166,20 @@ void Registry::quarantine(const std::string& plugin, const std::string& op, cons
 void Registry::on_quarantine(std::function<void(const Quarantined&)> listener) {
   const std::lock_guard lock(state_->mutex);
   state_->listener = std::move(listener);
+}
+
+void Registry::on_compared(std::function<void(const ComparedClass&)> listener) {
+  const std::lock_guard lock(state_->mutex);
+  state_->compared_listener = std::move(listener);
+}
+
+void Registry::note_compared(const ComparedClass& compared) {
+  std::function<void(const ComparedClass&)> listener;
+  {
+    const std::lock_guard lock(state_->mutex);
+    listener = state_->compared_listener;
+  }
+  if (listener) listener(compared);
 }
 
 }  // namespace rlk::core

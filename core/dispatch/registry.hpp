@@ -57,6 +57,16 @@ struct Quarantined {
   std::string reason;
 };
 
+// A class of sizes (conformance/sample.hpp) that a unit served for the first time, and served right.
+struct ComparedClass {
+  std::string plugin;
+  std::string op;
+  std::string implementation;
+  std::string dtype;
+  std::string variant;
+  uint32_t size_class = 0;
+};
+
 // One (operator, implementation) on one device.
 struct Candidate {
   const OpDecl* decl = nullptr;
@@ -101,6 +111,9 @@ public:
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
   // Is told of every new quarantine, outside any lock, so that evidence can be kept. [before the first call]
   void on_quarantine(std::function<void(const Quarantined&)> listener);
+  // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
+  void note_compared(const ComparedClass& compared);
+  void on_compared(std::function<void(const ComparedClass&)> listener);
 
 private:
   struct State;

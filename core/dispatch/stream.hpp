@@ -21,14 +21,17 @@ class StreamReports {
 public:
   void add_data_error(const rlk_data_error& error);
   void add_failure(rlk_status status, std::string text);
+  void add_wrong_result(std::string text);
   // The first of each since the last take; kind 0 and RLK_OK when there was none.
   void take(rlk_data_error* data_error, rlk_status* failure, std::string* text);
+  // What comparing in the background found; empty when it found nothing since the last take.
+  std::string take_wrong_results();
 
 private:
   std::mutex mutex_;
   rlk_data_error data_error_{};
   rlk_status failure_ = RLK_OK;
-  std::string text_;
+  std::string text_, wrong_results_;
 };
 
 // Who may be to blame when the stream fails: the implementations called since it was last known to be fine.

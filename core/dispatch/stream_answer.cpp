@@ -1,5 +1,6 @@
 // What a stream answers when it is asked: done, not yet, a data error in words, or a failure with its suspects.
 #include <algorithm>
+#include <utility>
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/data_error.hpp"
@@ -17,6 +18,16 @@ void StreamReports::add_failure(rlk_status status, std::string text) {
   if (failure_ != RLK_OK) return;
   failure_ = status;
   text_ = std::move(text);
+}
+
+void StreamReports::add_wrong_result(std::string text) {
+  const std::lock_guard lock(mutex_);
+  if (wrong_results_.empty()) wrong_results_ = std::move(text);
+}
+
+std::string StreamReports::take_wrong_results() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(wrong_results_, {});
 }
 
 void StreamReports::take(rlk_data_error* data_error, rlk_status* failure, std::string* text) {
@@ -101,6 +112,11 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   std::string text;
   reports_->take(&reported, &failure, &text);
   if (failure != RLK_OK) return tell_failure(failure, text.c_str(), 0, "rlk", error, suspects);
+  if (const std::string wrong = reports_->take_wrong_results(); !wrong.empty()) {
+    if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
+    if (reported.kind != 0) reports_->add_data_error(reported);
+    return fail(error, RLK_WRONG_RESULT, wrong);
+  }
   n_suspects_ = 0;
   rlk_data_error first = fresh_data_error();
   bool found = true;

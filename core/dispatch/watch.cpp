@@ -226,8 +226,8 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
   }
 }
 
-void Watcher::finish(WatchedCallPtr watched, const Call& call) {
-  const bool copied = watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
+void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
+  const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
   watched->end = call.stream.mark(/*with_event=*/true);
   const std::lock_guard lock(mutex_);
   if (!copied || stopping_) {
@@ -281,8 +281,12 @@ void Watcher::judge(WatchedCall& watched) {
   if (!answer.faults.empty()) return;
   for (size_t i = 0; i < outcome.outputs.size(); ++i)
     watched.sample.call.outputs[i].present &= watched.sample.judged[i];
+  conformance::Quality quality;
   std::optional<conformance::Failure> failure =
-      conformance::judge(watched.sample.call, answer, outcome, watched.wants_accurate);
+      conformance::check(watched.sample.call, answer, outcome, /*poison=*/0, quality);
+  if (!failure && watched.wants_accurate && !quality.inaccurate.empty()) {
+    failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
+  }
   const Candidate& candidate = watched.candidate;
   if (!failure) {
     {

@@ -42,8 +42,8 @@ public:
   // Before the call is enqueued: nullptr when there is nothing to compare, which is nearly always; otherwise the copies
   // of its inputs are enqueued. [the stream's thread]
   WatchedCallPtr begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use);
-  // After it was enqueued: the copies of its outputs. [the stream's thread]
-  void finish(WatchedCallPtr watched, const Call& call);
+  // After it was enqueued, or was not: the copies of its outputs. [the stream's thread]
+  void finish(WatchedCallPtr watched, const Call& call, rlk_status status);
   // Whether a call that is no first use is to be compared.
   bool draws();
 
