@@ -8,7 +8,9 @@ namespace {
 class MemoryTest : public ::testing::Test {
 protected:
   MemoryTest()
-      : one(world.stream()), other(world.stream()), memory(one->device().memory), pinned(one->device().pinned) {}
+      : one(world.stream()), other(world.stream()), memory(one->device().memory), pinned(one->device().pinned) {
+    fake_log().allocations = 0;
+  }
 
   void* allocate(core::CachingAllocator& from, Stream& stream, uint64_t bytes) {
     void* out = nullptr;
@@ -83,7 +85,7 @@ TEST_F(MemoryTest, SimilarSizesShareBlocksAndDifferentOnesDoNot) {
 }
 
 TEST_F(MemoryTest, RunsOutReleasesTheCacheAndTriesAgain) {
-  fake_log().limit_bytes = 3 << 20;
+  fake_log().limit_bytes = fake_log().live_bytes + (3 << 20);
   busy(*other);
   void* a = allocate(memory, *one, 1 << 20);
   void* b = allocate(memory, *other, 1 << 20);
