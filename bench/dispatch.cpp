@@ -34,9 +34,6 @@ public:
 };
 class NullDevice : public sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override {
-    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
-  }
   void* allocate(int32_t, uint64_t bytes) override { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
   void deallocate(int32_t, void* memory) override { std::free(memory); }
   void memory_info(uint64_t&, uint64_t&) override {}
@@ -68,6 +65,9 @@ public:
   explicit NullPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine(""); }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override {
+    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
+  }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<NullDevice>(); }
 };
 
