@@ -94,9 +94,9 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
 }
 
 std::string text_of_numerics(uint32_t numerics) {
-  static constexpr const char* kNames[] = {"tolerance", "deterministic", "batch_invariant", "portable"};
+  static constexpr const char* kNames[] = {"tolerance", "accurate", "deterministic", "batch_invariant", "portable"};
   std::string text;
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 5; ++i) {
     if ((numerics >> i & 1) != 0) text += (text.empty() ? "" : ", ") + std::string(kNames[i]);
   }
   return text.empty() ? "nothing" : text;
