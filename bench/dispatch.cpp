@@ -79,9 +79,11 @@ struct World {
     plugin.built_in = true;
     plugin.api =
         sdk::detail::PluginThunks<NullPlugin>::entry(rlk::core::host_services(), nullptr, "cpu", "cpu", "1", "");
-    plugin.devices.resize(1);
     plugin.api->create(rlk::core::host_services(), &plugin.instance, nullptr);
-    plugin.api->device_open(plugin.instance, 0, &plugin.devices[0], nullptr);
+    rlk_device_properties properties{};
+    properties.struct_size = sizeof(properties);
+    plugin.api->device_describe(plugin.instance, 0, &properties, nullptr);
+    plugin.devices.push_back(std::make_shared<rlk::core::PluginDevice>(plugin.api, plugin.instance, 0, properties));
     registry.publish({plugin}, {});
     dispatcher = std::make_unique<Dispatcher>(registry);
   }
