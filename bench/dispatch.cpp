@@ -121,7 +121,8 @@ OpCall make_call(int64_t shape) {
 
 void direct(benchmark::State& state) {
   const rlk_plugin& api = *world().registry.current()->plugins[0]->api;
-  rlk_plugin_device* device = world().registry.current()->devices[0]->device;
+  rlk_plugin_device* device = nullptr;
+  world().registry.current()->devices[0]->device->open(&device, nullptr);
   OpCall call = make_call(kAdd);
   rlk::core::BoundCall bound;
   rlk_error error;

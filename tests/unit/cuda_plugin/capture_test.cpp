@@ -130,7 +130,7 @@ TEST_F(CaptureTest, LoadingKernelsBreaksNoCaptureInGlobalMode) {
     rlk_plan_info info{};
     info.struct_size = sizeof(info);
     EXPECT_EQ(add->plan_create(add, device, &desc, &made, &info, &error), RLK_OK) << error.text;
-    if (made != nullptr) EXPECT_EQ(add->plan_destroy(made, &error), RLK_OK);
+    EXPECT_TRUE(made != nullptr && add->plan_destroy(made, &error) == RLK_OK);
   };
   EXPECT_EQ(end_of_capture(kGlobal, plan), 0);
 }

@@ -72,9 +72,9 @@ protected:
     ASSERT_EQ(api->create(&host, &instance, &error), RLK_OK) << error.text;
   }
   void TearDown() override {
-    if (stream != nullptr) EXPECT_EQ(api->stream->destroy(stream, nullptr), RLK_OK);
-    if (device != nullptr) EXPECT_EQ(api->device_close(device, nullptr), RLK_OK);
-    if (instance != nullptr) EXPECT_EQ(api->destroy(instance, nullptr), RLK_OK);
+    EXPECT_TRUE(stream == nullptr || api->stream->destroy(stream, nullptr) == RLK_OK);
+    EXPECT_TRUE(device == nullptr || api->device_close(device, nullptr) == RLK_OK);
+    EXPECT_TRUE(instance == nullptr || api->destroy(instance, nullptr) == RLK_OK);
   }
   void open() {
     ASSERT_EQ(api->device_open(instance, 0, &device, &error), RLK_OK) << error.text;
