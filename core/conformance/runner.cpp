@@ -11,6 +11,7 @@
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
+#include "core/declaration/numerics.hpp"
 
 namespace rlk::core {
 namespace conformance {
@@ -18,9 +19,14 @@ namespace {
 
 constexpr uint32_t kBothClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 // What a caller may demand. Answers that name another variant or other classes are tried apart.
-constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
+constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses | RLK_NUMERICS_PORTABLE,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE,
+                                 RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
                                  RLK_NUMERICS_TOLERANCE | kBothClasses,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC, RLK_NUMERICS_TOLERANCE};
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC,
+                                 RLK_NUMERICS_TOLERANCE};
 
 using Clock = std::chrono::steady_clock;
 
@@ -98,6 +104,8 @@ private:
     if (taken.empty() && asked_.emplace(i, at->second).second) {
       for (const uint32_t demand : kDemands) {
         if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
+        // Nobody is asked for what needs no claim: dispatch does not pass it on either.
+        if ((demand & implied_numerics(decl_, call.dtypes[0])) != 0) continue;
         claim = rig_.query(*implementations_[i], call, demand);
         if (claim.kind != Claim::Kind::accepted) continue;
         if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
@@ -170,7 +178,7 @@ private:
       verdict.failure = Failure{"EXCEPTION", "an exception of unknown type left the plugin"};
     }
     event.kind = verdict.failure ? Event::Kind::failed : Event::Kind::passed;
-    event.worst = verdict.worst;
+    event.quality = verdict.quality;
     event.numerics = verdict.numerics;
     if (!verdict.failure) return;
     event.code = verdict.failure->code;

@@ -2,6 +2,7 @@
 // Validation, shape inference, case generation, `rlk-plugins ops` and the Python signatures all read these tables.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -9,9 +10,13 @@
 namespace rlk::core {
 
 enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+// What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;
-inline constexpr int kMaxArguments = 32;  // inputs, and outputs, of one operator
-inline constexpr int kMaxDtypeVariables = 4;
+inline constexpr int kMaxArguments = 32;  // inputs, and outputs
+inline constexpr int kMaxDtypeVariables = 8;
+inline constexpr int kMaxParams = 127;
+inline constexpr uint32_t kMaxParamsBytes = 8 + 8 * kMaxParams;  // the header and the parameters
+using ParamSet = std::bitset<kMaxParams>;                        // by index
 
 // The values that the expressions of a declaration are evaluated over.
 struct Values {
@@ -149,6 +154,14 @@ struct RuleDecl {
   uint64_t violate_present;
 };
 
+// An intermediate that an implementation of class `tolerance` may round to the tensors' dtype, where that has 16 bits,
+// before it goes into a product: what well-made kernels of the field do.
+struct RoundedDecl {
+  const char* name;           // "weights"
+  const char* source;         // who does it
+  std::span<const int> over;  // the symbols over whose values products of it are summed; cases make these sums long
+};
+
 struct ShapeCase {
   std::span<const std::span<const int64_t>> shapes;  // one per shape of kind any, in the order of the inputs
 };
@@ -163,9 +176,11 @@ struct OpDecl {
   std::span<const char* const> sources;
   const char* backward;  // "" when not differentiable
   // How far from the golden value an implementation may be, beside one ulp of the output dtype: this times 2^-24 (2^-53
-  // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit.
+  // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit. That is
+  // class `accurate`; class `tolerance` has what golden gives for each intermediate in `rounded` besides.
   double error_factor;
   const char* error_reason;
+  std::span<const RoundedDecl> rounded;
   // Whether a row's result can depend on that row alone. Not where rows are summed or normalised together.
   bool batch_invariant;
   // Whether the formula specifies the arithmetic to the bit, so that every backend can give golden's bits. Integer

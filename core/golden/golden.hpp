@@ -81,6 +81,7 @@ struct DataError {
 struct Output {
   std::vector<double> value;
   std::vector<double> cond;
+  std::vector<double> rounded{};  // what class `tolerance` allows beside `cond`; empty: 0 everywhere
 };
 
 // A call of any operator as its declaration has it.

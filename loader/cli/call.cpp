@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/cli/array.hpp"
 #include "loader/environment.hpp"
 
@@ -245,34 +246,15 @@ int form_of(const OpDecl& decl, const std::vector<std::byte>& params) {
   return static_cast<int>(ordinal);
 }
 
-namespace {
-struct NumericsName {
-  const char* name;
-  uint32_t bit;
-};
-constexpr NumericsName kNumerics[] = {{"tolerance", RLK_NUMERICS_TOLERANCE},
-                                      {"deterministic", RLK_NUMERICS_DETERMINISTIC},
-                                      {"batch_invariant", RLK_NUMERICS_BATCH_INVARIANT},
-                                      {"portable", RLK_NUMERICS_PORTABLE}};
-}  // namespace
-
 uint32_t parse_numerics(const std::string& words) {
   uint32_t bits = 0;
   for (const std::string& word : loader::split(words, ',')) {
-    const int index = find_named(std::span(kNumerics), word);
-    if (index < 0)
-      throw UsageError("no numerics class is called '" + word + "'" + suggestion(word, names_of(std::span(kNumerics))));
-    bits |= kNumerics[index].bit;
+    const uint32_t bit = core::numerics_of_name(word);
+    if (bit == 0)
+      throw UsageError("no numerics class is called '" + word + "'" + suggestion(word, core::names_of_numerics(~0u)));
+    bits |= bit;
   }
   return bits;
-}
-
-std::string numerics_text(uint32_t numerics) {
-  std::string text;
-  for (const NumericsName& each : kNumerics) {
-    if ((numerics & each.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(each.name);
-  }
-  return text;
 }
 
 TensorSpec::TensorSpec(Dtype type, std::vector<int64_t> sizes, void* memory)

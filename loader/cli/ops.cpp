@@ -135,6 +135,12 @@ void print_op(const OpDecl& decl) {
       std::fprintf(output(), "%s%s", wrapped(holds, 0, kLine).c_str(), wrapped(hint, 4, kLine).c_str());
     }
   }
+  for (const core::RoundedDecl& rounded : decl.rounded) {
+    std::fprintf(
+        output(), "%s",
+        wrapped(std::string("may be rounded to a 16-bit T: ") + rounded.name + " (" + rounded.source + ")", 0, kLine)
+            .c_str());
+  }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
   for (const char* source : decl.sources)
     std::fprintf(output(), "%s", wrapped("source: " + std::string(source), 0, kLine).c_str());

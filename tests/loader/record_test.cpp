@@ -38,8 +38,9 @@ PluginRecord full_record() {
   record.devices = {{0, "Acme X", "x1", 1ull << 35}, {1, "Acme Y", "y1", 0}};
   record.evidence = {{"device_node", "/dev/acme0", 1}, {"pci_id", "10de:2330", 0}, {"simt_width", "32", -1}};
   record.units = {unit("logp", UnitResult::Verdict::verified), unit("add", UnitResult::Verdict::failed)};
-  record.units[0].numerics = 7;
+  record.units[0].numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_PORTABLE;
   record.units[0].worst_error_ratio = 0.125;
+  record.units[0].worst_error_ulp = 0.75;
   record.units[0].cases = 9;
   record.units[1].worst_error_ratio = std::numeric_limits<double>::infinity();
   record.units[1].reason = "NaN at 3";
@@ -92,7 +93,9 @@ TEST(RecordJson, GoesThereAndBackUnchanged) {
   ASSERT_TRUE(record_from_json(text, &back, &error)) << error;
   EXPECT_EQ(record_to_json(back), text);
   ASSERT_EQ(back.units.size(), 2u);
-  EXPECT_EQ(back.units[0].numerics, 7u);
+  EXPECT_NE(text.find(R"("numerics":["tolerance","accurate","portable"])"), std::string::npos) << text;
+  EXPECT_EQ(back.units[0].numerics, RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_PORTABLE);
+  EXPECT_EQ(back.units[0].worst_error_ulp, 0.75);
   EXPECT_TRUE(std::isinf(back.units[1].worst_error_ratio));
   EXPECT_EQ(back.evidence[2].supports, -1);
   EXPECT_EQ(back.devices[0].memory_bytes, 1ull << 35);
