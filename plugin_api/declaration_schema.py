@@ -5,6 +5,7 @@ declaration is never half understood. To give declarations a new key, add it to 
 generate.py.
 """
 import difflib
+import re
 
 # The same numbers as in core/declaration/declaration.hpp (kMax...), rlk/abi/tensor.h (RLK_MAX_NDIM) and, for a mask
 # that a plugin fills, rlk/abi/op.h (host_inputs and dynamic_symbols have 64 bits).
@@ -12,13 +13,24 @@ LIMITS = {"input": 32, "output": 32, "symbol": 16, "param": 127, "dtypes": 8}
 MAX_NDIM = 8
 
 # As the enumerations of core/declaration and core/golden have them, in their order.
-DTYPES = ["f32", "bf16", "f16", "f64", "i32", "i64", "u8"]
-FLOATING = ["f32", "bf16", "f16", "f64"]
+DTYPES = ["f32", "bf16", "f16", "f64", "i32", "i64", "u8", "i8", "i16", "u16", "u32", "u64", "bool", "f8_e4m3fn",
+          "f8_e5m2"]
+FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2"]
+# Known by name, so that texts can say what was passed, but not to be declared.
+SUB_BYTE = ["f4_e2m1fn", "f6_e2m3fn", "f6_e3m2fn"]
 
 NUMBER = (int, float)
 VALUE = (int, float, str)  # a number, or an expression
 
 # Per table: key -> type of its value. A set of strings: one of them.
+#
+# A size in `shape` is a symbol, a symbol + a number, a number, or computed from symbols and integer parameters:
+# "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed.
+#
+# An in-out argument (a cache that is appended to) is declared once, by [[input]] with inout = true. Its place among the
+# outputs is where [[output]] inout = "its name" stands, which says nothing else. It is one tensor, and golden gives all
+# of it and says which elements keep their bits. must_alias = "input" is the same for a result of another name;
+# may_alias leaves it to the caller.
 TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
@@ -29,9 +41,10 @@ TABLES = {
     "forms": {"param": str, "names": list},
     "symbol": {"name": str, "doc": str, "sizes": list, "dynamic": bool, "min": int, "form": str},
     "input": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "domain": dict, "optional": bool,
-              "host": bool, "form": str},
+              "host": bool, "form": str, "inout": bool, "list": bool},
     "output": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "optional": bool, "form": str,
-               "may_alias": list, "absolute_error": NUMBER, "elements": list},
+               "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "elements": list, "inout": str,
+               "list": bool},
     "param": {"name": str, "doc": str, "type": {"f64", "i64", "enum"}, "default": VALUE, "values": list, "min": NUMBER,
               "min_exclusive": NUMBER, "finite": bool, "try": list},
     "feature": {"name": str, "set": dict, "present": list, "unit": bool},
@@ -40,7 +53,7 @@ TABLES = {
 }
 REQUIRED = {
     "": ["name", "revision", "family", "summary", "formula", "sources", "numerics"],
-    "numerics": ["factor", "reason"],
+    "numerics": [],  # factor and reason where there is a floating output
     "numerics.rounded": ["name", "source", "over"],
     "forms": ["param", "names"],
     "symbol": ["name", "doc", "sizes"],
@@ -66,6 +79,10 @@ DOMAINS = {
 
 class DeclarationError(Exception):
     pass
+
+
+def names_in(expression):
+    return set(re.findall(r"[A-Za-z_]\w*", expression)) - {"ceil"}
 
 
 def near(name, known):
@@ -118,11 +135,14 @@ class Checker:
     def rows(self, kind):
         """(where, row) of every [[kind]]."""
         for i, row in enumerate(self.op.get(kind, [])):
-            name = row.get("name") if isinstance(row, dict) else None
+            name = row.get("name", row.get("inout")) if isinstance(row, dict) else None
             yield f"[[{kind}]] {name or i + 1}", row
 
     def names(self, kind):
-        return [row["name"] for row in self.op.get(kind, [])]
+        return [row["name"] if "name" in row else row["inout"] for row in self.op.get(kind, [])]
+
+    def argument(self, kind, name):
+        return next(row for row in self.op.get(kind, []) if row.get("name") == name)
 
     def check(self):
         self.table("", self.op, TABLES[""], REQUIRED[""])
@@ -136,7 +156,8 @@ class Checker:
                 self.known(where, symbol, self.names("symbol"), "symbol")
         for kind in ("symbol", "input", "output", "param", "feature", "rule"):
             for where, row in self.rows(kind):
-                self.table(where, row, TABLES[kind], REQUIRED[kind])
+                inout = kind == "output" and isinstance(row, dict) and "inout" in row
+                self.table(where, row, TABLES[kind], () if inout else REQUIRED[kind])
         self.limits()
         self.unique()
         self.forms = self.op.get("forms", {}).get("names", [])
@@ -145,12 +166,20 @@ class Checker:
         self.check_dtypes()
         for where, row in self.rows("symbol"):
             self.check_form(where, row)
+            if not row["sizes"]:
+                self.fail(where, "sizes is empty; expected the ordinary size and others")
         for kind in ("input", "output"):
             for where, row in self.rows(kind):
-                self.check_argument(where, row)
+                if row.get("list"):
+                    self.fail(where, "lists of tensors are not supported by this host yet: the ABI has a place for "
+                                     "them (rlk_call_desc.input_lists), but nothing fills it")
+                if "inout" not in row or kind == "input":
+                    self.check_argument(where, row)
+        self.check_in_place()
+        self.check_sizes()
+        self.check_factor()
         for where, row in self.rows("param"):
-            if row["type"] == "enum":
-                self.known(where, row["default"], row.get("values", []), "value")
+            self.check_param(where, row)
         for where, row in self.rows("feature"):
             self.check_values(where, row.get("set", {}), row.get("present", []))
         for where, row in self.rows("rule"):
@@ -175,18 +204,29 @@ class Checker:
     def unique(self):
         for kind in ("symbol", "input", "output", "param", "feature", "rule"):
             seen = set()
-            for where, row in self.rows(kind):
-                if row["name"] in seen:
+            for (where, _), name in zip(self.rows(kind), self.names(kind)):
+                if name in seen:
                     self.fail(where, f"a second {kind} of this name")
-                seen.add(row["name"])
+                seen.add(name)
         for name in set(self.names("symbol")) & set(self.names("param")):
             self.fail(f"[[symbol]] {name}", "a parameter has the same name: expressions could not tell them apart")
+
+    def check_param(self, where, row):
+        kind, default = row["type"], row["default"]
+        if kind == "enum":
+            self.known(where, default, row.get("values", []), "value")
+        elif "values" in row:
+            self.fail(where, f"has values, but type is {kind!r}; expected 'enum'")
+        elif isinstance(default, str) or (kind == "i64" and not isinstance(default, int)):
+            self.fail(where, f"default is {default!r}; expected {'an integer' if kind == 'i64' else 'a number'}")
+        if "min" in row and "min_exclusive" in row:
+            self.fail(where, "has min and min_exclusive; expected one of them")
 
     def check_form_param(self):
         self.known("[forms]", self.op["forms"]["param"], self.names("param"), "parameter")
         param = next(p for p in self.op["param"] if p["name"] == self.op["forms"]["param"])
         if param.get("values") != self.forms:
-            self.fail("[forms]", f"names is {self.forms}; expected the values of {param['name']}, {param.get('values')}")
+            self.fail("[forms]", f"names is {self.forms}; expected {param.get('values')}, as {param['name']} has them")
 
     def check_form(self, where, row):
         if "form" in row:
@@ -204,6 +244,9 @@ class Checker:
             variables.append(name)
 
     def check_dtype(self, where, dtype, variables):
+        if dtype in SUB_BYTE:
+            self.fail(where, f"{dtype}: elements of less than a byte are not supported by this host yet; declare the "
+                             "packed bytes as u8")
         inner = dtype[4:-1] if dtype.startswith("acc(") and dtype.endswith(")") else None
         self.known(where, dtype if inner is None else inner, (DTYPES if inner is None else []) + list(variables),
                    "dtype or dtype variable" if inner is None else "dtype variable")
@@ -227,6 +270,65 @@ class Checker:
         for name in a.get("may_alias", []):
             self.known(where, name, self.names("input"), "input")
 
+    def check_in_place(self):
+        """In-out arguments stand once in each list, and what must lie in an input's memory is shaped like it."""
+        named = {row["inout"] for row in self.op.get("output", []) if "inout" in row}
+        for where, a in self.rows("input"):
+            if a.get("inout") and a["name"] not in named:
+                self.fail(where, f"is in-out: say at which place of the outputs it stands by [[output]] inout = "
+                                 f"\"{a['name']}\"")
+        for where, a in self.rows("output"):
+            name = a.get("inout", a.get("must_alias"))
+            if name is None:
+                continue
+            self.known(where, name, self.names("input"), "input")
+            over = self.argument("input", name)
+            if "inout" in a:
+                if len(a) > 1:
+                    self.fail(where, f"has more than inout: the rest is declared at [[input]] {name}")
+                if not over.get("inout"):
+                    self.fail(where, f"the input {name} does not say inout = true")
+                continue
+            for key in ("dtype", "shape", "optional", "form"):
+                if a.get(key) != over.get(key):
+                    self.fail(where, f"{key} is {a.get(key)!r}; expected {over.get(key)!r}, as of {name}, whose memory "
+                                     "it must have")
+
+    def check_sizes(self):
+        """A symbol is known from a dimension that is nothing else, in an argument that every call has."""
+        symbols = set(self.names("symbol"))
+        for form in self.forms or [""]:
+            known, used = set(), []
+            for kind in ("input", "output"):
+                for where, a in self.rows(kind):
+                    shape = a.get("shape", [])
+                    shape = shape.get(form, []) if isinstance(shape, dict) else shape
+                    if isinstance(shape, str) or a.get("form", form) != form:
+                        continue
+                    for size in map(str, shape):
+                        plain = re.fullmatch(r"(\w+)(\s*\+\s*\d+)?", size)
+                        if plain and not a.get("optional"):
+                            known.add(plain.group(1))
+                        if not plain:
+                            used += [(where, size, name) for name in names_in(size) & symbols]
+            for where, size, name in used:
+                if name not in known:
+                    self.fail(where, f"{name} of {size!r} cannot be known: no required argument"
+                                     f"{' of form ' + form if form else ''} has a dimension that is {name} alone")
+
+    def check_factor(self):
+        """Where an output is a floating number its error bound is declared; integers are compared exactly."""
+        def floating(dtype):
+            return dtype.startswith("acc(") or dtype in FLOATING or any(map(floating, self.op["dtypes"].get(dtype, [])))
+
+        self.op.setdefault("dtypes", {})
+        over = {a["name"]: a for a in self.op.get("input", [])}
+        outputs = [over[a["inout"]] if "inout" in a else a for a in self.op.get("output", [])]
+        if any(floating(a["dtype"]) for a in outputs):
+            for key in ("factor", "reason"):
+                if key not in self.op["numerics"]:
+                    self.fail("[numerics]", f"{key} is missing: an output is a floating number")
+
     def check_values(self, where, params, present):
         for name in params:
             self.known(where, name, self.names("param"), "parameter")
@@ -236,3 +338,21 @@ class Checker:
 
 def check(file, op):
     Checker(file, op).check()
+
+
+def check_together(ops):
+    """What a declaration says of other operators."""
+    by_name = {op["name"]: op for op in ops}
+    for op in ops:
+        checker = Checker(f"{op['name']}.toml", op)
+        if op.get("backward"):
+            checker.known("", op["backward"], by_name, "operator")
+        for where, a in checker.rows("input"):
+            if a.get("domain", {}).get("kind") != "forward":
+                continue
+            for key in ("op", "output"):
+                if key not in a["domain"]:
+                    checker.fail(f"{where} domain", f"{key} is missing")
+            checker.known(f"{where} domain", a["domain"]["op"], by_name, "operator")
+            outputs = Checker("", by_name[a["domain"]["op"]]).names("output")
+            checker.known(f"{where} domain", a["domain"]["output"], outputs, "output")

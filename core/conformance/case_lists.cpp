@@ -84,7 +84,7 @@ void add_optional(const OpDecl& decl, std::vector<Variation>& list) {
     list.push_back(v);
   }
   for (size_t i = 0; i < decl.outputs.size(); ++i) {
-    if (!decl.outputs[i].optional) continue;
+    if (!decl.outputs[i].optional || decl.outputs[i].must_alias >= 0) continue;  // it comes with its input
     Variation v;
     v.present = uint64_t{1} << (32 + i);
     list.push_back(v);

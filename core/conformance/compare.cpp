@@ -41,12 +41,30 @@ std::optional<Failure> check_output(const Call& call, size_t output, const golde
     return Failure{"ENGINE", std::string("golden has ") + std::to_string(expected.value.size()) + " elements of " +
                                  call.decl->outputs[output].name};
   }
+  const int over = call.decl->outputs[output].must_alias;
   for (size_t i = 0; i < expected.value.size(); ++i) {
+    if (i < expected.kept.size() && expected.kept[i] && over >= 0) {
+      const std::vector<std::byte>& before = call.inputs[static_cast<size_t>(over)].bytes;
+      if (std::memcmp(bytes.data() + i * element, before.data() + i * element, element) == 0) continue;
+      return Failure{"NOT_KEPT",
+                     "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
+                         number(got_view.load_at(static_cast<int64_t>(i)), argument.dtype) +
+                         ", expected the bits of before the call (" +
+                         number(get(call.inputs[static_cast<size_t>(over)], static_cast<int64_t>(i)), argument.dtype) +
+                         "): the call does not write this element"};
+    }
     const double want = expected.value[i];
     const double got = got_view.load_at(static_cast<int64_t>(i));
     double allowed = 0;
     bool right = false;
-    if (std::isnan(want) || std::isinf(want)) {
+    if (!expected.exact.empty()) {
+      const int64_t integer = got_view.load_int_at(static_cast<int64_t>(i));
+      if (integer == expected.exact[i]) continue;
+      if (!holds_poison(bytes, i * element, element, output_poison(poison))) {
+        return Failure{"WRONG_RESULT", "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
+                                           std::to_string(integer) + ", expected " + std::to_string(expected.exact[i])};
+      }
+    } else if (std::isnan(want) || std::isinf(want)) {
       right = std::isnan(want) ? std::isnan(got) : got == want;
     } else {
       const double rounded = expected.rounded.empty() ? 0.0 : expected.rounded[i];
@@ -140,7 +158,11 @@ std::optional<Failure> check_portable(const Call& call, const Answer& answer, co
     if (!call.outputs[i].present) continue;
     Argument expected = call.outputs[i];
     expected.bytes.resize(static_cast<size_t>(expected.byte_count()));
-    for (int64_t k = 0; k < expected.count(); ++k) set(expected, k, answer.outputs[i].value[static_cast<size_t>(k)]);
+    const golden::Output& golden = answer.outputs[i];
+    for (int64_t k = 0; k < expected.count(); ++k) {
+      const auto at = static_cast<size_t>(k);
+      golden.exact.empty() ? set(expected, k, golden.value[at]) : set_int(expected, k, golden.exact[at]);
+    }
     const std::string difference = first_difference(call, i, expected.bytes, outcome.outputs[i]);
     if (difference.empty()) continue;
     return Failure{"NOT_PORTABLE", difference + ", expected the first, which the declaration specifies to the bit"};

@@ -20,6 +20,10 @@ Format format_of(Dtype dtype) {
       return {10, -14, 65504.0};
     case Dtype::f64:
       return {52, -1022, std::numeric_limits<double>::max()};
+    case Dtype::f8_e4m3fn:
+      return {3, -6, 448.0};
+    case Dtype::f8_e5m2:
+      return {2, -14, 57344.0};
     default:
       return {23, -126, std::numeric_limits<float>::max()};
   }
@@ -45,14 +49,14 @@ void Quality::merge(const Quality& other) {
 
 Bound::Bound(const Call& call, size_t output)
     : dtype_(call.outputs[output].dtype),
-      epsilon_(call.dtypes[0] == Dtype::f64 ? 0x1p-53 : 0x1p-24),
+      epsilon_(call.arithmetic() == Dtype::f64 ? 0x1p-53 : 0x1p-24),
       factor_(call.decl->error_factor) {
-  const bool from_16_bit = call.dtypes[0] == Dtype::bf16 || call.dtypes[0] == Dtype::f16;
+  const bool from_16_bit = call.arithmetic() == Dtype::bf16 || call.arithmetic() == Dtype::f16;
   if (dtype_ == Dtype::f32 && from_16_bit) absolute_ = call.decl->outputs[output].absolute_error;
 }
 
 Bound::Limits Bound::operator()(double value, double condition, double rounded) const {
-  if (dtype_ > Dtype::f64) return {};                           // an integer is right or wrong
+  if (!is_floating(dtype_)) return {};                          // an integer is right or wrong
   if (value == 0 && condition == 0 && rounded == 0) return {};  // zero by definition, not by arithmetic
   const double ulp = ulp_of(value, dtype_);
   const double allowed = ulp + factor_ * epsilon_ * condition;

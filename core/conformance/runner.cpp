@@ -83,7 +83,7 @@ public:
   }
 
 private:
-  const char* dtype_name() const { return name_of(decl_.dtypes[0].choices[static_cast<size_t>(dtype_choice_)].dtype); }
+  const char* dtype_name() const { return unit_dtype_name(decl_, static_cast<size_t>(dtype_choice_)); }
 
   // Asks the implementation; a yes becomes a job.
   std::vector<std::string> offer(size_t i, const Case& c, Stage stage) {
@@ -247,8 +247,8 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
     if (found == by_op.end()) continue;
-    for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
-      const char* dtype = name_of(decl.dtypes[0].choices[d].dtype);
+    for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
+      const char* dtype = unit_dtype_name(decl, d);
       if (!options.dtype.empty() && options.dtype != dtype) continue;
       if (broken) {
         for (const rlk_implementation* implementation : found->second) {
@@ -265,7 +265,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
 
 int count(const OpDecl& decl, bool smoke) {
   std::set<std::string> words;
-  for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
+  for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
         Call call;

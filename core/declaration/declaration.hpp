@@ -9,7 +9,25 @@
 
 namespace rlk::core {
 
-enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+// What a tensor of a declared argument may hold; core/declaration/dtype.cpp has their DLPack codes. New ones are
+// appended: golden.hpp and declaration_schema.py list the same.
+enum class Dtype : uint8_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i32,
+  i64,
+  u8,
+  i8,
+  i16,
+  u16,
+  u32,
+  u64,
+  boolean,  // "bool": a byte, 0 or 1
+  f8_e4m3fn,
+  f8_e5m2,
+};
 // What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;
 inline constexpr int kMaxArguments = 32;  // inputs, and outputs
@@ -40,6 +58,19 @@ struct Expr {
   int64_t (*eval)(const Values&) = nullptr;
 };
 
+// Sizes are computed so widely that the product of two parameters does not overflow.
+__extension__ typedef __int128 Wide;
+
+// a / b rounded up, for b > 0.
+template <class A, class B>
+constexpr auto ceil_divide(A a, B b) -> decltype(a / b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+// What is no size, because it is negative or too large, is -1.
+constexpr int64_t size_from(Wide size) {
+  return size < 0 || size > INT64_MAX ? -1 : static_cast<int64_t>(size);
+}
+
 // A dtype, a dtype variable, or the accumulation dtype of a variable (f64 for f64, else f32).
 struct DtypeExpr {
   enum class Kind : uint8_t { fixed, variable, accumulate } kind = Kind::fixed;
@@ -52,10 +83,24 @@ struct DtypeVariable {
   std::span<const DtypeExpr> choices;  // a choice may name earlier variables
 };
 
-// One dimension: symbol + offset, or the constant offset when symbol is -1.
+// One dimension: symbol + offset; the constant offset when symbol is -1; or computed from symbols and parameters.
+// Symbols are known from dimensions that are not computed: the generator sees to it that there is one of each.
 struct Dim {
   int symbol = -1;
   int64_t offset = 0;
+  Expr size{};        // computed
+  uint32_t uses = 0;  // computed: bit i: it depends on symbol i
+
+  bool is_computed() const { return size.eval != nullptr; }
+  // -1 where a symbol is unknown, or what is computed is no size.
+  int64_t evaluate(const Values& values) const {
+    for (int i = 0; i < kMaxSymbols; ++i) {
+      if ((uses >> i & 1) != 0 && values.symbol(i) < 0) return -1;
+    }
+    if (is_computed()) return size.eval(values);
+    if (symbol < 0) return offset;
+    return values.symbol(symbol) < 0 ? -1 : values.symbol(symbol) + offset;
+  }
 };
 
 struct ShapeDecl {
@@ -105,6 +150,9 @@ struct ArgDecl {
   std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
   double absolute_error = 0;          // fp32 outputs of 16-bit inputs: also at most this far from golden; 0: no limit
   std::span<const char* const> elements{};  // outputs of one fixed dimension whose elements have names
+  // Outputs: the input whose memory and layout it always has, or -1. Of the same name: an in-out argument, whose
+  // elements that are not written keep their bits.
+  int must_alias = -1;
 };
 
 enum class ParamType : uint8_t { f64, i64, enumeration };

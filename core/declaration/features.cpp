@@ -77,7 +77,7 @@ std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_
   }
   for (size_t i = 0; i < call.decl->outputs.size(); ++i) {
     const int32_t input = call.output_alias[i];
-    if (input < 0) continue;
+    if (input < 0 || call.decl->outputs[i].must_alias >= 0) continue;  // what every call has is no feature
     words.push_back(std::string("alias:") + call.decl->outputs[i].name + "=" +
                     call.decl->inputs[static_cast<size_t>(input)].name);
   }

@@ -58,6 +58,7 @@ ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool inp
     ordered_json aliases = ordered_json::array();
     for (const int i : argument.may_alias) aliases.push_back(decl.inputs[static_cast<size_t>(i)].name);
     out["may_alias"] = aliases;
+    if (argument.must_alias >= 0) out["must_alias"] = decl.inputs[static_cast<size_t>(argument.must_alias)].name;
     if (!argument.elements.empty()) out["elements"] = ordered_json::array();
     for (const char* name : argument.elements) out["elements"].push_back(name);
   }

@@ -87,6 +87,7 @@ std::vector<Dtype> choose_dtypes(const OpDecl& decl, const std::vector<std::stri
   for (const std::string& word : words) {
     for (const std::string& piece : loader::split(word, ',')) {
       const size_t equals = piece.find('=');
+      if (decl.dtypes.empty()) throw UsageError(std::string(decl.name) + " has no dtype variable; leave the dtype out");
       const std::string variable = equals == std::string::npos ? decl.dtypes[0].name : piece.substr(0, equals);
       if (find_named(decl.dtypes, variable) < 0) {
         throw UsageError(std::string(decl.name) + " has no dtype variable '" + variable + "'" +
@@ -338,7 +339,7 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
       shape = any->second;
     } else {
       for (const core::Dim& dim : decl.inputs[i].shapes[static_cast<size_t>(form)].dims)
-        shape.push_back(dim.offset + (dim.symbol < 0 ? 0 : call.symbols[static_cast<size_t>(dim.symbol)]));
+        shape.push_back(dim.evaluate(call.values()));
     }
     call.inputs[i] = TensorSpec(dtype_of(decl.inputs[i], dtypes), std::move(shape));
   }

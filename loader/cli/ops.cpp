@@ -61,6 +61,9 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     if (arg.host) remarks += ", host readable";
     for (const int input : arg.may_alias)
       remarks += std::string(", may be ") + decl.inputs[static_cast<size_t>(input)].name;
+    if (arg.must_alias >= 0) {
+      remarks += std::string(", written over ") + decl.inputs[static_cast<size_t>(arg.must_alias)].name;
+    }
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
   table.wrap(2, 44, kLine);

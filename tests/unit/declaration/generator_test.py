@@ -7,7 +7,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "plugin_api"))
 import generate  # noqa: E402
-from declaration_schema import LIMITS, DeclarationError, check  # noqa: E402
+from declaration_schema import LIMITS, DeclarationError, check, check_together  # noqa: E402
 
 KETTLE = """
 name = "kettle"
@@ -52,15 +52,24 @@ violate = { symbols = { N = "10" } }
 def tables(text):
     op = tomllib.loads(text)
     check("kettle.toml", op)
-    return generate.Tables(generate.completed(op)).emit()
+    emitted = generate.Tables(generate.completed(op))
+    row = emitted.emit()
+    return "\n".join([*emitted.lines, row])
 
 
 class Declarations(unittest.TestCase):
-    def refused(self, expected, *changes):
+    def accepted(self, *changes):
+        return tables(self.changed(changes))
+
+    def changed(self, changes):
         text = KETTLE
         for old, new in changes:
             self.assertEqual(text.count(old), 1, f"{old!r} must occur once")
             text = text.replace(old, new)
+        return text
+
+    def refused(self, expected, *changes):
+        text = self.changed(changes)
         with self.assertRaises(DeclarationError) as raised:
             tables(text)
         self.assertIn(expected, str(raised.exception))
@@ -86,6 +95,27 @@ class Declarations(unittest.TestCase):
         self.refused("[numerics]: factor is 'two'; expected a number", ("factor = 2", 'factor = "two"'))
         self.refused("revision is True; expected an integer", ("revision = 1", "revision = true"))
 
+    def test_a_default_that_the_parameter_cannot_have(self):
+        self.refused("[[param]] power: default is 'hot'; expected a number", ("default = 1.0", 'default = "hot"'))
+        self.refused("[[param]] power: default is 1.5; expected an integer", ('type = "f64"', 'type = "i64"'),
+                     ("default = 1.0", "default = 1.5"))
+        self.refused("[[param]] power: no value 'hot'", ('type = "f64"\ndefault = 1.0',
+                                                         'type = "enum"\nvalues = ["warm"]\ndefault = "hot"'))
+        self.refused("[[symbol]] N: sizes is empty", ("sizes = [5, 1]", "sizes = []"))
+
+    def test_other_operators_that_nobody_declares(self):
+        def together(*changes):
+            op = tomllib.loads(self.changed(changes))
+            check("kettle.toml", op)
+            check_together([op])
+
+        with self.assertRaisesRegex(DeclarationError, "kettle.toml: no operator 'kettel'; near: kettle"):
+            together(('family = "kitchen"', 'family = ""\nbackward = "kettel"'))
+        forward = '{ kind = "forward", op = "kettle", output = "steam" }'
+        with self.assertRaisesRegex(DeclarationError, r"water domain: no output 'steam'; expected one of: out"):
+            together(('{ kind = "real", scale = 1.0 }', forward))
+        together(('{ kind = "real", scale = 1.0 }', forward.replace("steam", "out")))
+
     def test_a_missing_key(self):
         self.refused("kettle.toml: [[input]] water: domain is missing",
                      ('domain = { kind = "real", scale = 1.0 }\n', ""))
@@ -93,10 +123,67 @@ class Declarations(unittest.TestCase):
     def test_names_that_nothing_has(self):
         self.refused("[[input]] water: no dtype or dtype variable 'f23'; near: f32", ('"T"\nshape = ["N"]\ndomain',
                                                                                       '"f23"\nshape = ["N"]\ndomain'))
-        self.refused("[[output]] out: no input 'watr'; near: water", ('doc = "after"', 'may_alias = ["watr"]\ndoc = ""'))
+        self.refused("[[output]] out: no input 'watr'; near: water",
+                     ('doc = "after"', 'may_alias = ["watr"]\ndoc = ""'))
         self.refused("[[rule]] cups violate: no symbol 'M'", ('{ N = "10" }', '{ M = "10" }'))
         self.refused("'M' in 'M <= 9' is neither a symbol nor a parameter", ('"N <= 9"', '"M <= 9"'))
         self.refused("no form 'dense'", ('doc = "cups"', 'doc = ""\nform = "dense"'))
+
+    def test_in_out_arguments_stand_once_in_each_list(self):
+        inout = ("domain = {", "inout = true\ndomain = {")
+        place = ("[[param]]", '[[output]]\ninout = "water"\n[[param]]')
+        self.assertIn(", 0}", self.accepted(inout, place))  # must_alias
+        self.refused("[[input]] water: is in-out: say at which place of the outputs it stands by [[output]] inout = ",
+                     inout)
+        self.refused("[[output]] water: the input water does not say inout = true", place)
+        self.refused("[[output]] water: has more than inout", inout,
+                     ("[[param]]", '[[output]]\ninout = "water"\ndoc = "again"\n[[param]]'))
+        self.refused("[[output]] wine: no input 'wine'", ("[[param]]", '[[output]]\ninout = "wine"\n[[param]]'))
+
+    def test_a_cpp_application_names_an_in_out_argument_once(self):
+        op = tomllib.loads(self.changed([("domain = {", "inout = true\ndomain = {"),
+                                         ("[[param]]", '[[output]]\ninout = "water"\n[[param]]')]))
+        check("kettle.toml", op)
+        header = generate.call_header(generate.completed(op))
+        self.assertEqual(header.count("Tensor water = {};"), 1)
+        self.assertIn("outputs = {&out.out, &in.water};", header)
+
+    def test_an_output_in_an_inputs_memory_is_shaped_like_it(self):
+        self.accepted(('doc = "after"', 'must_alias = "water"\ndoc = ""'))
+        self.refused("[[output]] out: shape is ['N', 2]; expected ['N'], as of water, whose memory it must have",
+                     ('shape = ["N"]\ndoc = "after"', 'shape = ["N", 2]\nmust_alias = "water"\ndoc = ""'))
+
+    def test_lists_and_elements_of_less_than_a_byte_are_refused_by_name(self):
+        self.refused("[[input]] water: lists of tensors are not supported by this host yet",
+                     ("domain = {", "list = true\ndomain = {"))
+        self.refused("[dtypes] T: f4_e2m1fn: elements of less than a byte are not supported",
+                     ('["f32", "bf16"]', '["f4_e2m1fn"]'))
+
+    def test_a_computed_size_asks_for_symbols_that_are_known(self):
+        block = ('type = "f64"\ndefault = 1.0', 'type = "i64"\ndefault = 8\nmin = 1')
+        size = ('["N"]\ndoc = "after"', '["ceil((N + 1) / power)"]\ndoc = ""')
+        self.assertIn("size_from(ceil_divide((Wide(v.symbol(0)) + 1), Wide(v.i64(", self.accepted(block, size))
+        self.refused("[[input]] water: N of 'N / 2' cannot be known: no required argument has a dimension that is N",
+                     ('["N"]\ndomain', '["N / 2"]\ndomain'), ('["N"]\ndoc = "after"', '["N / 2"]\ndoc = ""'))
+        self.refused("'power' in 'N / power' is no integer", ('["N"]\ndoc = "after"', '["N / power"]\ndoc = ""'),
+                     ("default = 1.0", "default = 1.0\nmin_exclusive = 0.0"))
+
+    def test_a_divisor_that_may_be_0(self):
+        self.refused("'N / power' divides by 'power', which may be 0 or less",
+                     ('["N"]\ndoc = "after"', '["N / power"]\ndoc = ""'),
+                     ('type = "f64"\ndefault = 1.0', 'type = "i64"\ndefault = 1'))
+        self.refused("'10 % N == 0' divides by 'N'", ('"N <= 9"', '"10 % N == 0"'))
+        self.accepted(('"N <= 9"', '"N == 0 || 10 % N == 0"'))
+
+    def test_ceil_takes_one_division(self):
+        self.refused("ceil(N + 1 / 2): expected ceil(a / b)", ('"N <= 9"', '"ceil(N + 1 / 2) <= 9"'))
+        self.refused("a parenthesis of 'ceil((N / 2' is not closed", ('"N <= 9"', '"ceil((N / 2"'))
+        self.accepted(('"N <= 9"', '"ceil(ceil(N / 2) / 3) <= 9"'))
+
+    def test_integers_alone_need_no_error_factor(self):
+        bare = ('factor = 2\nreason = "one product"\n', "")
+        self.accepted(bare, ('["f32", "bf16"]', '["i32"]'))
+        self.refused("[numerics]: factor is missing: an output is a floating number", bare)
 
     def test_two_of_one_name(self):
         again = '[[output]]\nname = "out"\ndtype = "T"\nshape = ["N"]\ndoc = ""\n'
