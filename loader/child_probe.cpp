@@ -134,6 +134,7 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   // For whoever looks at the process list; what counts is in the request.
   command.arguments = {record->path.empty() ? "--builtin" : "--plugin",
                        record->path.empty() ? record->id : record->path};
+  for (std::string& word : parent_words()) command.arguments.push_back(std::move(word));
   for (const auto& [name, value] : probe.environment.values) command.environment.push_back(name + "=" + value);
   command.budgets = phase_budgets(probe.scale);
   command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);

@@ -246,6 +246,7 @@ std::vector<UnitResult> merge_units(const std::vector<std::vector<UnitResult>>& 
       UnitResult sum = worse;
       sum.numerics = known.numerics & unit.numerics;
       sum.worst_error_ratio = std::max(known.worst_error_ratio, unit.worst_error_ratio);
+      sum.worst_error_ulp = std::max(known.worst_error_ulp, unit.worst_error_ulp);
       sum.cases = known.cases + unit.cases;
       known = std::move(sum);
     }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -310,6 +311,18 @@ private:
 };
 
 }  // namespace
+
+std::vector<std::string> parent_words() {
+  return {"--parent", std::to_string(getpid())};
+}
+
+bool end_with_parent(int argc, char** argv) {
+  if (argc < 3 || std::string_view(argv[argc - 2]) != "--parent") return false;
+  // The order matters: a parent that ends after this line ends us, one that ended before is no longer our parent.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
+  const pid_t parent = getppid();
+  return parent == 0 || std::to_string(parent) == argv[argc - 1];  // 0: it lives in another namespace of process ids
+}
 
 std::string signal_name(int signal) {
   switch (signal) {  // those a plugin dies of; sigabbrev_np needs glibc 2.32

@@ -53,6 +53,16 @@ struct ChildOutcome {
 // killed because it waits in the kernel is left behind and named in `text`.
 ChildOutcome run_child(const ChildCommand& command, const std::function<void(std::string_view)>& on_message = {});
 
+// The two ends of one rule: no child outlives its parent and keeps a device busy. The parent passes the words on the
+// child's command line, before it starts it.
+std::vector<std::string> parent_words();
+// For the child, first of all: the kernel kills it when the thread that started it ends. False when those words are not
+// at the end of its command line, or when that process ended before the kernel was asked: then nobody waits for an
+// answer, and the caller exits.
+bool end_with_parent(int argc, char** argv);
+// The exit code of a child for which end_with_parent was false.
+inline constexpr int kExitWithoutParent = 4;
+
 // "SIGSEGV" for 11.
 std::string signal_name(int signal);
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/record.hpp"
 
 namespace rlk::loader {
@@ -43,6 +44,11 @@ ordered_json evidence_json(const PluginRecord& record) {
 
 constexpr std::string_view kVerdicts[] = {"verified", "failed", "declined"};
 
+// JSON has no infinity: null stands for it.
+ordered_json number_json(double number) {
+  return std::isfinite(number) ? ordered_json(number) : ordered_json(nullptr);
+}
+
 ordered_json unit_json(const UnitResult& unit) {
   ordered_json out = {{"op", unit.op},
                       {"implementation", unit.implementation},
@@ -50,13 +56,12 @@ ordered_json unit_json(const UnitResult& unit) {
                       {"feature", unit.feature},
                       {"variant", unit.variant},
                       {"verdict", kVerdicts[static_cast<size_t>(unit.verdict)]},
-                      {"numerics", unit.numerics},
+                      {"numerics", core::names_of_numerics(unit.numerics)},
                       {"cases", unit.cases},
+                      {"worst_error_ratio", number_json(unit.worst_error_ratio)},
+                      {"worst_error_ulp", number_json(unit.worst_error_ulp)},
                       {"reason_code", unit.reason_code},
                       {"reason", unit.reason}};
-  // JSON has no infinity: null stands for it.
-  out["worst_error_ratio"] =
-      std::isfinite(unit.worst_error_ratio) ? ordered_json(unit.worst_error_ratio) : ordered_json(nullptr);
   return out;
 }
 
@@ -121,19 +126,25 @@ bool for_each_object(const json& from, const char* name, std::string* error, Fun
   return true;
 }
 
+double read_number(const json& from, const char* name) {
+  const auto it = from.find(name);
+  return it != from.end() && it->is_number() ? it->get<double>() : std::numeric_limits<double>::infinity();
+}
+
 bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read(from, "op", &unit->op);
   read(from, "implementation", &unit->implementation);
   read(from, "dtype", &unit->dtype);
   read(from, "feature", &unit->feature);
   read(from, "variant", &unit->variant);
-  read_integer(from, "numerics", &unit->numerics);
+  std::vector<std::string> classes;
+  read(from, "numerics", &classes);
+  for (const std::string& name : classes) unit->numerics |= core::numerics_of_name(name);
   read_integer(from, "cases", &unit->cases);
   read(from, "reason_code", &unit->reason_code);
   read(from, "reason", &unit->reason);
-  const auto ratio = from.find("worst_error_ratio");
-  unit->worst_error_ratio =
-      ratio != from.end() && ratio->is_number() ? ratio->get<double>() : std::numeric_limits<double>::infinity();
+  unit->worst_error_ratio = read_number(from, "worst_error_ratio");
+  unit->worst_error_ulp = read_number(from, "worst_error_ulp");
   std::string verdict;
   read(from, "verdict", &verdict);
   const auto known = std::find(std::begin(kVerdicts), std::end(kVerdicts), verdict);

@@ -2,17 +2,17 @@
 # Installs what building rlk needs on Debian 12 (and its kin), as root or through sudo. Does nothing when all is there.
 #
 #   packaging/install-deps.sh            to build, test and use
-#   packaging/install-deps.sh --tools    also to check the code: clang-format, clang-tidy
+#   packaging/install-deps.sh --tools    also to check the code: clang, clang-format, clang-tidy
 set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config git python3
-  libtbb-dev libhwy-dev libboost-dev libboost-filesystem-dev libboost-program-options-dev libspdlog-dev libfmt-dev
+  libtbb-dev libhwy-dev libboost-dev libboost-program-options-dev libspdlog-dev libfmt-dev
   libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev
 )
 case ${1:-} in
   "") ;;
-  --tools) packages+=(clang-format-14 clang-tidy-14) ;;
+  --tools) packages+=(clang clang-format-14 clang-tidy-14) ;;
   *) echo "install-deps: unknown argument '$1'; known is --tools" >&2; exit 2 ;;
 esac
 

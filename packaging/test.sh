@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the
 # release build with all tests, the quickstart, parts under AddressSanitizer + UndefinedBehaviorSanitizer and under
-# ThreadSanitizer, clang-tidy on what changed. Logs are in build/test; the last line is `N passed, N failed`, where a
-# stage that is not a set of tests counts as one.
+# ThreadSanitizer, clang-tidy on what changed, the whole tree by clang and by the newest g++-N beside the default one.
+# Warnings are errors in all of it. Logs are in build/test; the last line is `N passed, N failed`, where a stage that is
+# not a set of tests counts as one.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 logs=$PWD/build/test
@@ -39,6 +40,10 @@ stage() {
 build() {  # PRESET [TARGET...]
   cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "${@:2}"}
 }
+build_with() {  # COMPILER in build/COMPILER
+  cmake --preset strict -B "build/$1" -DCMAKE_C_COMPILER="${1/g++/gcc}" -DCMAKE_CXX_COMPILER="$1" &&
+    cmake --build "build/$1"
+}
 tests() {  # PRESET [CTEST OPTION...]
   ctest --test-dir "build/$1" --no-tests=error --output-on-failure "${@:2}"
 }
@@ -53,6 +58,8 @@ asan=(declaration_test dispatch_test unit_cpu config_test conformance_units_test
       loader_record_test loader_discover_test loader_elf_test loader_screen_test loader_process_test loader_cache_test
       loader_slots_test cli_npy_test cli_words_test)
 tsan=(dispatch_test parallel_test loader_process_test loader_cache_test)
+# What another compiler's arithmetic, inlining and start-up code can break.
+clang=(declaration_test dispatch_test unit_cpu cpu_targets_test loader_process_test loader_probe_test abi_c11 abi_cxx17)
 # Tests of crashes look at the signal.
 export ASAN_OPTIONS="handle_segv=0:handle_abort=0 ${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
@@ -61,13 +68,20 @@ export TSAN_OPTIONS="suppressions=$PWD/packaging/tsan.supp handle_segv=0 ${TSAN_
 
 stage "install dependencies" packaging/install-deps.sh --tools || { echo "$passed passed, $failed failed"; exit 1; }
 stage "format" packaging/lint.sh --format
-if stage "release build" build release; then
+if stage "release build" build strict; then
   stage "release tests" tests release -j 2
   stage "quickstart" packaging/quickstart.sh
   stage "clang-tidy on changes" packaging/lint.sh
 fi
 stage "asan build" build asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}"
 stage "tsan build" build tsan "${tsan[@]}" && stage "tsan tests" only tsan "${tsan[@]}"
+stage "clang build" build clang && stage "clang tests" only clang "${clang[@]}"
+newest=$(compgen -c g++- | grep -xE 'g\+\+-[0-9]+' | sort -Vu | tail -n 1)
+if [ -n "$newest" ] && [ "$("$newest" -dumpversion)" != "$(g++ -dumpversion)" ]; then
+  stage "$newest build" build_with "$newest"
+else
+  echo "no g++-N here beside the default g++ $(g++ -dumpversion)"
+fi
 
 printf 'all of it: %d min %d s\n' $((SECONDS / 60)) $((SECONDS % 60))
 [ ${#broken[@]} -eq 0 ] || printf 'failed: %s\n' "${broken[@]}"

@@ -64,6 +64,14 @@ struct Call {
   bool misaligned = false;                            // every tensor starts one element past its memory
   std::vector<Fault> faults;                          // any one of them may be the one that is told
 
+  // What the call computes in: its first floating dtype variable, or f32.
+  Dtype arithmetic() const {
+    for (size_t i = 0; i < decl->dtypes.size(); ++i) {
+      if (is_floating(dtypes[i])) return dtypes[i];
+    }
+    return Dtype::f32;
+  }
+
   Values values() const { return {symbols.data(), params.data(), present}; }
   int64_t i64(int param) const { return values().i64(decl->params[static_cast<size_t>(param)].offset); }
 };

@@ -84,7 +84,7 @@ void add_optional(const OpDecl& decl, std::vector<Variation>& list) {
     list.push_back(v);
   }
   for (size_t i = 0; i < decl.outputs.size(); ++i) {
-    if (!decl.outputs[i].optional) continue;
+    if (!decl.outputs[i].optional || decl.outputs[i].must_alias >= 0) continue;  // it comes with its input
     Variation v;
     v.present = uint64_t{1} << (32 + i);
     list.push_back(v);
@@ -171,14 +171,15 @@ std::vector<Variation> combinable(const Case& base) {
   return legal;
 }
 
-uint64_t params_of(const Variation& v) {
-  uint64_t bits = v.try_param >= 0 ? uint64_t{1} << v.try_param : 0;
-  for (const FeatureSetting& setting : v.params) bits |= uint64_t{1} << setting.param;
-  return bits;
+ParamSet params_of(const Variation& v) {
+  ParamSet params;
+  if (v.try_param >= 0) params.set(static_cast<size_t>(v.try_param));
+  for (const FeatureSetting& setting : v.params) params.set(static_cast<size_t>(setting.param));
+  return params;
 }
 
 bool compatible(const Variation& a, const Variation& b) {
-  if ((params_of(a) & params_of(b)) != 0 || (a.present & b.present) != 0) return false;
+  if ((params_of(a) & params_of(b)).any() || (a.present & b.present) != 0) return false;
   if (a.dtype_variable >= 0 && a.dtype_variable == b.dtype_variable) return false;
   if (a.alias_output >= 0 && b.alias_output >= 0) return false;
   return a.layout_of == 0 || b.layout_of == 0;

@@ -85,7 +85,8 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
     const ShapeDecl& shape = arg.shapes[static_cast<size_t>(c.form)];
     if (shape.kind == ShapeDecl::Kind::dims) {
       for (const Dim& dim : shape.dims) {
-        argument.shape.push_back(dim.offset + (dim.symbol >= 0 ? call.symbols[static_cast<size_t>(dim.symbol)] : 0));
+        argument.shape.push_back(dim.evaluate(call.values()));
+        if (argument.shape.back() < 0) return false;
       }
     } else if (shape.kind == ShapeDecl::Kind::any) {
       const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
@@ -149,8 +150,34 @@ void resolve_layouts(const Case& c, Call& call) {
   }
 }
 
-bool resolve_aliases(const Case& c, Call& call) {
+// An output in the memory of an input lies as the input does, or, where only the output is to have gaps, both do.
+// Nothing is written to a tensor whose values repeat.
+void resolve_places(const Case& c, Call& call) {
   call.output_alias.fill(-1);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const int over = c.decl->outputs[i].must_alias;
+    if (over < 0) continue;
+    call.output_alias[i] = over;
+    Argument& input = call.inputs[static_cast<size_t>(over)];
+    Argument& output = call.outputs[i];
+    if (input.layout == Layout::expanded) input.layout = Layout::contiguous;
+    if (input.layout == Layout::contiguous) input.layout = output.layout;
+    output.layout = input.layout;
+  }
+}
+
+// Arguments of which one is not there without the other.
+uint64_t with_places(const OpDecl& decl, uint64_t wanted) {
+  for (size_t i = 0; i < decl.outputs.size(); ++i) {
+    const int over = decl.outputs[i].must_alias;
+    if (over < 0) continue;
+    const uint64_t both = uint64_t{1} << (32 + i) | uint64_t{1} << over;
+    if ((wanted & both) != 0) wanted |= both;
+  }
+  return wanted;
+}
+
+bool resolve_aliases(const Case& c, Call& call) {
   for (const Variation& v : c.variations) {
     if (v.alias_output < 0) continue;
     const Argument& input = call.inputs[static_cast<size_t>(v.alias_input)];
@@ -197,11 +224,13 @@ bool resolve(const Case& c, Call& out) {
   for (const Variation& v : c.variations) wanted |= v.present;
   if (!resolve_dtypes(c, out) || !resolve_symbols(c, out)) return false;
   resolve_params(c, out);
+  wanted = with_places(*c.decl, wanted);
   if (!resolve_arguments(c, c.decl->inputs, 0, wanted, out, out.inputs)) return false;
   if (!resolve_arguments(c, c.decl->outputs, 32, wanted, out, out.outputs)) return false;
   forget_unused_symbols(out);
   resolve_broadcasts(c, out);
   resolve_layouts(c, out);
+  resolve_places(c, out);
   if (!resolve_aliases(c, out)) return false;
   if (has_tokens_without_sequence(out)) return false;
   return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
@@ -209,7 +238,7 @@ bool resolve(const Case& c, Call& out) {
 }
 
 std::string describe(const Case& c, const Call& call) {
-  std::string text = rlk::core::name_of(call.dtypes[0]);
+  std::string text = c.decl->dtypes.empty() ? "plain" : rlk::core::name_of(call.dtypes[0]);
   for (const std::string& word : features(call)) text += " " + word;
   for (const Variation& v : c.variations) {
     if (v.try_param >= 0) append(text, " %s=%g", c.decl->params[static_cast<size_t>(v.try_param)].name, v.try_value);

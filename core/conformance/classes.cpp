@@ -56,6 +56,21 @@ bool cut(const ShapeDecl& shape, const Selection& selection, Argument& argument,
   return any;
 }
 
+// Whether a computed size depends on a symbol of which only a part is kept: it is not a matter of gathering then.
+bool is_computed_from(const Call& whole, const Selection& selection) {
+  const auto form = static_cast<size_t>(whole.form);
+  const auto depends = [&](const ArgDecl& arg) {
+    for (const Dim& dim : arg.shapes[form].dims) {
+      for (size_t s = 0; s < selection.symbols.size(); ++s) {
+        if ((dim.uses >> s & 1) != 0 && selection.symbols[s]) return true;
+      }
+    }
+    return false;
+  };
+  return std::any_of(whole.decl->inputs.begin(), whole.decl->inputs.end(), depends) ||
+         std::any_of(whole.decl->outputs.begin(), whole.decl->outputs.end(), depends);
+}
+
 Part make_part(const Call& whole, const std::vector<std::vector<std::byte>>& outputs, const Selection& selection,
                std::string name) {
   Part part;
@@ -123,6 +138,7 @@ std::vector<Part> packed_parts(const Call& whole, const std::vector<std::vector<
       selection.symbols[static_cast<size_t>(total)] = tokens;
       lengths.emplace_back(i, cu_seqlens);
     }
+    if (is_computed_from(whole, selection)) return {};
     Part part = make_part(whole, outputs, selection, choice.name);
     for (const auto& [input, cu_seqlens] : lengths) {
       Argument& argument = part.call.inputs[input];
@@ -179,6 +195,7 @@ std::vector<Part> row_parts(const Call& whole, const std::vector<std::vector<std
     for (size_t s = 0; s < decl.symbols.size() && row_index == nullptr; ++s) {
       if (is_tied(decl.symbols[s], decl.symbols[static_cast<size_t>(symbol)])) selection.symbols[s] = choice.rows;
     }
+    if (is_computed_from(whole, selection)) return {};
     Part part = make_part(whole, outputs, selection, choice.name);
     if (row_index != nullptr) skip_unnamed_rows(whole, choice.rows, logits_symbol, part);
     parts.push_back(std::move(part));

@@ -1,63 +1,15 @@
-// The error bound, and what is said when it is broken.
+// Elements against their bounds, and what is said when one is broken.
 #include "core/conformance/compare.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 
 #include "core/conformance/elements.hpp"
 
 namespace rlk::core::conformance {
 namespace {
-
-struct Format {
-  int mantissa_bits, min_exponent;
-  double largest;
-};
-Format format_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::bf16:
-      return {7, -126, 0x1.fep127};
-    case Dtype::f16:
-      return {10, -14, 65504.0};
-    case Dtype::f64:
-      return {52, -1022, std::numeric_limits<double>::max()};
-    default:
-      return {23, -126, std::numeric_limits<float>::max()};
-  }
-}
-
-double ulp(double value, Dtype dtype) {
-  const Format format = format_of(dtype);
-  const int exponent = value == 0 ? format.min_exponent : std::max(std::ilogb(value), format.min_exponent);
-  return std::ldexp(1.0, exponent - format.mantissa_bits);
-}
-
-class Bound {
-public:
-  Bound(const Call& call, size_t output)
-      : dtype_(call.outputs[output].dtype),
-        epsilon_(call.dtypes[0] == Dtype::f64 ? 0x1p-53 : 0x1p-24),
-        factor_(call.decl->error_factor) {
-    const bool from_16_bit = call.dtypes[0] == Dtype::bf16 || call.dtypes[0] == Dtype::f16;
-    if (dtype_ == Dtype::f32 && from_16_bit) absolute_ = call.decl->outputs[output].absolute_error;
-  }
-  double operator()(double value, double condition) const {
-    if (dtype_ > Dtype::f64) return 0;           // an integer is right or wrong
-    if (value == 0 && condition == 0) return 0;  // zero by definition, not by arithmetic
-    const double allowed = ulp(value, dtype_) + factor_ * epsilon_ * condition;
-    const double tight = ulp(value, dtype_) + epsilon_ * condition;
-    // An absolute limit holds where one rounding of every intermediate leaves room for it.
-    return absolute_ > 0 ? std::min(allowed, std::max(absolute_, tight)) : allowed;
-  }
-
-private:
-  Dtype dtype_;
-  double epsilon_, factor_;
-  double absolute_ = 0;
-};
 
 bool holds_poison(const std::vector<std::byte>& bytes, size_t at, size_t size, uint8_t poison) {
   return std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(at),
@@ -71,40 +23,74 @@ std::string number(double value, Dtype dtype) {
   return text;
 }
 
+// "output out[0, 3]: got 1.5, expected 1, allowed 0.0078125".
+std::string difference_text(const Call& call, size_t output, int64_t index, double got, double want, double allowed) {
+  const Dtype dtype = call.outputs[output].dtype;
+  return "output " + element_name(call, output, index) + ": got " + number(got, dtype) + ", expected " +
+         number(want, dtype) + ", allowed " + number(allowed, Dtype::f32);
+}
+
 std::optional<Failure> check_output(const Call& call, size_t output, const golden::Output& expected,
-                                    const std::vector<std::byte>& bytes, uint8_t poison, double& worst) {
+                                    const std::vector<std::byte>& bytes, uint8_t poison, Quality& quality) {
   const Argument& argument = call.outputs[output];
   const golden::View got_view = flat_view(bytes, argument.dtype);
   const Bound bound(call, output);
-  const double largest = format_of(argument.dtype).largest;
+  const double largest = largest_of(argument.dtype);
   const auto element = static_cast<size_t>(size_of(argument.dtype));
   if (expected.value.size() != static_cast<size_t>(argument.count())) {
     return Failure{"ENGINE", std::string("golden has ") + std::to_string(expected.value.size()) + " elements of " +
                                  call.decl->outputs[output].name};
   }
+  const int over = call.decl->outputs[output].must_alias;
   for (size_t i = 0; i < expected.value.size(); ++i) {
+    if (i < expected.kept.size() && expected.kept[i] && over >= 0) {
+      const std::vector<std::byte>& before = call.inputs[static_cast<size_t>(over)].bytes;
+      if (std::memcmp(bytes.data() + i * element, before.data() + i * element, element) == 0) continue;
+      return Failure{"NOT_KEPT",
+                     "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
+                         number(got_view.load_at(static_cast<int64_t>(i)), argument.dtype) +
+                         ", expected the bits of before the call (" +
+                         number(get(call.inputs[static_cast<size_t>(over)], static_cast<int64_t>(i)), argument.dtype) +
+                         "): the call does not write this element"};
+    }
     const double want = expected.value[i];
     const double got = got_view.load_at(static_cast<int64_t>(i));
     double allowed = 0;
     bool right = false;
-    if (std::isnan(want) || std::isinf(want)) {
+    if (!expected.exact.empty()) {
+      const int64_t integer = got_view.load_int_at(static_cast<int64_t>(i));
+      if (integer == expected.exact[i]) continue;
+      if (!holds_poison(bytes, i * element, element, output_poison(poison))) {
+        return Failure{"WRONG_RESULT", "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
+                                           std::to_string(integer) + ", expected " + std::to_string(expected.exact[i])};
+      }
+    } else if (std::isnan(want) || std::isinf(want)) {
       right = std::isnan(want) ? std::isnan(got) : got == want;
     } else {
-      allowed = bound(want, expected.cond[i]);
+      const double rounded = expected.rounded.empty() ? 0.0 : expected.rounded[i];
+      const Bound::Limits limits = bound(want, expected.cond[i], rounded);
+      allowed = limits.accurate + rounded;
       const double difference = std::fabs(got - want);
-      right = difference <= allowed;
-      // Where the bound reaches beyond the largest number of the dtype, infinity is the right rounding.
-      if (!right && std::isinf(got)) right = (got > 0 ? want : -want) + allowed > largest;
-      if (right && allowed > 0 && std::isfinite(got)) worst = std::max(worst, difference / allowed);
+      // Where a bound reaches beyond the largest number of the dtype, infinity is the right rounding.
+      const auto within = [&](double limit) {
+        return difference <= limit || (std::isinf(got) && (got > 0 ? want : -want) + limit > largest);
+      };
+      right = within(allowed);
+      if (right && allowed > 0 && std::isfinite(got)) {
+        quality.ratio = std::max(quality.ratio, difference / allowed);
+        quality.ulp = std::max(quality.ulp, difference / limits.unit);
+      }
+      if (right && quality.inaccurate.empty() && !within(limits.accurate)) {
+        quality.inaccurate = difference_text(call, output, static_cast<int64_t>(i), got, want, limits.accurate);
+      }
     }
     if (right) continue;
-    const std::string where = "output " + element_name(call, output, static_cast<int64_t>(i)) + ": ";
     if (holds_poison(bytes, i * element, element, output_poison(poison))) {
-      return Failure{"NOT_WRITTEN",
-                     where + "still holds the poison of before the call, expected " + number(want, argument.dtype)};
+      return Failure{"NOT_WRITTEN", "output " + element_name(call, output, static_cast<int64_t>(i)) +
+                                        ": still holds the poison of before the call, expected " +
+                                        number(want, argument.dtype)};
     }
-    return Failure{"WRONG_RESULT", where + "got " + number(got, argument.dtype) + ", expected " +
-                                       number(want, argument.dtype) + ", allowed " + number(allowed, Dtype::f32)};
+    return Failure{"WRONG_RESULT", difference_text(call, output, static_cast<int64_t>(i), got, want, allowed)};
   }
   return std::nullopt;
 }
@@ -157,12 +143,12 @@ std::string element_name(const Call& call, size_t output, int64_t index) {
 }
 
 std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
-                             double& worst) {
+                             Quality& quality) {
   if (outcome.failure) return outcome.failure;
   if (auto failure = check_told(answer, outcome)) return failure;
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (!call.outputs[i].present) continue;
-    if (auto failure = check_output(call, i, answer.outputs[i], outcome.outputs[i], poison, worst)) return failure;
+    if (auto failure = check_output(call, i, answer.outputs[i], outcome.outputs[i], poison, quality)) return failure;
   }
   return std::nullopt;
 }
@@ -172,7 +158,11 @@ std::optional<Failure> check_portable(const Call& call, const Answer& answer, co
     if (!call.outputs[i].present) continue;
     Argument expected = call.outputs[i];
     expected.bytes.resize(static_cast<size_t>(expected.byte_count()));
-    for (int64_t k = 0; k < expected.count(); ++k) set(expected, k, answer.outputs[i].value[static_cast<size_t>(k)]);
+    const golden::Output& golden = answer.outputs[i];
+    for (int64_t k = 0; k < expected.count(); ++k) {
+      const auto at = static_cast<size_t>(k);
+      golden.exact.empty() ? set(expected, k, golden.value[at]) : set_int(expected, k, golden.exact[at]);
+    }
     const std::string difference = first_difference(call, i, expected.bytes, outcome.outputs[i]);
     if (difference.empty()) continue;
     return Failure{"NOT_PORTABLE", difference + ", expected the first, which the declaration specifies to the bit"};

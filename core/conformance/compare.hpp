@@ -3,14 +3,15 @@
 #pragma once
 
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/quality.hpp"
 #include "core/conformance/rig.hpp"
 
 namespace rlk::core::conformance {
 
-// A failure of the run itself, a data error that should or should not have been told, or an element that is off. worst
-// grows to the largest |difference| / allowed.
+// A failure of the run itself, a data error that should or should not have been told, or an element that is beyond what
+// class `tolerance` allows. `quality` takes up the rest.
 std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
-                             double& worst);
+                             Quality& quality);
 
 // Whether every output has the very bits of golden's answer, which is what an operator with specified arithmetic means
 // by RLK_NUMERICS_PORTABLE. For the outcome of a run that passed check().

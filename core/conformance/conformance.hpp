@@ -21,7 +21,10 @@ struct UnitResult {
   std::string variant;
   enum class Verdict { verified, failed, declined } verdict = Verdict::declined;
   uint32_t numerics = 0;         // RLK_NUMERICS_* that were verified
-  double worst_error_ratio = 0;  // worst |difference| / allowed over all elements: 1 is the limit
+  double worst_error_ratio = 0;  // worst |difference| / allowed over all elements: 1 is the limit of `tolerance`
+  // Worst |difference| in ulp of the output dtype; where an element is ill-conditioned, in fp32 epsilons of its
+  // condition: how many roundings away from golden.
+  double worst_error_ulp = 0;
   int cases = 0;
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected

@@ -19,6 +19,12 @@ void set_int(Argument& argument, int64_t index, int64_t value) {
   if (argument.dtype == Dtype::i64) write(int64_t{});
   if (argument.dtype == Dtype::i32) write(int32_t{});
   if (argument.dtype == Dtype::u8) write(uint8_t{});
+  if (argument.dtype == Dtype::i8) write(int8_t{});
+  if (argument.dtype == Dtype::i16) write(int16_t{});
+  if (argument.dtype == Dtype::u16) write(uint16_t{});
+  if (argument.dtype == Dtype::u32) write(uint32_t{});
+  if (argument.dtype == Dtype::u64) write(int64_t{});  // what an int64_t holds of it
+  if (argument.dtype == Dtype::boolean) *at = std::byte{value != 0};
 }
 
 namespace {

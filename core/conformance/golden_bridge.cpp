@@ -24,7 +24,7 @@ public:
       view.strides = strides_.back().data();
       view.data = argument.bytes.data();
       view.dtype = golden_dtype(argument.dtype);
-      if (argument.dtype > Dtype::f64) continue;
+      if (!is_floating(argument.dtype)) continue;
       std::vector<double>& wide = values_[i];
       for (int64_t k = 0; k < argument.count(); ++k) wide.push_back(get(argument, k));
       view.data = wide.data();

@@ -11,6 +11,7 @@
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
+#include "core/declaration/numerics.hpp"
 
 namespace rlk::core {
 namespace conformance {
@@ -18,9 +19,14 @@ namespace {
 
 constexpr uint32_t kBothClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 // What a caller may demand. Answers that name another variant or other classes are tried apart.
-constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
+constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses | RLK_NUMERICS_PORTABLE,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC,
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE,
+                                 RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
                                  RLK_NUMERICS_TOLERANCE | kBothClasses,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC, RLK_NUMERICS_TOLERANCE};
+                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC,
+                                 RLK_NUMERICS_TOLERANCE};
 
 using Clock = std::chrono::steady_clock;
 
@@ -77,7 +83,7 @@ public:
   }
 
 private:
-  const char* dtype_name() const { return name_of(decl_.dtypes[0].choices[static_cast<size_t>(dtype_choice_)].dtype); }
+  const char* dtype_name() const { return unit_dtype_name(decl_, static_cast<size_t>(dtype_choice_)); }
 
   // Asks the implementation; a yes becomes a job.
   std::vector<std::string> offer(size_t i, const Case& c, Stage stage) {
@@ -98,6 +104,8 @@ private:
     if (taken.empty() && asked_.emplace(i, at->second).second) {
       for (const uint32_t demand : kDemands) {
         if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
+        // Nobody is asked for what needs no claim: dispatch does not pass it on either.
+        if ((demand & implied_numerics(decl_, call.dtypes[0])) != 0) continue;
         claim = rig_.query(*implementations_[i], call, demand);
         if (claim.kind != Claim::Kind::accepted) continue;
         if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
@@ -170,7 +178,7 @@ private:
       verdict.failure = Failure{"EXCEPTION", "an exception of unknown type left the plugin"};
     }
     event.kind = verdict.failure ? Event::Kind::failed : Event::Kind::passed;
-    event.worst = verdict.worst;
+    event.quality = verdict.quality;
     event.numerics = verdict.numerics;
     if (!verdict.failure) return;
     event.code = verdict.failure->code;
@@ -239,8 +247,8 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
     if (found == by_op.end()) continue;
-    for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
-      const char* dtype = name_of(decl.dtypes[0].choices[d].dtype);
+    for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
+      const char* dtype = unit_dtype_name(decl, d);
       if (!options.dtype.empty() && options.dtype != dtype) continue;
       if (broken) {
         for (const rlk_implementation* implementation : found->second) {
@@ -257,7 +265,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
 
 int count(const OpDecl& decl, bool smoke) {
   std::set<std::string> words;
-  for (size_t d = 0; d < decl.dtypes[0].choices.size(); ++d) {
+  for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
         Call call;

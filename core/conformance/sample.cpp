@@ -67,6 +67,24 @@ bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
   return !symbol.sizes.empty() && std::string_view(symbol.sizes[0].text) == to.name;
 }
 
+// Whether every dimension that a selected symbol has a part in is that symbol itself.
+bool can_cut(const Call& whole, const Selection& selection) {
+  const auto form = static_cast<size_t>(whole.form);
+  const auto fits = [&](const ArgDecl& arg) {
+    const ShapeDecl& shape = arg.shapes[form];
+    if (shape.kind != ShapeDecl::Kind::dims) return true;
+    return std::all_of(shape.dims.begin(), shape.dims.end(), [&](const Dim& dim) {
+      if (dim.symbol >= 0 && dim.offset != 0 && selection.symbols[static_cast<size_t>(dim.symbol)]) return false;
+      for (size_t s = 0; s < selection.symbols.size(); ++s) {
+        if ((dim.uses >> s & 1) != 0 && selection.symbols[s]) return false;
+      }
+      return true;
+    });
+  };
+  return std::all_of(whole.decl->inputs.begin(), whole.decl->inputs.end(), fits) &&
+         std::all_of(whole.decl->outputs.begin(), whole.decl->outputs.end(), fits);
+}
+
 Selection select(const Call& whole, uint64_t seed) {
   const OpDecl& decl = *whole.decl;
   Selection selection;
@@ -83,7 +101,7 @@ Selection select(const Call& whole, uint64_t seed) {
   for (size_t s = 1; s < decl.symbols.size(); ++s) {
     if (is_tied(decl.symbols[s], decl.symbols[0])) selection.symbols[s] = selection.symbols[0];
   }
-  return selection;
+  return can_cut(whole, selection) ? selection : Selection();
 }
 
 // True when a selected symbol cut the argument.

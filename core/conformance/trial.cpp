@@ -5,6 +5,7 @@
 
 #include "core/conformance/classes.hpp"
 #include "core/conformance/data.hpp"
+#include "core/declaration/numerics.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -31,7 +32,7 @@ public:
   Verdict run(bool graph_replay) {
     Verdict verdict;
     verdict.failure = steps(graph_replay, verdict);
-    verdict.worst = worst_;
+    verdict.quality = quality_;
     return verdict;
   }
 
@@ -40,6 +41,21 @@ private:
   bool claims(uint32_t bit) const { return (claim_.support.numerics & bit) != 0; }
   bool has_fault() const { return !example_.answer.faults.empty(); }
 
+  // Where nothing may be rounded, `accurate` is what check() judges by.
+  bool is_accurate() const { return claims(RLK_NUMERICS_ACCURATE) || !may_round(*call().decl, call().dtypes[0]); }
+
+  // The values of an outcome, under the bounds of the classes that are claimed.
+  std::optional<Failure> checked(const Outcome& outcome, uint8_t poison) { return checked(example_, outcome, poison); }
+  std::optional<Failure> checked(const Example& example, const Outcome& outcome, uint8_t poison) {
+    Quality quality;
+    std::optional<Failure> failure = check(example.call, example.answer, outcome, poison, quality);
+    quality_.merge(quality);
+    if (!failure && is_accurate() && !quality.inaccurate.empty()) {
+      failure = Failure{"NOT_ACCURATE", quality.inaccurate + " by the class accurate, which it claims"};
+    }
+    return failure;
+  }
+
   std::optional<Failure> steps(bool graph_replay, Verdict& verdict) {
     if (auto failure = rig_.make_plan(implementation_, call(), numerics_, claim_, plan_)) return failure;
     verdict.numerics = RLK_NUMERICS_TOLERANCE;
@@ -47,7 +63,8 @@ private:
     RunSettings settings;
     settings.poison = kPoison;
     const Outcome first = rig_.run(plan_, call(), settings);
-    if (auto failure = check(call(), example_.answer, first, kPoison, worst_)) return failure;
+    if (auto failure = checked(first, kPoison)) return failure;
+    if (is_accurate()) verdict.numerics |= RLK_NUMERICS_ACCURATE;
     // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
     if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {
       if (auto failure = check_portable(call(), example_.answer, first)) return failure;
@@ -61,7 +78,7 @@ private:
     settings.poll = true;
     for (int repeat = 1; repeat < (claims(RLK_NUMERICS_DETERMINISTIC) ? kRepeats : 2); ++repeat) {
       const Outcome again = rig_.run(plan_, call(), settings);
-      if (auto failure = check(call(), example_.answer, again, settings.poison, worst_)) return failure;
+      if (auto failure = checked(again, settings.poison)) return failure;
       if (!claims(RLK_NUMERICS_DETERMINISTIC)) continue;
       if (auto failure = same_bits(first, again, "run to run", "NONDETERMINISTIC")) return failure;
       settings.poison = static_cast<uint8_t>(settings.poison ^ (kPoison ^ kOtherPoison));
@@ -110,8 +127,7 @@ private:
     RunSettings settings;
     settings.poison = kPoison;
     settings.is_planned = false;
-    std::optional<Failure> failure =
-        check(example->call, example->answer, rig_.run(plan_, example->call, settings), kPoison, worst_);
+    std::optional<Failure> failure = checked(*example, rig_.run(plan_, example->call, settings), kPoison);
     if (!failure || rig_.broken()) return failure;
     failure->text = "with other data through the same plan (" + example->words + "): " + failure->text;
 
@@ -122,7 +138,7 @@ private:
         rig_.make_plan(implementation_, example->call, numerics_, claim, fresh)) {
       return failure;
     }
-    double ignored = 0;
+    Quality ignored;
     settings.is_planned = true;
     if (!check(example->call, example->answer, rig_.run(fresh, example->call, settings), kPoison, ignored)) {
       failure->code = "STALE_PLAN";
@@ -172,7 +188,7 @@ private:
     settings.poison = kOtherPoison;
     settings.capture = true;
     const Outcome replayed = rig_.run(plan_, call(), settings);
-    std::optional<Failure> failure = check(call(), example_.answer, replayed, kOtherPoison, worst_);
+    std::optional<Failure> failure = checked(replayed, kOtherPoison);
     if (!failure && claims(RLK_NUMERICS_DETERMINISTIC)) {
       failure = same_bits(first, replayed, "as without a graph", "NONDETERMINISTIC");
     }
@@ -187,7 +203,7 @@ private:
   uint32_t numerics_;
   const Claim& claim_;
   Plan plan_;
-  double worst_ = 0;
+  Quality quality_;
 };
 
 }  // namespace
@@ -212,7 +228,7 @@ void Examples::keep(std::string key, const std::shared_ptr<const Example>& examp
   size_t bytes = sizeof(Example) + 2 * key.size();
   for (const Argument& input : example->call.inputs) bytes += input.bytes.size();
   for (const auto& output : example->answer.outputs) {
-    bytes += (output.value.size() + output.cond.size()) * sizeof(double);
+    bytes += (output.value.size() + output.cond.size() + output.rounded.size()) * sizeof(double);
   }
   kept_.push_front({std::move(key), bytes, example});
   index_.emplace(kept_.front().key, kept_.begin());

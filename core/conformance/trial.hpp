@@ -48,7 +48,7 @@ private:
 struct Verdict {
   std::optional<Failure> failure;
   uint32_t numerics = 0;  // classes that were claimed, tried and held
-  double worst = 0;
+  Quality quality{};
 };
 
 // `numerics` is demanded of every query that the trial makes, as it was of the one that gave the claim.

@@ -115,7 +115,8 @@ private:
       if (event->kind != Event::Kind::passed) continue;
       any_passed = true;
       result.numerics |= event->numerics;
-      result.worst_error_ratio = std::max(result.worst_error_ratio, event->worst);
+      result.worst_error_ratio = std::max(result.worst_error_ratio, event->quality.ratio);
+      result.worst_error_ulp = std::max(result.worst_error_ulp, event->quality.ulp);
     }
     if (off != off_.end()) {
       result.numerics = 0;

@@ -13,6 +13,7 @@
 
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/conformance.hpp"
+#include "core/conformance/quality.hpp"
 
 namespace rlk::core::conformance {
 
@@ -24,7 +25,7 @@ struct Event {
   Words words;          // the features of the case
   std::string code, reason;
   uint32_t numerics = 0;  // passed: classes that were claimed and held
-  double worst = 0;       // passed: largest |difference| / allowed
+  Quality quality{};      // passed
 };
 
 class Units {

@@ -116,11 +116,32 @@ rlk_status Binder::check_param(const ParamDecl& param) const {
 
 rlk_status Binder::bind_presence(uint64_t wanted_outputs) {
   if (const rlk_status status = bind_presence_of(decl_.inputs, inputs_, false); status != RLK_OK) return status;
-  if (!infer_) return bind_presence_of(decl_.outputs, outputs_, true);
+  if (!infer_) {
+    const rlk_status status = bind_presence_of(decl_.outputs, outputs_, true);
+    return status == RLK_OK ? check_presence_in_place() : status;
+  }
   for (size_t i = 0; i < decl_.outputs.size(); ++i) {
     const ArgDecl& arg = decl_.outputs[i];
     const bool of_form = arg.form < 0 || arg.form == call_.form;
-    if (of_form && (!arg.optional || (wanted_outputs >> i & 1) != 0)) call_.present |= uint64_t{1} << (32 + i);
+    bool wanted = !arg.optional || (wanted_outputs >> i & 1) != 0;
+    if (arg.must_alias >= 0) wanted = call_.values().has(arg.must_alias);
+    if (of_form && wanted) call_.present |= uint64_t{1} << (32 + i);
+  }
+  return RLK_OK;
+}
+
+// An output in the memory of an optional input is there exactly when that input is.
+rlk_status Binder::check_presence_in_place() const {
+  for (size_t i = 0; i < decl_.outputs.size(); ++i) {
+    const ArgDecl& arg = decl_.outputs[i];
+    if (arg.must_alias < 0) continue;
+    const bool input = call_.values().has(arg.must_alias), output = call_.values().has(32 + static_cast<int>(i));
+    if (input == output) continue;
+    const std::string over = name_of_argument(decl_.inputs[static_cast<size_t>(arg.must_alias)], false);
+    return refuse(name_of_argument(arg, true) + (output ? " is given and " : " is missing and ") + over +
+                  (input ? " is given" : " is missing") +
+                  "; expected both or neither: the output is written in the "
+                  "memory of the input. Pass one tensor in both places");
   }
   return RLK_OK;
 }
@@ -156,10 +177,9 @@ rlk_status Binder::bind_presence_of(std::span<const ArgDecl> args, Tensors given
 
 // ---- rules
 
-std::string Binder::seen_by_rule(const RuleDecl& rule) const {
+std::string Binder::seen_in(std::string_view text) const {
   std::string seen;
-  const auto add = [&](const std::string& text) { seen += (seen.empty() ? "" : ", ") + text; };
-  const std::string_view text = rule.holds.text;
+  const auto add = [&](const std::string& pair) { seen += (seen.empty() ? "" : ", ") + pair; };
   const auto is_word = [](char c) {
     return c == '_' || (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
   };
@@ -198,7 +218,7 @@ std::string Binder::seen_by_rule(const RuleDecl& rule) const {
 rlk_status Binder::check_rules() {
   for (const RuleDecl& rule : decl_.rules) {
     if (rule.holds.eval(call_.values()) != 0) continue;
-    return refuse("rule '" + std::string(rule.name) + "' is broken: seen " + seen_by_rule(rule) + "; expected " +
+    return refuse("rule '" + std::string(rule.name) + "' is broken: seen " + seen_in(rule.holds.text) + "; expected " +
                   rule.holds.text + "; " + rule.hint);
   }
   return RLK_OK;

@@ -6,6 +6,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "core/declaration/validate.hpp"
 
@@ -31,6 +32,8 @@ public:
   // "input 'ids'", for texts.
   static std::string name_of_argument(const ArgDecl& arg, bool output);
   rlk_status refuse(const std::string& text) const;
+  // "N = 3, causal = on, bias absent": what the names in an expression stand for in this call.
+  std::string seen_in(std::string_view expression) const;
 
 private:
   const rlk_tensor* tensor(bool output, size_t i) const {
@@ -43,13 +46,15 @@ private:
   rlk_status bind_presence_of(std::span<const ArgDecl> args, Tensors given, bool output);
   rlk_status check_well_formed(const ArgDecl& arg, const rlk_tensor& tensor, bool output) const;
   rlk_status bind_variable(const ArgDecl& arg, const rlk_tensor& tensor, bool output);
+  rlk_status check_presence_in_place() const;
   rlk_status check_choices();
   rlk_status check_dtype(const ArgDecl& arg, const rlk_tensor& tensor, bool output) const;
   rlk_status bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& tensor, bool output);
   rlk_status check_symbols() const;
+  rlk_status check_computed_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& tensor,
+                                 bool output) const;
   rlk_status check_broadcast() const;
   std::string expected_dtypes(const ArgDecl& arg) const;
-  std::string seen_by_rule(const RuleDecl& rule) const;
 
   const OpDecl& decl_;
   Tensors inputs_;

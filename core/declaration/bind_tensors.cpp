@@ -1,6 +1,5 @@
 // Dtypes and shapes: what the tensors of a call bind the dtype variables and symbols of the declaration to.
 #include <algorithm>
-#include <cstdio>
 
 #include "core/declaration/bind.hpp"
 
@@ -10,14 +9,6 @@ std::string text_of_shape(const int64_t* shape, int32_t ndim) {
   std::string text = "[";
   for (int32_t i = 0; i < ndim; ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
   return text + "]";
-}
-
-std::string text_of_dtype(rlk_dtype dtype) {
-  Dtype known;
-  if (dtype_from(dtype, known)) return name_of(known);
-  char text[64];
-  std::snprintf(text, sizeof(text), "unknown (DLPack code %d, %d bits, %d lanes)", dtype.code, dtype.bits, dtype.lanes);
-  return text;
 }
 
 Dtype resolve(const DtypeExpr& dtype, const BoundCall& call) {
@@ -192,7 +183,27 @@ rlk_status Binder::bind_shapes() {
   });
   if (status != RLK_OK) return status;
   status = check_symbols();
+  if (status != RLK_OK) return status;
+  status = for_each_given([&](const ArgDecl& arg, const rlk_tensor& t, bool output) {
+    const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call_.form)];
+    return shape.kind == ShapeDecl::Kind::dims ? check_computed_dims(arg, shape, t, output) : RLK_OK;
+  });
   return status == RLK_OK ? check_broadcast() : status;
+}
+
+rlk_status Binder::check_computed_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& t,
+                                       bool output) const {
+  for (size_t i = 0; i < shape.dims.size(); ++i) {
+    const Dim& dim = shape.dims[i];
+    if (!dim.is_computed()) continue;
+    const int64_t expected = dim.evaluate(call_.values());
+    if (expected >= 0 && t.shape[i] == expected) continue;
+    std::string text = name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim) + "; expected " +
+                       shape.text + " with " + dim.size.text;
+    text += expected < 0 ? ", which is no size, for " : " = " + std::to_string(expected) + ", from ";
+    return refuse(text + seen_in(dim.size.text));
+  }
+  return RLK_OK;
 }
 
 rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& t, bool output) {
@@ -203,6 +214,7 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
   }
   for (size_t i = 0; i < shape.dims.size(); ++i) {
     const Dim& dim = shape.dims[i];
+    if (dim.is_computed()) continue;  // when all symbols are known
     if (dim.symbol < 0) {
       if (t.shape[i] == dim.offset) continue;
       return refuse(seen() + "; expected " + shape.text);

@@ -2,16 +2,39 @@
 // Validation, shape inference, case generation, `rlk-plugins ops` and the Python signatures all read these tables.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
 namespace rlk::core {
 
-enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8 };
+// What a tensor of a declared argument may hold; core/declaration/dtype.cpp has their DLPack codes. New ones are
+// appended: golden.hpp and declaration_schema.py list the same.
+enum class Dtype : uint8_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i32,
+  i64,
+  u8,
+  i8,
+  i16,
+  u16,
+  u32,
+  u64,
+  boolean,  // "bool": a byte, 0 or 1
+  f8_e4m3fn,
+  f8_e5m2,
+};
+// What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;
-inline constexpr int kMaxArguments = 32;  // inputs, and outputs, of one operator
-inline constexpr int kMaxDtypeVariables = 4;
+inline constexpr int kMaxArguments = 32;  // inputs, and outputs
+inline constexpr int kMaxDtypeVariables = 8;
+inline constexpr int kMaxParams = 127;
+inline constexpr uint32_t kMaxParamsBytes = 8 + 8 * kMaxParams;  // the header and the parameters
+using ParamSet = std::bitset<kMaxParams>;                        // by index
 
 // The values that the expressions of a declaration are evaluated over.
 struct Values {
@@ -35,6 +58,19 @@ struct Expr {
   int64_t (*eval)(const Values&) = nullptr;
 };
 
+// Sizes are computed so widely that the product of two parameters does not overflow.
+__extension__ typedef __int128 Wide;
+
+// a / b rounded up, for b > 0.
+template <class A, class B>
+constexpr auto ceil_divide(A a, B b) -> decltype(a / b) {
+  return a / b + (a % b > 0 ? 1 : 0);
+}
+// What is no size, because it is negative or too large, is -1.
+constexpr int64_t size_from(Wide size) {
+  return size < 0 || size > INT64_MAX ? -1 : static_cast<int64_t>(size);
+}
+
 // A dtype, a dtype variable, or the accumulation dtype of a variable (f64 for f64, else f32).
 struct DtypeExpr {
   enum class Kind : uint8_t { fixed, variable, accumulate } kind = Kind::fixed;
@@ -47,10 +83,24 @@ struct DtypeVariable {
   std::span<const DtypeExpr> choices;  // a choice may name earlier variables
 };
 
-// One dimension: symbol + offset, or the constant offset when symbol is -1.
+// One dimension: symbol + offset; the constant offset when symbol is -1; or computed from symbols and parameters.
+// Symbols are known from dimensions that are not computed: the generator sees to it that there is one of each.
 struct Dim {
   int symbol = -1;
   int64_t offset = 0;
+  Expr size{};        // computed
+  uint32_t uses = 0;  // computed: bit i: it depends on symbol i
+
+  bool is_computed() const { return size.eval != nullptr; }
+  // -1 where a symbol is unknown, or what is computed is no size.
+  int64_t evaluate(const Values& values) const {
+    for (int i = 0; i < kMaxSymbols; ++i) {
+      if ((uses >> i & 1) != 0 && values.symbol(i) < 0) return -1;
+    }
+    if (is_computed()) return size.eval(values);
+    if (symbol < 0) return offset;
+    return values.symbol(symbol) < 0 ? -1 : values.symbol(symbol) + offset;
+  }
 };
 
 struct ShapeDecl {
@@ -100,6 +150,9 @@ struct ArgDecl {
   std::span<const int> may_alias;     // outputs: inputs whose exact memory and layout it may share
   double absolute_error = 0;          // fp32 outputs of 16-bit inputs: also at most this far from golden; 0: no limit
   std::span<const char* const> elements{};  // outputs of one fixed dimension whose elements have names
+  // Outputs: the input whose memory and layout it always has, or -1. Of the same name: an in-out argument, whose
+  // elements that are not written keep their bits.
+  int must_alias = -1;
 };
 
 enum class ParamType : uint8_t { f64, i64, enumeration };
@@ -149,6 +202,14 @@ struct RuleDecl {
   uint64_t violate_present;
 };
 
+// An intermediate that an implementation of class `tolerance` may round to the tensors' dtype, where that has 16 bits,
+// before it goes into a product: what well-made kernels of the field do.
+struct RoundedDecl {
+  const char* name;           // "weights"
+  const char* source;         // who does it
+  std::span<const int> over;  // the symbols over whose values products of it are summed; cases make these sums long
+};
+
 struct ShapeCase {
   std::span<const std::span<const int64_t>> shapes;  // one per shape of kind any, in the order of the inputs
 };
@@ -163,9 +224,11 @@ struct OpDecl {
   std::span<const char* const> sources;
   const char* backward;  // "" when not differentiable
   // How far from the golden value an implementation may be, beside one ulp of the output dtype: this times 2^-24 (2^-53
-  // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit.
+  // for f64) times the condition that golden gives with each element. Never above golden.hpp's general limit. That is
+  // class `accurate`; class `tolerance` has what golden gives for each intermediate in `rounded` besides.
   double error_factor;
   const char* error_reason;
+  std::span<const RoundedDecl> rounded;
   // Whether a row's result can depend on that row alone. Not where rows are summed or normalised together.
   bool batch_invariant;
   // Whether the formula specifies the arithmetic to the bit, so that every backend can give golden's bits. Integer

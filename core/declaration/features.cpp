@@ -16,7 +16,7 @@ bool is_default(const ParamDecl& param, const Values& values) {
 // A declared feature stands for its parameters and arguments: they are set jointly, so none of them has a word of its
 // own, and the feature is on as soon as one of them is.
 struct Covered {
-  uint64_t params = 0;
+  ParamSet params;
   uint64_t present = 0;
 };
 
@@ -26,7 +26,7 @@ Covered add_declared(const BoundCall& call, std::vector<std::string>& words) {
     if (!feature.is_unit) continue;
     bool on = (call.present & feature.present) != 0;
     for (const FeatureSetting& setting : feature.settings) {
-      covered.params |= uint64_t{1} << setting.param;
+      covered.params.set(static_cast<size_t>(setting.param));
       on = on || !is_default(call.decl->params[static_cast<size_t>(setting.param)], call.values());
     }
     covered.present |= feature.present;
@@ -35,10 +35,10 @@ Covered add_declared(const BoundCall& call, std::vector<std::string>& words) {
   return covered;
 }
 
-void add_params(const BoundCall& call, uint64_t covered, std::vector<std::string>& words) {
+void add_params(const BoundCall& call, const ParamSet& covered, std::vector<std::string>& words) {
   for (size_t i = 0; i < call.decl->params.size(); ++i) {
     const ParamDecl& param = call.decl->params[i];
-    if ((covered >> i & 1) != 0 || is_default(param, call.values())) continue;
+    if (covered[i] || is_default(param, call.values())) continue;
     std::string word = param.name;
     if (param.type == ParamType::enumeration) {
       word += std::string("=") + param.values[static_cast<size_t>(call.values().i64(param.offset))];
@@ -77,7 +77,7 @@ std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_
   }
   for (size_t i = 0; i < call.decl->outputs.size(); ++i) {
     const int32_t input = call.output_alias[i];
-    if (input < 0) continue;
+    if (input < 0 || call.decl->outputs[i].must_alias >= 0) continue;  // what every call has is no feature
     words.push_back(std::string("alias:") + call.decl->outputs[i].name + "=" +
                     call.decl->inputs[static_cast<size_t>(input)].name);
   }

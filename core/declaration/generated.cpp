@@ -168,14 +168,16 @@ constexpr SymbolSetting attention_41[] = {{5, {"3", []([[maybe_unused]] const Va
 constexpr SymbolSetting attention_42[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
 constexpr rlk_attention_params attention_defaults = RLK_ATTENTION_PARAMS_INIT;
 constexpr const char* attention_43[] = {"Vaswani et al. 2017, section 3.2.1", "packed layout and bottom-right alignment as in FlashAttention 2.1", "softcap as in Gemma 2, section 2"};
-constexpr const char* attention_44[] = {"dense", "packed"};
-constexpr DtypeVariable attention_45[] = {{"T", attention_1}, {"C", attention_2}};
-constexpr SymbolDecl attention_46[] = {{"B", "sequences", true, 0, -1, attention_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_7}, {"Hq", "query heads", false, 1, -1, attention_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_9}, {"D", "head size", false, 1, -1, attention_10}};
-constexpr ArgDecl attention_47[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0, {}}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0, {}}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_21, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_23, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_25, {.kind = Domain::mask}, {}, 0.0, {}}};
-constexpr ArgDecl attention_48[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_28, {}, {}, 0.0, {}}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_31, {}, {}, 0.0, {}}};
-constexpr ParamDecl attention_49[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_32, {}}, {"causal", "hide keys after the query's own position, which is at the bottom right or where causal_alignment says", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_33, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_34}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_35}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_36}, {"softcap", "bounds the scaled scores by softcap * tanh(x / softcap); 0 is off", ParamType::f64, offsetof(rlk_attention_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_37}, {"causal_alignment", "where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their beginning", ParamType::enumeration, offsetof(rlk_attention_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_38, {}}};
-constexpr FeatureDecl attention_50[] = {{"causal_top_left", attention_39, 0x0, false}, {"window_top_left", attention_40, 0x0, false}};
-constexpr RuleDecl attention_51[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_41, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_42, {}, 0x0}};
+constexpr int attention_44[] = {2, 4};
+constexpr RoundedDecl attention_45[] = {{"weights", "softmax weights as operands of the product with v: FlashAttention 2 and 3, cuDNN, memory-efficient attention, aclnn, CK, FlashInfer", attention_44}};
+constexpr const char* attention_46[] = {"dense", "packed"};
+constexpr DtypeVariable attention_47[] = {{"T", attention_1}, {"C", attention_2}};
+constexpr SymbolDecl attention_48[] = {{"B", "sequences", true, 0, -1, attention_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_7}, {"Hq", "query heads", false, 1, -1, attention_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_9}, {"D", "head size", false, 1, -1, attention_10}};
+constexpr ArgDecl attention_49[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0, {}}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 5}, {}, 0.0, {}}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_21, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_23, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_25, {.kind = Domain::mask}, {}, 0.0, {}}};
+constexpr ArgDecl attention_50[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_28, {}, {}, 0.0, {}}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_31, {}, {}, 0.0, {}}};
+constexpr ParamDecl attention_51[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_32, {}}, {"causal", "hide keys after the query's own position, which is at the bottom right or where causal_alignment says", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_33, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_34}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_35}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_36}, {"softcap", "bounds the scaled scores by softcap * tanh(x / softcap); 0 is off", ParamType::f64, offsetof(rlk_attention_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_37}, {"causal_alignment", "where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their beginning", ParamType::enumeration, offsetof(rlk_attention_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_38, {}}};
+constexpr FeatureDecl attention_52[] = {{"causal_top_left", attention_39, 0x0, false}, {"window_top_left", attention_40, 0x0, false}};
+constexpr RuleDecl attention_53[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_41, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_42, {}, 0x0}};
 
 // ---- add
 constexpr DtypeExpr add_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -273,14 +275,17 @@ constexpr SymbolSetting attention_backward_56[] = {{5, {"3", []([[maybe_unused]]
 constexpr SymbolSetting attention_backward_57[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
 constexpr rlk_attention_backward_params attention_backward_defaults = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
 constexpr const char* attention_backward_58[] = {"derivative of the formula of attention", "delta as in FlashAttention, Dao et al. 2022, appendix B.4"};
-constexpr const char* attention_backward_59[] = {"dense", "packed"};
-constexpr DtypeVariable attention_backward_60[] = {{"T", attention_backward_1}, {"C", attention_backward_2}};
-constexpr SymbolDecl attention_backward_61[] = {{"B", "sequences", true, 0, -1, attention_backward_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_backward_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_backward_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_backward_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_backward_7}, {"Hq", "query heads", false, 1, -1, attention_backward_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_backward_9}, {"D", "head size", false, 1, -1, attention_backward_10}};
-constexpr ArgDecl attention_backward_62[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0, {}}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0, {}}, {"out", "out of attention", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_22, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "out"}, {}, 0.0, {}}, {"lse", "lse of attention", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, attention_backward_25, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "lse"}, {}, 0.0, {}}, {"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_28, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_backward_31, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_33, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_35, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_backward_37, {.kind = Domain::mask}, {}, 0.0, {}}};
-constexpr ArgDecl attention_backward_63[] = {{"grad_q", "gradient of q", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_40, {}, {}, 0.0, {}}, {"grad_k", "gradient of k", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_43, {}, {}, 0.0, {}}, {"grad_v", "gradient of v", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_46, {}, {}, 0.0, {}}};
-constexpr ParamDecl attention_backward_64[] = {{"layout", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, layout), 0.0, 0, false, false, false, 0.0, attention_backward_47, {}}, {"causal", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal), 0.0, 0, false, false, false, 0.0, attention_backward_48, {}}, {"window_left", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_backward_49}, {"window_right", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_backward_50}, {"scale", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_backward_51}, {"softcap", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_backward_52}, {"causal_alignment", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_backward_53, {}}};
-constexpr FeatureDecl attention_backward_65[] = {{"causal_top_left", attention_backward_54, 0x0, false}, {"window_top_left", attention_backward_55, 0x0, false}};
-constexpr RuleDecl attention_backward_66[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_backward_56, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_backward_57, {}, 0x0}};
+constexpr int attention_backward_59[] = {1, 3};
+constexpr int attention_backward_60[] = {1, 3, 2, 4};
+constexpr RoundedDecl attention_backward_61[] = {{"weights", "as operands of the product with grad_out that gives grad_v: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_59}, {"score gradients", "of the scores before scale, as operands of the products that give grad_q and grad_k: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_60}};
+constexpr const char* attention_backward_62[] = {"dense", "packed"};
+constexpr DtypeVariable attention_backward_63[] = {{"T", attention_backward_1}, {"C", attention_backward_2}};
+constexpr SymbolDecl attention_backward_64[] = {{"B", "sequences", true, 0, -1, attention_backward_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_backward_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_backward_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_backward_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_backward_7}, {"Hq", "query heads", false, 1, -1, attention_backward_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_backward_9}, {"D", "head size", false, 1, -1, attention_backward_10}};
+constexpr ArgDecl attention_backward_65[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0, {}}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 9}, {}, 0.0, {}}, {"out", "out of attention", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_22, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "out"}, {}, 0.0, {}}, {"lse", "lse of attention", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, attention_backward_25, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "lse"}, {}, 0.0, {}}, {"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_28, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_backward_31, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_33, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_35, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_backward_37, {.kind = Domain::mask}, {}, 0.0, {}}};
+constexpr ArgDecl attention_backward_66[] = {{"grad_q", "gradient of q", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_40, {}, {}, 0.0, {}}, {"grad_k", "gradient of k", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_43, {}, {}, 0.0, {}}, {"grad_v", "gradient of v", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_46, {}, {}, 0.0, {}}};
+constexpr ParamDecl attention_backward_67[] = {{"layout", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, layout), 0.0, 0, false, false, false, 0.0, attention_backward_47, {}}, {"causal", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal), 0.0, 0, false, false, false, 0.0, attention_backward_48, {}}, {"window_left", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_backward_49}, {"window_right", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_backward_50}, {"scale", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_backward_51}, {"softcap", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_backward_52}, {"causal_alignment", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_backward_53, {}}};
+constexpr FeatureDecl attention_backward_68[] = {{"causal_top_left", attention_backward_54, 0x0, false}, {"window_top_left", attention_backward_55, 0x0, false}};
+constexpr RuleDecl attention_backward_69[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_backward_56, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_backward_57, {}, 0x0}};
 
 // ---- gae
 constexpr DtypeExpr gae_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -594,14 +599,16 @@ constexpr FeatureSetting linear_logp_backward_37[] = {{3, {"5", []([[maybe_unuse
 constexpr FeatureSetting linear_logp_backward_38[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
 constexpr rlk_linear_logp_backward_params linear_logp_backward_defaults = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
 constexpr const char* linear_logp_backward_39[] = {"derivative of the formula of linear_logp"};
-constexpr const char* linear_logp_backward_40[] = {""};
-constexpr DtypeVariable linear_logp_backward_41[] = {{"T", linear_logp_backward_1}, {"I", linear_logp_backward_2}, {"O", linear_logp_backward_3}, {"G", linear_logp_backward_4}};
-constexpr SymbolDecl linear_logp_backward_42[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_backward_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_backward_6}, {"D", "size of a hidden state", false, 1, -1, linear_logp_backward_7}};
-constexpr ArgDecl linear_logp_backward_43[] = {{"hidden", "hidden states, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"weight", "rows of the vocabulary projection, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}}, {"ids", "token ids, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_backward_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}}, {"lse", "lse of linear_logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_logp_backward_15, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "lse"}, {}, 0.0, {}}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_backward_17, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"entropy", "entropy of linear_logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_23, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "entropy"}, {}, 0.0, {}}, {"bias", "as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_backward_25, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}}, {"mask", "as given to linear_logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_backward_27, {.kind = Domain::mask}, {}, 0.0, {}}};
-constexpr ArgDecl linear_logp_backward_44[] = {{"grad_hidden", "gradient of hidden; of a shard its contribution", {DtypeExpr::Kind::variable, Dtype::f32, 3}, false, false, -1, linear_logp_backward_29, {}, {}, 0.0, {}}, {"grad_weight", "gradient of weight", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_31, {}, {}, 0.0, {}}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_33, {}, {}, 0.0, {}}};
-constexpr ParamDecl linear_logp_backward_45[] = {{"temperature", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_backward_34}, {"softcap", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_backward_35}, {"ignore_index", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_backward_36}, {"vocab_start", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl linear_logp_backward_46[] = {{"vocab_shard", linear_logp_backward_37, 0x0, true}, {"entropy_gradient", {}, 0xc0, true}};
-constexpr RuleDecl linear_logp_backward_47[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_backward_38, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) == v.has(7); }}, "pass grad_entropy and the entropy of linear_logp together, or neither", {}, {}, 0x40}};
+constexpr int linear_logp_backward_40[] = {0, 1};
+constexpr RoundedDecl linear_logp_backward_41[] = {{"score gradients", "dx as operand of the two products that give grad_hidden and grad_weight: Liger-Kernel's fused linear cross entropy, cut-cross-entropy (which sums grad_bias before it rounds)", linear_logp_backward_40}};
+constexpr const char* linear_logp_backward_42[] = {""};
+constexpr DtypeVariable linear_logp_backward_43[] = {{"T", linear_logp_backward_1}, {"I", linear_logp_backward_2}, {"O", linear_logp_backward_3}, {"G", linear_logp_backward_4}};
+constexpr SymbolDecl linear_logp_backward_44[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_backward_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_backward_6}, {"D", "size of a hidden state", false, 1, -1, linear_logp_backward_7}};
+constexpr ArgDecl linear_logp_backward_45[] = {{"hidden", "hidden states, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_9, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"weight", "rows of the vocabulary projection, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}}, {"ids", "token ids, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_backward_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}}, {"lse", "lse of linear_logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_logp_backward_15, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "lse"}, {}, 0.0, {}}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_backward_17, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}}, {"entropy", "entropy of linear_logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_23, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "entropy"}, {}, 0.0, {}}, {"bias", "as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_backward_25, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}}, {"mask", "as given to linear_logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_backward_27, {.kind = Domain::mask}, {}, 0.0, {}}};
+constexpr ArgDecl linear_logp_backward_46[] = {{"grad_hidden", "gradient of hidden; of a shard its contribution", {DtypeExpr::Kind::variable, Dtype::f32, 3}, false, false, -1, linear_logp_backward_29, {}, {}, 0.0, {}}, {"grad_weight", "gradient of weight", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_31, {}, {}, 0.0, {}}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_33, {}, {}, 0.0, {}}};
+constexpr ParamDecl linear_logp_backward_47[] = {{"temperature", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_backward_34}, {"softcap", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_backward_35}, {"ignore_index", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_backward_36}, {"vocab_start", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_backward_48[] = {{"vocab_shard", linear_logp_backward_37, 0x0, true}, {"entropy_gradient", {}, 0xc0, true}};
+constexpr RuleDecl linear_logp_backward_49[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_backward_38, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) == v.has(7); }}, "pass grad_entropy and the entropy of linear_logp together, or neither", {}, {}, 0x40}};
 
 // ---- logits_ratio_kl
 constexpr DtypeExpr logits_ratio_kl_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -1442,6 +1449,7 @@ constexpr OpDecl kDeclarations[] = {
      "logp_backward",
      8.0,
      "exp, log and tanh good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
+     {},
      true,
      false,
      sizeof(rlk_logp_params),
@@ -1466,6 +1474,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp and tanh good to 2 ulp (4 units each), their product with the gradients, and sums of rows",
+     {},
      true,
      false,
      sizeof(rlk_logp_backward_params),
@@ -1490,19 +1499,20 @@ constexpr OpDecl kDeclarations[] = {
      "attention_backward",
      16.0,
      "the general limit of golden.hpp (8 times 2^-23): exp, dot products, rescaling, sums over keys",
+     attention_45,
      true,
      false,
      sizeof(rlk_attention_params),
      &attention_defaults,
      0,
-     attention_44,
-     attention_45,
      attention_46,
      attention_47,
      attention_48,
      attention_49,
      attention_50,
      attention_51,
+     attention_52,
+     attention_53,
      {}},
     {"add",
      1,
@@ -1514,6 +1524,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      2.0,
      "alpha is rounded to fp32, the product with it once more, and the sum is the output's own rounding",
+     {},
      true,
      false,
      sizeof(rlk_add_params),
@@ -1538,19 +1549,20 @@ constexpr OpDecl kDeclarations[] = {
      "",
      16.0,
      "the general limit of golden.hpp (8 times 2^-23): exp, tanh, three dot products, sums over keys and queries",
+     attention_backward_61,
      true,
      false,
      sizeof(rlk_attention_backward_params),
      &attention_backward_defaults,
      0,
-     attention_backward_59,
-     attention_backward_60,
-     attention_backward_61,
      attention_backward_62,
      attention_backward_63,
      attention_backward_64,
      attention_backward_65,
      attention_backward_66,
+     attention_backward_67,
+     attention_backward_68,
+     attention_backward_69,
      {}},
     {"gae",
      1,
@@ -1562,6 +1574,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "each step of the recursion rounds its three products and sums",
+     {},
      true,
      false,
      sizeof(rlk_gae_params),
@@ -1586,6 +1599,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a mean, a standard deviation and a quotient of rounded differences",
+     {},
      false,
      false,
      sizeof(rlk_group_advantages_params),
@@ -1610,6 +1624,7 @@ constexpr OpDecl kDeclarations[] = {
      "grpo_loss_backward",
      8.0,
      "that of logp, an exponential of its result, and sums over tokens",
+     {},
      false,
      false,
      sizeof(rlk_grpo_loss_params),
@@ -1634,6 +1649,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "that of logp_backward, times an exponential of logp",
+     {},
      false,
      false,
      sizeof(rlk_grpo_loss_backward_params),
@@ -1658,6 +1674,7 @@ constexpr OpDecl kDeclarations[] = {
      "linear_logp_backward",
      8.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
+     {},
      true,
      false,
      sizeof(rlk_linear_logp_params),
@@ -1682,19 +1699,20 @@ constexpr OpDecl kDeclarations[] = {
      "",
      16.0,
      "scores as in linear_logp, exp and tanh, and sums over the vocabulary or rows in short chains",
+     linear_logp_backward_41,
      true,
      false,
      sizeof(rlk_linear_logp_backward_params),
      &linear_logp_backward_defaults,
      -1,
-     linear_logp_backward_40,
-     linear_logp_backward_41,
      linear_logp_backward_42,
      linear_logp_backward_43,
      linear_logp_backward_44,
      linear_logp_backward_45,
      linear_logp_backward_46,
      linear_logp_backward_47,
+     linear_logp_backward_48,
+     linear_logp_backward_49,
      {}},
     {"logits_ratio_kl",
      1,
@@ -1706,6 +1724,7 @@ constexpr OpDecl kDeclarations[] = {
      "logits_ratio_kl_backward",
      8.0,
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
+     {},
      true,
      false,
      sizeof(rlk_logits_ratio_kl_params),
@@ -1730,6 +1749,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp good to 2 ulp (4 units each), products with the gradients",
+     {},
      true,
      false,
      sizeof(rlk_logits_ratio_kl_backward_params),
@@ -1754,6 +1774,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp and log good to 2 ulp (4 units each), and a sum of a few shards",
+     {},
      true,
      false,
      sizeof(rlk_logp_merge_params),
@@ -1778,6 +1799,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a weighted sum, a mean, a standard deviation and a quotient of rounded differences",
+     {},
      false,
      false,
      sizeof(rlk_multi_reward_advantages_params),
@@ -1802,6 +1824,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "sums along and across sequences, an exponential and a quotient",
+     {},
      false,
      false,
      sizeof(rlk_optimal_token_baseline_params),
@@ -1826,6 +1849,7 @@ constexpr OpDecl kDeclarations[] = {
      "policy_loss_backward",
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over tokens",
+     {},
      true,
      false,
      sizeof(rlk_policy_loss_params),
@@ -1850,6 +1874,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over a sequence",
+     {},
      false,
      false,
      sizeof(rlk_policy_loss_backward_params),
@@ -1874,6 +1899,7 @@ constexpr OpDecl kDeclarations[] = {
      "ratio_kl_backward",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences",
+     {},
      true,
      false,
      sizeof(rlk_ratio_kl_params),
@@ -1898,6 +1924,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
+     {},
      true,
      false,
      sizeof(rlk_ratio_kl_backward_params),
@@ -1922,6 +1949,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a power, as exponential of a logarithm, and a sum",
+     {},
      false,
      false,
      sizeof(rlk_resampling_weights_params),
@@ -1946,6 +1974,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "each step of the recursion rounds a product and a sum",
+     {},
      true,
      false,
      sizeof(rlk_returns_params),
@@ -1970,6 +1999,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "logp as in the operator logp; processed_logp is two roundings of fp64",
+     {},
      true,
      true,
      sizeof(rlk_sample_params),
@@ -1994,6 +2024,7 @@ constexpr OpDecl kDeclarations[] = {
      "value_loss_backward",
      8.0,
      "differences, squares and sums in blocks",
+     {},
      true,
      false,
      sizeof(rlk_value_loss_params),
@@ -2018,6 +2049,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "differences and products",
+     {},
      false,
      false,
      sizeof(rlk_value_loss_backward_params),
@@ -2042,6 +2074,7 @@ constexpr OpDecl kDeclarations[] = {
      "",
      8.0,
      "a mean and a variance in blocks, a square root and a quotient",
+     {},
      false,
      false,
      sizeof(rlk_whiten_params),

@@ -17,9 +17,8 @@ bool infer_shape(const OpDecl& decl, const ShapeDecl& declared, const BoundCall&
   }
   if (declared.kind != ShapeDecl::Kind::dims) return false;
   for (const Dim& dim : declared.dims) {
-    const int64_t symbol = dim.symbol < 0 ? 0 : call.symbols[static_cast<size_t>(dim.symbol)];
-    if (symbol < 0) return false;
-    shape.push_back(symbol + dim.offset);
+    shape.push_back(dim.evaluate(call.values()));
+    if (shape.back() < 0) return false;
   }
   return true;
 }
@@ -42,6 +41,11 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
     InferredTensor inferred{resolve(arg.dtype, call), {}};
     const bool of_form = declared.kind != ShapeDecl::Kind::none && (arg.form < 0 || arg.form == call.form);
     if (of_form && !infer_shape(decl, declared, call, inputs, inferred.shape)) {
+      for (const Dim& dim : declared.dims) {
+        if (!dim.is_computed() || dim.size.eval(call.values()) >= 0) continue;
+        return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text + ", and " +
+                             dim.size.text + " is no size for " + binder.seen_in(dim.size.text));
+      }
       return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text +
                            ", which the inputs given do not fix. Pass the optional inputs that do");
     }

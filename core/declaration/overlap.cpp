@@ -103,15 +103,21 @@ bool may_overlap(const rlk_tensor& a, const rlk_tensor& b) {
   return !some_pitch_tells_apart(a, b, a) && !some_pitch_tells_apart(a, b, b);
 }
 
-bool is_same_memory(const rlk_tensor& a, const rlk_tensor& b) {
-  if (address_of(a) != address_of(b) || a.ndim != b.ndim || a.dtype.code != b.dtype.code ||
-      a.dtype.bits != b.dtype.bits || a.dtype.lanes != b.dtype.lanes) {
+bool has_same_layout(const rlk_tensor& a, const rlk_tensor& b) {
+  if (a.ndim != b.ndim || a.dtype.code != b.dtype.code || a.dtype.bits != b.dtype.bits ||
+      a.dtype.lanes != b.dtype.lanes) {
     return false;
   }
+  const bool is_empty = element_count(a) == 0;
   for (int32_t i = 0; i < a.ndim; ++i) {
-    if (a.shape[i] != b.shape[i] || (a.shape[i] != 1 && a.strides[i] != b.strides[i])) return false;
+    if (a.shape[i] != b.shape[i]) return false;
+    if (!is_empty && a.shape[i] != 1 && a.strides[i] != b.strides[i]) return false;
   }
   return true;
+}
+
+bool is_same_memory(const rlk_tensor& a, const rlk_tensor& b) {
+  return address_of(a) == address_of(b) && has_same_layout(a, b);
 }
 
 }  // namespace rlk::core

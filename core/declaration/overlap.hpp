@@ -25,7 +25,9 @@ ByteRange byte_range_of(const rlk_tensor& tensor);
 bool overlaps_itself(const rlk_tensor& tensor);
 // The two share a byte, or cannot be shown not to: false is a proof. Column slices of one buffer are told apart.
 bool may_overlap(const rlk_tensor& a, const rlk_tensor& b);
-// Same address, dtype, shape and layout: element i of one is element i of the other.
+// Same dtype and shape, and strides that differ at most where they say nothing.
+bool has_same_layout(const rlk_tensor& a, const rlk_tensor& b);
+// The same address too: element i of one is element i of the other.
 bool is_same_memory(const rlk_tensor& a, const rlk_tensor& b);
 
 }  // namespace rlk::core

@@ -22,6 +22,18 @@ public:
   MemoryCheck(const OpDecl& decl, Tensors inputs, Tensors outputs, const Binder& binder, BoundCall& call)
       : decl_(decl), inputs_(inputs), outputs_(outputs), binder_(binder), call_(call) {}
 
+  // Outputs that must lie in an input's memory: the layout, without looking at addresses.
+  rlk_status check_places() {
+    for (size_t i = 0; i < count(outputs_, decl_.outputs); ++i) {
+      const ArgDecl& arg = decl_.outputs[i];
+      if (arg.must_alias < 0 || outputs_[i] == nullptr) continue;
+      const rlk_tensor& input = *inputs_[static_cast<size_t>(arg.must_alias)];  // both are given, or neither
+      if (!has_same_layout(*outputs_[i], input)) return refuse_place(arg, *outputs_[i], input);
+      call_.output_alias[i] = arg.must_alias;
+    }
+    return RLK_OK;
+  }
+
   rlk_status run() {
     for (size_t i = 0; i < count(inputs_, decl_.inputs); ++i) {
       if (inputs_[i] == nullptr) continue;
@@ -62,6 +74,10 @@ private:
     const rlk_tensor& output = *outputs_[index];
     if (const rlk_status s = check_address(arg, output, true); s != RLK_OK) return s;
     if (element_count(output) == 0) return RLK_OK;
+    if (arg.must_alias >= 0) {
+      const rlk_tensor& input = *inputs_[static_cast<size_t>(arg.must_alias)];
+      if (!is_same_memory(output, input)) return refuse_place(arg, output, input);
+    }
     if (overlaps_itself(output)) {
       return binder_.refuse(
           Binder::name_of_argument(arg, true) + " has shape " + text_of_shape(output.shape, output.ndim) +
@@ -70,6 +86,7 @@ private:
     }
     for (size_t i = 0; i < count(inputs_, decl_.inputs); ++i) {
       if (inputs_[i] == nullptr || !may_overlap(output, *inputs_[i])) continue;
+      if (static_cast<int>(i) == arg.must_alias) continue;
       bool allowed = false;
       for (const int input : arg.may_alias) allowed = allowed || input == static_cast<int>(i);
       if (allowed && is_same_memory(output, *inputs_[i])) {
@@ -85,14 +102,24 @@ private:
     return RLK_OK;
   }
 
+  static std::string place_of(const rlk_tensor& t) {
+    return text_of_address(address_of(t)) + ", shape " + text_of_shape(t.shape, t.ndim) + ", strides " +
+           text_of_shape(t.strides, t.ndim);
+  }
+
+  rlk_status refuse_place(const ArgDecl& arg, const rlk_tensor& output, const rlk_tensor& input) const {
+    const ArgDecl& over = decl_.inputs[static_cast<size_t>(arg.must_alias)];
+    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place_of(output) + ") is not " +
+                          Binder::name_of_argument(over, false) + " (" + place_of(input) +
+                          "); expected the same memory and layout: it is written in place. Pass one tensor in both "
+                          "places");
+  }
+
   rlk_status refuse_overlap(const ArgDecl& arg, const rlk_tensor& output, const ArgDecl& other_arg,
                             const rlk_tensor& other, bool other_is_output, bool allowed) const {
-    const auto place = [](const rlk_tensor& t) {
-      return text_of_address(address_of(t)) + ", shape " + text_of_shape(t.shape, t.ndim) + ", strides " +
-             text_of_shape(t.strides, t.ndim);
-    };
-    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place(output) + ") overlaps " +
-                          Binder::name_of_argument(other_arg, other_is_output) + " (" + place(other) + "); expected " +
+    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place_of(output) + ") overlaps " +
+                          Binder::name_of_argument(other_arg, other_is_output) + " (" + place_of(other) +
+                          "); expected " +
                           (allowed ? "exactly the same memory and layout, or none in common"
                                    : "no memory in common. Give the output memory of its own"));
   }
@@ -118,7 +145,9 @@ rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_
   if (const rlk_status s = binder.bind_dtypes(); s != RLK_OK) return s;
   if (const rlk_status s = binder.bind_shapes(); s != RLK_OK) return s;
   if (const rlk_status s = binder.check_rules(); s != RLK_OK) return s;
-  return check_memory ? MemoryCheck(decl, inputs, outputs, binder, out).run() : RLK_OK;
+  MemoryCheck memory(decl, inputs, outputs, binder, out);
+  if (const rlk_status s = memory.check_places(); s != RLK_OK) return s;
+  return check_memory ? memory.run() : RLK_OK;
 }
 
 }  // namespace rlk::core

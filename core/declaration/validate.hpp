@@ -20,7 +20,7 @@ struct BoundCall {
   uint64_t present = 0;                               // as in Values
   std::array<int64_t, kMaxSymbols> symbols{};         // -1 where the form has none
   std::array<Dtype, kMaxDtypeVariables> dtypes{};     // of each dtype variable
-  std::array<int32_t, kMaxArguments> output_alias{};  // input index or -1
+  std::array<int32_t, kMaxArguments> output_alias{};  // input index or -1; always set where must_alias says so
   Values values() const { return {symbols.data(), params, present}; }
 };
 
@@ -28,7 +28,9 @@ struct BoundCall {
 // arguments, dtypes, ranks, shapes and symbols, parameter ranges, finiteness and enumerations, rules, memory (data of
 // non-empty tensors not null, aligned to the element), overlap (an output may be exactly an input of its may_alias
 // list; any other overlap with an input or an output is refused; an output whose own elements overlap is refused). The
-// text names the operator and the argument, what was seen, what was expected and what to do. params may be NULL (all
+// text names the operator and the argument, what was seen, what was expected and what to do. An output that must lie in
+// an input's memory (an in-out argument, a result in place) is passed in both arrays, with the same address, shape and
+// strides; without check_memory the addresses are not compared. params may be NULL (all
 // defaults) or a shorter, older struct: `storage` then receives the completed one. A longer one is accepted when the
 // bytes beyond are unknown to this host only if they are zero. check_memory false: shapes only (query, explain).
 // Returns RLK_OK, RLK_INVALID_ARGUMENT or RLK_UNSUPPORTED (dtype or rank that no declaration choice covers is
@@ -52,8 +54,14 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
 std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
                                      std::span<const rlk_tensor* const> outputs);
 
+// The dtypes for which an operator is verified one by one: the choices of its first dtype variable, or, where it has no
+// variable, one without a name.
+size_t unit_dtype_count(const OpDecl& decl);
+const char* unit_dtype_name(const OpDecl& decl, size_t choice);
+
 const char* name_of(Dtype dtype);
-int64_t size_of(Dtype dtype);                // bytes
+int64_t size_of(Dtype dtype);  // bytes
+bool is_floating(Dtype dtype);
 rlk_dtype abi_of(Dtype dtype);               // DLPack code, bits, lanes
 bool dtype_from(rlk_dtype abi, Dtype& out);  // false: not a dtype of any declaration
 bool dtype_from(std::string_view name, Dtype& out);

@@ -190,9 +190,10 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   std::vector<std::byte> storage(decl.params_size);
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
   if (status != RLK_OK) return status;
-  const CallDescription description(bound, inputs, outputs, options.numerics);
+  const uint32_t numerics = demanded(bound, options);
+  const CallDescription description(bound, inputs, outputs, numerics);
   const std::vector<std::string> features = features_of(bound, inputs, outputs);
-  const CallRequest request{bound, description, features, options.numerics, options.pin, &stream.device().entry};
+  const CallRequest request{bound, description, features, numerics, options.pin, &stream.device().entry};
   Selection selection;
   status = select(snapshot(), policy_, request, &selection, error);
   if (status != RLK_OK) return status;

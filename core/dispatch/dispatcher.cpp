@@ -12,9 +12,6 @@ namespace {
 
 std::atomic<uint64_t> dispatchers_made{0};
 
-// Parameters of an older, shorter struct are completed here.
-constexpr size_t kMaxParamsBytes = 1024;
-
 // A caller's array, as long as declared: entries that are missing are absent.
 class Arguments {
 public:
@@ -38,9 +35,7 @@ private:
 };
 
 rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_error* error) {
-  constexpr uint32_t kKnown = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
-                              RLK_NUMERICS_BATCH_INVARIANT | RLK_NUMERICS_PORTABLE;
-  if ((options.numerics & ~kKnown) != 0) {
+  if ((options.numerics & ~kAllNumerics) != 0) {
     return failf(error, RLK_INVALID_ARGUMENT, "%s: options.numerics is 0x%x; expected bits of RLK_NUMERICS_* only",
                  decl.name, options.numerics);
   }
@@ -144,14 +139,21 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 
 // ---- calls
 
+// By the call and by the policy, without the classes that need no claim: they are met by whoever is verified, and no
+// plugin need know of them.
+uint32_t Dispatcher::demanded(const BoundCall& call, const CallOptions& options) const {
+  return (options.numerics | policy_.numerics()) & ~implied_numerics(*call.decl, call.dtypes[0]);
+}
+
 rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* params,
                             std::span<const rlk_tensor* const> inputs, std::span<const rlk_tensor* const> outputs,
                             const CallOptions& options, rlk_error* error) {
-  alignas(8) std::byte storage[kMaxParamsBytes];
+  alignas(8) std::byte storage[kMaxParamsBytes];  // completes an older, shorter struct
   const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
   Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0};
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
   if (status == RLK_OK) status = check_options(decl, options, error);
+  call.options.numerics = demanded(call.bound, options);
   if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
   if (status != RLK_OK) return status;
   count(counters_.of(decl).calls);

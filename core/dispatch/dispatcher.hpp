@@ -93,6 +93,7 @@ private:
   static ThreadSlot& thread_slot(uint64_t hash);
 
   // dispatcher.cpp: the way of every call
+  uint32_t demanded(const BoundCall& call, const CallOptions& options) const;
   rlk_status find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error);
   rlk_status run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error);
   // decide.cpp: what happens once per key

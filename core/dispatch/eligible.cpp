@@ -93,13 +93,4 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
   return refusal;
 }
 
-std::string text_of_numerics(uint32_t numerics) {
-  static constexpr const char* kNames[] = {"tolerance", "accurate", "deterministic", "batch_invariant", "portable"};
-  std::string text;
-  for (int i = 0; i < 5; ++i) {
-    if ((numerics >> i & 1) != 0) text += (text.empty() ? "" : ", ") + std::string(kNames[i]);
-  }
-  return text.empty() ? "nothing" : text;
-}
-
 }  // namespace rlk::core

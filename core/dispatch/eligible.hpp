@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/declaration/numerics.hpp"
 #include "core/declaration/validate.hpp"
 #include "core/dispatch/registry.hpp"
 
@@ -31,8 +32,5 @@ Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call);
 // the classes demanded. The built-in plugin serves class tolerance where nothing was found against it.
 Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
                           const std::string& variant, uint32_t numerics);
-
-// "deterministic, batch_invariant"
-std::string text_of_numerics(uint32_t numerics);
 
 }  // namespace rlk::core

@@ -52,8 +52,10 @@ void PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const r
   structure_ = size_;
   add(reinterpret_cast<uintptr_t>(&decl));
   add(call.present);
-  uint64_t dtypes = numerics;
-  for (size_t i = 0; i < decl.dtypes.size(); ++i) dtypes |= static_cast<uint64_t>(call.dtypes[i]) << (32 + 8 * i);
+  add(numerics);
+  static_assert(kMaxDtypeVariables <= 8);
+  uint64_t dtypes = 0;
+  for (size_t i = 0; i < decl.dtypes.size(); ++i) dtypes |= static_cast<uint64_t>(call.dtypes[i]) << (8 * i);
   add(dtypes);
   const size_t params = decl.params_size / 8 - 1;  // without the header
   std::memcpy(words_.data() + size_, static_cast<const char*>(call.params) + 8, params * 8);

@@ -41,8 +41,9 @@ private:
   void add(uint64_t word) { words_[size_++] = word; }
   void add_tensors(std::span<const ArgDecl> args, std::span<const rlk_tensor* const> tensors, int form);
 
-  // Parameters are the only part without a bound of its own.
-  static constexpr size_t kMaxWords = 2048;
+  // Everything has a bound: scope, pin, parameters, symbols, and of each tensor one word and its strides and shape.
+  static constexpr size_t kMaxWords =
+      16 + kMaxPinLength / 8 + kMaxParams + 2 * kMaxSymbols + 2 * kMaxArguments * (1 + 2 * RLK_MAX_NDIM);
   std::array<uint64_t, kMaxWords> words_;
   size_t size_ = 0;
   size_t structure_ = 0;

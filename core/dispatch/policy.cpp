@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 
@@ -15,6 +17,7 @@ namespace rlk::core {
 namespace {
 
 constexpr std::string_view kOpPrefix = "RLK_OP_";
+constexpr std::string_view kNumericsKey = "numerics";
 constexpr std::string_view kWatchKey = "watch";
 
 bool is_name(std::string_view text) {
@@ -122,6 +125,18 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
       if (entry.op.empty()) add(decl, entry.value, entry.source);
     }
   }
+  const auto demand =
+      std::find_if(entries.begin(), entries.end(), [](const PolicyEntry& entry) { return entry.op == kNumericsKey; });
+  if (demand != entries.end()) {
+    std::istringstream classes(demand->value);
+    for (std::string name; std::getline(classes, name, ',');) {
+      const uint32_t bit = numerics_of_name(name);
+      policy.numerics_ |= bit;
+      if (bit != 0) continue;
+      problem(demand->source + " demands the numerics class \"" + name +
+              "\"; expected some of: " + text_of_numerics(kAllNumerics));
+    }
+  }
   for (const std::string& name : names) {
     if (name.compare(0, kOpPrefix.size(), kOpPrefix) != 0) continue;
     bool known = false;
@@ -129,7 +144,8 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (!known) problem(name + " names no operator; expected RLK_OP_ and one of: " + known_operators());
   }
   for (const PolicyEntry& entry : entries) {
-    if (entry.op.empty() || entry.op == kWatchKey || find_declaration(entry.op) != nullptr) continue;
+    const bool is_setting = entry.op == kNumericsKey || entry.op == kWatchKey;
+    if (entry.op.empty() || is_setting || find_declaration(entry.op) != nullptr) continue;
     problem(entry.source + " names the operator \"" + entry.op + "\"; expected one of: " + known_operators());
   }
   if (!problems.empty() && policy.fallback_ == Fallback::strict) {

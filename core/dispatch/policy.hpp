@@ -28,8 +28,8 @@ bool parse_wish(std::string_view text, std::string source, Wish* out);
 
 // One line of the policy file, as the loader read it.
 struct PolicyEntry {
-  std::string op;  // "" is every operator
-  std::string value;
+  std::string op;     // "" is every operator; "numerics": the value is classes that every call demands
+  std::string value;  // "cuda:fused"; "accurate,deterministic"
   std::string source;
 };
 
@@ -53,6 +53,8 @@ public:
     return wishes_[static_cast<size_t>(&decl - declarations().data())];
   }
   Fallback fallback() const { return fallback_; }
+  // The classes that every call demands beside its own, RLK_NUMERICS_*.
+  uint32_t numerics() const { return numerics_; }
   bool logs_dispatch() const { return logs_dispatch_; }
   // RLK_WATCH: whether first uses of a class of sizes are compared with the reference, and which share of later calls.
   bool watches_first_uses() const { return watches_first_uses_; }
@@ -61,6 +63,7 @@ public:
 private:
   std::vector<std::vector<Wish>> wishes_;  // by declaration
   Fallback fallback_ = Fallback::warn;
+  uint32_t numerics_ = 0;
   bool logs_dispatch_ = false;
   bool watches_first_uses_ = false;  // make() turns it on
   double watch_rate_ = 0;

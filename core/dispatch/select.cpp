@@ -82,7 +82,7 @@ private:
       return false;
     }
     option.level = answer.level;
-    option.numerics = answer.numerics;
+    option.numerics = answer.numerics | implied_numerics(*request_.call.decl, request_.call.dtypes[0]);
     option.variant = text_of(answer.variant);
     option.cost_us = std::isfinite(answer.cost_us) && answer.cost_us > 0 ? answer.cost_us : 0;
     option.reason_code = text_of(answer.reason_code);

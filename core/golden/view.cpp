@@ -9,32 +9,44 @@
 namespace rlk::golden {
 namespace {
 
-// An IEEE-style 16-bit float: 1 sign bit, exponent_bits, the rest mantissa.
+// A float of 1 sign bit, exponent_bits and mantissa_bits. What the largest exponent means: infinities and NaN as in
+// IEEE 754; or, where a format has no infinity (OCP's "fn"), numbers but for the mantissa of all ones, which is NaN.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
+  bool has_infinity = true;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  int sign_bit() const { return exponent_bits + mantissa_bits; }
 };
 constexpr Format kBf16{8, 7};
 constexpr Format kF16{5, 10};
+constexpr Format kE4m3fn{4, 3, false};
+constexpr Format kE5m2{5, 2};
 
 double decode(uint16_t bits, Format format) {
   const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
   const int exponent = (bits >> format.mantissa_bits) & ((1 << format.exponent_bits) - 1);
-  const double sign = (bits & 0x8000) != 0 ? -1.0 : 1.0;
+  const double sign = (bits >> format.sign_bit() & 1) != 0 ? -1.0 : 1.0;
   if (exponent == (1 << format.exponent_bits) - 1) {
-    return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    const bool is_nan = format.has_infinity ? mantissa != 0 : mantissa == (1 << format.mantissa_bits) - 1;
+    if (is_nan) return std::numeric_limits<double>::quiet_NaN();
+    if (format.has_infinity) return sign * std::numeric_limits<double>::infinity();
   }
   if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.bias() - format.mantissa_bits);
   return sign * std::ldexp(mantissa + (1 << format.mantissa_bits), exponent - format.bias() - format.mantissa_bits);
 }
 
 uint16_t encode(double value, Format format) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const int sign = std::signbit(value) ? 1 << format.sign_bit() : 0;
   const int max_exponent = (1 << format.exponent_bits) - 1;
-  const auto infinity = static_cast<uint16_t>(sign | (max_exponent << format.mantissa_bits));
-  if (std::isnan(value)) return static_cast<uint16_t>(infinity | (1 << (format.mantissa_bits - 1)));
-  if (std::isinf(value)) return infinity;
+  const int all_ones = (1 << format.mantissa_bits) - 1;
+  // What is beyond the largest number is infinity, or NaN where there is none.
+  const auto beyond =
+      static_cast<uint16_t>(sign | (max_exponent << format.mantissa_bits) | (format.has_infinity ? 0 : all_ones));
+  if (std::isnan(value)) {
+    return static_cast<uint16_t>(beyond | (format.has_infinity ? 1 << (format.mantissa_bits - 1) : 0));
+  }
+  if (std::isinf(value)) return beyond;
   int exponent = 0;
   std::frexp(value, &exponent);  // |value| = [0.5, 1) * 2^exponent
   const int quantum = std::max(exponent - 1, 1 - format.bias()) - format.mantissa_bits;  // exponent of the last bit
@@ -45,8 +57,10 @@ uint16_t encode(double value, Format format) {
     units /= 2;
     ++stored_exponent;
   }
-  if (stored_exponent >= max_exponent) return infinity;
   const int64_t hidden = int64_t{1} << format.mantissa_bits;
+  const int largest_exponent = format.has_infinity ? max_exponent - 1 : max_exponent;
+  if (stored_exponent > largest_exponent) return beyond;
+  if (!format.has_infinity && stored_exponent == max_exponent && units - hidden == all_ones) return beyond;
   if (units < hidden) return static_cast<uint16_t>(sign | units);  // subnormal or zero
   return static_cast<uint16_t>(sign | (stored_exponent << format.mantissa_bits) | (units - hidden));
 }
@@ -70,6 +84,10 @@ double View::load_at(int64_t element_offset) const {
       return decode(read<uint16_t>(data, element_offset), kF16);
     case Dtype::f64:
       return read<double>(data, element_offset);
+    case Dtype::f8_e4m3fn:
+      return decode(read<uint8_t>(data, element_offset), kE4m3fn);
+    case Dtype::f8_e5m2:
+      return decode(read<uint8_t>(data, element_offset), kE5m2);
     default:
       return static_cast<double>(load_int_at(element_offset));
   }
@@ -82,6 +100,18 @@ int64_t View::load_int_at(int64_t element_offset) const {
     case Dtype::i64:
       return read<int64_t>(data, element_offset);
     case Dtype::u8:
+      return read<uint8_t>(data, element_offset);
+    case Dtype::i8:
+      return read<int8_t>(data, element_offset);
+    case Dtype::i16:
+      return read<int16_t>(data, element_offset);
+    case Dtype::u16:
+      return read<uint16_t>(data, element_offset);
+    case Dtype::u32:
+      return read<uint32_t>(data, element_offset);
+    case Dtype::u64:
+      return static_cast<int64_t>(read<uint64_t>(data, element_offset));
+    case Dtype::boolean:
       return read<uint8_t>(data, element_offset);
     default:
       return static_cast<int64_t>(load_at(element_offset));
@@ -105,6 +135,22 @@ void store(void* element, Dtype dtype, double value) {
       return write(static_cast<int64_t>(value));
     case Dtype::u8:
       return write(static_cast<uint8_t>(value));
+    case Dtype::i8:
+      return write(static_cast<int8_t>(value));
+    case Dtype::i16:
+      return write(static_cast<int16_t>(value));
+    case Dtype::u16:
+      return write(static_cast<uint16_t>(value));
+    case Dtype::u32:
+      return write(static_cast<uint32_t>(value));
+    case Dtype::u64:
+      return write(static_cast<uint64_t>(value));
+    case Dtype::boolean:
+      return write(static_cast<uint8_t>(value != 0));
+    case Dtype::f8_e4m3fn:
+      return write(static_cast<uint8_t>(encode(value, kE4m3fn)));
+    case Dtype::f8_e5m2:
+      return write(static_cast<uint8_t>(encode(value, kE5m2)));
   }
 }
 

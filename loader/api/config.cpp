@@ -119,6 +119,16 @@ private:
         }
       } else if (name == "dispatch" && node.is_table()) {
         for (const auto& [op, value] : *node.as_table()) {
+          if (op == "numerics") {
+            std::string classes;
+            for (const toml::node* item : texts_of(value)) {
+              const auto one = item->value<std::string>();
+              if (!one) return complain(*item, "dispatch.numerics is a list of classes like [\"accurate\"]");
+              classes += (classes.empty() ? "" : ",") + *one;
+            }
+            wish(std::string(op.str()), classes, path, value.source().begin.line);
+            continue;
+          }
           const auto who = value.value<std::string>();
           if (!who) return complain(value, "dispatch." + std::string(op.str()) + " is a text like \"cuda:cudnn\"");
           wish(std::string(op.str()), *who, path, value.source().begin.line);

@@ -22,6 +22,7 @@ struct Config {
 //   plugin_path = ["/opt/acme/rlk"]
 //   [dispatch]
 //   attention = "cuda:cudnn"           # "all" is every operator
+//   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
 // or plain lines `op = backend`, `include = file`, with # comments. INVALID_ARGUMENT with file and line for anything
 // else. An empty path gives an empty configuration.

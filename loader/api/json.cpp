@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
 #include "loader/record.hpp"
@@ -57,6 +58,7 @@ ordered_json argument_json(const OpDecl& decl, const ArgDecl& argument, bool inp
     ordered_json aliases = ordered_json::array();
     for (const int i : argument.may_alias) aliases.push_back(decl.inputs[static_cast<size_t>(i)].name);
     out["may_alias"] = aliases;
+    if (argument.must_alias >= 0) out["must_alias"] = decl.inputs[static_cast<size_t>(argument.must_alias)].name;
     if (!argument.elements.empty()) out["elements"] = ordered_json::array();
     for (const char* name : argument.elements) out["elements"].push_back(name);
   }
@@ -95,6 +97,10 @@ ordered_json op_json(const OpDecl& decl) {
   for (const ArgDecl& argument : decl.inputs) out["inputs"].push_back(argument_json(decl, argument, true));
   for (const ArgDecl& argument : decl.outputs) out["outputs"].push_back(argument_json(decl, argument, false));
   for (const ParamDecl& param : decl.params) out["params"].push_back(param_json(param));
+  out["rounded"] = ordered_json::array();
+  for (const core::RoundedDecl& rounded : decl.rounded) {
+    out["rounded"].push_back({{"name", rounded.name}, {"source", rounded.source}});
+  }
   for (const core::DtypeVariable& variable : decl.dtypes) {
     ordered_json choices = ordered_json::array();
     for (const DtypeExpr& choice : variable.choices) choices.push_back(dtype_text(decl, choice));
@@ -108,21 +114,6 @@ ordered_json op_json(const OpDecl& decl) {
     out["rules"].push_back({{"name", rule.name}, {"holds", rule.holds.text}, {"hint", rule.hint}});
   }
   return out;
-}
-
-std::string numerics_text(uint32_t numerics) {
-  static constexpr struct {
-    uint32_t bit;
-    const char* name;
-  } kClasses[] = {{RLK_NUMERICS_TOLERANCE, "tolerance"},
-                  {RLK_NUMERICS_DETERMINISTIC, "deterministic"},
-                  {RLK_NUMERICS_BATCH_INVARIANT, "batch_invariant"},
-                  {RLK_NUMERICS_PORTABLE, "portable"}};
-  std::string text;
-  for (const auto& one : kClasses) {
-    if ((numerics & one.bit) != 0) text += (text.empty() ? "" : "|") + std::string(one.name);
-  }
-  return text;
 }
 
 }  // namespace
@@ -147,7 +138,7 @@ std::string explain_json(const core::Explanation& explanation) {
                                  {"reason_code", option.reason_code},
                                  {"reason", option.reason},
                                  {"variant", option.variant},
-                                 {"numerics", numerics_text(option.numerics)},
+                                 {"numerics", core::names_of_numerics(option.numerics)},
                                  {"cost_us", option.cost_us},
                                  {"staged", option.staged}});
   }

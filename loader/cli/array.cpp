@@ -15,24 +15,10 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
+// Both enumerations list the same dtypes in the same order.
 golden::Dtype golden_of(core::Dtype dtype) {
-  switch (dtype) {
-    case core::Dtype::f32:
-      return golden::Dtype::f32;
-    case core::Dtype::bf16:
-      return golden::Dtype::bf16;
-    case core::Dtype::f16:
-      return golden::Dtype::f16;
-    case core::Dtype::f64:
-      return golden::Dtype::f64;
-    case core::Dtype::i32:
-      return golden::Dtype::i32;
-    case core::Dtype::i64:
-      return golden::Dtype::i64;
-    case core::Dtype::u8:
-      break;
-  }
-  return golden::Dtype::u8;
+  static_assert(static_cast<int>(core::Dtype::f8_e5m2) == static_cast<int>(golden::Dtype::f8_e5m2));
+  return static_cast<golden::Dtype>(dtype);
 }
 
 golden::View view_of(const void* data, core::Dtype dtype) {
@@ -46,10 +32,34 @@ golden::View view_of(const void* data, core::Dtype dtype) {
 struct Range {
   int64_t low, high;
 };
+// Calls use(a number of the integer dtype's type).
+template <class Use>
+auto with_integer(core::Dtype dtype, Use&& use) {
+  switch (dtype) {
+    case core::Dtype::u8:
+      return use(uint8_t{});
+    case core::Dtype::i8:
+      return use(int8_t{});
+    case core::Dtype::i16:
+      return use(int16_t{});
+    case core::Dtype::u16:
+      return use(uint16_t{});
+    case core::Dtype::i32:
+      return use(int32_t{});
+    case core::Dtype::u32:
+      return use(uint32_t{});
+    default:
+      return use(int64_t{});
+  }
+}
+
 Range range_of(core::Dtype dtype) {
-  if (dtype == core::Dtype::u8) return {0, 255};
-  if (dtype == core::Dtype::i32) return {std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-  return {std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()};
+  if (dtype == core::Dtype::boolean) return {0, 1};
+  if (dtype == core::Dtype::u64) return {0, std::numeric_limits<int64_t>::max()};  // what an int64_t holds of it
+  return with_integer(dtype, [](auto number) {
+    using Limits = std::numeric_limits<decltype(number)>;
+    return Range{static_cast<int64_t>(Limits::min()), static_cast<int64_t>(Limits::max())};
+  });
 }
 
 }  // namespace
@@ -90,15 +100,14 @@ void Array::set(int64_t i, double value) {
 
 void Array::set_integer(int64_t i, int64_t value) {
   std::byte* element = data_.get() + i * core::size_of(dtype_);
-  const auto write = [element](auto number) { std::memcpy(element, &number, sizeof(number)); };
-  if (dtype_ == core::Dtype::u8) return write(static_cast<uint8_t>(value));
-  if (dtype_ == core::Dtype::i32) return write(static_cast<int32_t>(value));
-  write(value);
-}
-
-bool is_floating(core::Dtype dtype) {
-  return dtype == core::Dtype::f32 || dtype == core::Dtype::bf16 || dtype == core::Dtype::f16 ||
-         dtype == core::Dtype::f64;
+  if (dtype_ == core::Dtype::boolean) {
+    *element = std::byte{value != 0};
+    return;
+  }
+  with_integer(dtype_, [&](auto number) {
+    number = static_cast<decltype(number)>(value);
+    std::memcpy(element, &number, sizeof(number));
+  });
 }
 
 Array cast(const Array& from, core::Dtype to) {

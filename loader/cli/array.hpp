@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/declaration/declaration.hpp"
+#include "core/declaration/validate.hpp"
 
 namespace rlk::cli {
 
@@ -49,7 +49,6 @@ private:
   std::unique_ptr<std::byte, Release> data_;
 };
 
-bool is_floating(core::Dtype dtype);
 // Floating to floating rounds once; integer to integer must fit. Throws UsageError for other pairs and for a value
 // that does not fit, naming it.
 Array cast(const Array& from, core::Dtype to);

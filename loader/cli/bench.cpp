@@ -175,7 +175,7 @@ int run_verb(const Arguments& arguments) {
 Verb verb_bench() {
   std::vector<Option> options = call_options();
   options.push_back({"backend", "B[:IMPL]", "only there, as cuda, cpu:fused or plugin/implementation"});
-  options.push_back({"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"});
+  options.push_back({"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"});
   options.push_back({"seconds", "S", "time to spend per backend, 1 by default"});
   return {"bench",
           "How long a call takes on every backend that is here.",

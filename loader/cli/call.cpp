@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/cli/array.hpp"
 #include "loader/environment.hpp"
 
@@ -86,6 +87,7 @@ std::vector<Dtype> choose_dtypes(const OpDecl& decl, const std::vector<std::stri
   for (const std::string& word : words) {
     for (const std::string& piece : loader::split(word, ',')) {
       const size_t equals = piece.find('=');
+      if (decl.dtypes.empty()) throw UsageError(std::string(decl.name) + " has no dtype variable; leave the dtype out");
       const std::string variable = equals == std::string::npos ? decl.dtypes[0].name : piece.substr(0, equals);
       if (find_named(decl.dtypes, variable) < 0) {
         throw UsageError(std::string(decl.name) + " has no dtype variable '" + variable + "'" +
@@ -245,34 +247,15 @@ int form_of(const OpDecl& decl, const std::vector<std::byte>& params) {
   return static_cast<int>(ordinal);
 }
 
-namespace {
-struct NumericsName {
-  const char* name;
-  uint32_t bit;
-};
-constexpr NumericsName kNumerics[] = {{"tolerance", RLK_NUMERICS_TOLERANCE},
-                                      {"deterministic", RLK_NUMERICS_DETERMINISTIC},
-                                      {"batch_invariant", RLK_NUMERICS_BATCH_INVARIANT},
-                                      {"portable", RLK_NUMERICS_PORTABLE}};
-}  // namespace
-
 uint32_t parse_numerics(const std::string& words) {
   uint32_t bits = 0;
   for (const std::string& word : loader::split(words, ',')) {
-    const int index = find_named(std::span(kNumerics), word);
-    if (index < 0)
-      throw UsageError("no numerics class is called '" + word + "'" + suggestion(word, names_of(std::span(kNumerics))));
-    bits |= kNumerics[index].bit;
+    const uint32_t bit = core::numerics_of_name(word);
+    if (bit == 0)
+      throw UsageError("no numerics class is called '" + word + "'" + suggestion(word, core::names_of_numerics(~0u)));
+    bits |= bit;
   }
   return bits;
-}
-
-std::string numerics_text(uint32_t numerics) {
-  std::string text;
-  for (const NumericsName& each : kNumerics) {
-    if ((numerics & each.bit) != 0) text += (text.empty() ? "" : ", ") + std::string(each.name);
-  }
-  return text;
 }
 
 TensorSpec::TensorSpec(Dtype type, std::vector<int64_t> sizes, void* memory)
@@ -356,7 +339,7 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
       shape = any->second;
     } else {
       for (const core::Dim& dim : decl.inputs[i].shapes[static_cast<size_t>(form)].dims)
-        shape.push_back(dim.offset + (dim.symbol < 0 ? 0 : call.symbols[static_cast<size_t>(dim.symbol)]));
+        shape.push_back(dim.evaluate(call.values()));
     }
     call.inputs[i] = TensorSpec(dtype_of(decl.inputs[i], dtypes), std::move(shape));
   }

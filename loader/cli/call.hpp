@@ -34,7 +34,6 @@ int form_of(const core::OpDecl& decl, const std::vector<std::byte>& params);
 
 // "RLK_NUMERICS_*" bits of "deterministic,batch_invariant". Throws UsageError.
 uint32_t parse_numerics(const std::string& words);
-std::string numerics_text(uint32_t numerics);  // "tolerance, deterministic"
 
 // A dense row-major tensor with or without memory.
 struct TensorSpec {

@@ -36,6 +36,7 @@ loader::ChildCommand command_for(const loader::Environment& environment, const j
   loader::ChildCommand command;
   command.program = own_path();
   command.arguments = {kChildWord};
+  for (std::string& word : loader::parent_words()) command.arguments.push_back(std::move(word));
   for (const auto& [name, value] : environment.values) command.environment.push_back(name + "=" + value);
   command.request = request.dump(-1, ' ', false, json::error_handler_t::replace);
   return command;

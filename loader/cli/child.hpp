@@ -18,7 +18,7 @@ inline constexpr const char* kFindPhase = "find";
 inline constexpr const char* kRegisterPhase = "register";
 
 // The child's side: reads one request from the parent, answers it, never returns.
-[[noreturn]] void serve_as_child();
+[[noreturn]] void serve_as_child(int argc, char** argv);
 
 struct Judgement {
   std::vector<loader::PluginRecord> records;  // in search order, the built-in CPU first

@@ -1,9 +1,7 @@
 // The child's side of child.hpp: answers one request over the prober's protocol.
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +14,7 @@
 #include "loader/cli/verb.hpp"
 #include "loader/examine.hpp"
 #include "loader/loader.hpp"
+#include "loader/process.hpp"
 #include "loader/protocol.hpp"
 #include "loader/register.hpp"
 
@@ -122,14 +121,14 @@ int answer(ChildChannel* channel) {
 
 }  // namespace
 
-void serve_as_child() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+void serve_as_child(int argc, char** argv) {
   const int socket = fcntl(loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);  // away from code that guesses descriptors
   if (socket < 0) {
     std::fprintf(stderr, "rlk-plugins: %s is for rlk-plugins itself\n", kChildWord);
     _exit(kUsage);
   }
   close(loader::kProtocolFd);
+  if (!loader::end_with_parent(argc, argv)) _exit(loader::kExitWithoutParent);
   ChildChannel channel(socket);
   const int code = answer(&channel);
   std::fflush(nullptr);

@@ -1,6 +1,8 @@
 // Memory and calls of one execution.
 #include "loader/cli/execution.hpp"
 
+#include <cstring>
+
 namespace rlk::cli {
 
 Execution::Execution(Session* session, OpCall call, const Arrays* inputs, const std::string& pin, uint32_t numerics)
@@ -29,6 +31,16 @@ Execution::Execution(Session* session, OpCall call, const Arrays* inputs, const 
     if (!call_.outputs[i]) continue;
     TensorSpec& spec = *call_.outputs[i];
     results_[i].emplace(spec.dtype, spec.shape);
+    if (const int over = call_.decl->outputs[i].must_alias; over >= 0) {
+      // Written in place, in memory of the execution's own: the values that were given stay as they are.
+      TensorSpec& input = *call_.inputs[static_cast<size_t>(over)];
+      if (unified_) {
+        std::memcpy(results_[i]->data(), input.data, results_[i]->bytes());
+        input.data = results_[i]->data();
+      }
+      spec.data = input.data;
+      continue;
+    }
     if (unified_) {
       spec.data = results_[i]->data();
       continue;

@@ -27,6 +27,9 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
     const std::string implementation = candidate.value("implementation", "");
     const std::string code = candidate.value("reason_code", "");
     const std::string reason = candidate.value("reason", "");
+    std::string classes;
+    for (const auto& name : candidate.at("numerics"))
+      classes += (classes.empty() ? "" : ", ") + name.get<std::string>();
     const double cost = candidate.value("cost_us", 0.0);
     char cost_text[32] = "";
     if (cost > 0) std::snprintf(cost_text, sizeof(cost_text), "%.1f", cost);
@@ -34,7 +37,7 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
                {verdict, verdict == "taken"    ? Tone::good
                          : verdict == "failed" ? Tone::bad
                                                : Tone::plain},
-               candidate.value("numerics", ""),
+               classes,
                cost_text,
                code});
     if (!reason.empty()) table.note(reason);
@@ -62,7 +65,7 @@ int run_verb(const Arguments& arguments) {
 Verb verb_explain() {
   std::vector<Option> options = call_options();
   options.push_back({"backend", "B[:IMPL]", "pin the call, as cuda, cpu:fused or plugin/implementation"});
-  options.push_back({"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"});
+  options.push_back({"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"});
   return {"explain",
           "Which implementation would take a call, and the reason for every other one.",
           "Sizes and dtypes that are not given are the first that the operator's declaration names.",

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
@@ -100,16 +101,14 @@ int run_inspect(const Arguments& arguments) {
   return record.broken ? kBroken : kFine;
 }
 
-// "TDB 0.71": the classes by their first letters and the worst error over the allowed one.
+// "TADB 0.71, 0.9 ulp": the classes by their first letters, the worst error over the allowed one, and in ulp.
 std::string cell_text(const UnitResult& unit) {
   if (unit.verdict == UnitResult::Verdict::failed) return "FAILED";
   if (unit.verdict == UnitResult::Verdict::declined) return "declined";
   std::string classes;
-  for (const auto& [bit, letter] :
-       {std::pair{RLK_NUMERICS_TOLERANCE, 'T'}, std::pair{RLK_NUMERICS_DETERMINISTIC, 'D'},
-        std::pair{RLK_NUMERICS_BATCH_INVARIANT, 'B'}, std::pair{RLK_NUMERICS_PORTABLE, 'P'}})
-    if ((unit.numerics & bit) != 0) classes += letter;
-  return classes + " " + number_text(unit.worst_error_ratio);
+  for (const core::NumericsClass& one : core::numerics_classes())
+    if ((unit.numerics & one.bit) != 0) classes += one.letter;
+  return classes + " " + number_text(unit.worst_error_ratio) + ", " + number_text(unit.worst_error_ulp) + " ulp";
 }
 
 void print_scope(const PluginRecord& record) {
@@ -169,10 +168,11 @@ int run_scope(const Arguments& arguments) {
   print_scope(record);
   std::fprintf(
       output(), "%s",
-      wrapped("T tolerance, D deterministic, B batch invariant, P portable; the number is the worst error against the "
-              "golden reference over the allowed one: 1 is the limit. A call is taken when the plain call "
-              "and each of its features are verified for its dtype.",
-              0)
+      wrapped(
+          "T tolerance, A accurate, D deterministic, B batch invariant, P portable; the numbers are the worst error "
+          "against the golden reference, over what tolerance allows (1 is the limit) and in ulp. A call is taken "
+          "when the plain call and each of its features are verified for its dtype.",
+          0)
           .c_str());
   print_failures(record);
   return code;

@@ -60,7 +60,7 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   using namespace rlk::cli;
-  if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child();
+  if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child(argc, argv);
   keep_output();
   const std::vector<Verb> verbs = all_verbs();
   std::vector<std::string> words(argv + 1, argv + argc);

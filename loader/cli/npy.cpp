@@ -128,8 +128,14 @@ Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
     const char* descr;
     Dtype dtype;
   };
-  static constexpr Known kKnown[] = {{"<f4", Dtype::f32}, {"<f2", Dtype::f16}, {"<f8", Dtype::f64}, {"<i4", Dtype::i32},
-                                     {"<i8", Dtype::i64}, {"|u1", Dtype::u8},  {"<u1", Dtype::u8},  {"|b1", Dtype::u8}};
+  static constexpr Known kKnown[] = {{"<f4", Dtype::f32}, {"<f2", Dtype::f16}, {"<f8", Dtype::f64},
+                                     {"<i4", Dtype::i32}, {"<i8", Dtype::i64}, {"|u1", Dtype::u8},
+                                     {"<u1", Dtype::u8},  {"|b1", Dtype::u8},  {"|i1", Dtype::i8},
+                                     {"<i2", Dtype::i16}, {"<u4", Dtype::u32}, {"<u8", Dtype::u64}};
+  // NumPy has no name for these: the user says that the file's words are theirs.
+  if (descr == "|b1" && wanted == Dtype::boolean) return Dtype::boolean;
+  if (descr == "<u2" && wanted == Dtype::u16) return Dtype::u16;
+  if ((descr == "|u1" || descr == "|V1") && (wanted == Dtype::f8_e4m3fn || wanted == Dtype::f8_e5m2)) return *wanted;
   for (const Known& known : kKnown)
     if (descr == known.descr) return known.dtype;
   if (descr == "<u2" || descr == "<V2" || descr == "|V2") {
@@ -137,7 +143,7 @@ Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
     throw UsageError("dtype '" + descr +
                      "' is no dtype of an operator; write name=FILE:bf16 to read the words as bf16");
   }
-  std::string advice = "; expected <f2 <f4 <f8 <i4 <i8 |u1 |b1, or <u2 for bf16";
+  std::string advice = "; expected <f2 <f4 <f8 <i2 <i4 <i8 <u4 <u8 |i1 |u1 |b1, or <u2 for bf16";
   if (!descr.empty() && descr[0] == '>') advice += " (big-endian: save array.astype('<" + descr.substr(1) + "'))";
   throw UsageError("dtype '" + descr + "' is not supported" + advice);
 }
@@ -156,7 +162,21 @@ const char* descr_of(Dtype dtype) {
       return "<i4";
     case Dtype::i64:
       return "<i8";
+    case Dtype::i8:
+      return "|i1";
+    case Dtype::i16:
+      return "<i2";
+    case Dtype::u16:
+      return "<u2";
+    case Dtype::u32:
+      return "<u4";
+    case Dtype::u64:
+      return "<u8";
+    case Dtype::boolean:
+      return "|b1";
     case Dtype::u8:
+    case Dtype::f8_e4m3fn:
+    case Dtype::f8_e5m2:
       break;
   }
   return "|u1";

@@ -61,6 +61,9 @@ void print_arguments(const OpDecl& decl, bool inputs) {
     if (arg.host) remarks += ", host readable";
     for (const int input : arg.may_alias)
       remarks += std::string(", may be ") + decl.inputs[static_cast<size_t>(input)].name;
+    if (arg.must_alias >= 0) {
+      remarks += std::string(", written over ") + decl.inputs[static_cast<size_t>(arg.must_alias)].name;
+    }
     table.row({arg.name, dtype_text(decl, arg.dtype), shapes_text(decl, arg), remarks, arg.doc});
   }
   table.wrap(2, 44, kLine);
@@ -134,6 +137,12 @@ void print_op(const OpDecl& decl) {
     } else {
       std::fprintf(output(), "%s%s", wrapped(holds, 0, kLine).c_str(), wrapped(hint, 4, kLine).c_str());
     }
+  }
+  for (const core::RoundedDecl& rounded : decl.rounded) {
+    std::fprintf(
+        output(), "%s",
+        wrapped(std::string("may be rounded to a 16-bit T: ") + rounded.name + " (" + rounded.source + ")", 0, kLine)
+            .c_str());
   }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
   for (const char* source : decl.sources)

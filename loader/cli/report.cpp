@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/output.hpp"
 
@@ -99,7 +100,7 @@ void print_operators(const PluginRecord& record) {
                std::to_string(sum.declined),
                std::to_string(sum.cases),
                sum.verified > 0 ? number_text(sum.worst) : "-",
-               sum.verified > 0 && sum.numerics != ~0u ? numerics_text(sum.numerics) : "-"});
+               sum.verified > 0 && sum.numerics != ~0u ? core::text_of_numerics(sum.numerics) : "-"});
   }
   if (!table.empty()) table.print();
 }

@@ -216,7 +216,7 @@ Verb verb_run() {
        {"output", "NAME=FILE[:D]", "an output and where to write it", true},
        {"param", "K=V", "a parameter; enumerations by name", true},
        {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
-       {"numerics", "CLASS,...", "demand classes: deterministic, batch_invariant, portable"}},
+       {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
       run_verb};
 }
 

@@ -1,7 +1,6 @@
 // rlk-prober: examines one plugin in a process of its own, on behalf of the loader. It may crash, hang or be killed at
 // any time without harm to anyone. What to do comes over the socket at descriptor 3, and so go the answers.
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 
 #include "core/dispatch/host.hpp"
 #include "loader/child_probe.hpp"
+#include "loader/process.hpp"
 #include "loader/protocol.hpp"
 
 namespace {
@@ -31,7 +31,6 @@ int take_socket() {
 }
 
 void leave_no_traces() {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // no orphan keeps a device busy after the application died
   const rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);  // the image of a process that maps a device's memory can be huge
 }
@@ -59,12 +58,13 @@ int examine_requested(ChildChannel* channel) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   const int socket = take_socket();
   if (socket < 0) {
     std::fprintf(stderr, "rlk-prober is started by rlk itself; use `rlk-plugins probe` to examine a plugin.\n");
     return 2;
   }
+  if (!rlk::loader::end_with_parent(argc, argv)) _exit(rlk::loader::kExitWithoutParent);
   leave_no_traces();
   ChildChannel channel(socket);
   const int code = examine_requested(&channel);

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""The binary layout of the plugin ABI: recorded for every version, and only ever appended to.
+"""The binary layout of the plugin ABI and of every operator: recorded, and only ever appended to.
 
-    layout.py record             writes the layout of the current headers to abi/<version>.json
-    layout.py check              exits with 1 unless the current headers are what abi/<version>.json recorded and, once
-                                 the ABI is frozen, only append to every older recorded version of their major
+    layout.py record             writes the layout of rlk/abi/*.h to abi/<version>.json, and that of each operator's
+                                 rlk/ops/<op>.h to abi/ops/<op>-<revision>.json
+    layout.py check              exits with 1 unless the current headers are what was recorded and, once the ABI is
+                                 frozen, only append to every older version of their major and to every older revision
     layout.py compare OLD NEW    exits with 1 unless NEW only appends to OLD; each a recorded file or an include folder
 
-A layout holds every struct with its fields (offset, size, type), every typedef and every constant of rlk/abi/*.h and
-rlk/ops/*.h. A small parser names them, the C compiler ($CC, else cc) says where they lie. Extensions in abi/ext/draft
-may change and are left out. Needs Python 3.9.
+A layout holds every struct with its fields (offset, size, type), every typedef and every constant. The ABI's version
+and an operator's revision grow apart: a new operator, or a new parameter of one, is no new ABI. A small parser names
+everything, the C compiler ($CC, else cc) says where it lies. Extensions in abi/ext/draft may change and are left out.
+Needs Python 3.9.
 """
 import json
 import os
@@ -95,10 +97,28 @@ def parse(headers):
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
 def measure(folder):
-    """The layout of the headers in an include folder."""
-    files = sorted(folder.glob("rlk/abi/*.h")) + sorted(folder.glob("rlk/ops/*.h"))
+    """The layout of the ABI's headers in an include folder."""
+    files = sorted(folder.glob("rlk/abi/*.h"))
     if not files:
         raise LayoutError(f"{folder} has no rlk/abi/*.h")
+    return measure_files(folder, files)
+
+
+def measure_operators(folder):
+    """The layout of every operator in an include folder, by name."""
+    files = sorted(folder.glob("rlk/ops/*.h"))
+    if not files:
+        return {}
+    everything = measure_files(folder, files)
+    operators = {}
+    for file in files:
+        own = parse([file.read_text()])
+        operators[file.stem] = {kind: {name: everything[kind][name] for name in names}
+                                for kind, names in zip(("structs", "typedefs", "constants"), own)}
+    return operators
+
+
+def measure_files(folder, files):
     structs, typedefs, constants = parse([f.read_text() for f in files])
     lines = ["#include <stddef.h>", "#include <stdio.h>"]
     lines += [f'#include "{f.relative_to(folder)}"' for f in files]
@@ -220,6 +240,57 @@ def differences(old, new):
     return found
 
 
+def revision_of(name, layout):
+    constant = f"RLK_{name.upper()}_REVISION"
+    if constant not in layout["constants"]:
+        raise LayoutError(f"rlk/ops/{name}.h has no {constant}")
+    return layout["constants"][constant]
+
+
+def check_operators(folder=HEADERS, records=HERE / "ops"):
+    """Every operator is what its revision recorded and appends to what older revisions froze."""
+    errors, current = [], measure_operators(folder)
+    recorded = {}
+    for path in sorted(records.glob("*.json")):
+        name, _, revision = path.stem.rpartition("-")
+        recorded.setdefault(name, {})[int(revision)] = json.loads(path.read_text())
+    for name in sorted(recorded.keys() - current.keys()):
+        if any(record["frozen"] for record in recorded[name].values()):
+            errors.append(f"operator {name}: removed; an operator that was released stays")
+        else:
+            errors.append(f"operator {name}: recorded, but gone: delete its records")
+    for name, layout in current.items():
+        revision, own = revision_of(name, layout), recorded.get(name, {})
+        if revision not in own:
+            errors.append(f"operator {name}: ops/{name}-{revision}.json does not exist: record the layout (layout.py "
+                          "record)")
+        elif own[revision]["layout"] != layout:
+            errors += [f"ops/{name}-{revision}.json: {text}" for text in differences(own[revision]["layout"], layout)]
+            errors.append(f"operator {name}: its header changed: " +
+                          ("raise the revision, then record" if own[revision]["frozen"] else "record the layout"))
+        for other in sorted(r for r in own if own[r]["frozen"]):
+            if other > revision:
+                errors.append(f"operator {name}: revision {other} is recorded, the header has {revision}")
+            elif other < revision:
+                errors += [f"since ops/{name}-{other}.json: {text}" for text in compare(own[other]["layout"], layout)]
+    return errors
+
+
+def record(folder=HEADERS, records=HERE):
+    """Writes what is not frozen. A frozen layout is never written over: check says what to do."""
+    layout = measure(folder)
+    version = version_of(layout)
+    path = records / recorded_name(version)
+    if version[2] != 0 or not path.exists():
+        path.write_text(text_of(layout))
+    for name, layout in measure_operators(folder).items():
+        path = records / "ops" / f"{name}-{revision_of(name, layout)}.json"
+        if path.exists() and json.loads(path.read_text())["frozen"]:
+            continue
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text_of({"frozen": version[2] == 0, "layout": layout}))
+
+
 def check(folder=HEADERS, records=HERE):
     current = measure(folder)
     version = version_of(current)
@@ -241,11 +312,10 @@ def check(folder=HEADERS, records=HERE):
 def main(arguments):
     try:
         if arguments == ["record"]:
-            layout = measure(HEADERS)
-            (HERE / recorded_name(version_of(layout))).write_text(text_of(layout))
+            record()
             return 0
         if arguments == ["check"]:
-            errors = check()
+            errors = check() + check_operators()
         elif len(arguments) == 3 and arguments[0] == "compare":
             errors = compare(load(arguments[1]), load(arguments[2]))
         else:

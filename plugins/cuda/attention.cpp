@@ -9,7 +9,7 @@ namespace rlk::cuda {
 namespace {
 
 constexpr int kWave = 32;
-constexpr uint32_t kNumerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+constexpr uint32_t kNumerics = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 
 struct Sizes {
   int64_t sequences, queries, keys, q_heads, kv_heads, head;

@@ -211,18 +211,119 @@ class Records(unittest.TestCase):
         self.assertEqual(self.check(later, Release(draft).layout(), Release(later).layout()), [])
 
 
+BREW = """
+#include <stdint.h>
+#define RLK_BREW_REVISION 1
+#define RLK_BREW_HEAT_LOW 0
+typedef struct rlk_brew_params {
+  uint32_t struct_size;
+  uint32_t reserved;
+  int64_t heat;
+} rlk_brew_params;
+#define RLK_BREW_PARAMS_INIT {sizeof(rlk_brew_params), 0, 0}
+#define RLK_BREW_IN_WATER 0
+#define RLK_BREW_N_INPUTS 1
+"""
+LEAVES = BREW.replace("int64_t heat;", "int64_t heat;\n  int64_t leaves;").replace(
+    "#define RLK_BREW_N_INPUTS 1", "#define RLK_BREW_IN_LEAVES 1\n#define RLK_BREW_N_INPUTS 2")
+
+
+class Operators(unittest.TestCase):
+    """Operators have records of their own, by revision."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.headers, self.records = pathlib.Path(folder.name, "include"), pathlib.Path(folder.name, "abi")
+        (self.headers / "rlk/abi").mkdir(parents=True)
+        (self.headers / "rlk/ops").mkdir()
+        self.records.mkdir()
+        self.write(BREW)
+
+    def write(self, text, draft=0):
+        """The header of the operator in a release of the ABI."""
+        (self.headers / "rlk/abi/kettle.h").write_text(RELEASE.replace("DRAFT 0", f"DRAFT {draft}"))
+        (self.headers / "rlk/ops/brew.h").write_text(text)
+
+    def record(self):
+        layout.record(self.headers, self.records)
+
+    def check(self):
+        return "\n".join(layout.check_operators(self.headers, self.records / "ops"))
+
+    def test_an_operator_is_recorded_apart_from_the_abi(self):
+        self.record()
+        self.assertEqual({p.name for p in self.records.rglob("*.json")}, {"1.0.json", "brew-1.json"})
+        self.assertNotIn("BREW_REVISION", (self.records / "1.0.json").read_text())
+        self.assertEqual(self.check(), "")
+
+    def test_a_new_operator_is_no_new_abi(self):
+        self.record()
+        (self.headers / "rlk/ops/sip.h").write_text(BREW.replace("brew", "sip").replace("BREW", "SIP"))
+        self.assertEqual(layout.check(self.headers, self.records), [])
+        self.assertIn("operator sip: ops/sip-1.json does not exist", self.check())
+        self.record()
+        self.assertEqual(self.check(), "")
+
+    def test_a_frozen_revision_is_neither_changed_nor_written_over(self):
+        self.record()
+        self.write(LEAVES)
+        self.record()
+        self.assertIn("operator brew: its header changed: raise the revision, then record", self.check())
+
+    def test_a_new_revision_appends(self):
+        self.record()
+        self.write(LEAVES.replace("REVISION 1", "REVISION 2"))
+        self.record()
+        self.assertEqual(self.check(), "")
+        self.assertEqual(layout.check(self.headers, self.records), [])
+
+    def test_a_new_revision_that_does_not_append(self):
+        self.record()
+        self.write(LEAVES.replace("REVISION 1", "REVISION 2").replace("  int64_t heat;\n", ""))
+        self.record()
+        self.assertIn("since ops/brew-1.json: rlk_brew_params.heat: removed", self.check())
+        self.write(LEAVES.replace("REVISION 1", "REVISION 2").replace("IN_WATER 0", "IN_WATER 2"))
+        self.record()
+        self.assertIn("constant RLK_BREW_IN_WATER: was 0, is 2", self.check())
+
+    def test_an_older_header_than_what_was_recorded(self):
+        self.write(LEAVES.replace("REVISION 1", "REVISION 2"))
+        self.record()
+        self.write(BREW)
+        self.assertIn("revision 2 is recorded, the header has 1", self.check())
+
+    def test_a_removed_operator(self):
+        self.record()
+        (self.headers / "rlk/ops/brew.h").unlink()
+        self.assertIn("operator brew: removed", self.check())
+
+    def test_while_the_abi_is_a_draft_a_revision_may_change(self):
+        self.write(BREW, draft=1)
+        self.record()
+        self.write(LEAVES.replace("  int64_t heat;\n", ""), draft=2)
+        self.assertIn("operator brew: its header changed: record the layout", self.check())
+        self.record()
+        self.assertEqual(self.check(), "")
+
+
 class ThisAbi(unittest.TestCase):
     def test_headers_are_what_was_recorded(self):
         self.assertEqual(layout.check(), [])
 
+    def test_operators_are_what_was_recorded(self):
+        self.assertEqual(layout.check_operators(), [])
+
     def test_nothing_is_padded(self):
-        current = layout.measure(layout.HEADERS)
-        self.assertEqual([e for n, s in current["structs"].items() for e in layout.padding(n, s)], [])
+        for current in [layout.measure(layout.HEADERS), *layout.measure_operators(layout.HEADERS).values()]:
+            self.assertEqual([e for n, s in current["structs"].items() for e in layout.padding(n, s)], [])
 
     def test_everything_growing_says_its_size(self):
         current = layout.measure(layout.HEADERS)
         without = {n for n, s in current["structs"].items() if s["fields"][0]["name"] != "struct_size"}
         self.assertEqual(without, {"rlk_dtype", "rlk_data_error_record"})
+        for name, operator in layout.measure_operators(layout.HEADERS).items():
+            self.assertEqual([s["fields"][0]["name"] for s in operator["structs"].values()], ["struct_size"], name)
 
     def test_the_record_reads_back(self):
         current = layout.measure(layout.HEADERS)

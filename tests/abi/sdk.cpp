@@ -13,7 +13,22 @@ int other_file() {
   return static_cast<int>(rlk::sdk::Support::no("X", "y").reason_code.size());
 }
 #else
+// The host was built before the second parameter existed: what it does not say has its default, not 0.
+static bool older_host_leaves_defaults() {
+  rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
+  params.temperature = 0.5;
+  params.softcap = 9.0;  // beyond what the host's struct holds
+  params.ignore_index = 7;
+  params.struct_size = offsetof(rlk_logp_params, softcap);
+  rlk_call_desc desc = rlk_call_desc();
+  desc.params = &params;
+  const rlk::sdk::Call<rlk::sdk::ops::Logp> call(desc);
+  return call.params().temperature == 0.5 && call.params().softcap == 0.0 && call.params().ignore_index == -100 &&
+         call.params().struct_size == sizeof(params);
+}
+
 int main() {
+  if (!older_host_leaves_defaults()) return 1;
   rlk_error error = rlk_error();
   error.struct_size = sizeof(error);
   const rlk_status status = rlk::sdk::detail::guard(

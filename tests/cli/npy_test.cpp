@@ -48,7 +48,9 @@ std::string refusal(const Work& work) {
 
 TEST(NpyRoundTrip, EveryDtypeAndRankComesBackTheSame) {
   const TempFolder folder;
-  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::u8}) {
+  for (const Dtype dtype :
+       {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64, Dtype::i32, Dtype::i64, Dtype::u8, Dtype::i8, Dtype::i16,
+        Dtype::u16, Dtype::u32, Dtype::u64, Dtype::boolean, Dtype::f8_e4m3fn, Dtype::f8_e5m2}) {
     for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{}, {5}, {2, 3}, {0, 4}, {2, 1, 3, 2}}) {
       Array array(dtype, shape);
       for (int64_t i = 0; i < array.count(); ++i)

@@ -50,6 +50,11 @@ class Questions(command.Case):
 
     def test_scope_is_a_matrix_of_verified_units(self):
         units = self.json("scope", "cpu")["units"]
+        for unit in units:
+            self.assertEqual(list(unit), ["op", "implementation", "dtype", "feature", "variant", "verdict", "numerics",
+                                          "cases", "worst_error_ratio", "worst_error_ulp", "reason_code", "reason"])
+            if unit["verdict"] == "verified":
+                self.assertIn("accurate", unit["numerics"])
         plain = {(u["op"], u["dtype"]) for u in units if u["verdict"] == "verified" and u["feature"] == ""}
         for op in ("logp", "logp_backward", "attention", "add"):
             for dtype in ("f32", "bf16", "f16", "f64"):

@@ -1,6 +1,7 @@
 // What becomes of the words on a command line: options, calls of operators, tables.
 #include <gtest/gtest.h>
 
+#include "core/declaration/numerics.hpp"
 #include "loader/cli/array.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/output.hpp"
@@ -145,8 +146,9 @@ TEST(DescribeCall, MistakesAreNamedWithWhatWouldDo) {
 
 TEST(Numerics, WordsToBitsAndBack) {
   EXPECT_EQ(parse_numerics(""), 0u);
+  EXPECT_EQ(parse_numerics("accurate"), RLK_NUMERICS_ACCURATE);
   EXPECT_EQ(parse_numerics("deterministic,batch_invariant"), RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT);
-  EXPECT_EQ(numerics_text(RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_PORTABLE), "tolerance, portable");
+  EXPECT_EQ(core::text_of_numerics(RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_PORTABLE), "tolerance, portable");
   EXPECT_NE(refusal([] { parse_numerics("determinstic"); }).find("did you mean 'deterministic'?"), std::string::npos);
 }
 

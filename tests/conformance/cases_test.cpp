@@ -18,7 +18,7 @@ namespace {
 template <class Visit>
 void for_each_case(bool smoke, Visit&& visit) {
   for (const OpDecl& decl : declarations()) {
-    for (size_t dtype = 0; dtype < decl.dtypes[0].choices.size(); ++dtype) {
+    for (size_t dtype = 0; dtype < unit_dtype_count(decl); ++dtype) {
       for (size_t form = 0; form < decl.forms.size(); ++form) {
         schedule(decl, static_cast<int>(dtype), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
           Call call;

@@ -33,8 +33,8 @@ void expect_all_verified(bool smoke) {
     EXPECT_EQ(r.verdict, UnitResult::Verdict::verified) << unit << ": " << r.reason_code << ": " << r.reason;
     const bool rows_alone = find_declaration(r.op)->batch_invariant && !simple::combines_rows(r);
     const uint32_t batch_invariant = rows_alone ? RLK_NUMERICS_BATCH_INVARIANT : 0;
-    EXPECT_EQ(r.numerics & (RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT),
-              RLK_NUMERICS_DETERMINISTIC | batch_invariant)
+    EXPECT_EQ(r.numerics & (RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT),
+              RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | batch_invariant)
         << unit;
     if (find_declaration(r.op)->portable && r.feature.empty()) {
       EXPECT_NE(r.numerics & RLK_NUMERICS_PORTABLE, 0u) << unit;

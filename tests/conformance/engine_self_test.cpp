@@ -43,7 +43,8 @@ TEST(Engine, VerifiesEveryUnitOfARightPlugin) {
     for (const UnitResult& r : results) {
       EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
       EXPECT_GT(r.cases, 0) << words(r);
-      EXPECT_EQ(r.numerics, RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT)
+      EXPECT_EQ(r.numerics, RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
+                                RLK_NUMERICS_BATCH_INVARIANT)
           << words(r);
       worst[r.op + " " + r.dtype] = std::max(worst[r.op + " " + r.dtype], r.worst_error_ratio);
       ++units[r.op + " " + r.dtype];

@@ -43,8 +43,8 @@ TEST_F(Portable, IsGoldensAnswerRounded) {
 
 TEST_F(Portable, IsNotAFloatingNumberOneUlpAway) {
   outcome_.outputs[RLK_SAMPLE_OUT_LOGP][8] ^= std::byte{1};
-  double worst = 0;
-  EXPECT_FALSE(check(call_, answer_, outcome_, 0xff, worst).has_value());  // well inside the tolerance
+  Quality quality;
+  EXPECT_FALSE(check(call_, answer_, outcome_, 0xff, quality).has_value());  // well inside the tolerance
   const std::optional<Failure> failure = check_portable(call_, answer_, outcome_);
   ASSERT_TRUE(failure.has_value());
   EXPECT_EQ(failure->code, "NOT_PORTABLE");

@@ -153,7 +153,7 @@ std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numer
   if (claim.kind != Claim::Kind::accepted) return Failure{claim.reason_code, claim.reason};
   Examples examples(seed);
   const Verdict verdict = try_case(rig_, examples, implementation, example, numerics, claim, false);
-  worst_ = std::max(worst_, verdict.worst);
+  worst_ = std::max(worst_, verdict.quality.ratio);
   if (verdict.failure) return verdict.failure;
 
   const Claim other_claim = backwards_.query(implementation, example.call, numerics);

@@ -114,6 +114,10 @@ struct OpCall {
     memory.clear();
     for (size_t i = 0; i < inputs.size(); ++i) fill(decl->inputs[i], inputs[i], i);
     for (size_t i = 0; i < outputs.size(); ++i) fill(decl->outputs[i], outputs[i], i);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const int over = decl->outputs[i].must_alias;
+      if (over >= 0) outputs[i] = inputs[static_cast<size_t>(over)];
+    }
     refresh();
   }
   // The descriptors anew, after a test has changed fields of arguments.
@@ -148,7 +152,8 @@ private:
     std::vector<int64_t> sizes;
     if (shape.kind == core::ShapeDecl::Kind::dims) {
       for (const core::Dim& dim : shape.dims) {
-        sizes.push_back(dim.offset + (dim.symbol < 0 ? 0 : symbols[static_cast<size_t>(dim.symbol)]));
+        const bool plain = !dim.is_computed() && dim.symbol >= 0;  // of any symbol, one below its minimum too
+        sizes.push_back(plain ? symbols[static_cast<size_t>(dim.symbol)] + dim.offset : dim.evaluate(values()));
       }
     } else if (shape.kind == core::ShapeDecl::Kind::any) {
       const auto& list = decl->shape_cases[0].shapes;

@@ -2,6 +2,7 @@
 #include "loader/probe.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <stdexcept>
 
@@ -9,6 +10,8 @@
 #include "loader/child_probe.hpp"
 #include "loader/examine.hpp"
 #include "loader/loader.hpp"
+#include "loader/process.hpp"
+#include "loader/protocol.hpp"
 #include "tests/loader/staged_loader.hpp"
 
 namespace rlk::loader {
@@ -35,6 +38,9 @@ TEST_F(Probe, AGoodPluginPassesEveryState) {
   ASSERT_EQ(record.devices.size(), 2u);
   EXPECT_EQ(record.devices[1].name, "Fault 1");
   EXPECT_EQ(record.devices[1].memory_bytes, 1u << 30);
+  EXPECT_EQ(record.devices[1].uuid, "00000000-0000-0000-0000-000000000002");
+  EXPECT_EQ(record.devices[0].pci_bus_id, "00000017:00:00.0");
+  EXPECT_EQ(record.devices[0].numa_node, -1);
   ASSERT_EQ(record.evidence.size(), 2u);
   EXPECT_EQ(record.evidence[0].value, "/dev/fault0");
   EXPECT_EQ(record.evidence[1].kind, "runtime_fingerprint");
@@ -43,6 +49,41 @@ TEST_F(Probe, AGoodPluginPassesEveryState) {
   for (const UnitResult& unit : record.units)
     verified |= unit.op == "add" && unit.dtype == "f32" && unit.verdict == UnitResult::Verdict::verified;
   EXPECT_TRUE(verified);
+}
+
+// The prober as a process starts it that ends before the prober runs. Somebody else (here the test) still holds the
+// socket, so that only the parent's end can tell the prober that nobody waits.
+TEST(Prober, EndsWhenItsParentEndedBeforeItRan) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+  const pid_t parent = testing::in_fork([&] {
+    std::string command = "sleep 0.3; exec " RLK_TEST_PROBER " --plugin /none";
+    for (const std::string& word : parent_words()) command += " " + word;
+    return testing::in_fork([&] {
+             dup2(sockets[1], kProtocolFd);
+             execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+             return 127;
+           }) > 0
+               ? 0
+               : 1;
+  });
+  ASSERT_EQ(testing::join(parent), 0);
+  close(sockets[1]);
+  pollfd polled = {sockets[0], POLLIN, 0};
+  EXPECT_EQ(poll(&polled, 1, 20'000), 1) << "the prober still waits for its request";
+  char byte = 0;
+  EXPECT_EQ(recv(sockets[0], &byte, 1, MSG_DONTWAIT), 0);
+  close(sockets[0]);
+}
+
+TEST(Prober, TakesNoOtherProcessForItsParent) {
+  ChildCommand command;
+  command.program = RLK_TEST_PROBER;
+  command.arguments = {"--plugin", "/none", "--parent", "1"};
+  command.request = "a request";
+  const ChildOutcome outcome = run_child(command);
+  EXPECT_EQ(outcome.end, ChildEnd::exited);
+  EXPECT_EQ(outcome.code, kExitWithoutParent) << outcome.text << ": " << outcome.output;
 }
 
 struct FaultCase {
@@ -98,9 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"count:zero", State::rejected, "NO_DEVICE", "counts no devices"},
         FaultCase{"count:many", State::rejected, "ENUMERATE_FAILED", "counts 1000000 devices"},
         FaultCase{"count:throw", State::rejected, "ENUMERATE_FAILED", "device_count: BACKEND_ERROR"},
-        FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of device 0"},
-        FaultCase{"properties:throw", State::rejected, "ENUMERATE_FAILED", "properties of device 0"},
-        FaultCase{"properties:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
+        FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of acme:0"},
+        FaultCase{"describe:throw", State::rejected, "ENUMERATE_FAILED", "device_describe of device 0"},
+        FaultCase{"describe:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
         FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase smoke, at"},
         FaultCase{"enqueue:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
         FaultCase{"enqueue:wrong_f64", State::partial, "SOME_FAILED", "add"}),

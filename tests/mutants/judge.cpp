@@ -22,7 +22,8 @@ constexpr int kRight = 0, kWrong = 1, kUsage = 2;
 std::string what_is_wrong(const OpDecl& decl, const UnitResult& unit) {
   if (unit.verdict != UnitResult::Verdict::verified) return unit.reason_code + ": " + unit.reason;
   const bool rows_alone = decl.batch_invariant && !simple::combines_rows(unit);
-  const uint32_t classes = RLK_NUMERICS_DETERMINISTIC | (rows_alone ? uint32_t{RLK_NUMERICS_BATCH_INVARIANT} : 0) |
+  const uint32_t classes = RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
+                           (rows_alone ? uint32_t{RLK_NUMERICS_BATCH_INVARIANT} : 0) |
                            (decl.portable && unit.feature.empty() ? uint32_t{RLK_NUMERICS_PORTABLE} : 0);
   return (unit.numerics & classes) == classes ? "" : "CLASS: a numerics class of " + unit.op + " is not verified";
 }

@@ -13,7 +13,7 @@ namespace rlk::cpu {
 
 // The classes that the kernel of an operator belongs to.
 template <class Op>
-constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC |
+constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC |
                                (Op::kBatchInvariant ? RLK_NUMERICS_BATCH_INVARIANT : 0);
 
 // The classes of one call: portable too, where the declaration specifies the arithmetic and only integers are asked
@@ -96,7 +96,7 @@ private:
   const ParallelFor parallel_;
 };
 
-// Keeps the error if it is the stream's first.
+// Keeps the error if the record holds none yet.
 inline void report(const sdk::Run& run, const DataError& error) {
   rlk_data_error_record* record = run.data_error_record();
   if (error.kind == kNoDataError || record == nullptr) return;

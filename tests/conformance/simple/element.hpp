@@ -133,6 +133,7 @@ private:
   int terms_ = 0;
 };
 
-constexpr uint32_t kAllClasses = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+constexpr uint32_t kAllClasses =
+    RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 
 }  // namespace rlk::simple

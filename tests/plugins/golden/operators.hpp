@@ -71,11 +71,11 @@ struct Traits<ops::Add> {
 // Serial code in a fixed order: the bits of a row depend on that row alone, but for sums over rows.
 inline uint32_t numerics(const Call<ops::LogpBackward>& call) {
   const bool sums_rows = call.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS) != nullptr;
-  return RLK_NUMERICS_DETERMINISTIC | (sums_rows ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
+  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | (sums_rows ? 0u : RLK_NUMERICS_BATCH_INVARIANT);
 }
 template <class Op>
 uint32_t numerics(const Call<Op>&) {
-  return RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
+  return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 }
 
 // Host-readable inputs that the call has: an absent one cannot be asked for.
@@ -120,7 +120,7 @@ struct Serial {
   }
 };
 
-// The first data error since the stream was last asked is the one that is told.
+// The first data error of a record is the one that is kept.
 inline void report(const Run& run, int32_t kind, int64_t row, int64_t value) {
   rlk_data_error_record* record = run.data_error_record();
   if (record == nullptr || record->state != 0) return;

@@ -22,10 +22,9 @@ int64_t element_size(Dtype dtype) {
     case Dtype::bf16:
     case Dtype::f16:
       return 2;
-    case Dtype::u8:
+    default:
       return 1;
   }
-  return 0;
 }
 
 }  // namespace

@@ -159,7 +159,9 @@ TEST(BadInput, WrongDtype) {
     call.refresh();
     rlk_tensor& tensor = side(call, output)[i].tensor;
     tensor.dtype = {7, 8, 1};
-    expect_refused(call, quoted(arg, output), "DLPack code 7", "expected");
+    expect_refused(call, quoted(arg, output), "f8_e3m4", "expected");
+    tensor.dtype = {99, 8, 1};
+    expect_refused(call, quoted(arg, output), "DLPack code 99", "expected");
     tensor.dtype = core::abi_of(right);
     tensor.dtype.lanes = 2;
     expect_refused(call, quoted(arg, output), "2 lanes", "expected");

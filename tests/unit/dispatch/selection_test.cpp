@@ -172,14 +172,14 @@ TEST(Selection, DemandedNumerics) {
 
   // Claimed is not verified.
   options.numerics = RLK_NUMERICS_BATCH_INVARIANT;
-  fake_script<Logp>().numerics = 7;
+  fake_script<Logp>().numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
   const core::Explanation explanation = world.explain(*stream, call, options);
   EXPECT_EQ(World::taken(explanation), "");
   EXPECT_EQ(find(explanation, "fake", "first")->reason_code, "NUMERICS");
   EXPECT_EQ(world.call(*stream, call, options), RLK_UNSUPPORTED);
   EXPECT_NE(world.text().find("batch_invariant"), std::string::npos) << world.text();
   // The built-in CPU serves tolerance unverified, and nothing more.
-  cpu_script<Logp>().numerics = 7;
+  cpu_script<Logp>().numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
   EXPECT_EQ(find(world.explain(*stream, call, options), "cpu", "first")->reason_code, "NOT_VERIFIED");
 }
 

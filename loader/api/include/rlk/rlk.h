@@ -138,6 +138,8 @@ typedef struct rlk_call_options {
 /* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
    (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
    until the stream has passed. options may be NULL. On a CPU stream the work is done when this returns.
+   An in-out argument (a cache that is appended to) is passed in both arrays, as one tensor: same address, shape and
+   strides, whatever the strides are. What the call does not write keeps its bits.
    Errors: INVALID_ARGUMENT (names argument, seen, expected), UNSUPPORTED (no candidate; the text gives each one's
    reason), OUT_OF_MEMORY, CAPTURE_FORBIDS, and the backend's own. Data errors: see rlk_stream_query. */
 RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
@@ -147,10 +149,14 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
 /* Every call to be captured is made once before: while a graph is captured nothing is planned, allocated, staged on the
    CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before anything is enqueued. The graph
-   owns its workspace. It may be launched on any stream of the device; data errors are told by the stream that captured,
-   which outlives the graph. Destroying a graph waits for its launches. A capture that the vendor's own calls began on a
-   wrapped stream is seen too; its graph uses the workspace of the calls before, so where it is launched on another
-   stream, that stream waits for them first (rlk_graph_launch does so itself). */
+   owns its workspace and its data error record, may be launched on any stream of the device, and may outlive the stream
+   that captured it. Its data errors are told by a stream that launched it, once no launch of it is in flight. Destroying
+   a graph waits for its launches; graphs are destroyed before their runtime.
+   A capture that the vendor's own calls began on a wrapped stream (or on a stream that waits for an event of such a
+   capture) is seen too. Nobody tells rlk when its graph runs, so any stream of the device may tell its data errors.
+   What it captured is released after its graph has died, where the backend can tell that, and else with the runtime,
+   which outlives such graphs. The first such graph uses the workspace of the calls before: where it is launched on
+   another stream, that stream waits for them first (rlk_graph_launch does so itself). */
 RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
 RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);

@@ -10,29 +10,47 @@
 
 namespace rlk::sdk {
 
-enum class Dtype : uint8_t { f32, bf16, f16, f64, i32, i64, u8, other };
+enum class Dtype : uint8_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i32,
+  i64,
+  u8,
+  i8,
+  i16,
+  u16,
+  u32,
+  u64,
+  boolean,
+  f8_e4m3fn,
+  f8_e5m2,
+  other,
+};
 
 inline Dtype dtype_of(const rlk_tensor& tensor) noexcept {
+  struct Row {
+    Dtype dtype;
+    uint8_t code, bits;
+  };
+  // DLPack's codes.
+  constexpr Row kRows[] = {
+      {Dtype::f32, 2, 32},    {Dtype::bf16, 4, 16},      {Dtype::f16, 2, 16},     {Dtype::f64, 2, 64},
+      {Dtype::i32, 0, 32},    {Dtype::i64, 0, 64},       {Dtype::u8, 1, 8},       {Dtype::i8, 0, 8},
+      {Dtype::i16, 0, 16},    {Dtype::u16, 1, 16},       {Dtype::u32, 1, 32},     {Dtype::u64, 1, 64},
+      {Dtype::boolean, 6, 8}, {Dtype::f8_e4m3fn, 10, 8}, {Dtype::f8_e5m2, 12, 8},
+  };
   if (tensor.dtype.lanes != 1) return Dtype::other;
-  switch (tensor.dtype.code) {
-    case RLK_DTYPE_FLOAT:
-      return tensor.dtype.bits == 32   ? Dtype::f32
-             : tensor.dtype.bits == 16 ? Dtype::f16
-             : tensor.dtype.bits == 64 ? Dtype::f64
-                                       : Dtype::other;
-    case RLK_DTYPE_BFLOAT:
-      return tensor.dtype.bits == 16 ? Dtype::bf16 : Dtype::other;
-    case RLK_DTYPE_INT:
-      return tensor.dtype.bits == 32 ? Dtype::i32 : tensor.dtype.bits == 64 ? Dtype::i64 : Dtype::other;
-    case RLK_DTYPE_UINT:
-      return tensor.dtype.bits == 8 ? Dtype::u8 : Dtype::other;
-    default:
-      return Dtype::other;
+  for (const Row& row : kRows) {
+    if (row.code == tensor.dtype.code && row.bits == tensor.dtype.bits) return row.dtype;
   }
+  return Dtype::other;
 }
 
 inline const char* name_of(Dtype dtype) noexcept {
-  static constexpr const char* kNames[] = {"f32", "bf16", "f16", "f64", "i32", "i64", "u8", "other"};
+  static constexpr const char* kNames[] = {"f32", "bf16", "f16", "f64", "i32",  "i64",       "u8",      "i8",
+                                           "i16", "u16",  "u32", "u64", "bool", "f8_e4m3fn", "f8_e5m2", "other"};
   return kNames[static_cast<int>(dtype)];
 }
 
@@ -97,7 +115,7 @@ public:
 
 private:
   const rlk_call_desc* desc_;
-  typename Op::Params params_ = typename Op::Params();
+  typename Op::Params params_ = Op::defaults();
 };
 
 // The execution of a planned call.

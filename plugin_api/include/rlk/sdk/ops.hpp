@@ -42,6 +42,7 @@ struct Logp {
   static constexpr uint32_t kSymbols = RLK_LOGP_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LOGP_PARAMS_INIT; }
 };
 
 struct LogpBackward {
@@ -53,6 +54,7 @@ struct LogpBackward {
   static constexpr uint32_t kSymbols = RLK_LOGP_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LOGP_BACKWARD_PARAMS_INIT; }
 };
 
 struct Attention {
@@ -64,6 +66,7 @@ struct Attention {
   static constexpr uint32_t kSymbols = RLK_ATTENTION_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_ATTENTION_PARAMS_INIT; }
 };
 
 struct Add {
@@ -75,6 +78,7 @@ struct Add {
   static constexpr uint32_t kSymbols = RLK_ADD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_ADD_PARAMS_INIT; }
 };
 
 struct AttentionBackward {
@@ -86,6 +90,7 @@ struct AttentionBackward {
   static constexpr uint32_t kSymbols = RLK_ATTENTION_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_ATTENTION_BACKWARD_PARAMS_INIT; }
 };
 
 struct Gae {
@@ -97,6 +102,7 @@ struct Gae {
   static constexpr uint32_t kSymbols = RLK_GAE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_GAE_PARAMS_INIT; }
 };
 
 struct GroupAdvantages {
@@ -108,6 +114,7 @@ struct GroupAdvantages {
   static constexpr uint32_t kSymbols = RLK_GROUP_ADVANTAGES_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_GROUP_ADVANTAGES_PARAMS_INIT; }
 };
 
 struct GrpoLoss {
@@ -119,6 +126,7 @@ struct GrpoLoss {
   static constexpr uint32_t kSymbols = RLK_GRPO_LOSS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_GRPO_LOSS_PARAMS_INIT; }
 };
 
 struct GrpoLossBackward {
@@ -130,6 +138,7 @@ struct GrpoLossBackward {
   static constexpr uint32_t kSymbols = RLK_GRPO_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT; }
 };
 
 struct LinearLogp {
@@ -141,6 +150,7 @@ struct LinearLogp {
   static constexpr uint32_t kSymbols = RLK_LINEAR_LOGP_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LINEAR_LOGP_PARAMS_INIT; }
 };
 
 struct LinearLogpBackward {
@@ -152,6 +162,7 @@ struct LinearLogpBackward {
   static constexpr uint32_t kSymbols = RLK_LINEAR_LOGP_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT; }
 };
 
 struct LogitsRatioKl {
@@ -163,6 +174,7 @@ struct LogitsRatioKl {
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LOGITS_RATIO_KL_PARAMS_INIT; }
 };
 
 struct LogitsRatioKlBackward {
@@ -174,6 +186,7 @@ struct LogitsRatioKlBackward {
   static constexpr uint32_t kSymbols = RLK_LOGITS_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT; }
 };
 
 struct LogpMerge {
@@ -185,6 +198,7 @@ struct LogpMerge {
   static constexpr uint32_t kSymbols = RLK_LOGP_MERGE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_LOGP_MERGE_PARAMS_INIT; }
 };
 
 struct MultiRewardAdvantages {
@@ -196,6 +210,7 @@ struct MultiRewardAdvantages {
   static constexpr uint32_t kSymbols = RLK_MULTI_REWARD_ADVANTAGES_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT; }
 };
 
 struct OptimalTokenBaseline {
@@ -207,6 +222,7 @@ struct OptimalTokenBaseline {
   static constexpr uint32_t kSymbols = RLK_OPTIMAL_TOKEN_BASELINE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_OPTIMAL_TOKEN_BASELINE_PARAMS_INIT; }
 };
 
 struct PolicyLoss {
@@ -218,6 +234,7 @@ struct PolicyLoss {
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_POLICY_LOSS_PARAMS_INIT; }
 };
 
 struct PolicyLossBackward {
@@ -229,6 +246,7 @@ struct PolicyLossBackward {
   static constexpr uint32_t kSymbols = RLK_POLICY_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT; }
 };
 
 struct RatioKl {
@@ -240,6 +258,7 @@ struct RatioKl {
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_RATIO_KL_PARAMS_INIT; }
 };
 
 struct RatioKlBackward {
@@ -251,6 +270,7 @@ struct RatioKlBackward {
   static constexpr uint32_t kSymbols = RLK_RATIO_KL_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_RATIO_KL_BACKWARD_PARAMS_INIT; }
 };
 
 struct ResamplingWeights {
@@ -262,6 +282,7 @@ struct ResamplingWeights {
   static constexpr uint32_t kSymbols = RLK_RESAMPLING_WEIGHTS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_RESAMPLING_WEIGHTS_PARAMS_INIT; }
 };
 
 struct Returns {
@@ -273,6 +294,7 @@ struct Returns {
   static constexpr uint32_t kSymbols = RLK_RETURNS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_RETURNS_PARAMS_INIT; }
 };
 
 struct Sample {
@@ -284,6 +306,7 @@ struct Sample {
   static constexpr uint32_t kSymbols = RLK_SAMPLE_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = true;
+  static constexpr Params defaults() { return RLK_SAMPLE_PARAMS_INIT; }
 };
 
 struct ValueLoss {
@@ -295,6 +318,7 @@ struct ValueLoss {
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_N_SYMBOLS;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_VALUE_LOSS_PARAMS_INIT; }
 };
 
 struct ValueLossBackward {
@@ -306,6 +330,7 @@ struct ValueLossBackward {
   static constexpr uint32_t kSymbols = RLK_VALUE_LOSS_BACKWARD_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT; }
 };
 
 struct Whiten {
@@ -317,6 +342,7 @@ struct Whiten {
   static constexpr uint32_t kSymbols = RLK_WHITEN_N_SYMBOLS;
   static constexpr bool kBatchInvariant = false;
   static constexpr bool kPortable = false;
+  static constexpr Params defaults() { return RLK_WHITEN_PARAMS_INIT; }
 };
 
 }  // namespace rlk::sdk::ops

@@ -1,0 +1,44 @@
+// How good is a result? The error bounds of one element, the worst error of a run, and whether errors lean to one side.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/conformance/call.hpp"
+
+namespace rlk::core::conformance {
+
+// What a run's elements came to.
+struct Quality {
+  double ratio = 0;  // worst |difference| / what class `tolerance` allows
+  // Worst |difference| in ulp of the output dtype at the golden value; where the accuracy of fp32 intermediates leaves
+  // less, because terms cancel, in those: how many roundings the result is away.
+  double ulp = 0;
+  std::string inaccurate{};  // the first element beyond what class `accurate` allows, in words; empty: all are within
+
+  void merge(const Quality& other);
+};
+
+// The limits of an output's elements.
+class Bound {
+public:
+  Bound(const Call& call, size_t output);
+
+  struct Limits {
+    double accurate = 0;  // what class `accurate` allows: every intermediate in fp32, or fp64 for fp64
+    double unit = 0;      // one ulp or, where that is more, one rounding of every intermediate
+  };
+  // An element that is an integer, or zero by definition and not by arithmetic, has none.
+  Limits operator()(double value, double condition, double rounded) const;
+
+private:
+  Dtype dtype_;
+  double epsilon_, factor_;
+  double absolute_ = 0;
+};
+
+// The largest finite number of a floating dtype, and the distance of its numbers at a value.
+double largest_of(Dtype dtype);
+double ulp_of(double value, Dtype dtype);
+
+}  // namespace rlk::core::conformance

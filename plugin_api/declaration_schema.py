@@ -1,0 +1,358 @@
+"""What a declaration in ops/*.toml may say: the keys of every table, the names it may use, and how much of each.
+
+A key that no table below has is an error, and so is everything that would not fit the tables of core/declaration: a
+declaration is never half understood. To give declarations a new key, add it to its table here and read it in
+generate.py.
+"""
+import difflib
+import re
+
+# The same numbers as in core/declaration/declaration.hpp (kMax...), rlk/abi/tensor.h (RLK_MAX_NDIM) and, for a mask
+# that a plugin fills, rlk/abi/op.h (host_inputs and dynamic_symbols have 64 bits).
+LIMITS = {"input": 32, "output": 32, "symbol": 16, "param": 127, "dtypes": 8}
+MAX_NDIM = 8
+
+# As the enumerations of core/declaration and core/golden have them, in their order.
+DTYPES = ["f32", "bf16", "f16", "f64", "i32", "i64", "u8", "i8", "i16", "u16", "u32", "u64", "bool", "f8_e4m3fn",
+          "f8_e5m2"]
+FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2"]
+# Known by name, so that texts can say what was passed, but not to be declared.
+SUB_BYTE = ["f4_e2m1fn", "f6_e2m3fn", "f6_e3m2fn"]
+
+NUMBER = (int, float)
+VALUE = (int, float, str)  # a number, or an expression
+
+# Per table: key -> type of its value. A set of strings: one of them.
+#
+# A size in `shape` is a symbol, a symbol + a number, a number, or computed from symbols and integer parameters:
+# "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed.
+#
+# An in-out argument (a cache that is appended to) is declared once, by [[input]] with inout = true. Its place among the
+# outputs is where [[output]] inout = "its name" stands, which says nothing else. It is one tensor, and golden gives all
+# of it and says which elements keep their bits. must_alias = "input" is the same for a result of another name;
+# may_alias leaves it to the caller.
+TABLES = {
+    "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
+         "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
+         "output": list, "param": list, "feature": list, "rule": list, "shape_case": list},
+    "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
+                 "rounded": list},
+    "numerics.rounded": {"name": str, "source": str, "over": list},
+    "forms": {"param": str, "names": list},
+    "symbol": {"name": str, "doc": str, "sizes": list, "dynamic": bool, "min": int, "form": str},
+    "input": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "domain": dict, "optional": bool,
+              "host": bool, "form": str, "inout": bool, "list": bool},
+    "output": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "optional": bool, "form": str,
+               "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "elements": list, "inout": str,
+               "list": bool},
+    "param": {"name": str, "doc": str, "type": {"f64", "i64", "enum"}, "default": VALUE, "values": list, "min": NUMBER,
+              "min_exclusive": NUMBER, "finite": bool, "try": list},
+    "feature": {"name": str, "set": dict, "present": list, "unit": bool},
+    "rule": {"name": str, "holds": str, "hint": str, "violate": dict},
+    "rule.violate": {"symbols": dict, "params": dict, "present": list},
+}
+REQUIRED = {
+    "": ["name", "revision", "family", "summary", "formula", "sources", "numerics"],
+    "numerics": [],  # factor and reason where there is a floating output
+    "numerics.rounded": ["name", "source", "over"],
+    "forms": ["param", "names"],
+    "symbol": ["name", "doc", "sizes"],
+    "input": ["name", "doc", "dtype", "shape", "domain"],
+    "output": ["name", "doc", "dtype", "shape"],
+    "param": ["name", "doc", "type", "default"],
+    "feature": ["name"],
+    "rule": ["name", "holds", "hint"],
+}
+# What describes the values of an input, by its kind.
+DOMAINS = {
+    "real": {"scale": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool, "hidden_by": str},
+    "uniform": {"min": NUMBER, "max": NUMBER},
+    "integer": {"low": VALUE, "high": VALUE},
+    "id": {"low": VALUE, "high": VALUE, "ignore": str},
+    "mask": {},
+    "row_index": {"high": VALUE, "order": {"increasing"}},
+    "cu_seqlens": {"total": str},
+    "forward": {"op": str, "output": str},
+    "owner": {"scale": NUMBER},
+}
+
+
+class DeclarationError(Exception):
+    pass
+
+
+def names_in(expression):
+    return set(re.findall(r"[A-Za-z_]\w*", expression)) - {"ceil"}
+
+
+def near(name, known):
+    """' (near: a, b)' or, where nothing is near, what there is."""
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return f"; near: {', '.join(close)}" if close else f"; expected one of: {', '.join(sorted(known)) or 'none'}"
+
+
+def type_text(kind):
+    names = {str: "a string", int: "an integer", float: "a number", bool: "true or false", list: "a list",
+             dict: "a table"}
+    if isinstance(kind, set):
+        return " or ".join(map(repr, sorted(kind)))
+    if isinstance(kind, tuple):
+        return "a number" if kind == NUMBER else " or ".join(names[k] for k in kind)
+    return names[kind]
+
+
+class Checker:
+    """Checks one declaration. Each error names the file, the table and the key."""
+
+    def __init__(self, file, op):
+        self.file, self.op = file, op
+
+    def fail(self, where, text):
+        raise DeclarationError(f"{self.file}: {where + ': ' if where else ''}{text}")
+
+    def table(self, where, table, keys, required=()):
+        if not isinstance(table, dict):
+            self.fail(where, f"is {table!r}; expected a table")
+        for key, value in table.items():
+            if key not in keys:
+                self.fail(where, f"unknown key {key!r}{near(key, keys)}")
+            kind = keys[key]
+            if isinstance(kind, set):
+                fits = isinstance(value, str) and value in kind
+            else:
+                accepted = kind if isinstance(kind, tuple) else (kind,)
+                fits = isinstance(value, accepted) and (not isinstance(value, bool) or bool in accepted)
+            if not fits:
+                self.fail(where, f"{key} is {value!r}; expected {type_text(kind)}")
+        for key in required:
+            if key not in table:
+                self.fail(where, f"{key} is missing")
+
+    def known(self, where, name, names, what):
+        if name not in names:
+            self.fail(where, f"no {what} {name!r}{near(str(name), names)}")
+
+    def rows(self, kind):
+        """(where, row) of every [[kind]]."""
+        for i, row in enumerate(self.op.get(kind, [])):
+            name = row.get("name", row.get("inout")) if isinstance(row, dict) else None
+            yield f"[[{kind}]] {name or i + 1}", row
+
+    def names(self, kind):
+        return [row["name"] if "name" in row else row["inout"] for row in self.op.get(kind, [])]
+
+    def argument(self, kind, name):
+        return next(row for row in self.op.get(kind, []) if row.get("name") == name)
+
+    def check(self):
+        self.table("", self.op, TABLES[""], REQUIRED[""])
+        for kind in ("numerics", "forms"):
+            if kind in self.op:
+                self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])
+        for i, row in enumerate(self.op["numerics"].get("rounded", [])):
+            where = f"[[numerics.rounded]] {i + 1}"
+            self.table(where, row, TABLES["numerics.rounded"], REQUIRED["numerics.rounded"])
+            for symbol in row["over"]:
+                self.known(where, symbol, self.names("symbol"), "symbol")
+        for kind in ("symbol", "input", "output", "param", "feature", "rule"):
+            for where, row in self.rows(kind):
+                inout = kind == "output" and isinstance(row, dict) and "inout" in row
+                self.table(where, row, TABLES[kind], () if inout else REQUIRED[kind])
+        self.limits()
+        self.unique()
+        self.forms = self.op.get("forms", {}).get("names", [])
+        if self.forms:
+            self.check_form_param()
+        self.check_dtypes()
+        for where, row in self.rows("symbol"):
+            self.check_form(where, row)
+            if not row["sizes"]:
+                self.fail(where, "sizes is empty; expected the ordinary size and others")
+        for kind in ("input", "output"):
+            for where, row in self.rows(kind):
+                if row.get("list"):
+                    self.fail(where, "lists of tensors are not supported by this host yet: the ABI has a place for "
+                                     "them (rlk_call_desc.input_lists), but nothing fills it")
+                if "inout" not in row or kind == "input":
+                    self.check_argument(where, row)
+        self.check_in_place()
+        self.check_sizes()
+        self.check_factor()
+        for where, row in self.rows("param"):
+            self.check_param(where, row)
+        for where, row in self.rows("feature"):
+            self.check_values(where, row.get("set", {}), row.get("present", []))
+        for where, row in self.rows("rule"):
+            violate = row.get("violate", {})
+            self.table(f"{where} violate", violate, TABLES["rule.violate"])
+            self.check_values(f"{where} violate", violate.get("params", {}), violate.get("present", []))
+            for name in violate.get("symbols", {}):
+                self.known(f"{where} violate", name, self.names("symbol"), "symbol")
+        free = [a["name"] for a in self.op.get("input", []) if a["shape"] == "any" or str(a["shape"]).startswith("*")]
+        for i, case in enumerate(self.op.get("shape_case", [])):
+            if len(case) != len(free):
+                self.fail(f"[[shape_case]] {i + 1}", f"{len(case)} shapes; expected one for each of {', '.join(free)}")
+
+    def limits(self):
+        for kind, most in LIMITS.items():
+            count = len(self.op.get(kind, []))
+            if count > most:
+                self.fail(f"[{kind}]" if kind == "dtypes" else f"[[{kind}]]",
+                          f"{count} of them; the tables of core/declaration hold {most}. Raise the limit there and in "
+                          "declaration_schema.py")
+
+    def unique(self):
+        for kind in ("symbol", "input", "output", "param", "feature", "rule"):
+            seen = set()
+            for (where, _), name in zip(self.rows(kind), self.names(kind)):
+                if name in seen:
+                    self.fail(where, f"a second {kind} of this name")
+                seen.add(name)
+        for name in set(self.names("symbol")) & set(self.names("param")):
+            self.fail(f"[[symbol]] {name}", "a parameter has the same name: expressions could not tell them apart")
+
+    def check_param(self, where, row):
+        kind, default = row["type"], row["default"]
+        if kind == "enum":
+            self.known(where, default, row.get("values", []), "value")
+        elif "values" in row:
+            self.fail(where, f"has values, but type is {kind!r}; expected 'enum'")
+        elif isinstance(default, str) or (kind == "i64" and not isinstance(default, int)):
+            self.fail(where, f"default is {default!r}; expected {'an integer' if kind == 'i64' else 'a number'}")
+        if "min" in row and "min_exclusive" in row:
+            self.fail(where, "has min and min_exclusive; expected one of them")
+
+    def check_form_param(self):
+        self.known("[forms]", self.op["forms"]["param"], self.names("param"), "parameter")
+        param = next(p for p in self.op["param"] if p["name"] == self.op["forms"]["param"])
+        if param.get("values") != self.forms:
+            self.fail("[forms]", f"names is {self.forms}; expected {param.get('values')}, as {param['name']} has them")
+
+    def check_form(self, where, row):
+        if "form" in row:
+            self.known(where, row["form"], self.forms, "form")
+
+    def check_dtypes(self):
+        variables = []
+        for name, choices in self.op.get("dtypes", {}).items():
+            if not isinstance(choices, list) or not choices:
+                self.fail("[dtypes]", f"{name} is {choices!r}; expected a list of dtypes")
+            for choice in choices:
+                self.check_dtype(f"[dtypes] {name}", choice, variables)
+                if not variables and choice not in DTYPES:
+                    self.fail(f"[dtypes] {name}", f"{choice!r}: the first variable's choices are dtypes")
+            variables.append(name)
+
+    def check_dtype(self, where, dtype, variables):
+        if dtype in SUB_BYTE:
+            self.fail(where, f"{dtype}: elements of less than a byte are not supported by this host yet; declare the "
+                             "packed bytes as u8")
+        inner = dtype[4:-1] if dtype.startswith("acc(") and dtype.endswith(")") else None
+        self.known(where, dtype if inner is None else inner, (DTYPES if inner is None else []) + list(variables),
+                   "dtype or dtype variable" if inner is None else "dtype variable")
+
+    def check_argument(self, where, a):
+        self.check_form(where, a)
+        self.check_dtype(where, a["dtype"], self.op.get("dtypes", {}))
+        shapes = a["shape"].items() if isinstance(a["shape"], dict) else [("", a["shape"])]
+        for form, shape in shapes:
+            if form:
+                self.known(f"{where} shape", form, self.forms, "form")
+            if isinstance(shape, list) and len(shape) > MAX_NDIM:
+                self.fail(where, f"{len(shape)} dimensions; a tensor has at most {MAX_NDIM}")
+        if "domain" in a:
+            self.known(f"{where} domain", a["domain"].get("kind"), DOMAINS, "kind of domain")
+            self.table(f"{where} domain", a["domain"], DOMAINS[a["domain"]["kind"]] | {"kind": str})
+            if "hidden_by" in a["domain"]:
+                self.known(f"{where} domain", a["domain"]["hidden_by"], self.names("input"), "input")
+            if "ignore" in a["domain"]:
+                self.known(f"{where} domain", a["domain"]["ignore"], self.names("param"), "parameter")
+        for name in a.get("may_alias", []):
+            self.known(where, name, self.names("input"), "input")
+
+    def check_in_place(self):
+        """In-out arguments stand once in each list, and what must lie in an input's memory is shaped like it."""
+        named = {row["inout"] for row in self.op.get("output", []) if "inout" in row}
+        for where, a in self.rows("input"):
+            if a.get("inout") and a["name"] not in named:
+                self.fail(where, f"is in-out: say at which place of the outputs it stands by [[output]] inout = "
+                                 f"\"{a['name']}\"")
+        for where, a in self.rows("output"):
+            name = a.get("inout", a.get("must_alias"))
+            if name is None:
+                continue
+            self.known(where, name, self.names("input"), "input")
+            over = self.argument("input", name)
+            if "inout" in a:
+                if len(a) > 1:
+                    self.fail(where, f"has more than inout: the rest is declared at [[input]] {name}")
+                if not over.get("inout"):
+                    self.fail(where, f"the input {name} does not say inout = true")
+                continue
+            for key in ("dtype", "shape", "optional", "form"):
+                if a.get(key) != over.get(key):
+                    self.fail(where, f"{key} is {a.get(key)!r}; expected {over.get(key)!r}, as of {name}, whose memory "
+                                     "it must have")
+
+    def check_sizes(self):
+        """A symbol is known from a dimension that is nothing else, in an argument that every call has."""
+        symbols = set(self.names("symbol"))
+        for form in self.forms or [""]:
+            known, used = set(), []
+            for kind in ("input", "output"):
+                for where, a in self.rows(kind):
+                    shape = a.get("shape", [])
+                    shape = shape.get(form, []) if isinstance(shape, dict) else shape
+                    if isinstance(shape, str) or a.get("form", form) != form:
+                        continue
+                    for size in map(str, shape):
+                        plain = re.fullmatch(r"(\w+)(\s*\+\s*\d+)?", size)
+                        if plain and not a.get("optional"):
+                            known.add(plain.group(1))
+                        if not plain:
+                            used += [(where, size, name) for name in names_in(size) & symbols]
+            for where, size, name in used:
+                if name not in known:
+                    self.fail(where, f"{name} of {size!r} cannot be known: no required argument"
+                                     f"{' of form ' + form if form else ''} has a dimension that is {name} alone")
+
+    def check_factor(self):
+        """Where an output is a floating number its error bound is declared; integers are compared exactly."""
+        def floating(dtype):
+            return dtype.startswith("acc(") or dtype in FLOATING or any(map(floating, self.op["dtypes"].get(dtype, [])))
+
+        self.op.setdefault("dtypes", {})
+        over = {a["name"]: a for a in self.op.get("input", [])}
+        outputs = [over[a["inout"]] if "inout" in a else a for a in self.op.get("output", [])]
+        if any(floating(a["dtype"]) for a in outputs):
+            for key in ("factor", "reason"):
+                if key not in self.op["numerics"]:
+                    self.fail("[numerics]", f"{key} is missing: an output is a floating number")
+
+    def check_values(self, where, params, present):
+        for name in params:
+            self.known(where, name, self.names("param"), "parameter")
+        for name in present:
+            self.known(where, name, self.names("input") + self.names("output"), "argument")
+
+
+def check(file, op):
+    Checker(file, op).check()
+
+
+def check_together(ops):
+    """What a declaration says of other operators."""
+    by_name = {op["name"]: op for op in ops}
+    for op in ops:
+        checker = Checker(f"{op['name']}.toml", op)
+        if op.get("backward"):
+            checker.known("", op["backward"], by_name, "operator")
+        for where, a in checker.rows("input"):
+            if a.get("domain", {}).get("kind") != "forward":
+                continue
+            for key in ("op", "output"):
+                if key not in a["domain"]:
+                    checker.fail(f"{where} domain", f"{key} is missing")
+            checker.known(f"{where} domain", a["domain"]["op"], by_name, "operator")
+            outputs = Checker("", by_name[a["domain"]["op"]]).names("output")
+            checker.known(f"{where} domain", a["domain"]["output"], outputs, "output")

@@ -1,0 +1,232 @@
+// The operators of tests/declarations, serial and strided, each with a few of its possible defects.
+#include "conformance/arguments/plugin.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "conformance/simple/element.hpp"
+#include "core/golden/golden.hpp"
+
+namespace rlk::arguments {
+namespace {
+
+using simple::mutant;
+
+constexpr uint32_t kClasses = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC;
+
+// One tensor of a run. How an element is stored is golden's; what is computed is not.
+class Elements {
+public:
+  explicit Elements(const rlk_tensor* tensor) : tensor_(tensor) {
+    if (tensor == nullptr) return;
+    view_.data = sdk::data_of(tensor);
+    view_.dtype = static_cast<golden::Dtype>(sdk::dtype_of(*tensor));
+    bytes_ = tensor->dtype.bits / 8;
+  }
+  bool given() const { return tensor_ != nullptr; }
+  int64_t size(int axis) const { return tensor_->shape[axis]; }
+  template <class... Index>
+  float get(Index... index) const {
+    return static_cast<float>(view_.load_at(at(index...)));
+  }
+  template <class... Index>
+  int64_t get_int(Index... index) const {
+    return view_.load_int_at(at(index...));
+  }
+  template <class... Index>
+  void set(double value, Index... index) const {
+    golden::store(element(index...), view_.dtype, value);
+  }
+  // Bytes of the element, lowest first.
+  template <class... Index>
+  char* element(Index... index) const {
+    return sdk::data_of<char>(tensor_) + at(index...) * bytes_;
+  }
+
+private:
+  template <class... Index>
+  int64_t at(Index... index) const {
+    int64_t sum = 0;
+    int axis = 0;
+    ((sum += static_cast<int64_t>(index) * tensor_->strides[axis++]), ...);
+    return sum;
+  }
+  const rlk_tensor* tensor_;
+  golden::View view_{};
+  int64_t bytes_ = 0;
+};
+
+// A plan that runs a function over one run.
+class SimplePlan : public sdk::Plan {
+public:
+  using Body = std::function<void(const sdk::Run&)>;
+  SimplePlan(uint32_t classes, Body body) : body_(std::move(body)) {
+    numerics = classes;
+    variant = "serial";
+  }
+  void enqueue(sdk::Stream&, const sdk::Run& run) override { body_(run); }
+
+private:
+  Body body_;
+};
+
+template <class Params>
+void append(const Params& params, std::vector<float>& remembered, const sdk::Run& run) {
+  const Elements rows(run.input(RLK_CACHE_APPEND_IN_ROWS)), slots(run.input(RLK_CACHE_APPEND_IN_SLOTS));
+  const Elements cache(run.output(RLK_CACHE_APPEND_OUT_CACHE)), counts(run.output(RLK_CACHE_APPEND_OUT_COUNTS));
+  const int64_t n_slots = cache.size(0), size = cache.size(1);
+  std::vector<bool> named(static_cast<size_t>(n_slots), false);
+  if (mutant("cache_of_the_plan")) {  // what the first call saw stands in the cache of every later one
+    const bool first = remembered.empty();
+    for (int64_t s = 0; s < n_slots; ++s) {
+      const auto at = static_cast<size_t>(s);
+      if (first) remembered.push_back(cache.get(s, 0));
+      if (at < remembered.size()) cache.set(remembered[at], s, 0);
+    }
+  }
+  for (int64_t n = 0; n < rows.size(0); ++n) {
+    int64_t slot = slots.get_int(n);
+    if (slot < 0 || slot >= n_slots) {
+      simple::report(run, RLK_DATA_ROW_OUT_OF_RANGE, n, slot);
+      continue;
+    }
+    if (mutant("next_slot")) slot = (slot + 1) % n_slots;
+    named[static_cast<size_t>(slot)] = true;
+    for (int64_t d = 0; d < size; ++d) {
+      const float row = rows.get(n, d);
+      cache.set(mutant("scale_ignored") ? row : static_cast<float>(params.scale) * row, slot, d);
+    }
+    if (counts.given()) counts.set(static_cast<double>(counts.get_int(slot) + 1), slot);
+  }
+  for (int64_t s = n_slots; s-- > 0;) {
+    if (named[static_cast<size_t>(s)]) continue;
+    // One unit in the last place: within every bound, but nobody asked.
+    if (mutant("rewrites_untouched") && size > 0) *cache.element(s, size - 1) ^= 1;
+    if (mutant("clears_untouched") && size > 0) cache.set(0.0, s, 0);
+    if (mutant("counts_untouched") && counts.given()) counts.set(static_cast<double>(counts.get_int(s) + 1), s);
+    break;
+  }
+}
+
+template <class Params>
+void dequantize(const Params& params, const sdk::Run& run) {
+  const Elements x(run.input(RLK_BLOCK_DEQUANTIZE_IN_X)), scales(run.input(RLK_BLOCK_DEQUANTIZE_IN_SCALES));
+  const Elements out(run.output(RLK_BLOCK_DEQUANTIZE_OUT_OUT)), amax(run.output(RLK_BLOCK_DEQUANTIZE_OUT_AMAX));
+  const int64_t block = mutant("block_ignored") ? 8 : params.block;
+  for (int64_t n = 0; n < x.size(0); ++n) {
+    for (int64_t b = 0; b < scales.size(1); ++b) {
+      float largest = 0;
+      // The last block is shorter; a defect leaves it out.
+      const int64_t end = std::min((b + 1) * block, x.size(1));
+      for (int64_t k = b * block; k < end; ++k) {
+        if (mutant("last_block_left_out") && b > 0 && (b + 1) * block > x.size(1)) break;
+        const float value = x.get(n, k) * scales.get(n, b);
+        out.set(value, n, k);
+        largest = std::max(largest, std::fabs(value));
+      }
+      if (amax.given()) amax.set(largest, n, b);
+    }
+  }
+}
+
+template <class Params>
+void largest_of_windows(const Params& params, const sdk::Run& run) {
+  const Elements x(run.input(RLK_WINDOW_MAX_IN_X)), out(run.output(RLK_WINDOW_MAX_OUT_OUT));
+  for (int64_t n = 0; n < out.size(0); ++n) {
+    for (int64_t p = 0; p < out.size(1); ++p) {
+      float largest = -std::numeric_limits<float>::infinity();
+      for (int64_t i = 0; i < params.width; ++i) {
+        const int64_t column = p * params.stride - params.pad + i;
+        const bool inside = column >= 0 && column < x.size(1);
+        if (inside) largest = std::max(largest, x.get(n, column));
+        if (!inside && mutant("padded_with_zero")) largest = std::max(largest, 0.0f);
+      }
+      out.set(largest, n, p);
+    }
+  }
+}
+
+template <class Params>
+void shift(const Params& params, const sdk::Run& run) {
+  const Elements out(run.output(RLK_SHIFT_LEFT_OUT_OUT)), lost(run.output(RLK_SHIFT_LEFT_OUT_LOST));
+  const int64_t factor = int64_t{1} << params.shift;
+  for (int64_t r = 0; r < out.size(0); ++r) {
+    for (int64_t c = 0; c < out.size(1); ++c) {
+      const int64_t x = out.get_int(r, c);  // in place: the input's memory
+      uint64_t shifted = static_cast<uint64_t>(x) * static_cast<uint64_t>(factor);
+      const auto bytes = static_cast<size_t>(run.output(RLK_SHIFT_LEFT_OUT_OUT)->dtype.bits / 8);
+      if (mutant("saturates") && bytes == 1) {
+        shifted = static_cast<uint64_t>(std::clamp<int64_t>(x * factor, -128, 127));
+      }
+      std::memcpy(out.element(r, c), &shifted, bytes);
+      const bool differs = out.get_int(r, c) != x * factor;
+      if (lost.given()) lost.set(mutant("lost_is_255") && differs ? 1.0 : differs ? 1.0 : 0.0, r, c);
+      if (lost.given() && differs && mutant("lost_is_255")) *lost.element(r, c) = -1;
+    }
+  }
+}
+
+template <class Params>
+void count_before(const Params& params, const sdk::Run& run) {
+  const Elements mask(run.input(RLK_PREFIX_COUNT_IN_MASK)), out(run.output(RLK_PREFIX_COUNT_OUT_OUT));
+  int64_t count = params.start;
+  for (int64_t n = 0; n < mask.size(0); ++n) {
+    const bool marked = mask.get_int(n) != 0;
+    int64_t before = count + (mutant("counts_itself") && marked ? 1 : 0);
+    if (mutant("counts_in_double")) before = static_cast<int64_t>(static_cast<double>(before));
+    std::memcpy(out.element(n), &before, sizeof(before));
+    count += marked ? 1 : 0;
+  }
+}
+
+constexpr uint32_t kByRow = kClasses | RLK_NUMERICS_BATCH_INVARIANT;
+
+}  // namespace
+
+sdk::Support CacheAppend::query(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  if (call.alias(RLK_CACHE_APPEND_OUT_CACHE) != RLK_CACHE_APPEND_IN_CACHE) {
+    return sdk::Support::no("ALIAS", "the cache is not in place");
+  }
+  return sdk::Support::yes("serial", kClasses);
+}
+std::unique_ptr<sdk::Plan> CacheAppend::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  return std::make_unique<SimplePlan>(kClasses, [params = call.params(), remembered = std::vector<float>()](
+                                                    const sdk::Run& run) mutable { append(params, remembered, run); });
+}
+
+sdk::Support BlockDequantize::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return sdk::Support::yes("serial", kByRow);
+}
+std::unique_ptr<sdk::Plan> BlockDequantize::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  return std::make_unique<SimplePlan>(kByRow,
+                                      [params = call.params()](const sdk::Run& run) { dequantize(params, run); });
+}
+
+sdk::Support WindowMax::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return sdk::Support::yes("serial", kByRow);
+}
+std::unique_ptr<sdk::Plan> WindowMax::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  return std::make_unique<SimplePlan>(
+      kByRow, [params = call.params()](const sdk::Run& run) { largest_of_windows(params, run); });
+}
+
+sdk::Support ShiftLeft::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return sdk::Support::yes("serial", kByRow);
+}
+std::unique_ptr<sdk::Plan> ShiftLeft::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  return std::make_unique<SimplePlan>(kByRow, [params = call.params()](const sdk::Run& run) { shift(params, run); });
+}
+
+sdk::Support PrefixCount::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return sdk::Support::yes("serial", kClasses);
+}
+std::unique_ptr<sdk::Plan> PrefixCount::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  return std::make_unique<SimplePlan>(kClasses,
+                                      [params = call.params()](const sdk::Run& run) { count_before(params, run); });
+}
+
+}  // namespace rlk::arguments
+
+RLK_PLUGIN_ENTRY(rlk_arguments_entry, rlk::arguments::ArgumentsPlugin, "arguments", "arguments", "1.0.0",
+                 "operators that only tests declare")
