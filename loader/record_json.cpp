@@ -1,6 +1,8 @@
 // A record as JSON and back: one form for the prober's protocol and the cache, a shorter one for `list --json`.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -42,6 +44,26 @@ ordered_json evidence_json(const PluginRecord& record) {
   return list;
 }
 
+// Numbers of 8 hexadecimal digits, one after the other.
+std::string text_of_classes(const std::vector<uint32_t>& classes) {
+  std::string text;
+  char digits[9];
+  for (const uint32_t number : classes) {
+    std::snprintf(digits, sizeof(digits), "%08x", number);
+    text += digits;
+  }
+  return text;
+}
+std::vector<uint32_t> classes_of_text(const std::string& text) {
+  std::vector<uint32_t> classes;
+  for (size_t at = 0; at + 8 <= text.size(); at += 8) {
+    uint32_t number = 0;
+    if (std::from_chars(text.data() + at, text.data() + at + 8, number, 16).ptr != text.data() + at + 8) break;
+    classes.push_back(number);
+  }
+  return classes;
+}
+
 constexpr std::string_view kVerdicts[] = {"verified", "failed", "declined"};
 
 // JSON has no infinity: null stands for it.
@@ -62,6 +84,7 @@ ordered_json unit_json(const UnitResult& unit) {
                       {"worst_error_ulp", number_json(unit.worst_error_ulp)},
                       {"reason_code", unit.reason_code},
                       {"reason", unit.reason}};
+  if (!unit.size_classes.empty()) out["size_classes"] = text_of_classes(unit.size_classes);
   return out;
 }
 
@@ -145,6 +168,9 @@ bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read(from, "reason", &unit->reason);
   unit->worst_error_ratio = read_number(from, "worst_error_ratio");
   unit->worst_error_ulp = read_number(from, "worst_error_ulp");
+  std::string size_classes;
+  read(from, "size_classes", &size_classes);
+  unit->size_classes = classes_of_text(size_classes);
   std::string verdict;
   read(from, "verdict", &verdict);
   const auto known = std::find(std::begin(kVerdicts), std::end(kVerdicts), verdict);

@@ -7,6 +7,7 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/golden_bridge.hpp"
 #include "core/declaration/error.hpp"
+#include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
 

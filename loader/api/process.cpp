@@ -53,7 +53,9 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       config_(std::move(config)),
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
       store_(chosen_folder(environment_)),
+      compared_(&store_),
       registrar_(&registry_, core::host_services()) {
+  registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   core::set_kernel_cache(kernel_cache(&store_));
 }
 
@@ -144,6 +146,7 @@ void Process::search() {
     how.store = &store_;
     how.cancel = &cancel_;
     std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+    for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
     registrar_.publish(&plugins);
     for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
   } catch (const std::exception& e) {

@@ -14,6 +14,7 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/compared.hpp"
 #include "loader/register.hpp"
 #include "loader/store.hpp"
 
@@ -54,6 +55,7 @@ private:
   const std::string plugin_path_;  // of the options; RLK_PLUGIN_PATH when empty
   Store store_;
   core::Registry registry_;
+  ComparedClasses compared_;
   Registrar registrar_;
   mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed

@@ -42,13 +42,14 @@ struct OwnedRun {
   uint32_t tag;
 };
 
-// add: out = a + alpha * b for f32 and equal one-dimensional shapes, any strides.
-inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double) {
+// add: out = a + alpha * b, and the script's mark, for f32 and equal one-dimensional shapes, any strides.
+inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double mark) {
   const auto at = [](const OwnedRun::Tensor& t, int64_t i) -> float& {
     return *reinterpret_cast<float*>(t.data + (t.shape.empty() || t.shape[0] == 1 ? 0 : i * t.strides[0]) * 4);
   };
   for (int64_t i = 0; i < run.outputs[0].count(); ++i) {
-    at(run.outputs[0], i) = at(run.inputs[0], i) + static_cast<float>(params.alpha) * at(run.inputs[1], i);
+    at(run.outputs[0], i) =
+        at(run.inputs[0], i) + static_cast<float>(params.alpha) * at(run.inputs[1], i) + static_cast<float>(mark);
   }
 }
 // logp: the script's mark in every row, or a data error for an id out of range.
