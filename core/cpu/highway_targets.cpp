@@ -1,5 +1,4 @@
-// Which instruction sets this processor has: the two functions of Highway's dispatch that its headers leave to its
-// library. With them here librlk needs no libhwy, whose version differs from one distribution to the next.
+// Which instruction sets this processor has: the functions of Highway's dispatch that its headers leave to its library. With them here librlk needs no libhwy, whose version differs from one distribution to the next.
 //
 // A target is reported when the processor and the operating system have all that Highway's code for it uses. One that
 // is not known here (a later Highway has more) is not reported: the next best serves.
@@ -58,11 +57,20 @@ int64_t processor_targets() {
 }
 #endif
 
+int64_t targets_for_test = 0;  // 0: the processor's
+
 }  // namespace
 
 int64_t SupportedTargets() {
+  if (targets_for_test != 0) return targets_for_test;
   // What this file was compiled for runs everywhere that rlk runs; so does code without vectors.
   return processor_targets() | HWY_ENABLED_BASELINE | HWY_SCALAR | HWY_EMU128;
+}
+
+// For tests, which run one kernel after the other under every instruction set.
+void SetSupportedTargetsForTest(int64_t targets) {
+  targets_for_test = targets;
+  GetChosenTarget().DeInit();
 }
 
 ChosenTarget& GetChosenTarget() {

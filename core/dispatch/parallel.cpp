@@ -1,11 +1,13 @@
 // The host's thread pool as plugins see it: oneTBB, limited by RLK_NUM_THREADS.
 #include "core/dispatch/parallel.hpp"
 
+#include <pthread.h>
 #include <tbb/blocked_range.h>
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -37,15 +39,26 @@ tbb::task_arena& limited_arena() {
   return *arena;
 }
 
+// True in a process that was forked from one whose pool had started. It has the pool's memory and none of its threads:
+// a loop that waited for them would wait for ever.
+std::atomic<bool> forked{false};
+
+// Before the pool is used for the first time.
+void watch_forks() {
+  static const int watched = pthread_atfork(nullptr, nullptr, [] { forked.store(true, std::memory_order_relaxed); });
+  static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed
+}
+
 }  // namespace
 
 void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   if (n <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (n <= grain || limit() == 1) {
+  if (n <= grain || forked.load(std::memory_order_relaxed) || limit() == 1) {
     body(user, 0, n);
     return;
   }
+  watch_forks();
   // Over whole grains, so that no range but the last is shorter than one.
   const int64_t grains = (n - 1) / grain + 1;
   const auto work = [&] {
@@ -65,6 +78,7 @@ void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) 
 }
 
 uint32_t thread_count() {
+  if (forked.load(std::memory_order_relaxed)) return 1;
   const int available = tbb::this_task_arena::max_concurrency();
   return static_cast<uint32_t>(limit() == 0 ? available : limit());
 }

@@ -1,6 +1,8 @@
 // Start-up: the CPU at once, the plugins as soon as they are judged.
 #include "loader/api/process.hpp"
 
+#include <unistd.h>
+
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/kernel_cache.hpp"
@@ -54,7 +56,8 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
       store_(chosen_folder(environment_)),
       compared_(&store_),
-      registrar_(&registry_, core::host_services()) {
+      registrar_(&registry_, core::host_services()),
+      pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   core::set_kernel_cache(kernel_cache(&store_));
 }
@@ -101,8 +104,8 @@ void Process::start(bool wait) {
   {
     std::unique_lock lock(mutex_);
     // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
-    searched_.wait(lock, [this] { return !ending_; });
-    if (!done_ && !search_.joinable()) {
+    searched_.wait(lock, [this] { return !ending_ || is_forked(); });
+    if (!done_ && !search_.joinable() && !is_forked()) {
       PluginRecord cpu = built_in_record("cpu");
       registrar_.publish_built_in(&cpu);
       records_ = {cpu};
@@ -116,7 +119,11 @@ void Process::start(bool wait) {
 
 void Process::wait_for_search() {
   std::unique_lock lock(mutex_);
-  searched_.wait(lock, [this] { return done_; });
+  searched_.wait(lock, [this] { return done_ || is_forked(); });
+}
+
+bool Process::is_forked() const {
+  return getpid() != pid_;
 }
 
 void Process::release() {
@@ -124,6 +131,7 @@ void Process::release() {
   {
     const std::lock_guard lock(mutex_);
     if (--runtimes_ > 0 || !search_.joinable()) return;
+    if (is_forked()) return search_.detach();
     cancel_ = !done_;
     ending_ = true;
     ended = std::move(search_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlk/rlk.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -49,6 +50,9 @@ private:
   explicit Process(Environment environment, Config config, const char* plugin_path);
   void wait_for_search();
   void search();
+  // A fork of the process that made this one. A search that was under way is not in it, nor is another begun: what the
+  // fork finds in the registry serves it.
+  bool is_forked() const;
 
   const Environment environment_;
   const Config config_;
@@ -57,6 +61,7 @@ private:
   core::Registry registry_;
   ComparedClasses compared_;
   Registrar registrar_;
+  const pid_t pid_;
   mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed
   int runtimes_ = 0;

@@ -187,8 +187,12 @@ Array transposed(const Array& from) {
   Array out(from.dtype(), from.shape());
   const auto size = static_cast<size_t>(core::size_of(from.dtype()));
   const size_t ndim = from.shape().size();
-  std::vector<int64_t> strides(ndim, 1);
-  for (size_t i = 1; i < ndim; ++i) strides[i] = strides[i - 1] * std::max<int64_t>(from.shape()[i - 1], 1);
+  std::vector<int64_t> strides;
+  int64_t stride = 1;
+  for (const int64_t dimension : from.shape()) {
+    strides.push_back(stride);
+    stride *= std::max<int64_t>(dimension, 1);
+  }
   std::vector<int64_t> index(ndim, 0);
   const auto* source = static_cast<const std::byte*>(from.data());
   auto* target = static_cast<std::byte*>(out.data());

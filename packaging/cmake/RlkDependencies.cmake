@@ -2,8 +2,8 @@
 #
 # Distributions offer spdlog, fmt, toml++ and Highway as shared libraries of a version of their own; a librlk that asked
 # for those would run on one release of one distribution. So the targets below are their headers without the libraries:
-# rlk_spdlog, rlk_tomlplusplus (one file includes each: they take seconds to compile) and rlk_hwy (whose two functions
-# outside headers are core/cpu/highway_targets.cpp).
+# rlk_spdlog, rlk_tomlplusplus (one file includes each: they take seconds to compile) and rlk_hwy (whose
+# functions outside headers are core/cpu/highway_targets.cpp).
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(nlohmann_json 3.9 REQUIRED)

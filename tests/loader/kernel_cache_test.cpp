@@ -19,10 +19,10 @@ using rlk::testing::join;
 
 class KernelCacheTest : public ::testing::Test {
 protected:
-  rlk_status load(const core::KernelCache& cache, std::string* out) {
+  static rlk_status load(const core::KernelCache& from, std::string* out) {
     uint64_t size = 0;
     out->resize(100);
-    const rlk_status status = cache.load("acme", "key", out->data(), out->size(), &size);
+    const rlk_status status = from.load("acme", "key", out->data(), out->size(), &size);
     out->resize(status == RLK_OK ? size : 0);
     return status;
   }

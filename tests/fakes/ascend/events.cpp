@@ -297,7 +297,7 @@ aclError launch_host_func(aclrtStream stream, void (*fn)(void*), void* user_data
 
 // An indirect function: dlsym runs the resolver and returns null for runtimes before 9.x, where the symbol is absent.
 extern "C" {
-[[maybe_unused]] static aclrtLaunchHostFuncType resolve_launch_host_func() {
+aclrtLaunchHostFuncType resolve_launch_host_func() {
   const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
   return version != nullptr && version[0] == '9' ? launch_host_func : nullptr;
 }

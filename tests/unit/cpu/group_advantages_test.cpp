@@ -87,8 +87,8 @@ List slime(const List& group, const List&) {
 }
 List verl_rloo(const List& group, const List&) {
   const auto n = static_cast<double>(group.size());
-  if (group.size() == 1) return group;
-  return transformed(group, mean(group), n / (n - 1), 1);
+  // One sample keeps its reward.
+  return group.size() == 1 ? transformed(group, 0, 1, 1) : transformed(group, mean(group), n / (n - 1), 1);
 }
 List rloo(const List& group, const List&) {
   List list;
