@@ -1,6 +1,8 @@
 // A record as JSON and back: one form for the prober's protocol and the cache, a shorter one for `list --json`.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -22,8 +24,13 @@ std::string dump(const ordered_json& value) {
 ordered_json devices_json(const PluginRecord& record) {
   ordered_json list = ordered_json::array();
   for (const DeviceInfo& device : record.devices) {
-    list.push_back(
-        {{"index", device.index}, {"name", device.name}, {"arch", device.arch}, {"memory_bytes", device.memory_bytes}});
+    list.push_back({{"index", device.index},
+                    {"name", device.name},
+                    {"arch", device.arch},
+                    {"memory_bytes", device.memory_bytes},
+                    {"uuid", device.uuid},
+                    {"pci_bus_id", device.pci_bus_id},
+                    {"numa_node", device.numa_node < 0 ? ordered_json(nullptr) : ordered_json(device.numa_node)}});
   }
   return list;
 }
@@ -35,6 +42,26 @@ ordered_json evidence_json(const PluginRecord& record) {
                     {"value", item.value},
                     {"supports", item.supports < 0 ? ordered_json(nullptr) : ordered_json(item.supports != 0)}});
   return list;
+}
+
+// Numbers of 8 hexadecimal digits, one after the other.
+std::string text_of_classes(const std::vector<uint32_t>& classes) {
+  std::string text;
+  char digits[9];
+  for (const uint32_t number : classes) {
+    std::snprintf(digits, sizeof(digits), "%08x", number);
+    text += digits;
+  }
+  return text;
+}
+std::vector<uint32_t> classes_of_text(const std::string& text) {
+  std::vector<uint32_t> classes;
+  for (size_t at = 0; at + 8 <= text.size(); at += 8) {
+    uint32_t number = 0;
+    if (std::from_chars(text.data() + at, text.data() + at + 8, number, 16).ptr != text.data() + at + 8) break;
+    classes.push_back(number);
+  }
+  return classes;
 }
 
 constexpr std::string_view kVerdicts[] = {"verified", "failed", "declined"};
@@ -57,6 +84,7 @@ ordered_json unit_json(const UnitResult& unit) {
                       {"worst_error_ulp", number_json(unit.worst_error_ulp)},
                       {"reason_code", unit.reason_code},
                       {"reason", unit.reason}};
+  if (!unit.size_classes.empty()) out["size_classes"] = text_of_classes(unit.size_classes);
   return out;
 }
 
@@ -140,6 +168,9 @@ bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read(from, "reason", &unit->reason);
   unit->worst_error_ratio = read_number(from, "worst_error_ratio");
   unit->worst_error_ulp = read_number(from, "worst_error_ulp");
+  std::string size_classes;
+  read(from, "size_classes", &size_classes);
+  unit->size_classes = classes_of_text(size_classes);
   std::string verdict;
   read(from, "verdict", &verdict);
   const auto known = std::find(std::begin(kVerdicts), std::end(kVerdicts), verdict);
@@ -182,6 +213,9 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
                            read(item, "name", &device.name);
                            read(item, "arch", &device.arch);
                            read_integer(item, "memory_bytes", &device.memory_bytes);
+                           read(item, "uuid", &device.uuid);
+                           read(item, "pci_bus_id", &device.pci_bus_id);
+                           read_integer(item, "numa_node", &device.numa_node);
                            return true;
                          }) &&
          for_each_object(from, "evidence", error,

@@ -28,6 +28,8 @@ struct UnitResult {
   int cases = 0;
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected
+  // The plain unit: what sizes, with which features, were tried, or compared at run time (conformance/sample.hpp).
+  std::vector<uint32_t> size_classes{};
 };
 
 struct Target {
@@ -37,6 +39,7 @@ struct Target {
   const rlk_plugin* owner = nullptr;
   rlk_plugin_device* owner_device = nullptr;
   rlk_plugin_instance* owner_instance = nullptr;  // for extensions (graph capture); may be nullptr
+  uint32_t owner_flags = 0;                       // RLK_DEVICE_* of the owner's device
 };
 
 struct ConformanceOptions {

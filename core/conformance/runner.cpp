@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/conformance/conformance.hpp"
+#include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
@@ -165,13 +166,26 @@ private:
     units.add(std::move(event));
   }
 
+  static uint32_t class_of(const Call& call, const Work& work) {
+    const Descriptors tensors(call);
+    uint32_t alignment = UINT32_MAX;
+    for (const auto list : {tensors.inputs(), tensors.outputs()}) {
+      for (const rlk_tensor* tensor : list) {
+        if (tensor != nullptr) alignment = std::min(alignment, tensor->alignment);
+      }
+    }
+    return size_class(call, alignment, {work.features.begin(), work.features.end()});
+  }
+
   void try_it(const Work& work, const Job& job, Event& event) {
     const std::string what = title(job.implementation, work);
     if (options_.progress) options_.progress(what);
     Verdict verdict;
     try {
-      verdict = try_case(rig_, examples_, *implementations_[job.implementation], *examples_.get(work.spec, false),
-                         job.numerics, job.claim, options_.graph_replay);
+      const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
+      event.size_class = class_of(example->call, work);
+      verdict = try_case(rig_, examples_, *implementations_[job.implementation], *example, job.numerics, job.claim,
+                         options_.graph_replay);
     } catch (const std::exception& e) {
       verdict.failure = Failure{"EXCEPTION", e.what()};
     } catch (...) {

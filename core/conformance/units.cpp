@@ -90,6 +90,17 @@ private:
     return result;
   }
 
+  // Of the plain calls and of each feature alone: pairs would be thousands, and first uses of them are few.
+  std::vector<uint32_t> size_classes() const {
+    std::set<uint32_t> classes;
+    for (const Event* event : events_) {
+      if (event->kind == Event::Kind::passed && event->words.size() <= base_.size() + 1) {
+        classes.insert(event->size_class);
+      }
+    }
+    return {classes.begin(), classes.end()};
+  }
+
   bool has_passed_without_others(const std::string& word, const Words& words) const {
     return std::any_of(events_.begin(), events_.end(), [&](const Event* event) {
       return event->kind == Event::Kind::passed && event->words.count(word) != 0 &&
@@ -102,6 +113,7 @@ private:
     const auto off = off_.find(is_base(word) ? "" : word);
     if (off != off_.end()) result = off->second;
     result.feature = word;
+    if (word.empty()) result.size_classes = size_classes();
     const Event* unrun = nullptr;
     bool plain_passed = false, any_passed = false;
     for (const Event* event : events_) plain_passed |= event->kind == Event::Kind::passed && is_plain(*event);

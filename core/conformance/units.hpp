@@ -26,6 +26,7 @@ struct Event {
   std::string code, reason;
   uint32_t numerics = 0;  // passed: classes that were claimed and held
   Quality quality{};      // passed
+  uint32_t size_class = 0;
 };
 
 class Units {

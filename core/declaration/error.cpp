@@ -67,6 +67,8 @@ const char* name_of_status(rlk_status status) noexcept {
       return "CAPTURE_FORBIDS";
     case RLK_INTERNAL:
       return "INTERNAL";
+    case RLK_WRONG_RESULT:
+      return "WRONG_RESULT";
     default:
       return "UNKNOWN";
   }

@@ -58,6 +58,14 @@ bool Mark::reached() {
   return true;
 }
 
+rlk_status Mark::ask() {
+  if (known_reached()) return RLK_OK;
+  if (event_ == nullptr) return RLK_NOT_READY;
+  const rlk_status status = events_->api().query(event_, nullptr);
+  if (status == RLK_OK) clock_->pass(sequence_);
+  return status;
+}
+
 bool Mark::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
   return known_reached() || (event_ != nullptr && api.stream->wait_event(stream, event_, nullptr) == RLK_OK);
 }

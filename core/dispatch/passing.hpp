@@ -11,9 +11,10 @@
 namespace rlk::core {
 
 // Counts what a stream was given and how much of it is known to be done. Outlives the stream.
-struct StreamClock {
+struct StreamClock : std::enable_shared_from_this<StreamClock> {
   explicit StreamClock(bool inline_stream) : runs_inline(inline_stream) {}
   const bool runs_inline;                 // work is done when it was given
+  void* native = nullptr;                 // the vendor's stream, for an embedder's allocator
   std::atomic<uint64_t> issued{0};        // written by the stream's thread
   std::atomic<uint64_t> known_passed{0};  // grows only
 
@@ -71,6 +72,8 @@ public:
   bool known_reached() const { return clock_ == nullptr || clock_->has_passed(sequence_); }
   // Later work of the stream waits for the point. False when there is no event to wait for.
   bool hold_back(const rlk_plugin& api, rlk_plugin_stream* stream);
+  // RLK_OK, RLK_NOT_READY, or the failure of the work before the point.
+  rlk_status ask();
   // Waits on the event. False when there is none and the point is not known to be passed.
   bool wait();
   const StreamClock* clock() const { return clock_.get(); }

@@ -33,6 +33,7 @@ struct Decision {
   std::shared_ptr<PlanList> plans;
   ImplementationCounter* served = nullptr;
   FallbackCounter* fallback = nullptr;  // nullptr: it is what was wished for
+  mutable std::atomic<bool> is_fresh{true};  // no call of it was compared yet, or found not to need it
 
   bool is_for(std::span<const uint64_t> words) const {
     return key.size() == words.size() && std::equal(key.begin(), key.end(), words.begin());

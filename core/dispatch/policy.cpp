@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::string_view kOpPrefix = "RLK_OP_";
 constexpr std::string_view kNumericsKey = "numerics";
+constexpr std::string_view kWatchKey = "watch";
 
 bool is_name(std::string_view text) {
   if (text.empty()) return false;
@@ -86,6 +87,24 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     problem("RLK_LOG_DISPATCH is \"" + log + "\"; expected 0 or 1. Using 0");
   }
 
+  policy.watches_first_uses_ = true;
+  const auto watch = [&](const std::string& value, const std::string& source) {
+    if (value.empty()) return;
+    char* end = nullptr;
+    const double rate = std::strtod(value.c_str(), &end);
+    const bool is_rate = *end == '\0' && rate > 0 && rate <= 1;
+    if (!is_rate && value != "off" && value != "first") {
+      problem(source + " is \"" + value + "\"; expected off, first, or a share of calls like 0.001");
+      return;
+    }
+    policy.watches_first_uses_ = value != "off";
+    policy.watch_rate_ = is_rate ? rate : 0;
+  };
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->op == kWatchKey) watch(entry->value, entry->source);
+  }
+  watch(value_of("RLK_WATCH"), "RLK_WATCH");
+
   // From the strongest source to the weakest.
   const auto add = [&](const OpDecl& decl, const std::string& value, const std::string& source) {
     Wish wish;
@@ -125,7 +144,8 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (!known) problem(name + " names no operator; expected RLK_OP_ and one of: " + known_operators());
   }
   for (const PolicyEntry& entry : entries) {
-    if (entry.op.empty() || entry.op == kNumericsKey || find_declaration(entry.op) != nullptr) continue;
+    const bool is_setting = entry.op == kNumericsKey || entry.op == kWatchKey;
+    if (entry.op.empty() || is_setting || find_declaration(entry.op) != nullptr) continue;
     problem(entry.source + " names the operator \"" + entry.op + "\"; expected one of: " + known_operators());
   }
   if (!problems.empty() && policy.fallback_ == Fallback::strict) {

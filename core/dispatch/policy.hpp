@@ -56,12 +56,17 @@ public:
   // The classes that every call demands beside its own, RLK_NUMERICS_*.
   uint32_t numerics() const { return numerics_; }
   bool logs_dispatch() const { return logs_dispatch_; }
+  // RLK_WATCH: whether first uses of a class of sizes are compared with the reference, and which share of later calls.
+  bool watches_first_uses() const { return watches_first_uses_; }
+  double watch_rate() const { return watch_rate_; }
 
 private:
   std::vector<std::vector<Wish>> wishes_;  // by declaration
   Fallback fallback_ = Fallback::warn;
   uint32_t numerics_ = 0;
   bool logs_dispatch_ = false;
+  bool watches_first_uses_ = false;  // make() turns it on
+  double watch_rate_ = 0;
 };
 
 }  // namespace rlk::core

@@ -55,16 +55,33 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       config_(std::move(config)),
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
       store_(chosen_folder(environment_)),
+      compared_(&store_),
       registrar_(&registry_, core::host_services()),
       pid_(getpid()) {
+  registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   core::set_kernel_cache(kernel_cache(&store_));
 }
 
-rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error) {
+std::mutex& Process::its_mutex() {
   static std::mutex mutex;
-  // Never destroyed: see the class.
+  return mutex;
+}
+
+std::shared_ptr<Process>& Process::the_one() {
   static auto* const process = new std::shared_ptr<Process>();
-  const std::lock_guard lock(mutex);
+  return *process;
+}
+
+bool Process::set_host_allocator(const core::HostAllocator& allocator) {
+  const std::lock_guard lock(its_mutex());
+  if (the_one() != nullptr) return false;
+  core::set_host_allocator(allocator);
+  return true;
+}
+
+rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error) {
+  const std::lock_guard lock(its_mutex());
+  std::shared_ptr<Process>* const process = &the_one();
   if (*process == nullptr) {
     Environment environment = Environment::of_process();
     const std::string path =
@@ -137,6 +154,7 @@ void Process::search() {
     how.store = &store_;
     how.cancel = &cancel_;
     std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+    for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
     registrar_.publish(&plugins);
     for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
   } catch (const std::exception& e) {

@@ -36,7 +36,7 @@ struct Script {
   std::atomic<int> queries{0}, plans{0}, prepares{0}, enqueues{0};
   std::atomic<int> destroyed{0}, in_flight{0}, most_in_flight{0}, runs{0};
   std::atomic<int64_t> last_first_symbol{-1};
-  double mark = 0;  // what logp writes
+  double mark = 0;  // what logp writes and add adds
 
   void reset() {  // members are assigned one by one: atomics do not copy
     level = RLK_SUPPORT_OK;

@@ -1,0 +1,327 @@
+// First uses and sampled calls, compared in the background.
+#include "core/dispatch/watch.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/conformance/compare.hpp"
+#include "core/conformance/golden_bridge.hpp"
+#include "core/declaration/error.hpp"
+#include "core/dispatch/eligible.hpp"
+#include "core/dispatch/host.hpp"
+#include "core/dispatch/policy.hpp"
+
+namespace rlk::core {
+namespace {
+
+// What may wait for the comparing thread: beyond it calls go uncompared, and their class is tried again later.
+constexpr size_t kMaxWaiting = 32;
+constexpr uint64_t kMaxBytesWaiting = uint64_t{256} << 20;
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// A call of the framework as the conformance engine sees calls; without values.
+conformance::Call whole_call(const Call& call) {
+  conformance::Call whole;
+  whole.decl = &call.decl();
+  whole.form = call.bound.form;
+  whole.present = call.bound.present;
+  whole.symbols = call.bound.symbols;
+  whole.dtypes = call.bound.dtypes;
+  whole.output_alias = call.bound.output_alias;
+  const auto* params = static_cast<const std::byte*>(call.bound.params);
+  whole.params.assign(params, params + call.decl().params_size);
+  const auto add = [](std::span<const rlk_tensor* const> tensors, std::vector<conformance::Argument>& list) {
+    for (const rlk_tensor* tensor : tensors) {
+      conformance::Argument& argument = list.emplace_back();
+      if (tensor == nullptr) continue;
+      argument.present = dtype_from(tensor->dtype, argument.dtype);
+      argument.shape.assign(tensor->shape, tensor->shape + tensor->ndim);
+    }
+  };
+  add(call.inputs, whole.inputs);
+  add(call.outputs, whole.outputs);
+  return whole;
+}
+
+// The largest power of two that divides every address.
+uint32_t alignment_of(const Call& call) {
+  uint64_t addresses = 256;
+  for (const auto tensors : {call.inputs, call.outputs}) {
+    for (const rlk_tensor* tensor : tensors) {
+      if (tensor != nullptr) addresses |= reinterpret_cast<uintptr_t>(tensor->data) + tensor->byte_offset;
+    }
+  }
+  return static_cast<uint32_t>(addresses & (~addresses + 1));
+}
+
+std::string name_of_class(const Candidate& candidate, const char* dtype, const char* variant, uint32_t size_class) {
+  return candidate.plugin->id + "/" + candidate.decl->name + "/" + candidate.implementation->name + "/" + dtype + "/" +
+         variant + "/" + std::to_string(size_class);
+}
+
+bool is_empty(const rlk_tensor& tensor) {
+  return std::find(tensor.shape, tensor.shape + tensor.ndim, 0) != tensor.shape + tensor.ndim;
+}
+
+}  // namespace
+
+class WatchedCall {
+public:
+  WatchedCall(const Candidate& served_by, DeviceState& on) : candidate(served_by), device(on) {}
+  ~WatchedCall() {
+    if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
+  }
+  WatchedCall(const WatchedCall&) = delete;
+  WatchedCall& operator=(const WatchedCall&) = delete;
+
+  const Candidate& candidate;
+  DeviceState& device;
+  std::string variant, words;
+  const char* dtype = "";
+  uint32_t size_class = 0;
+  bool first_use = false;
+  bool wants_accurate = false;
+  conformance::Sample sample;
+  std::vector<std::optional<Fetch>> inputs, outputs;
+  uint64_t bytes = 0, copied = 0;
+  void* memory = nullptr;  // pinned: what is copied, inputs first
+  std::shared_ptr<StreamReports> reports;
+  Mark end;
+
+  // False when a tensor lies so that it takes too many copies.
+  bool plan_fetches(const Call& call) {
+    const auto plan = [&](std::span<const rlk_tensor* const> tensors, std::vector<conformance::Kept>& kept,
+                          std::vector<std::optional<Fetch>>& list) {
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        list.emplace_back();
+        if (tensors[i] == nullptr || is_empty(*tensors[i])) continue;
+        list.back() = Fetch::make(*tensors[i], std::move(kept[i]));
+        if (!list.back()) return false;
+        bytes += list.back()->bytes();
+      }
+      return true;
+    };
+    return plan(call.inputs, sample.inputs, inputs) && plan(call.outputs, sample.outputs, outputs);
+  }
+
+  rlk_status copy(const Call& call, std::span<const rlk_tensor* const> tensors,
+                  const std::vector<std::optional<Fetch>>& fetches) {
+    rlk_plugin_stream* stream = call.stream.handle();
+    const auto enqueue = [&](char* to, const char* from, uint64_t count) {
+      return device.api.stream->copy(stream, to, from, count, RLK_COPY_DEVICE_TO_HOST, nullptr);
+    };
+    for (size_t i = 0; i < fetches.size(); ++i) {
+      if (!fetches[i]) continue;
+      const rlk_status status = fetches[i]->enqueue(*tensors[i], static_cast<char*>(memory) + copied, enqueue);
+      if (status != RLK_OK) return status;
+      copied += fetches[i]->bytes();
+    }
+    return RLK_OK;
+  }
+
+  // The values of the part, out of what was copied.
+  std::vector<std::vector<std::byte>> unpack() {
+    std::vector<std::vector<std::byte>> results;
+    const char* at = static_cast<const char*>(memory);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i]) sample.call.inputs[i].bytes = inputs[i]->pick(at);
+      if (inputs[i]) at += inputs[i]->bytes();
+    }
+    for (const std::optional<Fetch>& output : outputs) {
+      results.push_back(output ? output->pick(at) : std::vector<std::byte>());
+      if (output) at += output->bytes();
+    }
+    return results;
+  }
+};
+
+void WatchedCallDeleter::operator()(WatchedCall* call) const {
+  delete call;
+}
+
+Watcher::Watcher(Registry& registry, const Policy& policy)
+    : registry_(registry), first_uses_(policy.watches_first_uses()), rate_(policy.watch_rate()) {}
+
+Watcher::~Watcher() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Watcher::draws() {
+  if (rate_ <= 0) return false;
+  static thread_local uint64_t state = reinterpret_cast<uintptr_t>(&state) | 1;
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return static_cast<double>(state >> 11) * 0x1p-53 < rate_;
+}
+
+// Whether nobody has verified, compared or begun to compare the class before.
+bool Watcher::claim_class(const Candidate& candidate, const Call& call, const char* variant, uint32_t size_class) {
+  const char* dtype = first_dtype(call.bound);
+  for (const UnitResult* unit : candidate.units) {
+    if (unit->dtype != dtype || unit->variant != variant) continue;
+    const auto& known = unit->size_classes;
+    if (std::find(known.begin(), known.end(), size_class) != known.end()) return false;
+  }
+  const std::lock_guard lock(mutex_);
+  return known_.insert(name_of_class(candidate, dtype, variant, size_class)).second;
+}
+
+WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use) {
+  if (call.capturing || (first_use && !first_uses_)) return nullptr;
+  try {
+    const conformance::Call whole = whole_call(call);
+    const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
+    const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
+    if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
+    const auto pass_over = [&]() -> WatchedCallPtr {
+      const std::lock_guard lock(mutex_);
+      ++statistics_.passed_over;
+      return nullptr;
+    };
+    std::string why_not;
+    const uint64_t seed = call.stream.clock()->issued.load(std::memory_order_relaxed);
+    std::optional<conformance::Sample> sample = conformance::sample_of(whole, seed, {}, &why_not);
+    if (!sample) {
+      log_line(RLK_LOG_DEBUG, "watch", std::string(call.decl().name) + " is not compared: " + why_not);
+      return pass_over();
+    }
+    DeviceState& device = call.stream.device();
+    WatchedCallPtr watched(new WatchedCall(candidate, device));
+    watched->sample = std::move(*sample);
+    if (!watched->plan_fetches(call)) return pass_over();
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_.size() >= kMaxWaiting || bytes_waiting_ + watched->bytes > kMaxBytesWaiting) {
+        ++statistics_.passed_over;
+        known_.erase(name_of_class(candidate, first_dtype(call.bound), variant, size_class));
+        return nullptr;
+      }
+    }
+    watched->variant = variant;
+    watched->dtype = first_dtype(call.bound);
+    watched->size_class = size_class;
+    watched->first_use = first_use;
+    watched->wants_accurate = (call.options.numerics & RLK_NUMERICS_ACCURATE) != 0;
+    watched->reports = call.stream.reports();
+    for (size_t s = 0; s < call.decl().symbols.size(); ++s) {
+      if (call.bound.symbols[s] < 0) continue;
+      watched->words += (watched->words.empty() ? "" : ",") + std::string(call.decl().symbols[s].name) + "=" +
+                        std::to_string(call.bound.symbols[s]);
+    }
+    if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(watched->bytes, 1), &watched->memory,
+                               nullptr) != RLK_OK) {
+      watched->memory = nullptr;
+      return pass_over();
+    }
+    if (watched->copy(call, call.inputs, watched->inputs) != RLK_OK) {
+      watched->end = call.stream.mark(/*with_event=*/true);
+      return pass_over();
+    }
+    return watched;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
+  const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
+  watched->end = call.stream.mark(/*with_event=*/true);
+  const std::lock_guard lock(mutex_);
+  if (!copied || stopping_) {
+    ++statistics_.passed_over;
+    return;
+  }
+  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  bytes_waiting_ += watched->bytes;
+  waiting_.push_back(std::move(watched));
+  changed_.notify_all();
+}
+
+void Watcher::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+    if (stopping_) break;
+    WatchedCallPtr watched = std::move(waiting_.front());
+    waiting_.pop_front();
+    bytes_waiting_ -= watched->bytes;
+    busy_ = true;
+    lock.unlock();
+    try {
+      judge(*watched);
+    } catch (const std::exception& e) {
+      log_line(RLK_LOG_WARN, "watch", std::string("a call could not be compared: ") + e.what());
+    }
+    watched.reset();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+  waiting_.clear();
+}
+
+void Watcher::judge(WatchedCall& watched) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  rlk_status passed = RLK_NOT_READY;
+  while ((passed = watched.end.ask()) == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  if (passed != RLK_OK) return;  // the stream failed or hangs, and its owner is told so
+  conformance::Outcome outcome;
+  outcome.outputs = watched.unpack();
+  conformance::Answer answer = conformance::golden_answer(watched.sample.call);
+  // Ids out of their range and the like are told by the stream; what such a row must hold is no question of accuracy.
+  if (!answer.faults.empty()) return;
+  for (size_t i = 0; i < outcome.outputs.size(); ++i)
+    watched.sample.call.outputs[i].present &= watched.sample.judged[i];
+  conformance::Quality quality;
+  std::optional<conformance::Failure> failure =
+      conformance::check(watched.sample.call, answer, outcome, /*poison=*/0, quality);
+  if (!failure && watched.wants_accurate && !quality.inaccurate.empty()) {
+    failure = conformance::Failure{"NOT_ACCURATE", quality.inaccurate};
+  }
+  const Candidate& candidate = watched.candidate;
+  if (!failure) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++statistics_.compared;
+    }
+    if (watched.first_use) {
+      registry_.note_compared({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
+                               watched.dtype, watched.variant, watched.size_class});
+    }
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ++statistics_.wrong;
+  }
+  const std::string who = std::string(candidate.decl->name) + " by " + candidate.plugin->id + "/" +
+                          candidate.implementation->name + " (" + watched.dtype + ", " + watched.words + ")";
+  const std::string text = "some rows of an earlier call were compared with the reference: " + failure->text +
+                           " (indices count the rows that were compared)";
+  registry_.quarantine(candidate.plugin->id, candidate.decl->name, candidate.implementation->name, watched.dtype,
+                       failure->code, text);
+  watched.reports->add_wrong_result(who + " was wrong and is switched off: " + text +
+                                    ". What was computed by it since is in doubt");
+}
+
+void Watcher::settle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
+}
+
+WatchStatistics Watcher::statistics() const {
+  const std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,72 @@
+// Is what was verified what runs? When an implementation first serves a class of sizes that no test had, some rows of
+// the call are compared with the golden reference, in the background: the caller's thread enqueues a few copies and
+// goes on. A share of the later calls may be compared too (the policy says which).
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+
+#include "core/conformance/sample.hpp"
+#include "core/dispatch/call.hpp"
+#include "core/dispatch/fetch.hpp"
+#include "core/dispatch/registry.hpp"
+
+namespace rlk::core {
+
+class Policy;
+
+// One call that is compared: its part, and where the part's values are.
+class WatchedCall;
+struct WatchedCallDeleter {
+  void operator()(WatchedCall* call) const;
+};
+using WatchedCallPtr = std::unique_ptr<WatchedCall, WatchedCallDeleter>;
+
+struct WatchStatistics {
+  uint64_t compared = 0;     // right
+  uint64_t wrong = 0;        // the implementation was quarantined
+  uint64_t passed_over = 0;  // nothing of the call can be judged alone within the limits, or there was no memory
+};
+
+class Watcher {
+public:
+  Watcher(Registry& registry, const Policy& policy);
+  ~Watcher();  // after the streams; what waits is given up
+  Watcher(const Watcher&) = delete;
+  Watcher& operator=(const Watcher&) = delete;
+
+  // Before the call is enqueued: nullptr when there is nothing to compare, which is nearly always; otherwise the copies
+  // of its inputs are enqueued. [the stream's thread]
+  WatchedCallPtr begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use);
+  // After it was enqueued, or was not: the copies of its outputs. [the stream's thread]
+  void finish(WatchedCallPtr watched, const Call& call, rlk_status status);
+  // Whether a call that is no first use is to be compared.
+  bool draws();
+
+  // Waits until everything that was begun is judged. For tests and for the end of short programs.
+  void settle();
+  WatchStatistics statistics() const;
+
+private:
+  bool claim_class(const Candidate& candidate, const Call& call, const char* variant, uint32_t size_class);
+  void work();
+  void judge(WatchedCall& watched);
+
+  Registry& registry_;
+  const bool first_uses_;
+  const double rate_;  // of later calls
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_set<std::string> known_;  // unit and size class: verified, compared or being compared
+  std::deque<WatchedCallPtr> waiting_;
+  uint64_t bytes_waiting_ = 0;
+  bool busy_ = false, stopping_ = false;
+  WatchStatistics statistics_;
+  std::thread thread_;  // started with the first call that is compared
+};
+
+}  // namespace rlk::core

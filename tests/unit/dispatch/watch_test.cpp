@@ -1,0 +1,187 @@
+// First uses are compared with the reference in the background; what is found wrong is switched off and told.
+#include <gtest/gtest.h>
+
+#include "core/dispatch/fetch.hpp"
+#include "unit/dispatch/world.hpp"
+
+namespace rlk::test {
+namespace {
+
+using sdk::ops::Add;
+
+// The test world's `add`, watched.
+struct WatchedWorld : World {
+  explicit WatchedWorld(const char* how = "first") : World(kAll, {{"RLK_WATCH", how}}) {
+    fake_script<Add>().mark = cpu_script<Add>().mark = 0;
+  }
+  ~WatchedWorld() { fake_script<Add>().mark = cpu_script<Add>().mark = 0; }
+  core::WatchStatistics run(Stream& stream, OpCall& add) {
+    EXPECT_EQ(call(stream, add), RLK_OK) << text();
+    EXPECT_EQ(synchronize(stream), RLK_OK) << text();
+    return watched();
+  }
+  core::WatchStatistics watched() {
+    dispatcher->watcher().settle();
+    return dispatcher->watcher().statistics();
+  }
+};
+
+// One dimension; the memory of a call has room for more.
+void resize(OpCall& add, int64_t size) {
+  for (Argument* argument : {&add.inputs[0], &add.inputs[1], &add.outputs[0]}) {
+    argument->shape = {size};
+    argument->strides = {1};
+  }
+  add.refresh();
+}
+
+TEST(Watch, AFirstUseIsComparedOnceAndEachSizeClassIsAFirstUse) {
+  WatchedWorld world;
+  auto stream = world.stream();
+  OpCall &small = world.make("add"), &large = world.make("add");
+  resize(large, 300);
+  EXPECT_EQ(world.run(*stream, small).compared, 1u);
+  EXPECT_EQ(world.run(*stream, small).compared, 1u) << "the second call is no first use";
+  EXPECT_EQ(world.run(*stream, large).compared, 2u);
+}
+
+TEST(Watch, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
+  WatchedWorld world;
+  fake_script<Add>().mark = 1;  // every element is off by 1
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  ASSERT_EQ(world.call(*stream, add), RLK_OK);
+  ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
+  EXPECT_EQ(world.watched().wrong, 1u);
+  EXPECT_EQ(world.synchronize(*stream), RLK_WRONG_RESULT);
+  EXPECT_NE(world.text().find("add by fake/first"), std::string::npos) << world.text();
+  EXPECT_EQ(world.synchronize(*stream), RLK_OK) << "told once";
+  EXPECT_EQ(World::taken(world.explain(*stream, add)), "fake/second");
+}
+
+TEST(Watch, WhatTheTestsHadIsNotComparedAgain) {
+  WatchedWorld first;
+  auto stream = first.stream();
+  uint32_t seen = 0;
+  first.registry.on_compared([&](const core::ComparedClass& compared) { seen = compared.size_class; });
+  ASSERT_EQ(first.run(*stream, first.make("add")).compared, 1u);
+  stream.reset();
+
+  WatchedWorld second;
+  for (PluginBinding& plugin : second.plugins) {
+    for (UnitResult& unit : plugin.units) unit.size_classes = {seen};
+  }
+  second.publish();
+  auto other = second.stream();
+  EXPECT_EQ(second.run(*other, second.make("add")).compared, 0u);
+}
+
+TEST(Watch, ACallInPlaceIsComparedWithWhatItsInputHeld) {
+  WatchedWorld world;
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  static_cast<float*>(add.inputs[1].data)[0] = 1;  // out = a + 1 where a lies
+  add.outputs[0] = add.inputs[0];
+  add.refresh();
+  EXPECT_EQ(world.run(*stream, add).compared, 1u) << world.text();
+  EXPECT_EQ(world.watched().wrong, 0u);
+}
+
+TEST(Watch, OffComparesNothingAndAShareComparesLaterCallsToo) {
+  WatchedWorld off("off");
+  auto stream = off.stream();
+  EXPECT_EQ(off.run(*stream, off.make("add")).compared, 0u);
+  stream.reset();
+  WatchedWorld all("1");
+  auto other = all.stream();
+  OpCall& add = all.make("add");
+  for (int i = 0; i < 5; ++i) all.run(*other, add);
+  EXPECT_EQ(all.watched().compared, 5u);
+}
+
+TEST(WatchPolicy, AnUnknownWordIsNamedWithWhatIsExpected) {
+  Policy policy;
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  EXPECT_EQ(World::make_policy({{"RLK_WATCH", "sometimes"}, {"RLK_FALLBACK", "strict"}}, {}, &policy, &error),
+            RLK_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(error.text).find("expected off, first, or a share"), std::string::npos) << error.text;
+}
+
+// ---- what is copied
+
+struct Matrix {
+  std::vector<float> values;
+  std::vector<int64_t> shape, strides;
+  rlk_tensor tensor() {
+    return {
+        sizeof(rlk_tensor),      4, values.data(), 0, shape.data(), strides.data(), static_cast<int32_t>(shape.size()),
+        {RLK_DTYPE_FLOAT, 32, 1}};
+  }
+};
+
+std::vector<float> fetched(Matrix& matrix, std::vector<std::vector<int64_t>> wanted, int* copies) {
+  const rlk_tensor tensor = matrix.tensor();
+  const auto fetch = core::Fetch::make(tensor, std::move(wanted));
+  *copies = -1;
+  if (!fetch) return {};
+  *copies = 0;
+  std::vector<char> buffer(fetch->bytes());
+  EXPECT_EQ(fetch->enqueue(tensor, buffer.data(),
+                           [&](char* to, const char* from, uint64_t bytes) {
+                             ++*copies;
+                             std::memcpy(to, from, bytes);
+                             return RLK_OK;
+                           }),
+            RLK_OK);
+  const std::vector<std::byte> bytes = fetch->pick(buffer.data());
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+Matrix counting(std::vector<int64_t> shape, std::vector<int64_t> strides, size_t elements) {
+  Matrix matrix{{}, std::move(shape), std::move(strides)};
+  for (size_t i = 0; i < elements; ++i) matrix.values.push_back(static_cast<float>(i));
+  return matrix;
+}
+
+TEST(Fetch, RowsOfAMatrixAreOneCopyEach) {
+  Matrix matrix = counting({4, 3}, {3, 1}, 12);
+  int copies = 0;
+  EXPECT_EQ(fetched(matrix, {{0, 3}, {0, 1, 2}}, &copies), (std::vector<float>{0, 1, 2, 9, 10, 11}));
+  EXPECT_EQ(copies, 2);
+}
+
+TEST(Fetch, AWholeMatrixIsOneCopy) {
+  Matrix matrix = counting({4, 3}, {3, 1}, 12);
+  int copies = 0;
+  EXPECT_EQ(fetched(matrix, {{0, 1, 2, 3}, {0, 1, 2}}, &copies), matrix.values);
+  EXPECT_EQ(copies, 1);
+}
+
+TEST(Fetch, ScatteredElementsAreCopiedWithWhatLiesBetweenAndPicked) {
+  Matrix matrix = counting({100, 4, 2}, {8, 2, 1}, 800);
+  std::vector<std::vector<int64_t>> wanted(3);
+  for (int64_t i = 0; i < 100; ++i) wanted[0].push_back(i);
+  wanted[1] = {2};
+  wanted[2] = {0, 1};
+  int copies = 0;
+  const std::vector<float> values = fetched(matrix, wanted, &copies);
+  EXPECT_EQ(copies, 1) << "100 copies would be one per row";
+  ASSERT_EQ(values.size(), 200u);
+  EXPECT_EQ(values[0], 4);
+  EXPECT_EQ(values[199], 99 * 8 + 5);
+}
+
+TEST(Fetch, ATransposedMatrixWithManyRowsIsPassedOver) {
+  Matrix matrix = counting({100, 100}, {1, 100}, 10000);
+  std::vector<int64_t> all(100);
+  for (int64_t i = 0; i < 100; ++i) all[static_cast<size_t>(i)] = i;
+  int copies = 0;
+  fetched(matrix, {all, all}, &copies);
+  EXPECT_EQ(copies, -1);
+}
+
+}  // namespace
+}  // namespace rlk::test
