@@ -194,6 +194,7 @@ private:
       target.owner_device = owner.devices[i]->handle();
       target.owner_instance = owner.instance;
       target.owner_flags = owner.devices[i]->properties().flags;
+      target.owner_memory_bytes = owner.devices[i]->properties().memory_bytes;
       core::ConformanceOptions conformance = options_.suite;
       conformance.budget_s = options_.smoke_seconds;
       conformance.progress = options_.on_activity;

@@ -37,6 +37,10 @@ public:
   uint64_t output_at(size_t i) const { return outputs_[i]; }
   uint64_t workspace_at() const { return workspace_; }
   uint64_t workspace_bytes() const { return workspace_bytes_; }
+  // What the workspace holds at first: the poison, until it is changed here.
+  std::span<std::byte> workspace() {
+    return {bytes_.data() + (workspace_bytes_ > 0 ? workspace_ : 0), workspace_bytes_};
+  }
 
   // The outputs in a fetched image, row-major without gaps (empty where absent). A failure when anything but outputs
   // and workspace has changed.

@@ -23,20 +23,28 @@ bool in_form(const SymbolDecl& symbol, int form) {
   return symbol.form < 0 || symbol.form == form;
 }
 
+// Both sides of a switch, as far as a test reaches.
+std::vector<Case> switch_cases(const Case& ordinary, const rlk_switch& change) {
+  std::vector<Case> list;
+  const int symbol = change.symbol != nullptr ? symbol_index(*ordinary.decl, change.symbol) : -1;
+  if (symbol < 0 || !in_form(ordinary.decl->symbols[static_cast<size_t>(symbol)], ordinary.form)) return list;
+  if (change.at < 0 || change.at > kLargestSwitch) return list;  // beside it numbers overflow
+  for (int64_t size = change.at - 1; size <= change.at + 1; ++size) {
+    if (size <= 0) continue;
+    Case c = ordinary;
+    c.size_given[static_cast<size_t>(symbol)] = size;
+    Call call;
+    if (!resolve(c, call)) continue;
+    const auto fits = [](const Argument& a) { return !a.present || a.count() <= kLargestSwitch; };
+    if (std::all_of(call.inputs.begin(), call.inputs.end(), fits)) list.push_back(std::move(c));
+  }
+  return list;
+}
+
 void add_switch_sizes(std::vector<Case>& list, const Case& ordinary, std::span<const rlk_switch* const> switches) {
   for (const rlk_switch* change : switches) {
-    if (change == nullptr || change->symbol == nullptr) continue;
-    const int symbol = symbol_index(*ordinary.decl, change->symbol);
-    if (symbol < 0 || !in_form(ordinary.decl->symbols[static_cast<size_t>(symbol)], ordinary.form)) continue;
-    for (int64_t size = change->at - 1; size <= change->at + 1; ++size) {
-      if (size <= 0) continue;
-      Case c = ordinary;
-      c.size_given[static_cast<size_t>(symbol)] = size;
-      Call call;
-      if (!resolve(c, call)) continue;
-      const auto fits = [](const Argument& a) { return !a.present || a.count() <= kLargestSwitch; };
-      if (std::all_of(call.inputs.begin(), call.inputs.end(), fits)) list.push_back(std::move(c));
-    }
+    if (change == nullptr) continue;
+    for (Case& c : switch_cases(ordinary, *change)) list.push_back(std::move(c));
   }
 }
 
@@ -194,6 +202,17 @@ uint64_t next_random(uint64_t& state) {
 }
 
 }  // namespace
+
+bool is_tested(const OpDecl& decl, int dtype_choice, const rlk_switch& change) {
+  Case ordinary;
+  ordinary.decl = &decl;
+  ordinary.dtype_choice[0] = dtype_choice;
+  for (size_t form = 0; form < decl.forms.size(); ++form) {
+    ordinary.form = static_cast<int>(form);
+    if (!switch_cases(ordinary, change).empty()) return true;
+  }
+  return false;
+}
 
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                               std::span<const rlk_switch* const> switches) {

@@ -61,6 +61,8 @@ std::string describe(const Case& c, const Call& call);
 // Calls without any variation: the ordinary sizes, then others. `switches` adds sizes around each of them.
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,
                               std::span<const rlk_switch* const> switches);
+// Whether plain_cases has sizes beside the switch: not where it is too large for a test, or of no symbol.
+bool is_tested(const OpDecl& decl, int dtype_choice, const rlk_switch& change);
 // The sizes at which variations are tried beside the ordinary ones.
 std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 // Contents that hurt and a misaligned start, on the base's sizes.

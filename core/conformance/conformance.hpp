@@ -40,6 +40,7 @@ struct Target {
   rlk_plugin_device* owner_device = nullptr;
   rlk_plugin_instance* owner_instance = nullptr;  // for extensions (graph capture); may be nullptr
   uint32_t owner_flags = 0;                       // RLK_DEVICE_* of the owner's device
+  uint64_t owner_memory_bytes = 0;                // of the owner's device, as described; 0: not known
 };
 
 struct ConformanceOptions {

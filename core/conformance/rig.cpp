@@ -3,12 +3,14 @@
 
 #include <rlk/abi/ext/draft/graph.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <new>
 #include <thread>
 #include <utility>
 
+#include "core/conformance/flight.hpp"
 #include "core/declaration/error.hpp"
 
 namespace rlk::core::conformance {
@@ -16,6 +18,9 @@ namespace {
 
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
 constexpr uint64_t kLargestBound = uint64_t{1} << 28;  // bytes; a larger bound of a plan is not allocated blindly
+constexpr uint64_t kLargestWorkspace = uint64_t{1} << 30;
+constexpr uint64_t kRoom = 4096;                  // bytes, for the red zones of the workspace
+constexpr std::chrono::microseconds kLater(500);  // for what is written too late to show
 
 rlk_error no_error() {
   rlk_error error{};
@@ -78,26 +83,6 @@ Plan::~Plan() {
   if (persistent_ != nullptr) memory_->deallocate(device_, RLK_MEMORY_DEVICE, persistent_, nullptr);
 }
 
-// Descriptors and host copies for one execution.
-struct Rig::Arguments {
-  Arguments(const Call& call, const Image& image, std::byte* memory, uint64_t host_mask)
-      : tensors(call, blocks(call.inputs.size(), memory, [&](size_t i) { return image.input_at(i); }),
-                blocks(call.outputs.size(), memory, [&](size_t i) { return image.output_at(i); })),
-        host_inputs(call.inputs.size(), nullptr) {
-    for (size_t i = 0; i < call.inputs.size(); ++i) {
-      if ((host_mask >> i & 1) != 0 && call.inputs[i].present) host_inputs[i] = call.inputs[i].bytes.data();
-    }
-  }
-  template <class At>
-  static std::vector<void*> blocks(size_t count, std::byte* memory, At&& at) {
-    std::vector<void*> list;
-    for (size_t i = 0; i < count; ++i) list.push_back(at(i) == Image::kNone ? nullptr : memory + at(i));
-    return list;
-  }
-  Descriptors tensors;
-  std::vector<const void*> host_inputs;
-};
-
 Rig::~Rig() {
   if (broken_ && broken_->code == "TIMEOUT") return;  // work is still in flight: the memory and the stream stay
   if (op_stream_ != nullptr && op_stream_ != stream_) target_.plugin->stream->destroy(op_stream_, nullptr);
@@ -117,14 +102,18 @@ Failure Rig::failed(rlk_status status, const char* code, const std::string& what
 std::optional<Failure> Rig::start() {
   rlk_error error = no_error();
   const rlk_stream_api& streams = *target_.owner->stream;
-  rlk_status status = streams.create(target_.owner_device, 0, &stream_, &error);
+  rlk_status status = streams.create(target_.owner_device, kind_ == RigStream::urgent ? -1 : 0, &stream_, &error);
   if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "creating a stream", error);
   op_stream_ = stream_;
-  if (target_.plugin != target_.owner) {
+  if (target_.plugin != target_.owner || kind_ == RigStream::wrapped) {
     op_stream_ = nullptr;
     status = target_.plugin->stream->wrap(target_.device, streams.native(stream_), &op_stream_, &error);
+    if (status == RLK_UNSUPPORTED && kind_ == RigStream::wrapped) return std::nullopt;  // has_stream() tells
     if (status != RLK_OK) return broken_ = failed(status, "NO_STREAM", "wrapping the owner's stream", error);
   }
+  uint64_t available = 0;
+  status = target_.owner->device->memory_info(target_.owner_device, &available, &memory_bytes_, &error);
+  if (status != RLK_OK || memory_bytes_ == 0) memory_bytes_ = UINT64_MAX;
   if (target_.owner_instance != nullptr && target_.owner->get_extension != nullptr) {
     graph_ = static_cast<const rlk_graph_api*>(target_.owner->get_extension(target_.owner_instance, RLK_EXT_GRAPH));
   }
@@ -205,6 +194,8 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
     if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating the plan's persistent memory", error);
   }
   out.workspace_limit_ = claim.support.workspace_bound;
+  if (auto failure = workspace_fits(claim.support.workspace_bound, call, "query")) return failure;
+  if (auto failure = workspace_fits(out.info_.workspace_bound, call, "the plan")) return failure;
   if (const std::string variant = text_of(out.info_.variant); variant != claim.variant) {
     return Failure{"CONTRADICTION", "query named variant \"" + claim.variant + "\", the plan \"" + variant + "\""};
   }
@@ -246,8 +237,23 @@ std::optional<Failure> Rig::reserve(uint64_t bytes) {
   return std::nullopt;
 }
 
+// A number that no memory can hold is a mistake, not a request; UINT64_MAX says that only prepare can tell.
+std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const Call& call, const char* whose) const {
+  uint64_t tensors = 0;
+  for (const Argument& input : call.inputs) tensors += static_cast<uint64_t>(input.present ? input.byte_count() : 0);
+  for (const Argument& output : call.outputs)
+    tensors += static_cast<uint64_t>(output.present ? output.byte_count() : 0);
+  if (bytes == UINT64_MAX || bytes <= std::min(memory_bytes_, std::max(kLargestWorkspace, 4 * tensors))) {
+    return std::nullopt;
+  }
+  return Failure{"WORKSPACE_BOUND", std::string(whose) + " names " + std::to_string(bytes) +
+                                        " bytes of workspace for a call whose tensors have " + std::to_string(tensors) +
+                                        " bytes, on a device of " + std::to_string(memory_bytes_) +
+                                        ": more than can be given"};
+}
+
 // The workspace that this execution is given.
-std::optional<Failure> Rig::prepare(const Plan& plan, const RunSettings& settings, const rlk_run& run,
+std::optional<Failure> Rig::prepare(const Plan& plan, const Call& call, const RunSettings& settings, const rlk_run& run,
                                     uint64_t& bytes) const {
   const rlk_plan_info& info = plan.info();
   const bool bound_is_known = info.workspace_bound != UINT64_MAX;
@@ -270,87 +276,126 @@ std::optional<Failure> Rig::prepare(const Plan& plan, const RunSettings& setting
   };
   if (bytes > info.workspace_bound) return exceeds(info.workspace_bound, "the plan");
   if (settings.is_planned && bytes > plan.workspace_limit_) return exceeds(plan.workspace_limit_, "query");
-  return std::nullopt;
+  if (bytes == UINT64_MAX) {
+    return Failure{"WORKSPACE_BOUND", "plan_prepare asks for UINT64_MAX bytes of workspace; it must name the bytes"};
+  }
+  return workspace_fits(bytes, call, "plan_prepare");
 }
 
 Outcome Rig::run(const Plan& plan, const Call& call, const RunSettings& settings) {
-  Outcome outcome;
-  outcome.tag = next_tag_++;
-  Image image(call, settings.poison);
-  std::optional<Arguments> arguments;
-  rlk_run run{};
-  uint64_t workspace = 0;
-  // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
-  for (uint64_t reserved = image.size();; reserved = image.size() + workspace + 4096) {
-    if ((outcome.failure = reserve(reserved))) return outcome;
-    arguments.emplace(call, image, static_cast<std::byte*>(device_memory_), plan.info().host_inputs);
-    run = {};
-    run.struct_size = sizeof(run);
-    run.tag = outcome.tag;
-    run.n_inputs = static_cast<uint32_t>(call.inputs.size());
-    run.n_outputs = static_cast<uint32_t>(call.outputs.size());
-    run.inputs = arguments->tensors.inputs().data();
-    run.outputs = arguments->tensors.outputs().data();
-    run.host_inputs = arguments->host_inputs.data();
-    run.symbols = call.symbols.data();
-    run.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
-    run.data_error_record = record_;
-    run.flags = settings.capture ? RLK_RUN_CAPTURING : 0;
-    if ((outcome.failure = prepare(plan, settings, run, workspace))) return outcome;
-    if (image.size() + workspace + 4096 <= capacity_ || (workspace == 0 && image.size() <= capacity_)) break;
-  }
-  image.add_workspace(workspace);
-  run.workspace_bytes = workspace;
-  if (workspace > 0) run.workspace = static_cast<std::byte*>(device_memory_) + image.workspace_at();
-  run.persistent = plan.persistent_;
-  if (plan.persistent_ != nullptr && std::exchange(plan.persistent_is_new_, false)) run.flags |= RLK_RUN_NEW_PERSISTENT;
-
-  if (settings.capture && (run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
-    // The first execution fills the persistent memory; a captured one might never run.
-    rlk_run first = run;
-    first.flags &= ~RLK_RUN_CAPTURING;
-    Outcome ignored;
-    outcome.failure = execute(plan, first, image);
-    if (auto waited = wait(false, ignored); waited && !outcome.failure) outcome.failure = waited;
-    if (outcome.failure) return outcome;
-    run.flags &= ~RLK_RUN_NEW_PERSISTENT;
-  }
-  outcome.failure = settings.capture ? replay(plan, run, image) : execute(plan, run, image);
-  // Whatever went wrong, nothing may be in flight when the memory is used again.
-  std::optional<Failure> waited = wait(settings.poll, outcome);
-  if (!outcome.failure) outcome.failure = waited;
-  if (outcome.failure) return outcome;
-  const auto* fetched = static_cast<const std::byte*>(pinned_memory_) + capacity_;
-  outcome.failure = image.collect(call, fetched, outcome.outputs);
-  return outcome;
+  return land(launch(plan, call, settings));
 }
 
-std::optional<Failure> Rig::copy(const Image& image, int32_t kind) {
+FlightPointer Rig::launch(const Plan& plan, const Call& call, const RunSettings& settings) {
+  FlightPointer flight(new Flight(call, settings));
+  Outcome& outcome = flight->outcome;
+  outcome.tag = next_tag_++;
+  uint64_t workspace = 0;
+  // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
+  const uint64_t needed = flight->image.size() + settings.shift;
+  for (uint64_t reserved = needed;; reserved = needed + workspace + kRoom) {
+    if ((outcome.failure = reserve(reserved))) return flight;
+    flight->place(memory() + settings.shift, plan.info());
+    flight->run.tag = outcome.tag;
+    flight->run.data_error_record = record_;
+    flight->run.flags = settings.capture ? RLK_RUN_CAPTURING : 0;
+    if ((outcome.failure = prepare(plan, call, settings, flight->run, workspace))) return flight;
+    if (needed + workspace + kRoom <= capacity_ || (workspace == 0 && needed <= capacity_)) break;
+  }
+  flight->image.add_workspace(workspace);
+  fill_workspace(settings.workspace, outcome.tag, flight->image.workspace());
+  outcome.workspace_bytes = workspace;
+  flight->run.workspace_bytes = workspace;
+  if (workspace > 0) flight->run.workspace = memory() + settings.shift + flight->image.workspace_at();
+  give_persistent(plan, flight->run);
+  if (settings.capture && (flight->run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
+    // The first execution fills the persistent memory; a captured one might never run.
+    flight->run.flags &= ~RLK_RUN_CAPTURING;
+    Outcome ignored;
+    outcome.failure = execute(plan, *flight);
+    if (auto waited = wait(false, ignored); waited && !outcome.failure) outcome.failure = waited;
+    if (outcome.failure) return flight;
+    flight->run.flags = RLK_RUN_CAPTURING;
+  }
+  outcome.failure = settings.capture ? replay(plan, *flight) : execute(plan, *flight);
+  return flight;
+}
+
+void Rig::give_persistent(const Plan& plan, rlk_run& run) {
+  run.persistent = plan.persistent_;
+  if (plan.persistent_ != nullptr && std::exchange(plan.persistent_is_new_, false)) run.flags |= RLK_RUN_NEW_PERSISTENT;
+}
+
+Outcome Rig::land(FlightPointer flight) {
+  Outcome& outcome = flight->outcome;
+  // Whatever went wrong, nothing may be in flight when the memory is used again.
+  std::optional<Failure> waited = wait(flight->settings.poll, outcome);
+  if (!outcome.failure) outcome.failure = waited;
+  if (outcome.failure) return std::move(outcome);
+  outcome.failure = flight->image.collect(flight->call, fetched(), outcome.outputs);
+  return std::move(outcome);
+}
+
+Outcome Rig::land_inline(FlightPointer flight) {
+  Outcome& outcome = flight->outcome;
+  if (outcome.failure) return land(std::move(flight));
+  outcome.failure = flight->image.collect(flight->call, fetched(), outcome.outputs);
+  // Memory that is the host's again keeps what the host writes there.
+  const uint64_t bytes = flight->image.size();
+  std::memset(sent(), 0x3c, bytes);
+  std::optional<Failure> after = copy(memory() + flight->settings.shift, sent(), bytes, RLK_COPY_HOST_TO_DEVICE);
+  std::this_thread::sleep_for(kLater);
+  if (!after) after = copy(fetched(), memory() + flight->settings.shift, bytes, RLK_COPY_DEVICE_TO_HOST);
+  if (std::optional<Failure> waited = wait(false, outcome); waited && !after) after = waited;
+  if (!after && std::memcmp(sent(), fetched(), bytes) != 0) {
+    after = Failure{"NOT_INLINE", "memory was written to after plan_enqueue had returned"};
+  }
+  if (!outcome.failure) outcome.failure = after;
+  return std::move(outcome);
+}
+
+std::optional<Failure> Rig::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
   rlk_error error = no_error();
-  auto* sent = static_cast<std::byte*>(pinned_memory_);
-  const bool send = kind == RLK_COPY_HOST_TO_DEVICE;
-  if (send) std::memcpy(sent, image.bytes(), image.size());
-  const rlk_status status =
-      send ? target_.owner->stream->copy(stream_, device_memory_, sent, image.size(), kind, &error)
-           : target_.owner->stream->copy(stream_, sent + capacity_, device_memory_, image.size(), kind, &error);
+  const rlk_status status = target_.owner->stream->copy(stream_, to, from, bytes, kind, &error);
   if (status != RLK_OK) return failed(status, "COPY_FAILED", "copying", error);
   return std::nullopt;
 }
 
-std::optional<Failure> Rig::execute(const Plan& plan, const rlk_run& run, const Image& image) {
-  if (auto failure = copy(image, RLK_COPY_HOST_TO_DEVICE)) return failure;
+std::optional<Failure> Rig::send(const Flight& flight) {
+  const Image& image = flight.image;
+  std::byte* to = memory() + flight.settings.shift;
+  std::memcpy(sent(), image.bytes(), image.size());
+  if (flight.settings.workspace != WorkspaceContent::kept || image.workspace_bytes() == 0) {
+    return copy(to, sent(), image.size(), RLK_COPY_HOST_TO_DEVICE);
+  }
+  const uint64_t behind = image.workspace_at() + image.workspace_bytes();
+  if (auto failure = copy(to, sent(), image.workspace_at(), RLK_COPY_HOST_TO_DEVICE)) return failure;
+  return copy(to + behind, sent() + behind, image.size() - behind, RLK_COPY_HOST_TO_DEVICE);
+}
+
+std::optional<Failure> Rig::fetch(const Flight& flight) {
+  return copy(fetched(), memory() + flight.settings.shift, flight.image.size(), RLK_COPY_DEVICE_TO_HOST);
+}
+
+std::optional<Failure> Rig::enqueue(const Plan& plan, const rlk_run& run) {
   rlk_error error = no_error();
   const rlk_status status = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
   if (status != RLK_OK) return failed(status, "ENQUEUE_FAILED", "plan_enqueue", error);
-  return copy(image, RLK_COPY_DEVICE_TO_HOST);
+  return std::nullopt;
+}
+
+std::optional<Failure> Rig::execute(const Plan& plan, Flight& flight) {
+  if (auto failure = send(flight)) return failure;
+  if (auto failure = enqueue(plan, flight.run)) return failure;
+  return fetch(flight);
 }
 
 // Captured once, launched twice, the memory made anew before each launch.
-std::optional<Failure> Rig::replay(const Plan& plan, const rlk_run& run, const Image& image) {
+std::optional<Failure> Rig::replay(const Plan& plan, Flight& flight) {
   rlk_error error = no_error();
   rlk_status status = graph_->begin_capture(stream_, &error);
   if (status != RLK_OK) return failed(status, "GRAPH_REPLAY", "begin_capture", error);
-  const rlk_status enqueued = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
+  const rlk_status enqueued = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &flight.run, &error);
   rlk_error end_error = no_error();
   rlk_plugin_graph* graph = nullptr;
   status = graph_->end_capture(stream_, &graph, &end_error);
@@ -362,10 +407,10 @@ std::optional<Failure> Rig::replay(const Plan& plan, const rlk_run& run, const I
     failure = failed(status, "GRAPH_REPLAY", "end_capture", end_error);
   }
   for (int launch = 0; launch < 2 && !failure; ++launch) {
-    if ((failure = copy(image, RLK_COPY_HOST_TO_DEVICE))) break;
+    if ((failure = send(flight))) break;
     status = graph_->launch(graph, stream_, &error);
     if (status != RLK_OK) failure = failed(status, "GRAPH_REPLAY", "launch", error);
-    if (!failure) failure = copy(image, RLK_COPY_DEVICE_TO_HOST);
+    if (!failure) failure = fetch(flight);
   }
   Outcome ignored;
   if (auto waited = wait(false, ignored); waited && !failure) failure = waited;

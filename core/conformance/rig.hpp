@@ -2,6 +2,10 @@
 // prepared, enqueued, waited for. The rig owns the stream and the memory.
 #pragma once
 
+#include <chrono>
+#include <functional>
+#include <memory>
+
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/conformance.hpp"
 
@@ -27,6 +31,7 @@ public:
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   const rlk_plan_info& info() const { return info_; }
+  bool is_shareable() const { return (info_.flags & RLK_PLAN_SHAREABLE) != 0; }
   bool is_dynamic(size_t symbol) const { return (info_.dynamic_symbols >> symbol & 1) != 0; }
 
 private:
@@ -41,8 +46,13 @@ private:
   uint64_t workspace_limit_ = UINT64_MAX;  // what query promised for the call that was planned
 };
 
+// What the workspace holds when a call begins: the poison of everything, something else, or what the call before left.
+enum class WorkspaceContent : uint8_t { poison, zeros, ones, random, kept };
+
 struct RunSettings {
   uint8_t poison = 0xff;
+  WorkspaceContent workspace = WorkspaceContent::poison;
+  uint64_t shift = 0;      // bytes, a multiple of 256: the call lies this far behind where it lies else
   bool prepare = true;     // ask prepare for the exact workspace; false: only where the plan demands it
   bool poll = false;       // wait by query instead of synchronize
   bool capture = false;    // enqueue into a graph, and launch that twice
@@ -54,12 +64,33 @@ struct Outcome {
   std::vector<Fault> told;                      // data errors, in the order in which the stream told them
   std::vector<uint32_t> tags;                   // of those
   uint32_t tag = 0;                             // the call's own
+  uint64_t workspace_bytes = 0;
   std::optional<Failure> failure;
 };
 
+// A call on its way: its memory and its arguments, which must stay until it has landed.
+class Flight;
+struct FlightEnd {
+  void operator()(Flight*) const;
+};
+using FlightPointer = std::unique_ptr<Flight, FlightEnd>;
+
+// Two calls made again and again through one plan, in turns, each at an address of its own in a ring of memory.
+struct Repetition {
+  const Call* calls[2];
+  // Is this outcome of call 0 or 1 right? Asked where the bytes differ from those that were right before.
+  std::function<std::optional<Failure>(int which, const Outcome&)> judge;
+  int times = 0;
+  std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+  int done = 0;  // out
+};
+
+// What the implementation is given.
+enum class RigStream { created, urgent, wrapped };
+
 class Rig {
 public:
-  explicit Rig(const Target& target) : target_(target) {}
+  explicit Rig(const Target& target, RigStream kind = RigStream::created) : target_(target), kind_(kind) {}
   ~Rig();
   Rig(const Rig&) = delete;
   Rig& operator=(const Rig&) = delete;
@@ -74,21 +105,40 @@ public:
   std::optional<Failure> make_plan(const rlk_implementation& implementation, const Call& call, uint32_t numerics,
                                    const Claim& claim, Plan& out);
   Outcome run(const Plan& plan, const Call& call, const RunSettings& settings);
+  // The same in two steps: enqueued with its copies, and waited for. One flight at a time.
+  FlightPointer launch(const Plan& plan, const Call& call, const RunSettings& settings);
+  Outcome land(FlightPointer flight);
+  // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
+  Outcome land_inline(FlightPointer flight);
+  std::optional<Failure> repeat(const Plan& plan, Repetition& repetition);
+  const Target& target() const { return target_; }
+  bool has_stream() const { return op_stream_ != nullptr; }
 
 private:
-  struct Arguments;
+  friend class Ring;
+  std::optional<Failure> workspace_fits(uint64_t bytes, const Call& call, const char* whose) const;
   std::optional<Failure> reserve(uint64_t bytes);
-  std::optional<Failure> prepare(const Plan& plan, const RunSettings& settings, const rlk_run& run,
+  std::optional<Failure> prepare(const Plan& plan, const Call& call, const RunSettings& settings, const rlk_run& run,
                                  uint64_t& bytes) const;
-  std::optional<Failure> execute(const Plan& plan, const rlk_run& run, const Image& image);
-  std::optional<Failure> replay(const Plan& plan, const rlk_run& run, const Image& image);
-  std::optional<Failure> copy(const Image& image, int32_t kind);
+  std::optional<Failure> enqueue(const Plan& plan, const rlk_run& run);
+  // The plan's own memory, new for its first execution.
+  static void give_persistent(const Plan& plan, rlk_run& run);
+  std::optional<Failure> execute(const Plan& plan, Flight& flight);
+  std::optional<Failure> replay(const Plan& plan, Flight& flight);
+  std::optional<Failure> send(const Flight& flight);
+  std::optional<Failure> fetch(const Flight& flight);
+  std::optional<Failure> copy(void* to, const void* from, uint64_t bytes, int32_t kind);
+  std::byte* memory() const { return static_cast<std::byte*>(device_memory_); }
+  std::byte* sent() const { return static_cast<std::byte*>(pinned_memory_); }
+  std::byte* fetched() const { return sent() + capacity_; }
   std::optional<Failure> wait(bool poll, Outcome& outcome);
   Failure failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error);
   void release_memory();
   std::optional<Failure> make_record();
 
   Target target_;
+  RigStream kind_;
+  uint64_t memory_bytes_ = UINT64_MAX;  // of the device
   const rlk_graph_api* graph_ = nullptr;
   rlk_plugin_stream* stream_ = nullptr;     // the owner's
   rlk_plugin_stream* op_stream_ = nullptr;  // what the implementation is given: the same, or the owner's wrapped

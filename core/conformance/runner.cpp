@@ -4,10 +4,13 @@
 #include <exception>
 #include <map>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "core/conformance/conduct.hpp"
 #include "core/conformance/conformance.hpp"
+#include "core/conformance/device_conduct.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/trial.hpp"
@@ -44,15 +47,22 @@ struct Work {
   std::vector<Job> jobs;
 };
 
+bool shows_variations(const Call& call) {
+  const auto empty = [](const Argument& argument) { return argument.present && argument.count() == 0; };
+  return std::none_of(call.inputs.begin(), call.inputs.end(), empty) &&
+         std::none_of(call.outputs.begin(), call.outputs.end(), empty);
+}
+
 // One operator and dtype, all implementations of it: a golden answer serves them all.
 class Run {
 public:
   Run(const OpDecl& decl, int dtype_choice, const std::vector<const rlk_implementation*>& implementations, Rig& rig,
-      Examples& examples, const ConformanceOptions& options, Clock::time_point deadline)
+      Surroundings& around, Examples& examples, const ConformanceOptions& options, Clock::time_point deadline)
       : decl_(decl),
         dtype_choice_(dtype_choice),
         implementations_(implementations),
         rig_(rig),
+        around_(around),
         examples_(examples),
         options_(options),
         deadline_(deadline),
@@ -79,11 +89,29 @@ public:
         result.dtype = dtype_name();
         list.push_back(std::move(result));
       }
+      add_untested_switches(*implementations_[i], list);
     }
     return list;
   }
 
 private:
+  // What lies beyond a switch that no test reaches is another algorithm, which nobody has tried.
+  void add_untested_switches(const rlk_implementation& implementation, std::vector<UnitResult>& list) const {
+    for (uint32_t i = 0; i < implementation.n_switches; ++i) {
+      const rlk_switch* change = implementation.switches[i];
+      if (change == nullptr || is_tested(decl_, dtype_choice_, *change)) continue;
+      UnitResult& result = list.emplace_back();
+      result.op = decl_.name;
+      result.implementation = implementation.name;
+      result.dtype = dtype_name();
+      const std::string symbol = change->symbol != nullptr ? change->symbol : "";
+      result.feature = "switch:" + symbol + "=" + std::to_string(change->at);
+      result.reason_code = "SWITCH_UNTESTED";
+      result.reason = "the algorithm changes at " + (symbol.empty() ? "a size of no symbol" : symbol) + " = " +
+                      std::to_string(change->at) + ", which no test reaches: what lies beyond is not verified";
+    }
+  }
+
   const char* dtype_name() const { return unit_dtype_name(decl_, static_cast<size_t>(dtype_choice_)); }
 
   // Asks the implementation; a yes becomes a job.
@@ -182,10 +210,15 @@ private:
     if (options_.progress) options_.progress(what);
     Verdict verdict;
     try {
+      const rlk_implementation& implementation = *implementations_[job.implementation];
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
       event.size_class = class_of(example->call, work);
-      verdict = try_case(rig_, examples_, *implementations_[job.implementation], *example, job.numerics, job.claim,
-                         options_.graph_replay);
+      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim, options_.graph_replay);
+      if (!verdict.failure && stands_for_its_variant(job, *example)) {
+        Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
+        verdict.failure = std::move(conduct.failure);
+        event.reason = std::move(conduct.note);
+      }
     } catch (const std::exception& e) {
       verdict.failure = Failure{"EXCEPTION", e.what()};
     } catch (...) {
@@ -202,6 +235,12 @@ private:
     has_failed_[job.implementation] = true;
   }
 
+  // Conduct is tried once, with the first ordinary call of the variant.
+  bool stands_for_its_variant(const Job& job, const Example& example) {
+    if (example.spec.content != Content::ordinary || !shows_variations(example.call)) return false;
+    return conducted_.emplace(job.implementation, job.claim.variant, job.claim.support.numerics).second;
+  }
+
   // A failure of many variations together says little: its pairs are tried too.
   void shrink() {
     for (const auto& [implementation, spec] : std::exchange(failed_, {})) {
@@ -214,14 +253,16 @@ private:
   int dtype_choice_;
   const std::vector<const rlk_implementation*>& implementations_;
   Rig& rig_;
+  Surroundings& around_;
   Examples& examples_;
   const ConformanceOptions& options_;
   Clock::time_point deadline_;
   std::vector<Units> units_;
   std::vector<bool> has_failed_;  // by implementation
   std::vector<Work> work_;
-  std::unordered_map<std::string, size_t> index_;  // of work_, by words
-  std::set<std::pair<size_t, size_t>> asked_;      // implementation, work
+  std::unordered_map<std::string, size_t> index_;                  // of work_, by words
+  std::set<std::pair<size_t, size_t>> asked_;                      // implementation, work
+  std::set<std::tuple<size_t, std::string, uint32_t>> conducted_;  // implementation, variant, classes
   std::vector<std::pair<size_t, Case>> failed_;
 };
 
@@ -233,6 +274,17 @@ UnitResult whole(const rlk_implementation& implementation, UnitResult::Verdict v
   result.verdict = verdict;
   result.reason_code = std::move(code);
   result.reason = std::move(reason);
+  return result;
+}
+
+// A device that breaks its promises: a unit of its own says so, and none of its operators is verified.
+UnitResult device_unit(const Target& target, const Failure& failure) {
+  UnitResult result;
+  result.op = "device";
+  result.implementation = target.plugin->id != nullptr ? target.plugin->id : "";
+  result.verdict = UnitResult::Verdict::failed;
+  result.reason_code = failure.code;
+  result.reason = failure.text;
   return result;
 }
 
@@ -255,8 +307,12 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
     deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.budget_s));
   }
+  if (options.progress) options.progress("device");
+  std::optional<Failure> broken = device_conduct(target, options.smoke);
+  if (broken) results.push_back(device_unit(target, *broken));
   Rig rig(target);
-  const std::optional<Failure> broken = rig.start();
+  if (!broken) broken = rig.start();
+  Surroundings around(target, options.smoke);
   Examples examples(options.seed);
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
@@ -271,7 +327,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
         }
         continue;
       }
-      Run run(decl, static_cast<int>(d), found->second, rig, examples, options, deadline);
+      Run run(decl, static_cast<int>(d), found->second, rig, around, examples, options, deadline);
       for (UnitResult& result : run.results()) results.push_back(std::move(result));
     }
   }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -98,6 +99,38 @@ TEST_F(EnginePaths, ALostDeviceEndsTheRunAndLeavesTheRestUnverified) {
     failed += r.verdict == Verdict::failed ? 1 : 0;
   }
   EXPECT_GT(failed, 0);
+}
+
+TEST_F(EnginePaths, ASwitchThatNoTestReachesIsToldAndHangsNothing) {
+  rlk_implementation row = *plugin_->implementations[0];
+  ASSERT_STREQ(row.op, "logp");
+  const rlk_switch far[] = {{sizeof(rlk_switch), 0, "V", INT64_MAX},       {sizeof(rlk_switch), 0, "V", INT64_MIN},
+                            {sizeof(rlk_switch), 0, "N", INT64_MAX - 1},   {sizeof(rlk_switch), 0, "V", 64},
+                            {sizeof(rlk_switch), 0, "nobody", 64},         {sizeof(rlk_switch), 0, nullptr, 64},
+                            {sizeof(rlk_switch), 0, "V", int64_t{1} << 40}};
+  std::vector<const rlk_switch*> switches = {nullptr};
+  for (const rlk_switch& change : far) switches.push_back(&change);
+  row.switches = switches.data();
+  row.n_switches = static_cast<uint32_t>(switches.size());
+  const rlk_implementation* rows[] = {&row};
+  rlk_plugin plugin = *plugin_;
+  plugin.implementations = rows;
+  plugin.n_implementations = 1;
+  Target target = open_.target();
+  target.plugin = target.owner = &plugin;
+  std::set<std::string> untested;
+  for (const UnitResult& r : run(target, "logp")) {
+    if (r.verdict == Verdict::verified) continue;
+    EXPECT_EQ(r.reason_code, "SWITCH_UNTESTED") << words(r);
+    untested.insert(r.feature);
+  }
+  const std::set<std::string> expected = {"switch:V=9223372036854775807",
+                                          "switch:V=-9223372036854775808",
+                                          "switch:N=9223372036854775806",
+                                          "switch:nobody=64",
+                                          "switch:=64",
+                                          "switch:V=1099511627776"};
+  EXPECT_EQ(untested, expected);
 }
 
 TEST_F(EnginePaths, AnUnknownOperatorIsDeclinedByName) {

@@ -38,14 +38,14 @@ void SimpleDevice::deallocate(int32_t, void* memory) {
   std::free(memory);
 }
 void SimpleDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
-  free_bytes = total_bytes = 0;
+  free_bytes = total_bytes = uint64_t{1} << 30;
 }
 std::unique_ptr<sdk::Stream> SimpleDevice::create_stream(int32_t) {
   return std::make_unique<SimpleStream>();
 }
 // Work is done at once, so any stream of the device will do; data errors go to the record that the run names.
-std::unique_ptr<sdk::Stream> SimpleDevice::wrap_stream(void*) {
-  return std::make_unique<SimpleStream>();
+std::unique_ptr<sdk::Stream> SimpleDevice::wrap_stream(void* native) {
+  return std::make_unique<SimpleStream>(native);
 }
 std::unique_ptr<sdk::Event> SimpleDevice::create_event(bool) {
   return std::make_unique<SimpleEvent>();

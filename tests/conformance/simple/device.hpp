@@ -21,7 +21,8 @@ public:
 
 class SimpleStream : public sdk::Stream {
 public:
-  void* native() override { return this; }
+  explicit SimpleStream(void* native = nullptr) : native_(native != nullptr ? native : this) {}
+  void* native() override { return native_; }
   rlk_status query(rlk_data_error& data_error) override;
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
   void wait(sdk::Event&) override {}
@@ -35,6 +36,7 @@ public:
   std::vector<std::function<void()>> end_capture();
 
 private:
+  void* native_;
   uint64_t capture_id_ = 0;
   std::vector<std::function<void()>> captured_;
 };

@@ -24,7 +24,9 @@ public:
   }
   OpenTarget(const OpenTarget&) = delete;
   OpenTarget& operator=(const OpenTarget&) = delete;
-  core::Target target() const { return {plugin_, device_, plugin_, device_, instance_, properties_.flags}; }
+  core::Target target() const {
+    return {plugin_, device_, plugin_, device_, instance_, properties_.flags, properties_.memory_bytes};
+  }
 
 private:
   const rlk_plugin* plugin_;

@@ -1,0 +1,40 @@
+// The parts in the order in which their failures say most: what a later part relies on comes first.
+#include "core/conformance/device_conduct.hpp"
+
+#include <exception>
+
+namespace rlk::core::conformance {
+namespace {
+
+void all_parts(const Target& target, bool smoke) {
+  const int rounds = smoke ? 8 : 64;
+  extension_conduct(target);
+  Session session(target);
+  if (target.plugin != target.owner) return guest_conduct(session);
+  memory_conduct(session);
+  transfer_conduct(session);
+  host_function_conduct(session);
+  inline_conduct(session);
+  order_conduct(session, rounds);
+  waiting_conduct(session);
+  event_conduct(session);
+  wrap_conduct(session);
+  thread_conduct(session, rounds);
+}
+
+}  // namespace
+
+std::optional<Failure> device_conduct(const Target& target, bool smoke) {
+  try {
+    all_parts(target, smoke);
+    return std::nullopt;
+  } catch (const Broken& e) {
+    return e.failure;
+  } catch (const std::exception& e) {
+    return Failure{"EXCEPTION", std::string("while the device was tested: ") + e.what()};
+  } catch (...) {
+    return Failure{"EXCEPTION", "an exception of unknown type left the plugin while its device was tested"};
+  }
+}
+
+}  // namespace rlk::core::conformance

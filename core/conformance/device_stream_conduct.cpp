@@ -1,0 +1,239 @@
+// Streams: host functions, what inline means, order, waiting with a deadline, several threads.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+
+#include "core/conformance/device_conduct.hpp"
+
+namespace rlk::core::conformance {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kBytes = 64 * 1024;
+constexpr std::chrono::milliseconds kLater(2);  // long enough for work that was left running to show
+
+// One call of a host function; kept while anybody may still call.
+struct Called {
+  std::atomic<int>* order;
+  const std::byte* watched;  // what the function looks at
+  std::atomic<int> times{0};
+  std::atomic<int> place{-1};
+  std::atomic<int> saw{-1};
+};
+
+void note(void* user) {
+  Called& called = *static_cast<Called*>(user);
+  called.place = called.order->fetch_add(1);
+  called.saw = static_cast<int>(*static_cast<const volatile std::byte*>(called.watched));
+  ++called.times;
+}
+
+void expect_once(const std::vector<std::unique_ptr<Called>>& calls, const char* when) {
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (calls[i]->times == 1) continue;
+    broken("HOST_FUNCTION", "host function " + std::to_string(i + 1) + " of " + std::to_string(calls.size()) +
+                                " on a stream was called " + std::to_string(calls[i]->times) + " times " + when +
+                                ", expected once");
+  }
+}
+
+void expect_same(std::span<const std::byte> got, std::byte expected, const char* code, const std::string& what) {
+  for (uint64_t at = 0; at < got.size(); ++at) {
+    if (got[at] != expected) broken(code, what + ": " + unlike_text(at, got.size(), got[at], expected));
+  }
+}
+
+}  // namespace
+
+void host_function_conduct(Session& session) {
+  constexpr int kCalls = 12;
+  const Block device = session.device_block(kBytes);
+  const Block seen = session.pinned_block(kBytes), unseen = session.pinned_block(kBytes);
+  std::atomic<int> order{0};
+  std::vector<std::unique_ptr<Called>> calls;
+  StreamHandle stream = StreamHandle::create(session);
+  stream.fill(device.data(), 0xff, kBytes);
+  stream.copy(seen.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+  stream.settle();
+  for (int i = 0; i < kCalls; ++i) {
+    Called& called = *calls.emplace_back(std::make_unique<Called>());
+    called.order = &order;
+    called.watched = seen.data() + kBytes - 1;  // the last byte that the copy before it brings
+    stream.fill(device.data(), static_cast<uint8_t>(i), kBytes);
+    stream.copy(seen.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+    if (!stream.call(&note, &called)) return;
+  }
+  stream.settle();
+  expect_once(calls, "until the stream was done");
+  for (int i = 0; i < kCalls; ++i) {
+    const Called& called = *calls[static_cast<size_t>(i)];
+    if (called.place != i) {
+      broken("HOST_FUNCTION", "host function " + std::to_string(i + 1) + " of a stream was called as number " +
+                                  std::to_string(called.place + 1));
+    }
+    if (called.saw != i) {
+      broken("HOST_FUNCTION", "a host function saw 0x" + std::to_string(called.saw) +
+                                  " in the memory that the copy before it brings, expected " + std::to_string(i));
+    }
+  }
+  std::this_thread::sleep_for(kLater);
+  expect_once(calls, "some time after the stream was done");
+}
+
+// A stream that claims to be inline has done its work when the call returns: nobody asks or waits before looking.
+void inline_conduct(Session& session) {
+  if (!session.is_inline()) return;
+  constexpr uint64_t kLong = 512 * 1024;
+  const Block a = session.device_block(kLong), b = session.device_block(kLong), host = session.pinned_block(kLong);
+  StreamHandle stream = StreamHandle::create(session);
+  const auto all_are = [&](uint8_t value, const std::string& what) {
+    expect_same({host.data(), kLong}, std::byte{value}, "NOT_INLINE",
+                what + ", and the device claims RLK_DEVICE_INLINE_STREAMS");
+  };
+  stream.fill(a.data(), 0x11, kLong);
+  stream.settle();
+  std::memset(host.data(), 0xee, kLong);
+  stream.copy(host.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  all_are(0x11, "a copy to the host had not ended when its call returned");
+  std::memset(host.data(), 0x22, kLong);
+  stream.copy(a.data(), host.data(), kLong, RLK_COPY_HOST_TO_DEVICE);
+  std::memset(host.data(), 0x33, kLong);  // the source is the caller's again
+  stream.copy(b.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_DEVICE);
+  stream.fill(a.data(), 0x44, kLong);
+  stream.copy(host.data(), b.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  all_are(0x22, "a copy from the host still read its source after its call had returned");
+  stream.copy(host.data(), a.data(), kLong, RLK_COPY_DEVICE_TO_HOST);
+  all_are(0x44, "a fill had not ended when its call returned");
+  // Nothing comes later either.
+  std::memset(host.data(), 0x55, kLong);
+  std::this_thread::sleep_for(kLater);
+  all_are(0x55, "memory changed after the work on it was said to be done");
+  EventHandle event(session);
+  event.record(stream);
+  if (stream.query() != RLK_OK || event.query() != RLK_OK) {
+    broken("NOT_INLINE", "a stream or event is not ready although the device claims RLK_DEVICE_INLINE_STREAMS");
+  }
+  std::atomic<int> order{0};
+  std::vector<std::unique_ptr<Called>> calls;
+  Called& called = *calls.emplace_back(std::make_unique<Called>());
+  called.order = &order;
+  called.watched = host.data();
+  const bool has_calls = stream.call(&note, &called);
+  const int times = called.times;
+  stream.settle();
+  if (has_calls && times != 1) {
+    broken("NOT_INLINE", "a host function had been called " + std::to_string(times) +
+                             " times when its enqueueing returned, expected once: the device claims "
+                             "RLK_DEVICE_INLINE_STREAMS");
+  }
+}
+
+// Each operation of a stream sees what those before it did, and nothing of those behind it.
+void order_conduct(Session& session, int rounds) {
+  const Block a = session.device_block(kBytes), b = session.device_block(kBytes);
+  std::vector<Block> kept;
+  for (int i = 0; i < rounds; ++i) kept.push_back(session.pinned_block(kBytes));
+  StreamHandle stream = StreamHandle::create(session);
+  stream.fill(a.data(), 0xee, kBytes);
+  stream.fill(b.data(), 0xee, kBytes);
+  stream.settle();
+  Gate gate(session, stream);
+  for (int i = 0; i < rounds; ++i) {
+    stream.fill(a.data(), static_cast<uint8_t>(i), kBytes);
+    stream.copy(b.data(), a.data(), kBytes, RLK_COPY_DEVICE_TO_DEVICE);
+    stream.fill(a.data(), 0xee, kBytes);
+    stream.copy(kept[static_cast<size_t>(i)].data(), b.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+  }
+  gate.open();
+  stream.settle();
+  for (int i = 0; i < rounds; ++i) {
+    expect_same({kept[static_cast<size_t>(i)].data(), kBytes}, static_cast<std::byte>(i), "DEVICE_ORDER",
+                "a fill, a copy within the device, another fill and a copy to the host, in this order on one stream");
+  }
+}
+
+// Whoever asks while work is held must not hear that it is done, and a deadline is kept.
+void waiting_conduct(Session& session) {
+  // Priorities beyond what there is are clamped.
+  for (const int32_t priority : {-1, 1, -1000000, 1000000}) StreamHandle::create(session, priority).settle();
+
+  StreamHandle stream = StreamHandle::create(session);
+  if (stream.query() != RLK_OK || stream.synchronize(0) != RLK_OK || stream.synchronize(1'000'000) != RLK_OK) {
+    broken("STREAM_STATUS", "a stream without work is not ready");
+  }
+  const Block device = session.device_block(kBytes), host = session.pinned_block(kBytes);
+  stream.fill(device.data(), 0x77, kBytes);
+  stream.settle();
+  std::memset(host.data(), 0, kBytes);
+  {
+    Gate gate(session, stream);
+    stream.copy(host.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+    if (gate.holds()) {
+      if (stream.query() != RLK_NOT_READY) {
+        broken("STREAM_STATUS", "query of a stream answers RLK_OK while a host function on it still runs");
+      }
+      for (const uint64_t deadline_ns : {uint64_t{0}, uint64_t{1'000'000}}) {
+        const Clock::time_point start = Clock::now();
+        const rlk_status status = stream.synchronize(deadline_ns);
+        const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
+        if (status == RLK_TIMEOUT && ms < Gate::kLongestHoldMs) continue;
+        broken("STREAM_STATUS", "synchronize with a deadline of " + std::to_string(deadline_ns) + " ns returned " +
+                                    (status == RLK_OK ? "RLK_OK" : "RLK_TIMEOUT") + " after " + std::to_string(ms) +
+                                    " ms while a host function ran on the stream, expected RLK_TIMEOUT at once");
+      }
+    }
+    gate.open();
+    stream.settle();
+    expect_same({host.data(), kBytes}, std::byte{0x77}, "STREAM_STATUS",
+                "a copy to the host after synchronize answered RLK_OK");
+  }
+  // Without any wait but the end of the stream.
+  std::memset(host.data(), 0, kBytes);
+  StreamHandle other = StreamHandle::create(session);
+  struct Pause {
+    static void sleep(void*) { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }
+  };
+  other.call(&Pause::sleep, nullptr);
+  other.copy(host.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+  other.destroy();
+  expect_same({host.data(), kBytes}, std::byte{0x77}, "STREAM_STATUS",
+              "destroying a stream did not wait for the copy on it");
+}
+
+// Several threads with a stream each, none of which has ever used the device before.
+void thread_conduct(Session& session, int rounds) {
+  constexpr int kThreads = 2;
+  std::optional<Failure> failures[kThreads];
+  const auto work = [&](int which) {
+    try {
+      StreamHandle stream = StreamHandle::create(session);
+      for (int round = 0; round < rounds; ++round) {
+        const auto value = static_cast<uint8_t>(2 * round + which);
+        const Block a = session.device_block(kBytes), b = session.device_block(kBytes);
+        const Block host = session.pinned_block(kBytes);
+        stream.fill(a.data(), value, kBytes);
+        stream.copy(b.data(), a.data(), kBytes, RLK_COPY_DEVICE_TO_DEVICE);
+        stream.copy(host.data(), b.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+        stream.settle();
+        expect_same({host.data(), kBytes}, std::byte{value}, "DEVICE_THREAD",
+                    "fill and copies on a stream of its own, by one of two threads at once");
+      }
+    } catch (const Broken& e) {
+      failures[which] = e.failure;
+    } catch (const std::exception& e) {
+      failures[which] = Failure{"EXCEPTION", e.what()};
+    } catch (...) {
+      failures[which] = Failure{"EXCEPTION", "an exception of unknown type left the plugin on a second thread"};
+    }
+  };
+  std::thread other([&] { work(1); });
+  work(0);
+  other.join();
+  for (const std::optional<Failure>& failure : failures) {
+    if (failure) throw Broken{*failure};
+  }
+}
+
+}  // namespace rlk::core::conformance
