@@ -52,6 +52,13 @@ inline uint16_t narrow_f16(float value) {
   return static_cast<uint16_t>(sign | ((bits + 0xfff + (bits >> 13 & 1)) >> 13));
 }
 
+// The next number of 16 bits towards zero.
+inline float truncated(double x, Dtype dtype) {
+  const auto number = static_cast<float>(x);
+  if (dtype == Dtype::f16 && std::fabs(number) < 0x1p-14f) return std::trunc(number * 0x1p24f) * 0x1p-24f;
+  return float_from_bits(bits_of(number) & (dtype == Dtype::f16 ? 0xffffe000u : 0xffff0000u));
+}
+
 // A strided tensor with the memory of one run. Absent when data is NULL.
 class Tensor {
 public:
@@ -96,6 +103,7 @@ public:
   void store(int64_t offset, A value) const {
     if (dtype_ == Dtype::f32) return write(offset, static_cast<float>(value));
     if (dtype_ == Dtype::f64) return write(offset, static_cast<double>(value));
+    if (mutant("outputs_truncated") && std::isfinite(value)) value = static_cast<A>(truncated(value, dtype_));
     if (dtype_ == Dtype::bf16) return write(offset, narrow_bf16(static_cast<float>(value)));
     write(offset, narrow_f16(static_cast<float>(value)));
   }
