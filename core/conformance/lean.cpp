@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <unordered_set>
 #include <vector>
 
@@ -68,6 +69,9 @@ std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answe
 std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const std::optional<Lean> lean = lean_of(call, i, answer, outcome);
+    if (getenv("LEAN") && lean)
+      fprintf(stderr, "LEAN %s %s %s %.3f el %.0f rows %.0f\n", call.decl->name, name_of(call.dtypes[0]),
+              call.decl->outputs[i].name, lean->units, lean->elements, lean->rows);
     if (!lean || !lean->is_known() || lean->units >= -kLargestLean) continue;
     char text[320];
     std::snprintf(

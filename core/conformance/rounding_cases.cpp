@@ -20,17 +20,33 @@ bool is_16_bit(Dtype dtype) {
   return dtype == Dtype::bf16 || dtype == Dtype::f16;
 }
 
-// Whether the case has 16-bit outputs, and all of them too few elements to see whether they are truncated.
+int narrow_outputs(const Case& c) {
+  Call call;
+  if (!resolve(c, call)) return 0;
+  return static_cast<int>(std::count_if(call.outputs.begin(), call.outputs.end(), [](const Argument& output) {
+    return output.present && is_16_bit(output.dtype);
+  }));
+}
+
+// Whether an output of 16 bits has too few elements to see whether they are truncated.
 bool has_too_few(const Case& c) {
   Call call;
-  if (!resolve(c, call)) return false;
-  bool any = false;
-  for (const Argument& output : call.outputs) {
-    if (!output.present || !is_16_bit(output.dtype)) continue;
-    if (output.count() >= kEnoughElements) return false;
-    any = true;
+  return resolve(c, call) && std::any_of(call.outputs.begin(), call.outputs.end(), [](const Argument& output) {
+           return output.present && is_16_bit(output.dtype) && output.count() < 2 * kEnoughElements;
+         });
+}
+
+// The case at a size at which truncation shows, unless it has it.
+std::vector<Case> with_enough_elements(const Case& c) {
+  if (!has_too_few(c)) return {};
+  for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
+    const SymbolDecl& symbol = c.decl->symbols[i];
+    if (!symbol.dynamic || (symbol.form >= 0 && symbol.form != c.form)) continue;
+    Case more = c;
+    more.size_given[i] = 2 * kEnoughElements;
+    if (is_legal(more) && !has_too_few(more)) return {more};
   }
-  return any;
+  return {};
 }
 
 }  // namespace
@@ -42,15 +58,17 @@ std::vector<Case> rounding_cases(const Case& base) {
     if (is_legal(c)) list.push_back(std::move(c));
   };
   add(base, Content::positive);
-  if (has_too_few(base) && base.decl->shape_cases.empty()) {
-    for (size_t i = 0; i < base.decl->symbols.size(); ++i) {
-      const SymbolDecl& symbol = base.decl->symbols[i];
-      if (!symbol.dynamic || (symbol.form >= 0 && symbol.form != base.form)) continue;
-      Case more = base;
-      more.size_given[i] = 2 * kEnoughElements;
-      if (!is_legal(more) || has_too_few(more)) continue;
-      add(more, Content::positive);
-      break;
+  for (Case& c : with_enough_elements(base)) add(std::move(c), Content::positive);
+  // Outputs that have 16 bits only when they are asked for so.
+  for (size_t i = 1; i < base.decl->dtypes.size(); ++i) {
+    for (size_t k = 1; k < base.decl->dtypes[i].choices.size(); ++k) {
+      Case other = base;
+      Variation v;
+      v.dtype_variable = static_cast<int>(i);
+      v.dtype_choice = static_cast<int>(k);
+      other.variations.push_back(v);
+      if (narrow_outputs(other) <= narrow_outputs(base)) continue;
+      for (Case& c : with_enough_elements(other)) add(std::move(c), Content::positive);
     }
   }
   for (const RoundedDecl& rounded : base.decl->rounded) {
