@@ -35,7 +35,7 @@ private:
 std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answer, const Outcome& outcome) {
   const Argument& argument = call.outputs[output];
   const golden::Output& expected = answer.outputs[output];
-  if (!argument.present || argument.dtype > Dtype::f64) return std::nullopt;
+  if (!argument.present || !is_floating(argument.dtype)) return std::nullopt;
   const Dtype dtype = is_16_bit(argument.dtype) ? argument.dtype : call.dtypes[0];
   if (!is_16_bit(argument.dtype) && expected.rounded.empty()) return std::nullopt;
 
@@ -49,7 +49,8 @@ std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answe
   for (size_t i = 0; i < expected.value.size(); ++i) {
     const double value = expected.value[i], result = got.load_at(static_cast<int64_t>(i));
     const double rounded = expected.rounded.empty() ? 0.0 : expected.rounded[i];
-    if (std::isfinite(value) && value != 0 && std::isfinite(result) && seen.insert(value).second) {
+    const bool written = i >= expected.kept.size() || !expected.kept[i];
+    if (written && std::isfinite(value) && value != 0 && std::isfinite(result) && seen.insert(value).second) {
       const double allowed = bound(value, expected.cond[i], rounded).accurate + rounded;
       const double share = value / allowed;
       products += share * (result - value) / allowed;
