@@ -1,9 +1,9 @@
 // Least squares over the elements of an output.
 #include "core/conformance/lean.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <unordered_set>
 #include <vector>
 
@@ -67,13 +67,12 @@ std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answe
   return Lean{products / squares / unit, elements.count(), rows.count()};
 }
 
-std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome) {
+std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome, Quality& quality) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const std::optional<Lean> lean = lean_of(call, i, answer, outcome);
-    if (getenv("LEAN") && lean)
-      fprintf(stderr, "LEAN %s %s %s %.3f el %.0f rows %.0f\n", call.decl->name, name_of(call.dtypes[0]),
-              call.decl->outputs[i].name, lean->units, lean->elements, lean->rows);
-    if (!lean || !lean->is_known() || lean->units >= -kLargestLean) continue;
+    if (!lean || !lean->is_known()) continue;
+    quality.shrinkage = std::max(quality.shrinkage, -lean->units);
+    if (-lean->units <= kLargestLean) continue;
     char text[320];
     std::snprintf(
         text, sizeof(text),

@@ -7,6 +7,7 @@
 
 #include "core/conformance/buffers.hpp"
 #include "core/conformance/golden_bridge.hpp"
+#include "core/conformance/quality.hpp"
 #include "core/conformance/rig.hpp"
 
 namespace rlk::core::conformance {
@@ -34,6 +35,6 @@ std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answe
 
 // BIASED when an output leans further than kLargestLean towards zero. For the outcome of a run that passed check(), on
 // data without negative numbers: sums of both signs hide what each term has lost.
-std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome);
+std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome, Quality& quality);
 
 }  // namespace rlk::core::conformance

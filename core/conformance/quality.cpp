@@ -56,6 +56,7 @@ double root_mean_square(std::span<const double> values) {
 void Quality::merge(const Quality& other) {
   ratio = std::max(ratio, other.ratio);
   ulp = std::max(ulp, other.ulp);
+  shrinkage = std::max(shrinkage, other.shrinkage);
   if (inaccurate.empty()) inaccurate = other.inaccurate;
 }
 

@@ -67,7 +67,7 @@ private:
     if (auto failure = checked(first, kPoison)) return failure;
     if (is_accurate()) verdict.numerics |= RLK_NUMERICS_ACCURATE;
     if (example_.spec.content == Content::positive) {
-      if (auto failure = check_lean(call(), example_.answer, first)) return failure;
+      if (auto failure = check_lean(call(), example_.answer, first, quality_)) return failure;
     }
     // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
     if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {

@@ -48,6 +48,12 @@ double worst_ratio(const std::vector<UnitResult>& units) {
   return worst;
 }
 
+double worst_shrinkage(const std::vector<UnitResult>& units) {
+  double worst = 0;
+  for (const UnitResult& unit : units) worst = std::max(worst, unit.worst_shrinkage);
+  return worst;
+}
+
 constexpr const char* kOperators[] = {"attention", "attention_backward", "linear_logp", "linear_logp_backward"};
 constexpr const char* kRounding[] = {"attention", "attention_backward", "linear_logp_backward"};
 constexpr const char* kDtypes[] = {"f32", "bf16", "f16", "f64"};
@@ -61,7 +67,9 @@ TEST(Bounds, IntermediatesInFullPrecisionAreAccurateAtEveryDtype) {
         EXPECT_EQ(unit.verdict, Verdict::verified) << op << " " << dtype << ": " << unit.reason;
         EXPECT_EQ(unit.numerics, RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE) << op << " " << dtype;
       }
-      std::printf("%-22s %-5s accurate, error / allowed %.3f\n", op, dtype, worst_ratio(units));
+      EXPECT_LT(worst_shrinkage(units), 0.2) << op << " " << dtype;
+      std::printf("%-22s %-5s accurate, error / allowed %.3f, shrinkage %.3f\n", op, dtype, worst_ratio(units),
+                  worst_shrinkage(units));
     }
   }
 }
@@ -81,8 +89,9 @@ TEST(Bounds, OperandsRoundedToTheTensorsDtypeAreWithinToleranceAndNotAccurate) {
       const UnitResult* refused = failed(claimed);
       ASSERT_NE(refused, nullptr) << op << " " << dtype << " is taken for accurate";
       EXPECT_EQ(refused->reason_code, "NOT_ACCURATE") << refused->reason;
-      std::printf("%-22s %-5s tolerance, error / allowed %.3f, %.3g ulp; as accurate: %s\n", op, dtype,
-                  worst_ratio(units), ulp, refused->reason.c_str());
+      EXPECT_LT(worst_shrinkage(units), 0.2) << op << " " << dtype;
+      std::printf("%-22s %-5s tolerance, error / allowed %.3f, %.3g ulp, shrinkage %.3f; as accurate: %s\n", op, dtype,
+                  worst_ratio(units), ulp, worst_shrinkage(units), refused->reason.c_str());
     }
   }
 }
