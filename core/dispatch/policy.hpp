@@ -55,6 +55,7 @@ public:
   Fallback fallback() const { return fallback_; }
   // The classes that every call demands beside its own, RLK_NUMERICS_*.
   uint32_t numerics() const { return numerics_; }
+  const std::string& numerics_source() const { return numerics_source_; }
   bool logs_dispatch() const { return logs_dispatch_; }
   // RLK_WATCH: whether first uses of a class of sizes are compared with the reference, and which share of later calls.
   bool watches_first_uses() const { return watches_first_uses_; }
@@ -64,6 +65,7 @@ private:
   std::vector<std::vector<Wish>> wishes_;  // by declaration
   Fallback fallback_ = Fallback::warn;
   uint32_t numerics_ = 0;
+  std::string numerics_source_;
   bool logs_dispatch_ = false;
   bool watches_first_uses_ = false;  // make() turns it on
   double watch_rate_ = 0;

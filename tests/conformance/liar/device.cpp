@@ -271,7 +271,7 @@ std::unique_ptr<sdk::Event> LiarDevice::create_event(bool) {
 }
 
 const void* liar_extension(std::string_view id) {
-  static const rlk_graph_api empty = {sizeof(rlk_graph_api), 0, nullptr, nullptr, nullptr, nullptr, nullptr};
+  static const rlk_graph_api empty = {sizeof(rlk_graph_api), 0, nullptr, nullptr, nullptr, nullptr};
   alignas(8) static const char text[] = "this is a text and no table of functions";
   if (lie("extension_of_any_id")) return &empty;
   if (id != RLK_EXT_GRAPH) return nullptr;
