@@ -116,8 +116,9 @@ struct SymbolDecl {
   const char* doc;
   bool dynamic;  // plans may serve any value; it then leaves the plan key
   int64_t min;
-  int form;                     // the only form that has it, or -1
-  std::span<const Expr> sizes;  // for case generation, over earlier symbols; the first is the ordinary one
+  int form;                             // the only form that has it, or -1
+  std::span<const Expr> sizes;          // for case generation, over earlier symbols; the first is the ordinary one
+  std::span<const int64_t> production;  // sizes at which it is really run; empty where it equals another symbol
 };
 
 // uniform: reals in [min, max], both ends included. integer: any number in [low, high) is as good as another. id and
@@ -128,6 +129,7 @@ enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_se
 struct DomainDecl {
   Domain kind = Domain::real;
   double scale = 1.0;           // real and owner: standard deviation
+  double wide = 0;              // real: magnitude of wide contents, whose rows are then scores; 0: a multiple of scale
   double step = 0;              // real: multiples of this, where ties matter; 0: any number
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN
@@ -240,6 +242,7 @@ struct RoundedDecl {
 
 struct ShapeCase {
   std::span<const std::span<const int64_t>> shapes;  // one per shape of kind any, in the order of the inputs
+  std::span<const int64_t> production;  // sizes that the first and the last dimension of the result take in turn
 };
 
 struct OpDecl {
