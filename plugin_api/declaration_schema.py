@@ -14,10 +14,11 @@ MAX_NDIM = 8
 
 # As the enumerations of core/declaration and core/golden have them, in their order.
 DTYPES = ["f32", "bf16", "f16", "f64", "i32", "i64", "u8", "i8", "i16", "u16", "u32", "u64", "bool", "f8_e4m3fn",
-          "f8_e5m2"]
-FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2"]
-# Known by name, so that texts can say what was passed, but not to be declared.
-SUB_BYTE = ["f4_e2m1fn", "f6_e2m3fn", "f6_e3m2fn"]
+          "f8_e5m2", "f4_e2m1fn"]
+FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2", "f4_e2m1fn"]
+SUB_BYTE = ["f4_e2m1fn"]  # two in a byte
+# Known by name, so that texts can say what was passed, but not to be declared: elements that cross bytes.
+CROSSING = ["f6_e2m3fn", "f6_e3m2fn"]
 
 NUMBER = (int, float)
 VALUE = (int, float, str)  # a number, or an expression
@@ -244,9 +245,9 @@ class Checker:
             variables.append(name)
 
     def check_dtype(self, where, dtype, variables):
-        if dtype in SUB_BYTE:
-            self.fail(where, f"{dtype}: elements of less than a byte are not supported by this host yet; declare the "
-                             "packed bytes as u8")
+        if dtype in CROSSING:
+            self.fail(where, f"{dtype}: elements that cross bytes are not supported by this host yet; declare the packed "
+                             "bytes as u8")
         inner = dtype[4:-1] if dtype.startswith("acc(") and dtype.endswith(")") else None
         self.known(where, dtype if inner is None else inner, (DTYPES if inner is None else []) + list(variables),
                    "dtype or dtype variable" if inner is None else "dtype variable")
@@ -260,6 +261,9 @@ class Checker:
                 self.known(f"{where} shape", form, self.forms, "form")
             if isinstance(shape, list) and len(shape) > MAX_NDIM:
                 self.fail(where, f"{len(shape)} dimensions; a tensor has at most {MAX_NDIM}")
+        choices = self.op.get("dtypes", {}).get(a["dtype"], [a["dtype"]])
+        if a.get("host") and any(choice in SUB_BYTE for choice in choices):
+            self.fail(where, "host is true: values of less than a byte are not copied to the host")
         if "domain" in a:
             self.known(f"{where} domain", a["domain"].get("kind"), DOMAINS, "kind of domain")
             self.table(f"{where} domain", a["domain"], DOMAINS[a["domain"]["kind"]] | {"kind": str})

@@ -10,16 +10,15 @@ namespace {
 constexpr uint64_t kAlignment = 256;  // what the ABI promises for allocated memory and the workspace
 constexpr uint64_t kRedZone = 512;    // bytes before and behind everything
 
-// Calls visit(byte offset in the block, byte offset in row-major order) for every element.
+// Calls visit(element in the block, element in row-major order) for every element.
 template <class Visit>
 void for_each_element(const Argument& argument, bool misaligned, Visit&& visit) {
-  const Placement placement = place(argument.layout, argument.shape);
-  const int64_t element = size_of(argument.dtype);
+  const Placement placement = argument.placement();
   const int64_t count = argument.count();
   std::vector<int64_t> index(argument.shape.size(), 0);
-  int64_t at = placement.first + (misaligned ? 1 : 0);
+  int64_t at = placement.first + argument.shift(misaligned);
   for (int64_t i = 0; i < count; ++i) {
-    visit(static_cast<size_t>(at * element), static_cast<size_t>(i * element));
+    visit(at, i);
     for (size_t axis = index.size(); axis-- > 0;) {
       at += placement.strides[axis];
       if (++index[axis] < argument.shape[axis]) break;
@@ -30,8 +29,29 @@ void for_each_element(const Argument& argument, bool misaligned, Visit&& visit) 
 }
 
 uint64_t block_bytes(const Argument& argument, bool misaligned) {
-  const int64_t extent = place(argument.layout, argument.shape).extent;
-  return static_cast<uint64_t>((extent + (misaligned ? 1 : 0)) * size_of(argument.dtype));
+  const int64_t elements = argument.placement().extent + argument.shift(misaligned);
+  return static_cast<uint64_t>((elements * bits_of(argument.dtype) + 7) / 8);
+}
+
+// An element between a block, where those of less than a byte are packed, and a place of its own.
+void put_element(Dtype dtype, std::byte* block, int64_t at, const std::byte* own) {
+  const int bits = bits_of(dtype);
+  if (bits >= 8) {
+    std::memcpy(block + at * bits / 8, own, static_cast<size_t>(bits / 8));
+    return;
+  }
+  const auto low = static_cast<int>(at * bits % 8);
+  const std::byte mask{static_cast<uint8_t>(((1 << bits) - 1) << low)};
+  std::byte& packed = block[at * bits / 8];
+  packed = (packed & ~mask) | (*own << low & mask);
+}
+void take_element(Dtype dtype, const std::byte* block, int64_t at, std::byte* own) {
+  const int bits = bits_of(dtype);
+  if (bits >= 8) {
+    std::memcpy(own, block + at * bits / 8, static_cast<size_t>(bits / 8));
+  } else {
+    *own = block[at * bits / 8] >> static_cast<int>(at * bits % 8) & std::byte{static_cast<uint8_t>((1 << bits) - 1)};
+  }
 }
 
 }  // namespace
@@ -65,9 +85,9 @@ Image::Image(const Call& call, uint8_t poison) : poison_(poison) {
   bytes_.resize(bytes_.size() + kRedZone, std::byte{poison_});
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (inputs_[i] == kNone) continue;
-    const auto element = static_cast<size_t>(size_of(call.inputs[i].dtype));
-    for_each_element(call.inputs[i], call.misaligned, [&](size_t to, size_t from) {
-      std::memcpy(bytes_.data() + inputs_[i] + to, call.inputs[i].bytes.data() + from, element);
+    const Argument& input = call.inputs[i];
+    for_each_element(input, call.misaligned, [&](int64_t to, int64_t from) {
+      put_element(input.dtype, bytes_.data() + inputs_[i], to, input.bytes.data() + from * size_of(input.dtype));
     });
   }
 }
@@ -87,10 +107,12 @@ std::optional<Failure> Image::collect(const Call& call, const std::byte* fetched
     const Argument& output = call.outputs[i];
     if (outputs_[i] == kNone) continue;
     outputs[i].resize(static_cast<size_t>(output.byte_count()));
-    const auto element = static_cast<size_t>(size_of(output.dtype));
-    for_each_element(output, call.misaligned, [&](size_t from, size_t to) {
-      std::memcpy(outputs[i].data() + to, fetched + outputs_[i] + from, element);
-      std::memcpy(expected.data() + outputs_[i] + from, fetched + outputs_[i] + from, element);
+    const int64_t element = size_of(output.dtype);
+    for_each_element(output, call.misaligned, [&](int64_t from, int64_t to) {
+      take_element(output.dtype, fetched + outputs_[i], from, outputs[i].data() + to * element);
+      // The whole byte: what is behind the last element of a row belongs to the tensor.
+      const auto at = static_cast<size_t>(from * bits_of(output.dtype) / 8);
+      std::memcpy(expected.data() + outputs_[i] + at, fetched + outputs_[i] + at, static_cast<size_t>(element));
     });
   }
   if (workspace_ != kNone) std::memcpy(expected.data() + workspace_, fetched + workspace_, workspace_bytes_);

@@ -25,7 +25,7 @@ const char* name_of(Layout layout) {
   return kNames[static_cast<size_t>(layout)];
 }
 
-Placement place(Layout layout, std::span<const int64_t> shape) {
+Placement place(Layout layout, std::span<const int64_t> shape, int64_t group) {
   const size_t ndim = shape.size();
   Placement at;
   at.strides.assign(ndim, 1);
@@ -36,6 +36,7 @@ Placement place(Layout layout, std::span<const int64_t> shape) {
     if (layout == Layout::expanded && axis == 0) at.strides[axis] = 0;
     const bool gap = layout == Layout::padded && ndim > 1 && axis == ndim - 1;
     stride *= std::max<int64_t>(shape[axis], 1) + (gap ? kRowGap : 0);
+    stride = (stride + group - 1) / group * group;
   }
   if (layout == Layout::reversed && ndim > 0) {
     at.first = std::max<int64_t>(shape[0] - 1, 0) * at.strides[0];
@@ -79,13 +80,13 @@ Descriptors::Descriptors(const Call& call, std::span<void* const> input_blocks, 
 
 const rlk_tensor* Descriptors::add(const Argument& argument, bool misaligned, void* block) {
   if (!argument.present) return nullptr;
-  const Placement& placement = placements_.emplace_back(place(argument.layout, argument.shape));
-  const auto element = static_cast<uint64_t>(size_of(argument.dtype));
+  const Placement& placement = placements_.emplace_back(argument.placement());
   rlk_tensor& tensor = tensors_.emplace_back();
   tensor = {};
   tensor.struct_size = sizeof(rlk_tensor);
   tensor.data = block;
-  tensor.byte_offset = (static_cast<uint64_t>(placement.first) + (misaligned ? 1 : 0)) * element;
+  const int64_t first = placement.first + argument.shift(misaligned);
+  tensor.byte_offset = static_cast<uint64_t>(first * bits_of(argument.dtype) / 8);
   if (argument.count() == 0) {
     tensor.data = nullptr;
     tensor.byte_offset = 0;

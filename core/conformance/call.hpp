@@ -4,6 +4,7 @@
 
 #include <rlk/abi.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,15 +33,21 @@ struct Placement {
   int64_t first = 0;   // of the element with index 0, 0, ...
   int64_t extent = 0;  // of the whole block, gaps included
 };
-Placement place(Layout layout, std::span<const int64_t> shape);
+// `group`: how many elements share a byte; rows begin at multiples of it.
+Placement place(Layout layout, std::span<const int64_t> shape, int64_t group = 1);
 
 struct Argument {
   bool present = false;
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
   Layout layout = Layout::contiguous;
-  std::vector<std::byte> bytes;  // inputs: the values, row-major without gaps
+  // Inputs: the values, row-major without gaps. Elements of less than a byte have one each.
+  std::vector<std::byte> bytes;
 
+  int64_t group() const { return std::max(8 / bits_of(dtype), 1); }
+  Placement placement() const { return place(layout, shape, group()); }
+  // The first element of a misaligned tensor, in elements.
+  int64_t shift(bool misaligned) const { return misaligned ? group() : 0; }
   int64_t count() const;
   int64_t byte_count() const { return count() * size_of(dtype); }
 };

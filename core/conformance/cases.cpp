@@ -137,15 +137,22 @@ bool may_repeat(const DomainDecl& domain) {
   return domain.kind != Domain::forward && domain.kind != Domain::cu_seqlens && !domain.increasing;
 }
 
+// Where several elements share a byte they follow each other in the last dimension.
+bool can_lie(const Argument& argument, Layout layout) {
+  if (argument.group() == 1) return true;
+  if (layout == Layout::stepped || layout == Layout::transposed) return false;
+  return argument.shape.size() > 1 || layout == Layout::padded;
+}
+
 void resolve_layouts(const Case& c, Call& call) {
   for (const Variation& v : c.variations) {
     if (v.layout == Layout::contiguous) continue;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const bool repeats = v.layout != Layout::expanded || may_repeat(c.decl->inputs[i].domain);
-      if ((v.layout_of >> i & 1) != 0 && repeats) call.inputs[i].layout = v.layout;
+      if ((v.layout_of >> i & 1) != 0 && repeats && can_lie(call.inputs[i], v.layout)) call.inputs[i].layout = v.layout;
     }
     for (size_t i = 0; i < call.outputs.size() && v.layout != Layout::expanded; ++i) {
-      if ((v.layout_of >> (32 + i) & 1) != 0) call.outputs[i].layout = v.layout;
+      if ((v.layout_of >> (32 + i) & 1) != 0 && can_lie(call.outputs[i], v.layout)) call.outputs[i].layout = v.layout;
     }
   }
 }

@@ -10,7 +10,7 @@ namespace rlk::core::conformance {
 inline golden::Dtype golden_dtype(Dtype dtype) {
   return static_cast<golden::Dtype>(dtype);
 }
-static_assert(static_cast<int>(Dtype::f8_e5m2) == static_cast<int>(golden::Dtype::f8_e5m2));
+static_assert(static_cast<int>(Dtype::f4_e2m1fn) == static_cast<int>(golden::Dtype::f4_e2m1fn));
 
 inline golden::View flat_view(const std::vector<std::byte>& bytes, Dtype dtype) {
   golden::View view;

@@ -24,6 +24,8 @@ Format format_of(Dtype dtype) {
       return {3, -6, 448.0};
     case Dtype::f8_e5m2:
       return {2, -14, 57344.0};
+    case Dtype::f4_e2m1fn:
+      return {1, 0, 6.0};
     default:
       return {23, -126, std::numeric_limits<float>::max()};
   }

@@ -64,6 +64,7 @@ private:
   rlk_error* error_;
   uint32_t bound_variables_ = 0;
   uint32_t bound_symbols_ = 0;
+  bool has_computed_dims_ = false;
   const ArgDecl* variable_from_[kMaxDtypeVariables] = {};
   const ArgDecl* symbol_from_[kMaxSymbols] = {};
 };

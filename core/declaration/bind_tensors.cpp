@@ -89,6 +89,15 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
   }
   // Any sum of index * stride * element size of at most 8 bytes must fit in 64 bits, with room for the address.
   constexpr int64_t kMaxElements = int64_t{1} << 58;
+  if (t.dtype.bits % 8 != 0) {
+    for (int32_t i = 0; i < t.ndim; ++i) {
+      const bool is_last = i + 1 == t.ndim;
+      if (t.shape[i] <= 1 || (is_last ? t.strides[i] == 1 : t.strides[i] * t.dtype.bits % 8 == 0)) continue;
+      return bad("has " + std::to_string(t.dtype.bits) + "-bit elements and strides " +
+                 text_of_shape(t.strides, t.ndim) +
+                 "; expected stride 1 in the last dimension, and whole bytes in every other");
+    }
+  }
   int64_t count = 1, extent = 0;
   for (int32_t i = 0; i < t.ndim; ++i) {
     if (t.shape[i] < 0) return bad("has shape " + text_of_shape(t.shape, t.ndim) + "; expected no negative size");
@@ -184,6 +193,7 @@ rlk_status Binder::bind_shapes() {
   if (status != RLK_OK) return status;
   status = check_symbols();
   if (status != RLK_OK) return status;
+  if (!has_computed_dims_) return check_broadcast();
   status = for_each_given([&](const ArgDecl& arg, const rlk_tensor& t, bool output) {
     const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call_.form)];
     return shape.kind == ShapeDecl::Kind::dims ? check_computed_dims(arg, shape, t, output) : RLK_OK;
@@ -214,7 +224,10 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
   }
   for (size_t i = 0; i < shape.dims.size(); ++i) {
     const Dim& dim = shape.dims[i];
-    if (dim.is_computed()) continue;  // when all symbols are known
+    if (dim.is_computed()) {  // checked when all symbols are known
+      has_computed_dims_ = true;
+      continue;
+    }
     if (dim.symbol < 0) {
       if (t.shape[i] == dim.offset) continue;
       return refuse(seen() + "; expected " + shape.text);

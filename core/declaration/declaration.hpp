@@ -27,6 +27,7 @@ enum class Dtype : uint8_t {
   boolean,  // "bool": a byte, 0 or 1
   f8_e4m3fn,
   f8_e5m2,
+  f4_e2m1fn,  // two in a byte; rlk/abi/tensor.h has the rules
 };
 // What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;

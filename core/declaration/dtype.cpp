@@ -17,6 +17,7 @@ enum Code : uint8_t {
   kBool = 6,
   kFloat8E4m3fn = 10,
   kFloat8E5m2 = 12,
+  kFloat4E2m1fn = 17,
 };
 
 struct Row {
@@ -41,9 +42,10 @@ constexpr Row kRows[] = {
     {"bool", kBool, 8},
     {"f8_e4m3fn", kFloat8E4m3fn, 8},
     {"f8_e5m2", kFloat8E5m2, 8},
+    {"f4_e2m1fn", kFloat4E2m1fn, 4},
 };
 constexpr int kCount = sizeof(kRows) / sizeof(kRows[0]);
-static_assert(kCount == static_cast<int>(Dtype::f8_e5m2) + 1);
+static_assert(kCount == static_cast<int>(Dtype::f4_e2m1fn) + 1);
 
 // Names of what no operator here takes, for texts.
 constexpr Row kOthers[] = {
@@ -58,7 +60,6 @@ constexpr Row kOthers[] = {
     {"f8_e8m0fnu", 14, 8},
     {"f6_e2m3fn", 15, 6},
     {"f6_e3m2fn", 16, 6},
-    {"f4_e2m1fn", 17, 4},
     {"u4", kUint, 4},
     {"i4", kInt, 4},
 };
@@ -74,12 +75,16 @@ const char* name_of(Dtype dtype) {
 }
 
 int64_t size_of(Dtype dtype) {
-  return row(dtype).bits / 8;
+  return (row(dtype).bits + 7) / 8;
+}
+
+int bits_of(Dtype dtype) {
+  return row(dtype).bits;
 }
 
 bool is_floating(Dtype dtype) {
   const uint8_t code = row(dtype).code;
-  return code == kFloat || code == kBfloat || code == kFloat8E4m3fn || code == kFloat8E5m2;
+  return code == kFloat || code == kBfloat || code == kFloat8E4m3fn || code == kFloat8E5m2 || code == kFloat4E2m1fn;
 }
 
 rlk_dtype abi_of(Dtype dtype) {

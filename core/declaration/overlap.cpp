@@ -24,14 +24,35 @@ bool is_contiguous(const rlk_tensor& tensor) {
   return true;
 }
 
+namespace {
+
+// What a tensor is made of, as far as bytes go: its elements, or, where these have less than a byte, its rows, which
+// begin and end at whole bytes.
+struct Units {
+  explicit Units(const rlk_tensor& tensor) : bytes(tensor.dtype.bits / 8), ndim(tensor.ndim) {
+    if (tensor.dtype.bits % 8 == 0) return;
+    if (ndim > 0) --ndim;
+    bytes = ((tensor.ndim > 0 ? tensor.shape[ndim] : 1) * tensor.dtype.bits + 7) / 8;
+  }
+  int64_t bytes;
+  int32_t ndim;  // of the dimensions over them
+};
+
+int64_t step_of(const rlk_tensor& tensor, int32_t dimension) {
+  return tensor.strides[dimension] * tensor.dtype.bits / 8;
+}
+
+}  // namespace
+
 ByteRange byte_range_of(const rlk_tensor& tensor) {
-  const int64_t size = tensor.dtype.bits / 8;
-  ByteRange range{0, size};
-  for (int32_t i = 0; i < tensor.ndim; ++i) {
+  const Units units(tensor);
+  ByteRange range{0, units.bytes};
+  for (int32_t i = 0; i < units.ndim; ++i) {
     if (tensor.shape[i] == 0) return {};
-    const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i] * size;
+    const int64_t reach = (tensor.shape[i] - 1) * step_of(tensor, i);
     (reach < 0 ? range.low : range.high) += reach;
   }
+  if (units.bytes == 0) return {};  // rows of nothing
   return range;
 }
 
@@ -61,10 +82,10 @@ namespace {
 
 // Where a tensor's bytes lie modulo the pitch: steps by multiples of it are left out. False when they fill it.
 bool residue(const rlk_tensor& tensor, uint64_t pitch, uint64_t& begin, uint64_t& length) {
-  const int64_t size = tensor.dtype.bits / 8;
-  ByteRange inner{0, size};
-  for (int32_t i = 0; i < tensor.ndim; ++i) {
-    const int64_t step = tensor.strides[i] * size;
+  const Units units(tensor);
+  ByteRange inner{0, units.bytes};
+  for (int32_t i = 0; i < units.ndim; ++i) {
+    const int64_t step = step_of(tensor, i);
     if (static_cast<uint64_t>(std::abs(step)) % pitch == 0) continue;
     (step < 0 ? inner.low : inner.high) += (tensor.shape[i] - 1) * step;
   }
@@ -83,7 +104,7 @@ bool apart_modulo(const rlk_tensor& a, const rlk_tensor& b, uint64_t pitch) {
 
 bool some_pitch_tells_apart(const rlk_tensor& a, const rlk_tensor& b, const rlk_tensor& pitches) {
   for (int32_t i = 0; i < pitches.ndim; ++i) {
-    const auto pitch = static_cast<uint64_t>(std::abs(pitches.strides[i])) * (pitches.dtype.bits / 8);
+    const auto pitch = static_cast<uint64_t>(std::abs(step_of(pitches, i)));
     if (pitch != 0 && pitches.shape[i] > 1 && apart_modulo(a, b, pitch)) return true;
   }
   return false;

@@ -56,7 +56,7 @@ private:
                             text_of_shape(t.shape, t.ndim) + "; expected memory. Only empty tensors may have none");
     }
     const uintptr_t address = address_of(t);
-    const unsigned element = t.dtype.bits / 8;
+    const unsigned element = std::max(t.dtype.bits / 8, 1);
     if (address % element != 0) {
       return binder_.refuse(Binder::name_of_argument(arg, output) + " is at address " + text_of_address(address) +
                             "; expected a multiple of its element size, " + std::to_string(element) + " bytes");

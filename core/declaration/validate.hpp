@@ -60,7 +60,8 @@ size_t unit_dtype_count(const OpDecl& decl);
 const char* unit_dtype_name(const OpDecl& decl, size_t choice);
 
 const char* name_of(Dtype dtype);
-int64_t size_of(Dtype dtype);  // bytes
+int64_t size_of(Dtype dtype);  // bytes of an element that stands alone
+int bits_of(Dtype dtype);      // of an element in a tensor
 bool is_floating(Dtype dtype);
 rlk_dtype abi_of(Dtype dtype);               // DLPack code, bits, lanes
 bool dtype_from(rlk_dtype abi, Dtype& out);  // false: not a dtype of any declaration

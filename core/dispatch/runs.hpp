@@ -11,7 +11,7 @@ namespace rlk::core {
 // last answer. A contiguous tensor is one stretch; an empty one has none.
 template <class Visit>
 rlk_status for_each_run(const rlk_tensor& tensor, Visit&& visit) {
-  const int64_t size = tensor.dtype.bits / 8;
+  const int64_t bits = tensor.dtype.bits;  // below 8, runs are whole rows, which begin at whole bytes
   int64_t run = 1;  // elements of a stretch: the inner dimensions that follow each other without a gap
   int32_t outer = tensor.ndim;
   for (; outer > 0; --outer) {
@@ -26,7 +26,7 @@ rlk_status for_each_run(const rlk_tensor& tensor, Visit&& visit) {
   int64_t index[RLK_MAX_NDIM] = {};
   int64_t offset = 0;
   for (;;) {
-    const rlk_status status = visit(offset * size, static_cast<uint64_t>(run * size));
+    const rlk_status status = visit(offset * bits / 8, static_cast<uint64_t>((run * bits + 7) / 8));
     if (status != RLK_OK) return status;
     int32_t d = outer - 1;
     for (; d >= 0; --d) {

@@ -23,8 +23,26 @@ namespace rlk::golden {
 constexpr double kConditionFactor = 8.0;
 constexpr double kTiny = 0x1p-103;  // kTiny * eps(fp32) = 2^-126, the smallest normal fp32
 
-// The dtypes of core/declaration/declaration.hpp, in the same order.
-enum class Dtype : int32_t { f32, bf16, f16, f64, i32, i64, u8, i8, i16, u16, u32, u64, boolean, f8_e4m3fn, f8_e5m2 };
+// The dtypes of core/declaration/declaration.hpp, in the same order. Elements of less than a byte have one each here,
+// in its low bits.
+enum class Dtype : int32_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i32,
+  i64,
+  u8,
+  i8,
+  i16,
+  u16,
+  u32,
+  u64,
+  boolean,
+  f8_e4m3fn,
+  f8_e5m2,
+  f4_e2m1fn
+};
 
 // A borrowed strided tensor. An absent optional argument has ndim -1; an empty tensor has ndim >= 0 and may have null
 // data.
@@ -83,7 +101,7 @@ struct Output {
   std::vector<double> value;
   std::vector<double> cond;
   std::vector<double> rounded{};  // what class `tolerance` allows beside `cond`; empty: 0 everywhere
-  std::vector<int64_t> exact{};  // integers, beside `value`, where a double loses bits; empty: `value` has them all
+  std::vector<int64_t> exact{};   // integers, beside `value`, where a double loses bits; empty: `value` has them all
   // Of an output in the memory of an input: true where the operator does not write, so that the input's bits stay.
   // Empty: everything is written.
   std::vector<bool> kept{};

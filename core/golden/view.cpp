@@ -10,11 +10,13 @@ namespace rlk::golden {
 namespace {
 
 // A float of 1 sign bit, exponent_bits and mantissa_bits. What the largest exponent means: infinities and NaN as in
-// IEEE 754; or, where a format has no infinity (OCP's "fn"), numbers but for the mantissa of all ones, which is NaN.
+// IEEE 754; or, where a format has no infinity (OCP's "fn"), numbers but for the mantissa of all ones, which is NaN;
+// or, without NaN too, numbers alone.
 struct Format {
   int exponent_bits;
   int mantissa_bits;
   bool has_infinity = true;
+  bool has_nan = true;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   int sign_bit() const { return exponent_bits + mantissa_bits; }
 };
@@ -22,6 +24,7 @@ constexpr Format kBf16{8, 7};
 constexpr Format kF16{5, 10};
 constexpr Format kE4m3fn{4, 3, false};
 constexpr Format kE5m2{5, 2};
+constexpr Format kE2m1fn{2, 1, false, false};
 
 double decode(uint16_t bits, Format format) {
   const int mantissa = bits & ((1 << format.mantissa_bits) - 1);
@@ -29,7 +32,7 @@ double decode(uint16_t bits, Format format) {
   const double sign = (bits >> format.sign_bit() & 1) != 0 ? -1.0 : 1.0;
   if (exponent == (1 << format.exponent_bits) - 1) {
     const bool is_nan = format.has_infinity ? mantissa != 0 : mantissa == (1 << format.mantissa_bits) - 1;
-    if (is_nan) return std::numeric_limits<double>::quiet_NaN();
+    if (is_nan && format.has_nan) return std::numeric_limits<double>::quiet_NaN();
     if (format.has_infinity) return sign * std::numeric_limits<double>::infinity();
   }
   if (exponent == 0) return sign * std::ldexp(mantissa, 1 - format.bias() - format.mantissa_bits);
@@ -40,7 +43,7 @@ uint16_t encode(double value, Format format) {
   const int sign = std::signbit(value) ? 1 << format.sign_bit() : 0;
   const int max_exponent = (1 << format.exponent_bits) - 1;
   const int all_ones = (1 << format.mantissa_bits) - 1;
-  // What is beyond the largest number is infinity, or NaN where there is none.
+  // What is beyond the largest number is infinity, or NaN where there is none, or else the largest; so is NaN itself.
   const auto beyond =
       static_cast<uint16_t>(sign | (max_exponent << format.mantissa_bits) | (format.has_infinity ? 0 : all_ones));
   if (std::isnan(value)) {
@@ -60,7 +63,8 @@ uint16_t encode(double value, Format format) {
   const int64_t hidden = int64_t{1} << format.mantissa_bits;
   const int largest_exponent = format.has_infinity ? max_exponent - 1 : max_exponent;
   if (stored_exponent > largest_exponent) return beyond;
-  if (!format.has_infinity && stored_exponent == max_exponent && units - hidden == all_ones) return beyond;
+  if (!format.has_infinity && stored_exponent == max_exponent && units - hidden == all_ones)
+    return beyond;                                                 // or it is it
   if (units < hidden) return static_cast<uint16_t>(sign | units);  // subnormal or zero
   return static_cast<uint16_t>(sign | (stored_exponent << format.mantissa_bits) | (units - hidden));
 }
@@ -88,6 +92,8 @@ double View::load_at(int64_t element_offset) const {
       return decode(read<uint8_t>(data, element_offset), kE4m3fn);
     case Dtype::f8_e5m2:
       return decode(read<uint8_t>(data, element_offset), kE5m2);
+    case Dtype::f4_e2m1fn:
+      return decode(read<uint8_t>(data, element_offset), kE2m1fn);
     default:
       return static_cast<double>(load_int_at(element_offset));
   }
@@ -151,6 +157,8 @@ void store(void* element, Dtype dtype, double value) {
       return write(static_cast<uint8_t>(encode(value, kE4m3fn)));
     case Dtype::f8_e5m2:
       return write(static_cast<uint8_t>(encode(value, kE5m2)));
+    case Dtype::f4_e2m1fn:
+      return write(static_cast<uint8_t>(encode(value, kE2m1fn)));
   }
 }
 

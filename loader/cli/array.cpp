@@ -17,7 +17,7 @@ constexpr std::align_val_t kAlignment{64};
 
 // Both enumerations list the same dtypes in the same order.
 golden::Dtype golden_of(core::Dtype dtype) {
-  static_assert(static_cast<int>(core::Dtype::f8_e5m2) == static_cast<int>(golden::Dtype::f8_e5m2));
+  static_assert(static_cast<int>(core::Dtype::f4_e2m1fn) == static_cast<int>(golden::Dtype::f4_e2m1fn));
   return static_cast<golden::Dtype>(dtype);
 }
 
@@ -70,6 +70,10 @@ void Array::Release::operator()(std::byte* memory) const {
 
 Array::Array(core::Dtype dtype, std::vector<int64_t> shape)
     : dtype_(dtype), shape_(std::move(shape)), strides_(contiguous_strides(shape_)) {
+  if (core::bits_of(dtype) < 8) {
+    throw Failure(std::string("tensors of ") + core::name_of(dtype) +
+                  ", of which several elements share a byte, are not read, written or made up by the command line");
+  }
   const std::optional<int64_t> count = element_count(shape_);
   if (!count || *count > std::numeric_limits<int64_t>::max() / core::size_of(dtype))
     throw Failure("a tensor of shape " + shape_text(shape_) + " is larger than any memory");

@@ -177,6 +177,7 @@ const char* descr_of(Dtype dtype) {
     case Dtype::u8:
     case Dtype::f8_e4m3fn:
     case Dtype::f8_e5m2:
+    case Dtype::f4_e2m1fn:
       break;
   }
   return "|u1";

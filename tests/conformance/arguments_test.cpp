@@ -47,7 +47,8 @@ TEST(Arguments, ARightPluginIsVerifiedWhole) {
       units.insert(r.op + " " + r.dtype + " " + r.feature);
     }
     for (const char* unit :
-         {"cache_append f32 ", "cache_append bf16 ", "cache_append f8_e4m3fn ", "cache_append f32 counts",
+         {"cache_append f32 ", "cache_append bf16 ", "cache_append f8_e4m3fn ", "cache_append f4_e2m1fn ",
+          "cache_append f4_e2m1fn strided", "block_dequantize f4_e2m1fn amax", "cache_append f32 counts",
           "cache_append f32 strided", "block_dequantize f8_e4m3fn ", "block_dequantize f8_e5m2 amax",
           "block_dequantize f8_e4m3fn block", "window_max f16 stride", "window_max f32 pad", "shift_left i32 ",
           "shift_left i8 shift", "shift_left u16 lost", "prefix_count  ", "prefix_count  start"}) {

@@ -22,13 +22,18 @@ public:
     if (tensor == nullptr) return;
     view_.data = sdk::data_of(tensor);
     view_.dtype = static_cast<golden::Dtype>(sdk::dtype_of(*tensor));
-    bytes_ = tensor->dtype.bits / 8;
+    bits_ = tensor->dtype.bits;
   }
   bool given() const { return tensor_ != nullptr; }
   int64_t size(int axis) const { return tensor_->shape[axis]; }
   template <class... Index>
   float get(Index... index) const {
-    return static_cast<float>(view_.load_at(at(index...)));
+    if (bits_ >= 8) return static_cast<float>(view_.load_at(at(index...)));
+    const int64_t low = at(index...) * bits_ & 7;
+    const auto own = static_cast<uint8_t>(static_cast<uint8_t>(*element(index...)) >> low & ((1 << bits_) - 1));
+    golden::View one = view_;
+    one.data = &own;
+    return static_cast<float>(one.load_at(0));
   }
   template <class... Index>
   int64_t get_int(Index... index) const {
@@ -36,12 +41,17 @@ public:
   }
   template <class... Index>
   void set(double value, Index... index) const {
-    golden::store(element(index...), view_.dtype, value);
+    if (bits_ >= 8) return golden::store(element(index...), view_.dtype, value);
+    uint8_t own = 0;
+    golden::store(&own, view_.dtype, value);
+    const int64_t low = at(index...) * bits_ & 7;
+    char& packed = *element(index...);
+    packed = static_cast<char>((packed & ~(((1 << bits_) - 1) << low)) | own << low);
   }
-  // Bytes of the element, lowest first.
+  // Bytes of the element, lowest first; of a packed one, the byte that it lies in.
   template <class... Index>
   char* element(Index... index) const {
-    return sdk::data_of<char>(tensor_) + at(index...) * bytes_;
+    return sdk::data_of<char>(tensor_) + (at(index...) * bits_ >> 3);  // rounded down, where strides run backwards
   }
 
 private:
@@ -54,7 +64,7 @@ private:
   }
   const rlk_tensor* tensor_;
   golden::View view_{};
-  int64_t bytes_ = 0;
+  int64_t bits_ = 8;
 };
 
 // A plan that runs a function over one run.

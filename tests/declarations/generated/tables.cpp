@@ -14,7 +14,7 @@ namespace rlk::core {
 namespace {
 
 // ---- block_dequantize
-constexpr DtypeExpr block_dequantize_1[] = {{DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e5m2, -1}};
+constexpr DtypeExpr block_dequantize_1[] = {{DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e5m2, -1}, {DtypeExpr::Kind::fixed, Dtype::f4_e2m1fn, -1}};
 constexpr DtypeExpr block_dequantize_2[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}};
 constexpr Expr block_dequantize_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
 constexpr Expr block_dequantize_4[] = {{"20", []([[maybe_unused]] const Values& v) -> int64_t { return 20; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
@@ -37,7 +37,7 @@ constexpr ArgDecl block_dequantize_19[] = {{"out", "numbers", {DtypeExpr::Kind::
 constexpr ParamDecl block_dequantize_20[] = {{"block", "columns of a block", ParamType::i64, offsetof(rlk_block_dequantize_params, block), 0.0, 8, true, false, false, 1.0, {}, block_dequantize_13}};
 
 // ---- cache_append
-constexpr DtypeExpr cache_append_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}};
+constexpr DtypeExpr cache_append_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}, {DtypeExpr::Kind::fixed, Dtype::f4_e2m1fn, -1}};
 constexpr DtypeExpr cache_append_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr Expr cache_append_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
 constexpr Expr cache_append_4[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"23", []([[maybe_unused]] const Values& v) -> int64_t { return 23; }}};

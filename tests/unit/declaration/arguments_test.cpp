@@ -9,6 +9,8 @@
 
 #include <cmath>
 
+#include "core/declaration/overlap.hpp"
+#include "core/dispatch/runs.hpp"
 #include "core/golden/golden.hpp"
 #include "framework/op_call.hpp"
 
@@ -209,12 +211,14 @@ TEST(Dtypes, AnUnknownOneIsNamedAsDlpackDoes) {
                                                                                        {11, 8, "f8_e4m3fnuz"},
                                                                                        {14, 8, "f8_e8m0fnu"},
                                                                                        {15, 6, "f6_e2m3fn"},
-                                                                                       {17, 4, "f4_e2m1fn"},
+                                                                                       {1, 4, "u4"},
                                                                                        {0, 8, "i8"},
                                                                                        {1, 64, "u64"},
                                                                                        {2, 32, "f32"}}) {
     const std::string text = seen({static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1});
-    EXPECT_NE(text.find("input 'x' has dtype " + name + "; expected f8_e4m3fn or f8_e5m2"), std::string::npos) << text;
+    EXPECT_NE(text.find("input 'x' has dtype " + name + "; expected f8_e4m3fn, f8_e5m2 or f4_e2m1fn"),
+              std::string::npos)
+        << text;
   }
   EXPECT_NE(seen({99, 8, 1}).find("unknown (DLPack code 99, 8 bits, 1 lanes)"), std::string::npos);
   EXPECT_NE(seen({10, 8, 2}).find("unknown (DLPack code 10, 8 bits, 2 lanes)"), std::string::npos);
@@ -231,7 +235,7 @@ TEST(Dtypes, AnOperatorWithoutVariablesHasOneUnitDtypeWithoutAName) {
 }
 
 TEST(Dtypes, EveryNameAndCodeComesBack) {
-  for (int i = 0; i <= static_cast<int>(Dtype::f8_e5m2); ++i) {
+  for (int i = 0; i <= static_cast<int>(Dtype::f4_e2m1fn); ++i) {
     const auto dtype = static_cast<Dtype>(i);
     Dtype back = Dtype::f32;
     EXPECT_TRUE(core::dtype_from(core::abi_of(dtype), back) && back == dtype) << core::name_of(dtype);
@@ -276,6 +280,78 @@ TEST(Dtypes, EightBitNumbersAreDecodedAndRoundedAsSpecified) {
   EXPECT_EQ(store(kE5, 61440.0), 0x7c);
   EXPECT_EQ(store(kE4, 0x1p-10), 0x00);  // halfway between 0 and the smallest
   EXPECT_EQ(store(kE4, 0x1.8p-10), 0x01);
+}
+
+TEST(Dtypes, FourBitNumbersAreDecodedAndRoundedAsSpecified) {
+  const double magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int bits = 0; bits < 16; ++bits) {
+    uint8_t own = static_cast<uint8_t>(bits);
+    golden::View view;
+    view.data = &own;
+    view.dtype = golden::Dtype::f4_e2m1fn;
+    const double value = (bits < 8 ? 1 : -1) * magnitudes[bits % 8];
+    EXPECT_EQ(view.load_at(0), value);
+    golden::store(&own, golden::Dtype::f4_e2m1fn, value);
+    EXPECT_EQ(own, value == 0 && bits == 8 ? 8 : bits);
+    golden::store(&own, golden::Dtype::f4_e2m1fn, 100.0);
+    EXPECT_EQ(own, 7);  // neither infinity nor NaN: the largest
+  }
+}
+
+// ---- elements of less than a byte
+
+TEST(SubByte, RowsBeginAtWholeBytes) {
+  OpCall call(op("block_dequantize"));
+  call.dtypes[0] = Dtype::f4_e2m1fn;
+  call.rebuild();
+  EXPECT_EQ(refusal(call), "");  // 20 elements in a row
+  call.symbols[RLK_BLOCK_DEQUANTIZE_SYM_K] = 33;
+  call.rebuild();
+  expect_refused(call, "input 'x' has 4-bit elements and strides [33, 1]", "whole bytes in every other");
+  Argument& x = call.inputs[RLK_BLOCK_DEQUANTIZE_IN_X];
+  x.strides = {34, 1};
+  call.refresh();
+  EXPECT_EQ(refusal(call), "");
+  x.strides = {68, 2};
+  call.refresh();
+  expect_refused(call, "strides [68, 2]", "stride 1 in the last dimension");
+}
+
+TEST(SubByte, BytesAreThoseOfWholeRows) {
+  char memory[256] = {};
+  const int64_t shape[] = {3, 33}, strides[] = {34, 1};
+  rlk_tensor t = {sizeof(rlk_tensor), 1, memory, 0, shape, strides, 2, core::abi_of(Dtype::f4_e2m1fn)};
+  EXPECT_EQ(core::byte_range_of(t).low, 0);
+  EXPECT_EQ(core::byte_range_of(t).high, 51);  // three rows of 17 bytes, the last half of which is nobody's
+  const auto runs_of = [](const rlk_tensor& tensor) {
+    std::vector<std::pair<int64_t, uint64_t>> runs;
+    core::for_each_run(tensor, [&](int64_t offset, uint64_t bytes) {
+      runs.emplace_back(offset, bytes);
+      return RLK_OK;
+    });
+    return runs;
+  };
+  using Runs = std::vector<std::pair<int64_t, uint64_t>>;
+  EXPECT_EQ(runs_of(t), (Runs{{0, 17}, {17, 17}, {34, 17}}));
+  rlk_tensor behind = t;
+  behind.byte_offset = 51;
+  EXPECT_FALSE(core::may_overlap(t, behind));
+  behind.byte_offset = 50;
+  EXPECT_TRUE(core::may_overlap(t, behind));
+  const int64_t even[] = {3, 34};
+  t.shape = even;
+  EXPECT_EQ(runs_of(t), (Runs{{0, 51}}));  // rows that follow each other
+  const int64_t backwards[] = {-34, 1};
+  t.strides = backwards;
+  EXPECT_EQ(core::byte_range_of(t).low, -34);
+  EXPECT_EQ(core::byte_range_of(t).high, 17);
+  // Two halves of a buffer's columns share no byte.
+  const int64_t half[] = {3, 16}, wide[] = {64, 1};
+  rlk_tensor left = {sizeof(rlk_tensor), 1, memory, 0, half, wide, 2, core::abi_of(Dtype::f4_e2m1fn)}, right = left;
+  right.byte_offset = 8;
+  EXPECT_FALSE(core::may_overlap(left, right));
+  right.byte_offset = 7;
+  EXPECT_TRUE(core::may_overlap(left, right));
 }
 
 }  // namespace

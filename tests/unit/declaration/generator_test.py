@@ -153,11 +153,13 @@ class Declarations(unittest.TestCase):
         self.refused("[[output]] out: shape is ['N', 2]; expected ['N'], as of water, whose memory it must have",
                      ('shape = ["N"]\ndoc = "after"', 'shape = ["N", 2]\nmust_alias = "water"\ndoc = ""'))
 
-    def test_lists_and_elements_of_less_than_a_byte_are_refused_by_name(self):
+    def test_lists_and_elements_that_cross_bytes_are_refused_by_name(self):
         self.refused("[[input]] water: lists of tensors are not supported by this host yet",
                      ("domain = {", "list = true\ndomain = {"))
-        self.refused("[dtypes] T: f4_e2m1fn: elements of less than a byte are not supported",
-                     ('["f32", "bf16"]', '["f4_e2m1fn"]'))
+        self.refused("[dtypes] T: f6_e2m3fn: elements that cross bytes are not supported",
+                     ('["f32", "bf16"]', '["f6_e2m3fn"]'))
+        self.refused("[[input]] water: host is true: values of less than a byte",
+                     ('["f32", "bf16"]', '["f4_e2m1fn"]'), ("domain = {", "host = true\ndomain = {"))
 
     def test_a_computed_size_asks_for_symbols_that_are_known(self):
         block = ('type = "f64"\ndefault = 1.0', 'type = "i64"\ndefault = 8\nmin = 1')
