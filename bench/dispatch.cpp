@@ -34,9 +34,6 @@ public:
 };
 class NullDevice : public sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override {
-    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
-  }
   void* allocate(int32_t, uint64_t bytes) override { return std::aligned_alloc(256, (bytes + 255) / 256 * 256); }
   void deallocate(int32_t, void* memory) override { std::free(memory); }
   void memory_info(uint64_t&, uint64_t&) override {}
@@ -68,6 +65,9 @@ public:
   explicit NullPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine(""); }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override {
+    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
+  }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<NullDevice>(); }
 };
 
@@ -79,9 +79,11 @@ struct World {
     plugin.built_in = true;
     plugin.api =
         sdk::detail::PluginThunks<NullPlugin>::entry(rlk::core::host_services(), nullptr, "cpu", "cpu", "1", "");
-    plugin.devices.resize(1);
     plugin.api->create(rlk::core::host_services(), &plugin.instance, nullptr);
-    plugin.api->device_open(plugin.instance, 0, &plugin.devices[0], nullptr);
+    rlk_device_properties properties{};
+    properties.struct_size = sizeof(properties);
+    plugin.api->device_describe(plugin.instance, 0, &properties, nullptr);
+    plugin.devices.push_back(std::make_shared<rlk::core::PluginDevice>(plugin.api, plugin.instance, 0, properties));
     registry.publish({plugin}, {});
     dispatcher = std::make_unique<Dispatcher>(registry);
   }
@@ -132,7 +134,8 @@ struct Checked {
 
 void direct(benchmark::State& state) {
   const rlk_plugin& api = *world().registry.current()->plugins[0]->api;
-  rlk_plugin_device* device = world().registry.current()->devices[0]->device;
+  rlk_plugin_device* device = nullptr;
+  world().registry.current()->devices[0]->device->open(&device, nullptr);
   OpCall call = make_call(kAdd);
   rlk::core::BoundCall bound;
   rlk_error error;

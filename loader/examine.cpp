@@ -19,11 +19,11 @@ namespace {
 
 using core::UnitResult;
 
-// A plugin that has come as far as its open devices.
+// A plugin that has come as far as its described devices.
 struct Live {
   const rlk_plugin* api = nullptr;
   rlk_plugin_instance* instance = nullptr;
-  std::vector<rlk_plugin_device*> devices;
+  Devices devices;
 };
 
 std::optional<Failure> find_entry(const std::string& id, const std::string& path, rlk_plugin_entry_v1_fn* entry) {
@@ -133,7 +133,20 @@ private:
 
   std::optional<Failure> enumerate() {
     enter("enumerate");
-    return open_devices(*live_.api, live_.instance, &live_.devices, &record_.devices);
+    if (auto failure = describe_devices(*live_.api, live_.instance, &live_.devices)) return failure;
+    return open_one_of_each_kind();
+  }
+
+  // Equal devices give equal answers: one of each kind is opened and tested.
+  std::optional<Failure> open_one_of_each_kind() {
+    std::set<std::pair<std::string, std::string>> kinds;
+    for (const auto& device : live_.devices) {
+      const DeviceInfo& info = record_.devices.emplace_back(info_of(*device));
+      rlk_plugin_device* opened = nullptr;
+      if (!kinds.insert({info.name, info.arch}).second) continue;
+      if (auto failure = open_device(*device, &opened)) return failure;
+    }
+    return std::nullopt;
   }
 
   std::optional<Failure> attach_to_owner() {
@@ -145,14 +158,8 @@ private:
         continue;
       }
       enter("enumerate");
-      for (size_t i = 0; i < owner_.devices.size(); ++i) {
-        rlk_plugin_device* device = nullptr;
-        if (auto failure = attach_device(*live_.api, live_.instance, *owner_.api, owner_.devices[i],
-                                         static_cast<uint32_t>(i), &device))
-          return failure;
-        live_.devices.push_back(device);
-      }
-      return std::nullopt;
+      live_.devices = borrow_devices(*live_.api, live_.instance, owner_.devices);
+      return open_one_of_each_kind();
     }
     return Failure{&reason::kNoDevice,
                    "no plugin offers devices of the backend " + record_.backend + " to attach to" +
@@ -163,7 +170,6 @@ private:
 
   std::optional<Failure> open_owner(const OwnerCandidate& candidate) {
     owner_ = {};
-    record_.devices.clear();
     rlk_plugin_entry_v1_fn entry = nullptr;
     if (auto failure = find_entry(candidate.id, candidate.path, &entry)) return failure;
     if (auto failure = negotiate(entry, *options_.host, &owner_.api)) return failure;
@@ -171,25 +177,23 @@ private:
       return Failure{&reason::kNoDevice, "has no devices of its own", {}, {}};
     if (auto failure = create(*owner_.api, *options_.host, &owner_.instance)) return failure;
     if (auto failure = ask_probe(*owner_.api, owner_.instance, [](const Evidence&) {})) return failure;
-    return open_devices(*owner_.api, owner_.instance, &owner_.devices, &record_.devices);
+    return describe_devices(*owner_.api, owner_.instance, &owner_.devices);
   }
 
   void smoke() {
     const bool attached = owner_.api != nullptr;
     const Live& owner = attached ? owner_ : live_;
     std::vector<std::vector<UnitResult>> results;
-    std::set<std::pair<std::string, std::string>> kinds;
     for (size_t i = 0; i < live_.devices.size(); ++i) {
-      // Equal devices give equal answers: one of each kind is tested.
-      const DeviceInfo& info = record_.devices[i];
-      if (!kinds.insert({info.name, info.arch}).second) continue;
+      if (live_.devices[i]->handle() == nullptr) continue;
       enter("smoke");  // each kind has the whole time
       core::Target target;
       target.plugin = live_.api;
-      target.device = live_.devices[i];
+      target.device = live_.devices[i]->handle();
       target.owner = owner.api;
-      target.owner_device = owner.devices[i];
+      target.owner_device = owner.devices[i]->handle();
       target.owner_instance = owner.instance;
+      target.owner_flags = owner.devices[i]->properties().flags;
       core::ConformanceOptions conformance = options_.suite;
       conformance.budget_s = options_.smoke_seconds;
       conformance.progress = options_.on_activity;

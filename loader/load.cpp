@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -31,8 +32,18 @@ std::string text_of_array(const char (&text)[N]) {
   return std::string(text, strnlen(text, N));
 }
 
-DeviceInfo describe_device(uint32_t ordinal, const rlk_device_properties& properties) {
-  return {ordinal, text_of_array(properties.name), text_of_array(properties.arch), properties.memory_bytes};
+// "GPU-8f1a..." is the vendor's spelling; here the 16 bytes as everybody writes a UUID, "" for a card without one.
+std::string uuid_text(const uint8_t (&uuid)[16]) {
+  std::string text;
+  bool any = false;
+  for (size_t i = 0; i < sizeof(uuid); ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(uuid[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits;
+    any = any || uuid[i] != 0;
+  }
+  return any ? text : "";
 }
 
 }  // namespace
@@ -189,8 +200,7 @@ std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* ins
   }
 }
 
-std::optional<Failure> open_devices(const rlk_plugin& api, rlk_plugin_instance* instance,
-                                    std::vector<rlk_plugin_device*>* devices, std::vector<DeviceInfo>* described) {
+std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instance* instance, Devices* devices) {
   rlk_error error = new_error();
   uint32_t count = 0;
   const rlk_status status = api.device_count(instance, &count, &error);
@@ -199,50 +209,43 @@ std::optional<Failure> open_devices(const rlk_plugin& api, rlk_plugin_instance* 
   if (count > kMaxDevices)
     return Failure{&reason::kEnumerateFailed, "the plugin counts " + std::to_string(count) + " devices", {}, {}};
   for (uint32_t ordinal = 0; ordinal < count; ++ordinal) {
-    const std::string which = " of device " + std::to_string(ordinal) + ": ";
-    rlk_plugin_device* device = nullptr;
-    error = new_error();
-    const rlk_status opened = api.device_open(instance, ordinal, &device, &error);
-    if (opened != RLK_OK || device == nullptr)
-      return Failure{&reason::kEnumerateFailed, "device_open" + which + describe(opened, error), {}, {}};
-    devices->push_back(device);
     rlk_device_properties properties = {};
     properties.struct_size = sizeof(properties);
+    properties.numa_node = -1;
     error = new_error();
-    const rlk_status read = api.device->properties(device, &properties, &error);
-    if (read != RLK_OK) return Failure{&reason::kEnumerateFailed, "properties" + which + describe(read, error), {}, {}};
-    described->push_back(describe_device(ordinal, properties));
+    const rlk_status described = api.device_describe(instance, ordinal, &properties, &error);
+    if (described != RLK_OK)
+      return Failure{&reason::kEnumerateFailed,
+                     "device_describe of device " + std::to_string(ordinal) + ": " + describe(described, error),
+                     {},
+                     {}};
+    devices->push_back(std::make_shared<core::PluginDevice>(&api, instance, ordinal, properties));
   }
   return std::nullopt;
 }
 
-std::optional<Failure> attach_device(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_plugin& owner,
-                                     rlk_plugin_device* owner_device, uint32_t ordinal, rlk_plugin_device** device) {
-  rlk_device_properties properties = {};
-  properties.struct_size = sizeof(properties);
-  rlk_error error = new_error();
-  rlk_status status = owner.device->properties(owner_device, &properties, &error);
-  if (status != RLK_OK)
-    return Failure{&reason::kEnumerateFailed, "properties of the owner's device: " + describe(status, error), {}, {}};
-  rlk_attach_info info = {};
-  info.struct_size = sizeof(info);
-  info.ordinal = ordinal;
-  info.backend = owner.backend;
-  info.properties = &properties;
-  error = new_error();
-  status = api.device_attach(instance, &info, device, &error);
-  if (status == RLK_OK && *device != nullptr) return std::nullopt;
-  return Failure{
-      &reason::kEnumerateFailed,
-      "device_attach to " + text_of(owner.backend) + ":" + std::to_string(ordinal) + ": " + describe(status, error),
-      {},
-      {}};
+Devices borrow_devices(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& owners) {
+  Devices borrowed;
+  for (const auto& owner : owners) borrowed.push_back(std::make_shared<core::PluginDevice>(&api, instance, owner));
+  return borrowed;
 }
 
-void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance,
-                  const std::vector<rlk_plugin_device*>& devices) {
+std::optional<Failure> open_device(core::PluginDevice& device, rlk_plugin_device** out) {
+  rlk_error error = new_error();
+  if (device.open(out, &error) == RLK_OK) return std::nullopt;
+  return Failure{&reason::kEnumerateFailed, text_of_array(error.text), {}, {}};
+}
+
+DeviceInfo info_of(const core::PluginDevice& device) {
+  const rlk_device_properties& properties = device.properties();
+  return {device.ordinal(),        text_of_array(properties.name), text_of_array(properties.arch),
+          properties.memory_bytes, uuid_text(properties.uuid),     text_of_array(properties.pci_bus_id),
+          properties.numa_node};
+}
+
+void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& devices) {
   if (instance == nullptr) return;
-  for (rlk_plugin_device* device : devices) api.device_close(device, nullptr);
+  for (const auto& device : devices) device->close();
   api.destroy(instance, nullptr);
 }
 

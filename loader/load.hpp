@@ -1,14 +1,16 @@
-// From a file to a live plugin, one step per function: load, negotiate, create, probe, open its devices. Used in the
-// prober's child process and again in the host, which repeats the steps for what the child found good.
+// From a file to a live plugin, one step per function: load, negotiate, create, probe, describe and open its devices.
+// Used in the prober's child process and again in the host, which repeats the steps for what the child found good.
 #pragma once
 
 #include <rlk/abi.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/dispatch/plugin_device.hpp"
 #include "loader/record.hpp"
 
 namespace rlk::loader {
@@ -37,16 +39,22 @@ std::optional<Failure> create(const rlk_plugin& api, const rlk_host& host, rlk_p
 std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* instance,
                                  const std::function<void(Evidence)>& on_evidence);
 
-// Opens every device of a plugin that owns devices, and describes it.
-std::optional<Failure> open_devices(const rlk_plugin& api, rlk_plugin_instance* instance,
-                                    std::vector<rlk_plugin_device*>* devices, std::vector<DeviceInfo>* described);
+using Devices = std::vector<std::shared_ptr<core::PluginDevice>>;
 
-// For an operators-only plugin: attaches to a device of the backend's own plugin.
-std::optional<Failure> attach_device(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_plugin& owner,
-                                     rlk_plugin_device* owner_device, uint32_t ordinal, rlk_plugin_device** device);
+// Describes every device of a plugin that owns devices. Opens none.
+std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instance* instance, Devices* devices);
 
-// Closes the devices and destroys the instance (which may be null); the plugin's code stays mapped.
-void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance, const std::vector<rlk_plugin_device*>& devices);
+// The owner's devices as those of an operators-only plugin. Attaches to none.
+Devices borrow_devices(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& owners);
+
+// Opens one of them, or attaches to it, if that was not done yet.
+std::optional<Failure> open_device(core::PluginDevice& device, rlk_plugin_device** out);
+
+// What records tell of a device.
+DeviceInfo info_of(const core::PluginDevice& device);
+
+// Closes the devices that are open and destroys the instance (which may be null); the plugin's code stays mapped.
+void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& devices);
 
 // What the two sides say for themselves: "BACKEND_ERROR (cuda 100): no device".
 std::string describe(rlk_status status, const rlk_error& error);

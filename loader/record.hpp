@@ -47,6 +47,9 @@ struct DeviceInfo {
   std::string name;
   std::string arch;
   uint64_t memory_bytes = 0;
+  std::string uuid;        // "8f1a2c3d-...", empty when the card has none
+  std::string pci_bus_id;  // "0000:17:00.0", likewise
+  int32_t numa_node = -1;  // -1: unknown
 };
 
 // Something the plugin saw when it decided whether the hardware is its own.

@@ -22,8 +22,13 @@ std::string dump(const ordered_json& value) {
 ordered_json devices_json(const PluginRecord& record) {
   ordered_json list = ordered_json::array();
   for (const DeviceInfo& device : record.devices) {
-    list.push_back(
-        {{"index", device.index}, {"name", device.name}, {"arch", device.arch}, {"memory_bytes", device.memory_bytes}});
+    list.push_back({{"index", device.index},
+                    {"name", device.name},
+                    {"arch", device.arch},
+                    {"memory_bytes", device.memory_bytes},
+                    {"uuid", device.uuid},
+                    {"pci_bus_id", device.pci_bus_id},
+                    {"numa_node", device.numa_node < 0 ? ordered_json(nullptr) : ordered_json(device.numa_node)}});
   }
   return list;
 }
@@ -182,6 +187,9 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
                            read(item, "name", &device.name);
                            read(item, "arch", &device.arch);
                            read_integer(item, "memory_bytes", &device.memory_bytes);
+                           read(item, "uuid", &device.uuid);
+                           read(item, "pci_bus_id", &device.pci_bus_id);
+                           read_integer(item, "numa_node", &device.numa_node);
                            return true;
                          }) &&
          for_each_object(from, "evidence", error,

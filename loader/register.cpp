@@ -1,4 +1,5 @@
-// Loads again what the child found good, lends devices to operators-only plugins, then publishes all at once.
+// Loads again what the child found good, lends devices to operators-only plugins, then publishes all at once. No device
+// is opened.
 #include "loader/register.hpp"
 
 #include <utility>
@@ -43,7 +44,8 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
     }
   };
   each_wanted([&](const ProbedPlugin& plugin) { return load(plugin); });
-  each_wanted([&](const ProbedPlugin& plugin) { return attach(plugin.record.id); });  // now that all owners are there
+  each_wanted(
+      [&](const ProbedPlugin& plugin) { return lend_devices(plugin.record.id); });  // now that all owners are there
 
   std::vector<core::PluginBinding> bindings;
   std::vector<core::RejectedPlugin> rejected;
@@ -95,22 +97,15 @@ std::optional<Failure> Registrar::open(const ProbedPlugin& plugin, core::PluginB
   if (auto failure = create(*binding->api, host_, &binding->instance)) return failure;
   if (auto failure = ask_probe(*binding->api, binding->instance, [](const Evidence&) {})) return failure;
   if (is_operators_only(*binding)) return std::nullopt;
-  std::vector<DeviceInfo> described;
-  return open_devices(*binding->api, binding->instance, &binding->devices, &described);
+  return describe_devices(*binding->api, binding->instance, &binding->devices);
 }
 
-std::optional<Failure> Registrar::attach(const std::string& id) {
+std::optional<Failure> Registrar::lend_devices(const std::string& id) {
   core::PluginBinding& binding = live_.at(id);
   if (!is_operators_only(binding) || !binding.devices.empty()) return std::nullopt;
   for (const auto& [owner_id, owner] : live_) {
     if (owner.backend != binding.backend || is_operators_only(owner)) continue;
-    for (size_t i = 0; i < owner.devices.size(); ++i) {
-      rlk_plugin_device* device = nullptr;
-      if (auto failure = attach_device(*binding.api, binding.instance, *owner.api, owner.devices[i],
-                                       static_cast<uint32_t>(i), &device))
-        return failure;
-      binding.devices.push_back(device);
-    }
+    binding.devices = borrow_devices(*binding.api, binding.instance, owner.devices);
     return std::nullopt;
   }
   return Failure{&reason::kNoDevice,

@@ -51,7 +51,6 @@ private:
 #define RLK_REQUIRE(check, table, type, slot) (check).required((table).slot, #type "." #slot)
 
 void check_device(const rlk_device_api& api, Check* check) {
-  RLK_REQUIRE(*check, api, rlk_device_api, properties);
   RLK_REQUIRE(*check, api, rlk_device_api, allocate);
   RLK_REQUIRE(*check, api, rlk_device_api, deallocate);
   RLK_REQUIRE(*check, api, rlk_device_api, memory_info);
@@ -68,7 +67,6 @@ void check_stream(const rlk_stream_api& api, bool operators_only, Check* check) 
   RLK_REQUIRE(*check, api, rlk_stream_api, wait_event);
   RLK_REQUIRE(*check, api, rlk_stream_api, copy);
   RLK_REQUIRE(*check, api, rlk_stream_api, fill);
-  RLK_REQUIRE(*check, api, rlk_stream_api, data_error_record);
   if ((api.allocate_async == nullptr) != (api.deallocate_async == nullptr))
     check->problem("rlk_stream_api.allocate_async and deallocate_async: one is NULL, both or neither must be");
 }
@@ -122,6 +120,7 @@ std::string check_slots(const rlk_plugin& plugin) {
     RLK_REQUIRE(check, plugin, rlk_plugin, device_attach);
   } else {
     RLK_REQUIRE(check, plugin, rlk_plugin, device_count);
+    RLK_REQUIRE(check, plugin, rlk_plugin, device_describe);
     RLK_REQUIRE(check, plugin, rlk_plugin, device_open);
     if (check.table(plugin.device, "rlk_device_api")) check_device(*plugin.device, &check);
     if (check.table(plugin.event, "rlk_event_api")) check_event(*plugin.event, &check);

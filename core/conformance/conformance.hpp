@@ -37,6 +37,7 @@ struct Target {
   const rlk_plugin* owner = nullptr;
   rlk_plugin_device* owner_device = nullptr;
   rlk_plugin_instance* owner_instance = nullptr;  // for extensions (graph capture); may be nullptr
+  uint32_t owner_flags = 0;                       // RLK_DEVICE_* of the owner's device
 };
 
 struct ConformanceOptions {

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <new>
 #include <thread>
+#include <utility>
 
 #include "core/declaration/error.hpp"
 
@@ -73,6 +75,7 @@ std::string text_of(const char (&field)[Size]) {
 
 Plan::~Plan() {
   if (plan_ != nullptr) implementation_->plan_destroy(plan_, nullptr);
+  if (persistent_ != nullptr) memory_->deallocate(device_, RLK_MEMORY_DEVICE, persistent_, nullptr);
 }
 
 // Descriptors and host copies for one execution.
@@ -100,6 +103,8 @@ Rig::~Rig() {
   if (op_stream_ != nullptr && op_stream_ != stream_) target_.plugin->stream->destroy(op_stream_, nullptr);
   if (stream_ != nullptr) target_.owner->stream->destroy(stream_, nullptr);
   release_memory();
+  if (record_ != nullptr && record_ != &own_record_)
+    target_.owner->device->deallocate(target_.owner_device, RLK_MEMORY_PINNED, record_, nullptr);
 }
 
 Failure Rig::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
@@ -123,6 +128,18 @@ std::optional<Failure> Rig::start() {
   if (target_.owner_instance != nullptr && target_.owner->get_extension != nullptr) {
     graph_ = static_cast<const rlk_graph_api*>(target_.owner->get_extension(target_.owner_instance, RLK_EXT_GRAPH));
   }
+  return make_record();
+}
+
+std::optional<Failure> Rig::make_record() {
+  if ((target_.owner_flags & RLK_DEVICE_UNIFIED_MEMORY) != 0) record_ = &own_record_;
+  if (record_ != nullptr || (target_.owner_flags & RLK_DEVICE_MAPPED_PINNED) == 0) return std::nullopt;
+  rlk_error error = no_error();
+  void* memory = nullptr;
+  const rlk_status status =
+      target_.owner->device->allocate(target_.owner_device, RLK_MEMORY_PINNED, 256, &memory, &error);
+  if (status != RLK_OK) return broken_ = failed(status, "NO_MEMORY", "allocating pinned memory", error);
+  record_ = new (memory) rlk_data_error_record{};
   return std::nullopt;
 }
 
@@ -165,11 +182,27 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
   out.implementation_ = &implementation;
   out.info_ = {};
   out.info_.struct_size = sizeof(out.info_);
-  const rlk_status status =
-      implementation.plan_create(&implementation, target_.device, &description.desc, &out.plan_, &out.info_, &error);
+  const auto make = [&] {
+    return implementation.plan_create(&implementation, target_.device, &description.desc, &out.plan_, &out.info_,
+                                      &error);
+  };
+  rlk_status status = make();
+  // Compiled in the background: what is tested is the plan, so it is waited for.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::nanoseconds(kDeadlineNs);
+  while (status == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    status = make();
+  }
   if (status != RLK_OK) {
     out.plan_ = nullptr;
     return failed(status, "CONTRADICTION", "query said yes, but plan_create", error);
+  }
+  if (out.info_.persistent_bytes != 0) {
+    out.memory_ = target_.owner->device;
+    out.device_ = target_.owner_device;
+    status =
+        out.memory_->allocate(out.device_, RLK_MEMORY_DEVICE, out.info_.persistent_bytes, &out.persistent_, &error);
+    if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating the plan's persistent memory", error);
   }
   out.workspace_limit_ = claim.support.workspace_bound;
   if (const std::string variant = text_of(out.info_.variant); variant != claim.variant) {
@@ -261,14 +294,27 @@ Outcome Rig::run(const Plan& plan, const Call& call, const RunSettings& settings
     run.host_inputs = arguments->host_inputs.data();
     run.symbols = call.symbols.data();
     run.n_symbols = static_cast<uint32_t>(call.decl->symbols.size());
-    run.data_error_record = target_.owner->stream->data_error_record(stream_);
+    run.data_error_record = record_;
+    run.flags = settings.capture ? RLK_RUN_CAPTURING : 0;
     if ((outcome.failure = prepare(plan, settings, run, workspace))) return outcome;
     if (image.size() + workspace + 4096 <= capacity_ || (workspace == 0 && image.size() <= capacity_)) break;
   }
   image.add_workspace(workspace);
   run.workspace_bytes = workspace;
   if (workspace > 0) run.workspace = static_cast<std::byte*>(device_memory_) + image.workspace_at();
+  run.persistent = plan.persistent_;
+  if (plan.persistent_ != nullptr && std::exchange(plan.persistent_is_new_, false)) run.flags |= RLK_RUN_NEW_PERSISTENT;
 
+  if (settings.capture && (run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
+    // The first execution fills the persistent memory; a captured one might never run.
+    rlk_run first = run;
+    first.flags &= ~RLK_RUN_CAPTURING;
+    Outcome ignored;
+    outcome.failure = execute(plan, first, image);
+    if (auto waited = wait(false, ignored); waited && !outcome.failure) outcome.failure = waited;
+    if (outcome.failure) return outcome;
+    run.flags &= ~RLK_RUN_NEW_PERSISTENT;
+  }
   outcome.failure = settings.capture ? replay(plan, run, image) : execute(plan, run, image);
   // Whatever went wrong, nothing may be in flight when the memory is used again.
   std::optional<Failure> waited = wait(settings.poll, outcome);
@@ -344,7 +390,14 @@ std::optional<Failure> Rig::wait(bool poll, Outcome& outcome) {
       std::this_thread::yield();
       continue;
     }
-    if (status == RLK_OK) return std::nullopt;
+    if (status == RLK_OK) {
+      if (record_ == nullptr || record_->state == 0) return std::nullopt;
+      outcome.told.push_back({record_->kind, record_->row, record_->value});
+      outcome.tags.push_back(record_->tag);
+      *record_ = {};
+      ++asked;
+      continue;
+    }
     if (status != RLK_DATA_ERROR) return failed(status, "ASYNC_FAILURE", "the stream", error);
     outcome.told.push_back({told.kind, told.row, told.value});
     outcome.tags.push_back(told.tag);

@@ -34,6 +34,10 @@ private:
   const rlk_implementation* implementation_ = nullptr;
   rlk_plugin_plan* plan_ = nullptr;
   rlk_plan_info info_{};
+  void* persistent_ = nullptr;
+  mutable bool persistent_is_new_ = true;   // no execution has filled it
+  const rlk_device_api* memory_ = nullptr;  // of persistent_
+  rlk_plugin_device* device_ = nullptr;
   uint64_t workspace_limit_ = UINT64_MAX;  // what query promised for the call that was planned
 };
 
@@ -82,6 +86,7 @@ private:
   std::optional<Failure> wait(bool poll, Outcome& outcome);
   Failure failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error);
   void release_memory();
+  std::optional<Failure> make_record();
 
   Target target_;
   const rlk_graph_api* graph_ = nullptr;
@@ -90,6 +95,8 @@ private:
   void* device_memory_ = nullptr;
   void* pinned_memory_ = nullptr;  // two halves: what is sent and what is fetched
   uint64_t capacity_ = 0;
+  rlk_data_error_record own_record_{};       // on unified memory
+  rlk_data_error_record* record_ = nullptr;  // what kernels write; nullptr: the plugin tells by itself
   uint32_t next_tag_ = 1;
   std::optional<Failure> broken_;
 };

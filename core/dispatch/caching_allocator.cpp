@@ -25,7 +25,14 @@ uint64_t CachingAllocator::rounded(uint64_t bytes) {
 
 CachingAllocator::~CachingAllocator() {
   release_cached(true);
-  for (const auto& [memory, block] : live_) api_.device->deallocate(device_, kind_, block->memory, nullptr);
+  for (const auto& [memory, block] : live_) {
+    if (block->stream != nullptr) {
+      give_to_embedder(*block, nullptr);
+    } else {
+      api_.device->deallocate(device_, kind_, block->memory, nullptr);
+    }
+  }
+  for (void* memory : for_good_) api_.device->deallocate(device_, kind_, memory, nullptr);
 }
 
 // Marks that are reached are dropped on the way.
@@ -53,6 +60,7 @@ std::unique_ptr<CachingAllocator::Block> CachingAllocator::take_cached(const Str
 }
 
 rlk_status CachingAllocator::allocate(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error) {
+  if (embedder_ != nullptr) return allocate_from_embedder(stream, bytes, out, error);
   const uint64_t size = rounded(bytes);
   const std::lock_guard lock(mutex_);
   std::unique_ptr<Block> block = take_cached(stream, size);
@@ -71,26 +79,113 @@ rlk_status CachingAllocator::allocate(const StreamClock& stream, uint64_t bytes,
     }
     if (status != RLK_OK) return status;
   }
-  ++statistics_.allocations;
-  statistics_.in_use_bytes += block->size;
-  statistics_.peak_bytes = std::max(statistics_.peak_bytes, statistics_.in_use_bytes);
-  *out = block->memory;
-  live_.emplace(block->memory, std::move(block));
+  *out = hand_out(std::move(block));
   return RLK_OK;
 }
 
-rlk_status CachingAllocator::deallocate(void* memory, Mark freed, rlk_error* error) {
+void* CachingAllocator::hand_out(std::unique_ptr<Block> block) {
+  ++statistics_.allocations;
+  statistics_.in_use_bytes += block->size;
+  statistics_.peak_bytes = std::max(statistics_.peak_bytes, statistics_.in_use_bytes);
+  void* memory = block->memory;
+  live_.emplace(memory, std::move(block));
+  return memory;
+}
+
+rlk_status CachingAllocator::allocate_in_capture(const StreamClock&, uint64_t bytes, void** out, rlk_error* error) {
+  if (embedder_ != nullptr) {
+    return failf(error, RLK_CAPTURE_FORBIDS,
+                 "%s: %llu bytes of device memory are needed, and the embedder's allocator must not be asked while a "
+                 "graph is captured. Make the call once on this stream before each capture",
+                 name().c_str(), static_cast<unsigned long long>(bytes));
+  }
+  auto block = std::make_unique<Block>();
+  block->size = rounded(bytes);
   const std::lock_guard lock(mutex_);
+  const rlk_status status = api_.device->allocate(device_, kind_, block->size, &block->memory, error);
+  if (status == RLK_OUT_OF_MEMORY) return out_of_memory(bytes, error);
+  if (status != RLK_OK) return status;
+  *out = hand_out(std::move(block));
+  return RLK_OK;
+}
+
+rlk_status CachingAllocator::allocate_for_good(uint64_t bytes, void** out, rlk_error* error) {
+  const std::lock_guard lock(mutex_);
+  const rlk_status status = api_.device->allocate(device_, kind_, bytes, out, error);
+  if (status == RLK_OK) for_good_.push_back(*out);
+  return status;
+}
+
+// ---- the embedder's memory
+
+rlk_status CachingAllocator::allocate_from_embedder(const StreamClock& stream, uint64_t bytes, void** out,
+                                                    rlk_error* error) {
+  auto block = std::make_unique<Block>();
+  block->size = std::max<uint64_t>(bytes, 1);
+  block->stream = stream.shared_from_this();
+  give_waiting_to_embedder(/*wait=*/false);
+  const auto ask = [&] {
+    return embedder_->allocate(embedder_->context, backend_.c_str(), ordinal_, stream.native, block->size,
+                               &block->memory, error);
+  };
+  rlk_status status = ask();
+  if (status == RLK_OUT_OF_MEMORY) {
+    give_waiting_to_embedder(/*wait=*/true);
+    status = ask();
+    const std::lock_guard lock(mutex_);
+    ++statistics_.out_of_memory_retries;
+  }
+  if (status != RLK_OK) return status < 0 ? status : RLK_INTERNAL;
+  if (block->memory == nullptr || reinterpret_cast<uintptr_t>(block->memory) % 256 != 0) {
+    return failf(error, RLK_INTERNAL,
+                 "%s: the embedder's allocator answered OK with %p; expected memory aligned to 256", name().c_str(),
+                 block->memory);
+  }
+  const std::lock_guard lock(mutex_);
+  *out = hand_out(std::move(block));
+  return RLK_OK;
+}
+
+rlk_status CachingAllocator::give_to_embedder(const Block& block, rlk_error* error) {
+  return embedder_->deallocate(embedder_->context, backend_.c_str(), ordinal_, block.stream->native, block.memory,
+                               block.size, error);
+}
+
+void CachingAllocator::give_waiting_to_embedder(bool wait) {
+  std::vector<std::unique_ptr<Block>> passed;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& block : waiting_) {
+      auto& uses = block->uses;
+      while (!uses.empty() && (uses.back().reached() || (wait && uses.back().wait()))) uses.pop_back();
+      if (uses.empty()) passed.push_back(std::move(block));
+    }
+    waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), nullptr), waiting_.end());
+  }
+  for (const auto& block : passed) give_to_embedder(*block, nullptr);
+}
+
+rlk_status CachingAllocator::deallocate(void* memory, Mark freed, rlk_error* error) {
+  std::unique_lock lock(mutex_);
   const auto it = live_.find(memory);
   if (it == live_.end()) {
     return failf(error, RLK_INVALID_ARGUMENT,
                  "%s: %p is not the address of a live block of rlk_allocate; expected one that was not freed yet",
-                 device_name_.c_str(), memory);
+                 name().c_str(), memory);
   }
   std::unique_ptr<Block> block = std::move(it->second);
   live_.erase(it);
-  block->uses.push_back(std::move(freed));
   statistics_.in_use_bytes -= block->size;
+  if (block->stream != nullptr) {
+    if (freed.clock() != block->stream.get()) block->uses.push_back(std::move(freed));
+    if (usable(*block, *block->stream)) {
+      lock.unlock();
+      return give_to_embedder(*block, error);
+    }
+    waiting_.push_back(std::move(block));
+    return RLK_OK;
+  }
+  block->uses.push_back(std::move(freed));
   statistics_.cached_bytes += block->size;
   const uint64_t size = block->size;
   cached_.emplace(size, std::move(block));
@@ -102,7 +197,7 @@ rlk_status CachingAllocator::record_use(void* memory, Mark use, rlk_error* error
   const auto it = live_.find(memory);
   if (it == live_.end()) {
     return failf(error, RLK_INVALID_ARGUMENT, "%s: %p is not the address of a live block of rlk_allocate",
-                 device_name_.c_str(), memory);
+                 name().c_str(), memory);
   }
   // A later point of the same stream contains the earlier one.
   for (Mark& known : it->second->uses) {
@@ -120,6 +215,7 @@ bool CachingAllocator::owns(const void* memory) const {
 }
 
 void CachingAllocator::release_cached(bool wait) {
+  give_waiting_to_embedder(wait);
   const std::lock_guard lock(mutex_);
   release_locked(wait);
 }
@@ -149,8 +245,7 @@ rlk_status CachingAllocator::out_of_memory(uint64_t bytes, rlk_error* error) con
   return failf(error, RLK_OUT_OF_MEMORY,
                "%s: no %llu bytes of %s memory left after rlk released its cache. rlk holds %llu bytes in use and %llu "
                "that work in flight still uses%s. Free memory or use smaller batches",
-               device_name_.c_str(), static_cast<unsigned long long>(bytes),
-               kind_ == RLK_MEMORY_PINNED ? "pinned" : "device",
+               name().c_str(), static_cast<unsigned long long>(bytes), kind_ == RLK_MEMORY_PINNED ? "pinned" : "device",
                static_cast<unsigned long long>(statistics_.in_use_bytes),
                static_cast<unsigned long long>(statistics_.cached_bytes), device);
 }

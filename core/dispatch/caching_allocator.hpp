@@ -6,12 +6,22 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "core/dispatch/passing.hpp"
 
 namespace rlk::core {
+
+// The embedder's allocator for device memory, as rlk_device_allocator of rlk.h describes it.
+struct DeviceAllocator {
+  void* context = nullptr;
+  rlk_status (*allocate)(void* context, const char* backend, uint32_t ordinal, void* native_stream, uint64_t bytes,
+                         void** out, rlk_error* error) = nullptr;
+  rlk_status (*deallocate)(void* context, const char* backend, uint32_t ordinal, void* native_stream, void* memory,
+                           uint64_t bytes, rlk_error* error) = nullptr;
+};
 
 struct MemoryStatistics {
   uint64_t in_use_bytes = 0, cached_bytes = 0, peak_bytes = 0, allocations = 0, cache_hits = 0,
@@ -21,11 +31,20 @@ struct MemoryStatistics {
 // Device memory is stream-ordered: a block freed in a stream's order may be had again by later work of that stream at
 // once, and by others when the stream has passed the point. Pinned memory is also touched by the host, which knows no
 // stream's order: it is given out again only when the point is passed.
+// With an embedder's allocator nothing is cached: blocks go back to it at once, in the order of the stream that they
+// were asked for on; those that another stream used wait until that stream has passed.
 // [thread-safe]
 class CachingAllocator {
 public:
-  CachingAllocator(const rlk_plugin* api, rlk_plugin_device* device, int32_t kind, std::string device_name)
-      : api_(*api), device_(device), kind_(kind), device_name_(std::move(device_name)) {}
+  // `embedder` lives as long as this; nullptr: none.
+  CachingAllocator(const rlk_plugin* api, rlk_plugin_device* device, int32_t kind, std::string backend,
+                   uint32_t ordinal, const DeviceAllocator* embedder = nullptr)
+      : api_(*api),
+        device_(device),
+        kind_(kind),
+        backend_(std::move(backend)),
+        ordinal_(ordinal),
+        embedder_(embedder) {}
   ~CachingAllocator();
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
@@ -34,6 +53,11 @@ public:
   // left, everything cached is waited for, released, and the request made once more. The text of RLK_OUT_OF_MEMORY says
   // what was asked for, what rlk holds and what the device has.
   rlk_status allocate(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error);
+  // While a stream captures: from the device itself, without a question to any event. An embedder's allocator must not
+  // be asked then: RLK_CAPTURE_FORBIDS.
+  rlk_status allocate_in_capture(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error);
+  // The device's own memory, kept until this allocator dies and in no statistics. At any time.
+  rlk_status allocate_for_good(uint64_t bytes, void** out, rlk_error* error);
   // `freed` is the end of the stream in whose order the block is freed. RLK_INVALID_ARGUMENT for a foreign pointer.
   rlk_status deallocate(void* memory, Mark freed, rlk_error* error);
   // Another stream uses the block up to the mark.
@@ -48,20 +72,31 @@ private:
     void* memory = nullptr;
     uint64_t size = 0;
     std::vector<Mark> uses;  // while live: other streams. Once freed: every point that must be passed
+    std::shared_ptr<const StreamClock> stream;  // of an embedder's block: whose order it is in
   };
   static uint64_t rounded(uint64_t bytes);
   bool usable(Block& block, const StreamClock& stream) const;
   std::unique_ptr<Block> take_cached(const StreamClock& stream, uint64_t size);
   void release_locked(bool wait);
   rlk_status out_of_memory(uint64_t bytes, rlk_error* error) const;
+  void* hand_out(std::unique_ptr<Block> block);
+  rlk_status allocate_from_embedder(const StreamClock& stream, uint64_t bytes, void** out, rlk_error* error);
+  rlk_status give_to_embedder(const Block& block, rlk_error* error);
+  // Blocks that other streams have passed by now.
+  void give_waiting_to_embedder(bool wait);
+  std::string name() const { return backend_ + ":" + std::to_string(ordinal_); }
 
   const rlk_plugin& api_;
   rlk_plugin_device* device_;
   const int32_t kind_;
-  const std::string device_name_;
+  const std::string backend_;
+  const uint32_t ordinal_;
+  const DeviceAllocator* const embedder_;
   mutable std::mutex mutex_;  // of everything below
   std::multimap<uint64_t, std::unique_ptr<Block>> cached_;
   std::unordered_map<const void*, std::unique_ptr<Block>> live_;
+  std::vector<std::unique_ptr<Block>> waiting_;  // freed blocks of the embedder that another stream may still use
+  std::vector<void*> for_good_;
   MemoryStatistics statistics_;
 };
 

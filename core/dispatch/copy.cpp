@@ -15,9 +15,10 @@ constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 bool is_pinned(DeviceState& device, const void* host) {
   if (device.entry.has(RLK_DEVICE_UNIFIED_MEMORY) || device.pinned.owns(host)) return true;
   int32_t kind = RLK_POINTER_UNKNOWN;
-  if (device.api.device->pointer_kind == nullptr) return false;
-  if (device.api.device->pointer_kind(device.entry.device, host, &kind, nullptr) != RLK_OK) return false;
-  return kind == RLK_POINTER_PINNED;
+  if (!device.pointer_kinds) return false;
+  const rlk_status status = device.api.device->pointer_kind(device.handle, host, &kind, nullptr);
+  device.pointer_kinds.learn(status);
+  return status == RLK_OK && kind == RLK_POINTER_PINNED;
 }
 
 class PinnedBlock {

@@ -61,8 +61,13 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
                                 const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
                                 std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
   const Candidate& candidate = *option.candidate;
-  *list = plans_.list_for(key, candidate, device(*candidate.on));
   rlk_error own = fresh_error();
+  DeviceState* home = nullptr;
+  if (const rlk_status opened = device(*candidate.on, &home, &own); opened != RLK_OK) {
+    refuse(option, Verdict::failed, name_of_status(opened), own.text);
+    return RLK_OK;
+  }
+  *list = plans_.list_for(key, candidate, *home);
   const rlk_status status = plan_in(call, **list, candidate, plan, planned_now, &own);
   if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, own.text);
   if (status != RLK_OK) {
@@ -168,7 +173,7 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
   if (!is_new || policy_.fallback() == Fallback::allow) return RLK_OK;
   std::string text = std::string(call.decl().name) + " on " + call.stream.name() + " is served by " + who(taken);
   if (taken.staged) {
-    text += call.stream.device().api.stream->enqueue_host_function != nullptr
+    text += call.stream.device().host_functions
                 ? ", staged through host memory"
                 : ", staged through host memory, and the host waits: the backend has no host functions";
   }

@@ -2,10 +2,15 @@
 #include "core/dispatch/device_state.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <thread>
 
 namespace rlk::core {
 namespace {
+
+// A kernel writes the fields of a record this soon after it has claimed it.
+constexpr std::chrono::microseconds kTimeToFill{200};
 
 const rlk_graph_api* graph_api_of(const DeviceEntry& device) {
   const rlk_plugin& api = *device.owner->api;
@@ -16,30 +21,26 @@ const rlk_graph_api* graph_api_of(const DeviceEntry& device) {
 
 }  // namespace
 
-void GraphResources::release(CachingAllocator& memory) {
-  for (void* workspace : workspaces) memory.deallocate(workspace, Mark(), nullptr);
-  workspaces.clear();
-  for (auto& [plan, instance] : plans) {
-    plan->give_back(instance, nullptr);
-    plan->leave();
-  }
-  plans.clear();
-}
-
-DeviceState::DeviceState(const DeviceEntry& device)
+DeviceState::DeviceState(const DeviceEntry& device, rlk_plugin_device* opened, const DeviceAllocator* embedder)
     : entry(device),
+      handle(opened),
       api(*device.owner->api),
       graph(graph_api_of(device)),
       runs_inline(device.has(RLK_DEVICE_INLINE_STREAMS)),
-      events(device.owner->api->event, device.device),
-      memory(device.owner->api, device.device, RLK_MEMORY_DEVICE, device.name()),
-      pinned(device.owner->api, device.device, RLK_MEMORY_PINNED, device.name()) {}
+      host_functions(api.stream->enqueue_host_function != nullptr),
+      pointer_kinds(api.device->pointer_kind != nullptr),
+      capture_ids(api.stream->capture_id != nullptr),
+      capture_retains(api.stream->capture_retain != nullptr),
+      events(api.event, opened),
+      memory(&api, opened, RLK_MEMORY_DEVICE, device.backend, device.ordinal, embedder),
+      pinned(&api, opened, RLK_MEMORY_PINNED, device.backend, device.ordinal),
+      records(device.properties().flags, pinned) {}
 
 void DeviceState::settle() {
-  for (Mark& mark : left_behind_) mark.wait();
+  for (LeftBehind& left : left_behind_) left.end.wait();
   left_behind_.clear();
-  for (GraphResources& resources : kept_forever_) resources.release(memory);
-  kept_forever_.clear();
+  for (const auto& capture : captures_) capture->resources.release(*this);
+  captures_.clear();
 }
 
 DeviceState::~DeviceState() {
@@ -59,11 +60,15 @@ std::shared_ptr<StreamClock> DeviceState::add_stream() {
   return streams_.emplace_back(std::make_shared<StreamClock>(runs_inline));
 }
 
-void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end) {
+void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record) {
   {
     const std::lock_guard lock(mutex_);
     streams_.erase(std::remove(streams_.begin(), streams_.end(), clock), streams_.end());
-    if (!end.known_reached()) left_behind_.push_back(std::move(end));
+    if (end.known_reached()) {
+      records.give(record);
+    } else {
+      left_behind_.push_back({std::move(end), record});
+    }
   }
   collect();
 }
@@ -73,10 +78,23 @@ uint32_t DeviceState::live_streams() const {
   return static_cast<uint32_t>(streams_.size());
 }
 
-void DeviceState::keep_forever(GraphResources resources) {
-  if (resources.workspaces.empty() && resources.plans.empty()) return;
+void DeviceState::add_capture(std::shared_ptr<Capture> capture) {
   const std::lock_guard lock(mutex_);
-  kept_forever_.push_back(std::move(resources));
+  captures_.push_back(std::move(capture));
+  has_captures_ = true;
+}
+
+bool DeviceState::take_captured_error(rlk_data_error* out) {
+  if (!has_captures_) return false;
+  const std::lock_guard lock(mutex_);
+  for (const auto& capture : captures_) {
+    rlk_data_error_record* record = capture->resources.record;
+    if (record == nullptr || __atomic_load_n(&record->state, __ATOMIC_ACQUIRE) == 0) continue;
+    // Its kernel may be between claiming the record and filling it.
+    std::this_thread::sleep_for(kTimeToFill);
+    return take_data_error(record, out);
+  }
+  return false;
 }
 
 void DeviceState::retire(std::shared_ptr<Plan> plan) {
@@ -95,17 +113,26 @@ void DeviceState::note_in_flight(Retired& retired) const {
     if (!clock->has_passed(issued)) retired.in_flight.emplace_back(clock, issued);
   };
   for (const auto& clock : streams_) wait_for(clock);
-  for (const Mark& mark : left_behind_) wait_for(mark.shared_clock());
+  for (const LeftBehind& left : left_behind_) wait_for(left.end.shared_clock());
   retired.noted = true;
 }
 
 void DeviceState::collect() {
   std::vector<std::shared_ptr<Plan>> closing;
+  std::vector<std::shared_ptr<Capture>> dead;
   {
     const std::lock_guard lock(mutex_);
-    left_behind_.erase(
-        std::remove_if(left_behind_.begin(), left_behind_.end(), [](Mark& mark) { return mark.reached(); }),
-        left_behind_.end());
+    for (LeftBehind& left : left_behind_) {
+      if (left.end.reached()) records.give(std::exchange(left.record, nullptr));
+    }
+    left_behind_.erase(std::remove_if(left_behind_.begin(), left_behind_.end(),
+                                      [](const LeftBehind& left) { return left.end.known_reached(); }),
+                       left_behind_.end());
+    const auto alive =
+        std::partition(captures_.begin(), captures_.end(), [](const auto& capture) { return !capture->is_over(); });
+    dead.assign(std::make_move_iterator(alive), std::make_move_iterator(captures_.end()));
+    captures_.erase(alive, captures_.end());
+    has_captures_ = !captures_.empty();
     for (size_t i = 0; i < retired_.size();) {
       Retired& retired = retired_[i];
       if (!retired.noted && retired.plan->is_idle()) note_in_flight(retired);
@@ -123,11 +150,13 @@ void DeviceState::collect() {
     }
   }
   for (const auto& plan : closing) plan->close();
+  for (const auto& capture : dead) capture->resources.release(*this);
 }
 
-bool DeviceState::has_retired() const {
+bool DeviceState::has_something_to_collect() const {
   const std::lock_guard lock(mutex_);
-  return !retired_.empty();
+  return !retired_.empty() ||
+         std::any_of(captures_.begin(), captures_.end(), [](const auto& capture) { return capture->is_over(); });
 }
 
 }  // namespace rlk::core

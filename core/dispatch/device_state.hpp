@@ -4,50 +4,74 @@
 #include <rlk/abi.h>
 #include <rlk/abi/ext/draft/graph.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/dispatch/caching_allocator.hpp"
+#include "core/dispatch/capture.hpp"
+#include "core/dispatch/error_record.hpp"
 #include "core/dispatch/passing.hpp"
 #include "core/dispatch/plan.hpp"
 #include "core/dispatch/registry.hpp"
 
 namespace rlk::core {
 
-// What a captured graph keeps alive: its workspaces, and the plans (and leased instances) it replays.
-struct GraphResources {
-  std::vector<void*> workspaces;
-  std::vector<std::pair<std::shared_ptr<Plan>, Plan::Instance*>> plans;
-  // Nothing of it runs any more.
-  void release(CachingAllocator& memory);
+// An optional slot: NULL, or found out to be unusable when it answers RLK_UNSUPPORTED, which is then remembered.
+// [thread-safe]
+class OptionalSlot {
+public:
+  explicit OptionalSlot(bool is_there) : usable_(is_there) {}
+  explicit operator bool() const { return usable_.load(std::memory_order_relaxed); }
+  // The answer of a call; true when it was "not here".
+  bool learn(rlk_status status) {
+    if (status != RLK_UNSUPPORTED) return false;
+    usable_.store(false, std::memory_order_relaxed);
+    return true;
+  }
+
+private:
+  std::atomic<bool> usable_;
 };
 
 class DeviceState {
 public:
-  explicit DeviceState(const DeviceEntry& device);
+  // `opened` is the owner's handle; the embedder's allocator may be nullptr and outlives this.
+  DeviceState(const DeviceEntry& device, rlk_plugin_device* opened, const DeviceAllocator* embedder);
   ~DeviceState();  // after settle; closes what is still retired
   DeviceState(const DeviceState&) = delete;
   DeviceState& operator=(const DeviceState&) = delete;
 
   const DeviceEntry& entry;
+  rlk_plugin_device* const handle;
   const rlk_plugin& api;       // of the owner
   const rlk_graph_api* graph;  // nullptr: this backend cannot capture
   const bool runs_inline;
+  OptionalSlot host_functions, pointer_kinds, capture_ids, capture_retains;
   EventPool events;
   CachingAllocator memory;
   CachingAllocator pinned;
+  RecordPool records;
 
   // nullptr for a kind that is none.
   CachingAllocator* allocator(int32_t kind);
 
   std::shared_ptr<StreamClock> add_stream();  // [thread-safe]
-  // The stream is gone; a wrapped one may have left work behind, which the mark ends. [thread-safe]
-  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end);
+  // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
+  // [thread-safe]
+  void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record);
   uint32_t live_streams() const;  // [thread-safe]
-  // For graphs that the vendor's own capture made: nobody tells when they die. [thread-safe]
-  void keep_forever(GraphResources resources);
+  void add_graph(int change) { live_graphs_.fetch_add(change, std::memory_order_relaxed); }
+  int live_graphs() const { return live_graphs_.load(std::memory_order_relaxed); }
+
+  // A capture that the vendor's own calls began. Its resources are released when it has ended and its plugin has told
+  // that nothing of it can run any more; without such word with this object. [thread-safe]
+  void add_capture(std::shared_ptr<Capture> capture);
+  // A data error that work of such a capture wrote. Nobody tells when that work runs, so that every stream of the
+  // device may tell it. [thread-safe]
+  bool take_captured_error(rlk_data_error* out);
 
   // Closes the plan once no call is inside and every stream has passed what it was given so far. [thread-safe]
   void retire(std::shared_ptr<Plan> plan);
@@ -55,7 +79,7 @@ public:
   void collect();
   // The end, after the last stream: waits for what wrapped streams left behind and lets go of what was kept.
   void settle();
-  bool has_retired() const;  // [thread-safe]
+  bool has_something_to_collect() const;  // [thread-safe]
 
 private:
   struct Retired {
@@ -63,12 +87,18 @@ private:
     bool noted;
     std::vector<std::pair<std::shared_ptr<StreamClock>, uint64_t>> in_flight;
   };
+  struct LeftBehind {
+    Mark end;
+    rlk_data_error_record* record;
+  };
   void note_in_flight(Retired& retired) const;
   mutable std::mutex mutex_;  // of everything below
   std::vector<std::shared_ptr<StreamClock>> streams_;
-  std::vector<Mark> left_behind_;
-  std::vector<GraphResources> kept_forever_;
+  std::vector<LeftBehind> left_behind_;
+  std::vector<std::shared_ptr<Capture>> captures_;
   std::vector<Retired> retired_;
+  std::atomic<bool> has_captures_{false};
+  std::atomic<int> live_graphs_{0};
 };
 
 }  // namespace rlk::core

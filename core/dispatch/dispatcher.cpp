@@ -48,8 +48,12 @@ rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_err
 
 }  // namespace
 
-Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans)
-    : registry_(registry), policy_(std::move(policy)), id_(++dispatchers_made), plans_(max_plans) {}
+Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans, const DeviceAllocator& embedder)
+    : registry_(registry),
+      policy_(std::move(policy)),
+      embedder_(embedder),
+      id_(++dispatchers_made),
+      plans_(max_plans) {}
 
 // Plans die before the devices whose streams they ran on; the threads' caches keep empty shells.
 Dispatcher::~Dispatcher() {
@@ -62,10 +66,19 @@ Dispatcher::~Dispatcher() {
 
 rlk_status Dispatcher::device(std::string_view backend, uint32_t ordinal, DeviceState** out, rlk_error* error) {
   const Snapshot& now = snapshot();
-  if (const DeviceEntry* entry = now.find_device(backend, ordinal)) {
-    *out = &device(*entry);
-    return RLK_OK;
-  }
+  if (const DeviceEntry* entry = now.find_device(backend, ordinal)) return device(*entry, out, error);
+  return no_such_device(now, backend, ordinal, error);
+}
+
+rlk_status Dispatcher::describe_device(std::string_view backend, uint32_t ordinal, const DeviceEntry** out,
+                                       rlk_error* error) const {
+  const Snapshot& now = snapshot();
+  *out = now.find_device(backend, ordinal);
+  return *out != nullptr ? RLK_OK : no_such_device(now, backend, ordinal, error);
+}
+
+rlk_status Dispatcher::no_such_device(const Snapshot& now, std::string_view backend, uint32_t ordinal,
+                                      rlk_error* error) {
   std::string text = "no device " + std::string(backend) + ":" + std::to_string(ordinal);
   uint32_t count = 0;
   for (const DeviceEntry* entry : now.devices) count += entry->backend == backend;
@@ -80,11 +93,31 @@ rlk_status Dispatcher::device(std::string_view backend, uint32_t ordinal, Device
   return fail(error, RLK_NOT_FOUND, text);
 }
 
-DeviceState& Dispatcher::device(const DeviceEntry& entry) {
+rlk_status Dispatcher::device(const DeviceEntry& entry, DeviceState** out, rlk_error* error) {
+  if ((*out = open_device(entry)) != nullptr) return RLK_OK;
+  // Outside the mutex: opening takes its time, and other devices are not to wait for it.
+  rlk_plugin_device* opened = nullptr;
+  if (const rlk_status status = entry.device->open(&opened, error); status != RLK_OK) return status;
   const std::lock_guard lock(devices_mutex_);
   std::unique_ptr<DeviceState>& state = devices_[&entry];
-  if (state == nullptr) state = std::make_unique<DeviceState>(entry);
-  return *state;
+  if (state == nullptr) {
+    state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
+  }
+  *out = state.get();
+  return RLK_OK;
+}
+
+DeviceState* Dispatcher::open_device(const DeviceEntry& entry) {
+  const std::lock_guard lock(devices_mutex_);
+  const auto found = devices_.find(&entry);
+  return found != devices_.end() ? found->second.get() : nullptr;
+}
+
+uint32_t Dispatcher::live_graphs() {
+  const std::lock_guard lock(devices_mutex_);
+  int count = 0;
+  for (auto& [entry, device] : devices_) count += device->live_graphs();
+  return static_cast<uint32_t>(count);
 }
 
 uint32_t Dispatcher::live_streams() {

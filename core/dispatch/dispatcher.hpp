@@ -30,8 +30,9 @@ struct Explanation {
 
 class Dispatcher {
 public:
-  // The registry outlives the dispatcher.
-  explicit Dispatcher(Registry& registry, Policy policy = {}, size_t max_plans = 1024);
+  // The registry outlives the dispatcher, and so does what an embedder's allocator needs.
+  explicit Dispatcher(Registry& registry, Policy policy = {}, size_t max_plans = 1024,
+                      const DeviceAllocator& embedder = {});
   ~Dispatcher();  // after its streams, graphs and memory
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
@@ -48,9 +49,14 @@ public:
                      std::span<const rlk_tensor* const> outputs, const CallOptions& options, Explanation* out,
                      rlk_error* error);
 
-  // NOT_FOUND with the stored reason when the backend has no such device. [thread-safe]
+  // Opens the device if it is not open. NOT_FOUND with the stored reason when the backend has no such device, or what
+  // opening it failed with. [thread-safe]
   rlk_status device(std::string_view backend, uint32_t ordinal, DeviceState** out, rlk_error* error);
-  DeviceState& device(const DeviceEntry& entry);  // [thread-safe]
+  rlk_status device(const DeviceEntry& entry, DeviceState** out, rlk_error* error);
+  // Opens nothing: what is known of the device, and its state or nullptr. [thread-safe]
+  rlk_status describe_device(std::string_view backend, uint32_t ordinal, const DeviceEntry** out,
+                             rlk_error* error) const;
+  DeviceState* open_device(const DeviceEntry& entry);
 
   // As the stream's own, and an asynchronous failure that only one implementation can have caused quarantines it.
   rlk_status query(Stream& stream, rlk_error* error);
@@ -61,6 +67,7 @@ public:
   const Snapshot& snapshot() const { return *registry_.current(); }
   size_t plan_count() const { return plans_.plan_count(); }
   uint32_t live_streams();
+  uint32_t live_graphs();
 
   // Warns (an error with RLK_FALLBACK=strict) of wishes for a backend or plugin that nobody knows. After loading.
   rlk_status check_wishes(rlk_error* error) const;
@@ -105,12 +112,14 @@ private:
   void quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status, const std::string& text);
   rlk_status blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error);
 
+  static rlk_status no_such_device(const Snapshot& now, std::string_view backend, uint32_t ordinal, rlk_error* error);
   rlk_status cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* error);
   void log_decision(const Call& call, const Served& served) const;
   void log_outcome(const Call& call, rlk_status status, const rlk_error* error, int64_t nanoseconds) const;
 
   Registry& registry_;
   const Policy policy_;
+  const DeviceAllocator embedder_;
   const uint64_t id_;
   Counters counters_;
   std::mutex devices_mutex_;  // of devices_ and cpu_streams_

@@ -67,6 +67,9 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     return status;
   }
 
+  if (call.capturing) {
+    if (const rlk_status status = stream.prepare_capture(error); status != RLK_OK) return status;
+  }
   const uint32_t tag = stream.note_call(candidate, call.dtype());
   rlk_run run{};
   run.struct_size = sizeof(run);
@@ -78,6 +81,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   run.host_inputs = host_inputs.pointers();
   run.symbols = call.bound.symbols.data();
   run.n_symbols = static_cast<uint32_t>(call.decl().symbols.size());
+  run.flags = call.capturing ? RLK_RUN_CAPTURING : 0;
   run.data_error_record = stream.data_error_record();
 
   uint64_t bytes = 0;

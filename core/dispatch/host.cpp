@@ -27,11 +27,17 @@ constexpr rlk_log_service kLog = {sizeof(rlk_log_service), 0, &write_log};
 
 constexpr uint64_t kAlignment = 64;
 std::atomic<uint64_t> bytes_in_use{0};
+HostAllocator embedder;  // set before anybody allocates
+
+uint64_t whole_block(uint64_t bytes) {
+  return (bytes + 2 * kAlignment - 1) / kAlignment * kAlignment;
+}
 
 void* allocate(void*, uint64_t bytes) {
   if (bytes > UINT64_MAX / 2) return nullptr;
-  const uint64_t whole = (bytes + 2 * kAlignment - 1) / kAlignment * kAlignment;
-  void* block = std::aligned_alloc(kAlignment, whole);
+  const uint64_t whole = whole_block(bytes);
+  void* block =
+      embedder.allocate != nullptr ? embedder.allocate(embedder.context, whole) : std::aligned_alloc(kAlignment, whole);
   if (block == nullptr) return nullptr;
   std::memcpy(block, &bytes, sizeof(bytes));
   bytes_in_use.fetch_add(bytes, std::memory_order_relaxed);
@@ -44,7 +50,11 @@ void deallocate(void*, void* memory) {
   uint64_t bytes = 0;
   std::memcpy(&bytes, block, sizeof(bytes));
   bytes_in_use.fetch_sub(bytes, std::memory_order_relaxed);
-  std::free(block);
+  if (embedder.deallocate != nullptr) {
+    embedder.deallocate(embedder.context, block, whole_block(bytes));
+  } else {
+    std::free(block);
+  }
 }
 constexpr rlk_allocate_service kAllocate = {sizeof(rlk_allocate_service), 0, &allocate, &deallocate};
 
@@ -92,7 +102,29 @@ rlk_status store_kernel(void*, const char* plugin_id, const char* key, const voi
     return RLK_INTERNAL;
   }
 }
-constexpr rlk_kernel_cache_service kKernelCache = {sizeof(rlk_kernel_cache_service), 0, &load_kernel, &store_kernel};
+
+rlk_status begin_kernel(void*, const char* plugin_id, const char* key) {
+  const KernelCache* cache = current_kernel_cache();
+  if (cache == nullptr || !cache->begin) return RLK_UNSUPPORTED;
+  if (plugin_id == nullptr || key == nullptr) return RLK_INVALID_ARGUMENT;
+  try {
+    return cache->begin(plugin_id, key);
+  } catch (...) {
+    return RLK_INTERNAL;
+  }
+}
+
+void abandon_kernel(void*, const char* plugin_id, const char* key) {
+  const KernelCache* cache = current_kernel_cache();
+  if (cache == nullptr || !cache->abandon || plugin_id == nullptr || key == nullptr) return;
+  try {
+    cache->abandon(plugin_id, key);
+  } catch (...) {
+    // Out of memory: whoever waits for the key asks until it is stored or this process ends.
+  }
+}
+constexpr rlk_kernel_cache_service kKernelCache = {
+    sizeof(rlk_kernel_cache_service), 0, &load_kernel, &store_kernel, &begin_kernel, &abandon_kernel};
 
 // ---- the table
 
@@ -123,6 +155,10 @@ void set_kernel_cache(KernelCache cache) {
   auto* node = new KernelCacheNode{std::move(cache), kernel_cache.load(std::memory_order_acquire)};
   while (!kernel_cache.compare_exchange_weak(node->replaced, node, std::memory_order_acq_rel)) {
   }
+}
+
+void set_host_allocator(const HostAllocator& allocator) {
+  embedder = allocator;
 }
 
 uint64_t host_bytes_in_use() {

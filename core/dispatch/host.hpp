@@ -16,14 +16,24 @@ const rlk_host* host_services();
 const char* host_version();
 
 // Where compiled kernels are kept. Core knows no file system: the loader brings the functions, which obey the rules of
-// rlk_kernel_cache_service. Until then every load answers RLK_NOT_FOUND and every store RLK_UNSUPPORTED.
+// rlk_kernel_cache_service. Until then every load answers RLK_NOT_FOUND, store and begin RLK_UNSUPPORTED.
 struct KernelCache {
   std::function<rlk_status(std::string_view plugin, std::string_view key, void* memory, uint64_t capacity,
                            uint64_t* size)>
       load;
   std::function<rlk_status(std::string_view plugin, std::string_view key, const void* memory, uint64_t size)> store;
+  std::function<rlk_status(std::string_view plugin, std::string_view key)> begin;
+  std::function<void(std::string_view plugin, std::string_view key)> abandon;
 };
 void set_kernel_cache(KernelCache cache);  // [thread-safe]
+
+// Who gives plugins their host memory, as rlk_host_allocator of rlk.h describes it; without functions the host's own.
+struct HostAllocator {
+  void* context = nullptr;
+  void* (*allocate)(void* context, uint64_t bytes) = nullptr;
+  void (*deallocate)(void* context, void* memory, uint64_t bytes) = nullptr;
+};
+void set_host_allocator(const HostAllocator& allocator);  // [before any plugin is given the services]
 
 // Bytes that plugins hold through rlk.allocate. [thread-safe]
 uint64_t host_bytes_in_use();

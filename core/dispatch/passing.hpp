@@ -11,9 +11,10 @@
 namespace rlk::core {
 
 // Counts what a stream was given and how much of it is known to be done. Outlives the stream.
-struct StreamClock {
+struct StreamClock : std::enable_shared_from_this<StreamClock> {
   explicit StreamClock(bool inline_stream) : runs_inline(inline_stream) {}
   const bool runs_inline;                 // work is done when it was given
+  void* native = nullptr;                 // the vendor's stream, for an embedder's allocator
   std::atomic<uint64_t> issued{0};        // written by the stream's thread
   std::atomic<uint64_t> known_passed{0};  // grows only
 

@@ -80,7 +80,9 @@ public:
 
 private:
   Plan(const Candidate& candidate, CallDescription description)
-      : implementation_(*candidate.implementation), device_(candidate.device), description_(std::move(description)) {}
+      : implementation_(*candidate.implementation),
+        device_(candidate.device->handle()),
+        description_(std::move(description)) {}
   rlk_status make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const;
   rlk_status take_bounds(rlk_error* error);
 

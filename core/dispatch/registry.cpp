@@ -54,26 +54,16 @@ const RejectedPlugin* Snapshot::find_rejected(std::string_view id_or_backend) co
 
 // ---- building one
 
-// nullptr when the device cannot say what it is: it is then not offered.
 const DeviceEntry* Registry::State::device_entry(const PluginBinding& owner, uint32_t ordinal) {
-  rlk_plugin_device* device = owner.devices[ordinal];
+  const std::shared_ptr<PluginDevice>& device = owner.devices[ordinal];
   for (const auto& entry : devices) {
-    if (entry->device == device && entry->owner->api == owner.api) return entry.get();
+    if (entry->device == device) return entry.get();
   }
   auto entry = std::make_unique<DeviceEntry>();
   entry->backend = owner.backend;
   entry->ordinal = ordinal;
   entry->owner = &owner;
   entry->device = device;
-  entry->properties.struct_size = sizeof(entry->properties);
-  rlk_error error{};
-  error.struct_size = sizeof(error);
-  if (owner.api->device->properties(device, &entry->properties, &error) != RLK_OK) {
-    log_line(RLK_LOG_ERROR, owner.id,
-             "device " + entry->name() + " does not tell its properties and is left out: " + error.text);
-    return nullptr;
-  }
-  entry->properties.name[sizeof(entry->properties.name) - 1] = '\0';
   return devices.emplace_back(std::move(entry)).get();
 }
 
@@ -84,7 +74,7 @@ void Registry::State::add_devices(Snapshot& next) {
       if (!owns_devices(*plugin) || (plugin->backend == "cpu") != cpu) continue;
       for (uint32_t i = 0; i < plugin->devices.size(); ++i) {
         if (plugin->devices[i] == nullptr || next.find_device(plugin->backend, i) != nullptr) continue;
-        if (const DeviceEntry* entry = device_entry(*plugin, i)) next.devices.push_back(entry);
+        next.devices.push_back(device_entry(*plugin, i));
       }
     }
   };
@@ -101,7 +91,7 @@ void Registry::State::add_candidates(Snapshot& next) {
       for (uint32_t ordinal = 0; ordinal < plugin->devices.size(); ++ordinal) {
         const DeviceEntry* on = next.find_device(plugin->backend, ordinal);
         if (on == nullptr || plugin->devices[ordinal] == nullptr) continue;
-        Candidate candidate{decl, implementation, plugin.get(), on, plugin->devices[ordinal], {}, {}};
+        Candidate candidate{decl, implementation, plugin.get(), on, plugin->devices[ordinal].get(), {}, {}};
         for (const UnitResult& unit : plugin->units) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);
         }

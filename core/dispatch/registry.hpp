@@ -11,6 +11,7 @@
 
 #include "core/conformance/conformance.hpp"
 #include "core/declaration/declaration.hpp"
+#include "core/dispatch/plugin_device.hpp"
 
 namespace rlk::core {
 
@@ -20,9 +21,10 @@ struct PluginBinding {
   std::string backend;
   const rlk_plugin* api = nullptr;
   rlk_plugin_instance* instance = nullptr;
-  std::vector<rlk_plugin_device*> devices;  // by ordinal; of an operators-only plugin: attached, by the owner's ordinal
-  std::vector<UnitResult> units;            // what the probe found
-  bool built_in = false;                    // serves class tolerance before it is verified
+  // By ordinal, described and not yet opened; of an operators-only plugin by the owner's ordinal.
+  std::vector<std::shared_ptr<PluginDevice>> devices;
+  std::vector<UnitResult> units;  // what the probe found
+  bool built_in = false;          // serves class tolerance before it is verified
 };
 
 // A plugin that is not available, so that asking for it by name returns its stored reason.
@@ -38,10 +40,10 @@ struct DeviceEntry {
   std::string backend;
   uint32_t ordinal = 0;
   const PluginBinding* owner = nullptr;
-  rlk_plugin_device* device = nullptr;
-  rlk_device_properties properties{};
+  std::shared_ptr<PluginDevice> device;
 
-  bool has(uint32_t flag) const { return (properties.flags & flag) != 0; }
+  const rlk_device_properties& properties() const { return device->properties(); }
+  bool has(uint32_t flag) const { return (properties().flags & flag) != 0; }
   std::string name() const { return backend + ":" + std::to_string(ordinal); }
 };
 
@@ -60,8 +62,8 @@ struct Candidate {
   const OpDecl* decl = nullptr;
   const rlk_implementation* implementation = nullptr;
   const PluginBinding* plugin = nullptr;
-  const DeviceEntry* on = nullptr;      // memory and streams
-  rlk_plugin_device* device = nullptr;  // what the implementation's slots take
+  const DeviceEntry* on = nullptr;  // memory and streams
+  PluginDevice* device = nullptr;   // whose handle the implementation's slots take
   std::vector<const UnitResult*> units;
   std::vector<const Quarantined*> quarantined;
 };

@@ -65,8 +65,15 @@ private:
     rlk_error error{};
     error.struct_size = sizeof(error);
     const rlk_call_desc desc = request_.description.desc();
-    const rlk_status status =
-        candidate.implementation->query(candidate.implementation, candidate.device, &desc, &answer, &error);
+    rlk_plugin_device* device = nullptr;
+    rlk_status status = candidate.device->open(&device, &error);
+    if (status != RLK_OK) {
+      option.verdict = Verdict::failed;
+      option.reason_code = name_of_status(status);
+      option.reason = text_of(error.text);
+      return false;
+    }
+    status = candidate.implementation->query(candidate.implementation, device, &desc, &answer, &error);
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {
       option.verdict = Verdict::failed;
       option.reason_code = status != RLK_OK ? name_of_status(status) : "INVALID_ANSWER";

@@ -86,7 +86,7 @@ void Job::run() noexcept {
       data_error.struct_size = sizeof(data_error);
       const rlk_stream_api& api = *stream->device().api.stream;
       const rlk_status done = api.synchronize(stream->handle(), UINT64_MAX, &data_error, &error);
-      if (done == RLK_DATA_ERROR) {
+      if (done == RLK_DATA_ERROR || stream->take_own_data_error(&data_error)) {
         reports->add_data_error(data_error);
       } else if (status == RLK_OK) {
         status = done;
@@ -238,16 +238,18 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
   job->tag = stream.note_call(candidate, call.dtype());
   count(counters.staged);
   if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return s;
-  if (api.enqueue_host_function != nullptr) {
+  if (OptionalSlot& host_functions = stream.device().host_functions) {
     // The function may run, and the job be gone, before enqueue returns.
     const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, job.get(), error);
-    if (s != RLK_OK) return s;
-    static_cast<void>(job.release());
-  } else {
-    count(counters.blocking);
-    if (const rlk_status s = stream.wait_quietly(error); s != RLK_OK) return s;
-    job->run();
+    if (s == RLK_OK) {
+      static_cast<void>(job.release());
+      return transfer.return_outputs(error);
+    }
+    if (!host_functions.learn(s)) return s;
   }
+  count(counters.blocking);
+  if (const rlk_status s = stream.wait_quietly(error); s != RLK_OK) return s;
+  job->run();
   return transfer.return_outputs(error);
 }
 

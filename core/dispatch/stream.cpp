@@ -2,6 +2,7 @@
 #include "core/dispatch/stream.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/data_error.hpp"
@@ -14,9 +15,9 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
-  const rlk_status status = device.api.stream->create(device.entry.device, priority, &stream->handle_, error);
+  rlk_status status = device.api.stream->create(device.handle, priority, &stream->handle_, error);
+  if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
-  stream->data_error_record_ = device.api.stream->data_error_record(stream->handle_);
   *out = std::move(stream);
   return RLK_OK;
 }
@@ -24,23 +25,22 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
 rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
                         rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, true));
-  const rlk_status status = device.api.stream->wrap(device.entry.device, native, &stream->handle_, error);
+  rlk_status status = device.api.stream->wrap(device.handle, native, &stream->handle_, error);
+  if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
-  stream->data_error_record_ = device.api.stream->data_error_record(stream->handle_);
   *out = std::move(stream);
   return RLK_OK;
+}
+
+rlk_status Stream::start(rlk_error* error) {
+  clock_->native = device_.api.stream->native(handle_);
+  return device_.records.take(&record_, error);
 }
 
 rlk_status Stream::finish(rlk_error* error) {
   if (capturing_) {
     return failf(error, RLK_INVALID_ARGUMENT, "stream %s is capturing a graph; end the capture before destroying it",
                  name().c_str());
-  }
-  if (live_graphs_ > 0) {
-    return failf(error, RLK_INVALID_ARGUMENT,
-                 "%d graphs that were captured on this stream of %s are alive and use its error record; destroy them "
-                 "first",
-                 live_graphs_, name().c_str());
   }
   // A wrapped one's work is the vendor's to wait for; only what host functions found would be lost.
   const rlk_status status = wrapped_ ? query(error) : synchronize(UINT64_MAX, error);
@@ -53,18 +53,16 @@ rlk_status Stream::finish(rlk_error* error) {
 
 Stream::~Stream() {
   if (handle_ == nullptr) {  // was never made
-    device_.remove_stream(clock_, Mark());
+    device_.remove_stream(clock_, Mark(), nullptr);
     return;
   }
-  // The vendor's capture ends unseen: what it captured may be replayed as long as the process lives.
-  if (captured_elsewhere_) give_workspace_to(captured_);
-  device_.keep_forever(std::move(captured_));
+  leave_capture();
   if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
   Mark end = wrapped_ ? mark(true) : Mark();
   for (const auto& [candidate, handle] : wrappers_) candidate->plugin->api->stream->destroy(handle, nullptr);
   device_.api.stream->destroy(handle_, nullptr);
   if (!wrapped_) clock_->pass(UINT64_MAX);
-  device_.remove_stream(clock_, std::move(end));
+  device_.remove_stream(clock_, std::move(end), record_);
 }
 
 rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** out, rlk_error* error) {
@@ -76,7 +74,7 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
     return RLK_OK;
   }
   void* native = device_.api.stream->native(handle_);
-  const rlk_status status = candidate.plugin->api->stream->wrap(candidate.device, native, out, error);
+  const rlk_status status = candidate.plugin->api->stream->wrap(candidate.device->handle(), native, out, error);
   if (status == RLK_OK) wrappers_.emplace_back(&candidate, *out);
   return status;
 }
@@ -99,15 +97,9 @@ uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
 // ---- workspace
 
 rlk_status Stream::workspace(uint64_t bytes, bool capturing, void** out, rlk_error* error) {
+  if (capturing) return captured_workspace(bytes, out, error);
   *out = workspace_;
-  if (capturing) workspace_captured_ = workspace_captured_ || bytes > 0;
   if (bytes <= workspace_bytes_) return RLK_OK;
-  if (capturing) {
-    return failf(error, RLK_CAPTURE_FORBIDS,
-                 "a workspace of %llu bytes is needed and %llu are here; memory must not be allocated while a graph is "
-                 "captured. Make the call once on this stream before the capture begins",
-                 static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(workspace_bytes_));
-  }
   const uint64_t grown = std::max(bytes, workspace_bytes_ + workspace_bytes_ / 2);
   void* memory = nullptr;
   rlk_status status = device_.memory.allocate(*clock_, grown, &memory, error);
@@ -120,39 +112,79 @@ rlk_status Stream::workspace(uint64_t bytes, bool capturing, void** out, rlk_err
   if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
   workspace_ = *out = memory;
   workspace_bytes_ = size;
+  warm_bytes_ = std::max(warm_bytes_, size);
   return RLK_OK;
 }
 
-void Stream::give_workspace_to(GraphResources& resources) {
-  if (workspace_captured_) {
-    resources.workspaces.push_back(workspace_);
-    workspace_ = nullptr;
-    workspace_bytes_ = 0;
+// A capture takes over the workspace that the calls before it warmed up, or gets one as large of its own when an
+// earlier capture took that.
+rlk_status Stream::captured_workspace(uint64_t bytes, void** out, rlk_error* error) {
+  GraphResources& captured = capture_->resources;
+  if (captured.workspace == nullptr && bytes <= workspace_bytes_) {
+    captured.workspace = std::exchange(workspace_, nullptr);
+    captured.workspace_bytes = std::exchange(workspace_bytes_, 0);
+  } else if (captured.workspace == nullptr && bytes <= warm_bytes_) {
+    const rlk_status status = device_.memory.allocate_in_capture(*clock_, warm_bytes_, &captured.workspace, error);
+    if (status != RLK_OK) return status;
+    captured.workspace_bytes = warm_bytes_;
   }
-  workspace_captured_ = false;
+  *out = captured.workspace;
+  if (captured.workspace != nullptr && bytes <= captured.workspace_bytes) return RLK_OK;
+  return failf(error, RLK_CAPTURE_FORBIDS,
+               "a workspace of %llu bytes is needed and %llu are here; a workspace does not grow while a graph is "
+               "captured. Make the call once on this stream before the capture begins",
+               static_cast<unsigned long long>(bytes),
+               static_cast<unsigned long long>(std::max(captured.workspace_bytes, warm_bytes_)));
 }
 
 // ---- capture
 
 rlk_status Stream::is_capturing(bool* out, rlk_error* error) {
   *out = capturing_;
-  if (capturing_ || !wrapped_ || device_.graph == nullptr) return RLK_OK;
-  int32_t capturing = 0;
-  const rlk_status status = device_.graph->is_capturing(handle_, &capturing, error);
+  if (capturing_ || !(wrapped_ || may_be_joined_) || !device_.capture_ids) return RLK_OK;
+  uint64_t id = 0;
+  const rlk_status status = device_.api.stream->capture_id(handle_, &id, error);
+  if (device_.capture_ids.learn(status)) return RLK_OK;
   if (status != RLK_OK) return status;
-  *out = capturing != 0;
-  // The vendor's capture is over: its graph keeps the workspace, for ever because nobody tells when it dies.
-  if (captured_elsewhere_ && capturing == 0) {
-    give_workspace_to(captured_);
-    device_.keep_forever(std::move(captured_));
-    captured_ = {};
-  }
-  captured_elsewhere_ = capturing != 0;
+  const uint64_t before = std::exchange(vendor_capture_, id);
+  if (before != id) leave_capture();
+  *out = id != 0;
   return RLK_OK;
 }
 
+rlk_status Stream::prepare_capture(rlk_error* error) {
+  if (capture_ != nullptr) return RLK_OK;
+  auto capture = std::make_shared<Capture>();
+  capture->id = vendor_capture_;
+  const rlk_status status = device_.records.take(&capture->resources.record, error);
+  if (status != RLK_OK) return status;
+  capture_ = std::move(capture);
+  if (capturing_) return RLK_OK;
+  device_.add_capture(capture_);
+  return retain(error);
+}
+
+// Without a word from the plugin the capture's resources are kept as long as the device's state.
+rlk_status Stream::retain(rlk_error* error) {
+  if (!device_.capture_retains) return RLK_OK;
+  auto user = std::make_unique<std::shared_ptr<Capture>>(capture_);
+  const rlk_status status = device_.api.stream->capture_retain(handle_, &Capture::tell_dead, user.get(), error);
+  if (device_.capture_retains.learn(status)) return RLK_OK;
+  if (status == RLK_OK) static_cast<void>(user.release());
+  return status;
+}
+
+// The vendor's capture is over, or another one has begun.
+void Stream::leave_capture() {
+  if (capture_ == nullptr) return;
+  const bool capturing_now = capturing_ || vendor_capture_ != 0;
+  capture_->resources.before = mark(/*with_event=*/!capturing_now);
+  capture_->ended.store(true, std::memory_order_release);
+  capture_ = nullptr;
+}
+
 void Stream::keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance) {
-  captured_.plans.emplace_back(std::move(plan), instance).first->enter_again();
+  capture_->resources.plans.emplace_back(std::move(plan), instance).first->enter_again();
 }
 
 rlk_status Stream::begin_capture(rlk_error* error) {
@@ -176,19 +208,24 @@ rlk_status Stream::end_capture(rlk_plugin_graph** graph, GraphResources* resourc
   }
   const rlk_status status = device_.graph->end_capture(handle_, graph, error);
   capturing_ = false;
+  GraphResources captured;
+  if (capture_ != nullptr) captured = std::move(capture_->resources);
+  capture_ = nullptr;
+  captured.before = mark(/*with_event=*/true);
   if (status != RLK_OK) {  // nothing of it was ever run
-    workspace_captured_ = false;
-    captured_.release(device_.memory);
+    captured.release(device_);
     return status;
   }
-  give_workspace_to(captured_);
-  *resources = std::move(captured_);
-  captured_ = {};
+  *resources = std::move(captured);
   return RLK_OK;
 }
 
+void Stream::note_launch(const std::shared_ptr<GraphRecord>& graph) {
+  if (std::find(launched_.begin(), launched_.end(), graph) == launched_.end()) launched_.push_back(graph);
+}
+
 void Stream::help_collect() {
-  if (device_.runs_inline || !device_.has_retired()) return;
+  if (device_.runs_inline || !device_.has_something_to_collect()) return;
   if (!collect_point_.reached()) return;
   collect_point_ = mark(true);
   device_.collect();

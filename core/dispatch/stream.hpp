@@ -49,8 +49,8 @@ public:
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // RLK_INVALID_ARGUMENT while it captures or graphs captured on it live, and only then. Otherwise the destructor may
-  // follow whatever the answer is: an error is one that was never asked for.
+  // RLK_INVALID_ARGUMENT while it captures, and only then. Otherwise the destructor may follow whatever the answer is:
+  // an error is one that was never asked for.
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
@@ -59,6 +59,8 @@ public:
   rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
   rlk_status find_failure(rlk_error* error);
+  // What calls of this stream alone wrote, told here and not again. The stream has passed them.
+  bool take_own_data_error(rlk_data_error* out) { return take_data_error(record_, out); }
   // Waits, keeping data errors for the caller's own question. RLK_OK or a failure.
   rlk_status wait_quietly(rlk_error* error);
 
@@ -66,7 +68,11 @@ public:
   rlk_plugin_stream* handle() const { return handle_; }
   // The handle that the candidate's plugin takes: its own wrapper when it is not the device's owner.
   rlk_status handle_for(const Candidate& candidate, rlk_plugin_stream** out, rlk_error* error);
-  void* data_error_record() const { return data_error_record_; }
+  // What the kernels of the next call write: the stream's own record or that of its capture. nullptr where the device
+  // has none.
+  rlk_data_error_record* data_error_record() const {
+    return capture_ != nullptr ? capture_->resources.record : record_;
+  }
   const std::shared_ptr<StreamReports>& reports() const { return reports_; }
   const std::shared_ptr<StreamClock>& clock() const { return clock_; }
   std::string name() const { return device_.entry.name(); }
@@ -82,18 +88,23 @@ public:
     n_suspects_ += suspects_.size() + 1;
   }
 
-  // Workspace that this stream's later work may reuse. It grows geometrically; while capturing it must be large enough
-  // already (RLK_CAPTURE_FORBIDS), and belongs to the graph afterwards.
+  // Workspace that this stream's later work may reuse. It grows geometrically; a capture has one of its own, no larger
+  // than what calls before the capture needed (RLK_CAPTURE_FORBIDS).
   rlk_status workspace(uint64_t bytes, bool capturing, void** out, rlk_error* error);
 
-  // By this stream's own begin_capture, or by the vendor's on a wrapped stream.
+  // By this stream's own begin_capture, or by the vendor's own calls.
   rlk_status is_capturing(bool* out, rlk_error* error);
+  // Before a call of a capture is enqueued: gives the capture what its calls need. [while capturing]
+  rlk_status prepare_capture(rlk_error* error);
+  // The stream was made to wait for an event: that may have joined it to a capture of another stream.
+  void note_wait() { may_be_joined_ = true; }
   // While capturing, inside the plan: keeps it until the graph dies.
   void keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance);
   rlk_status begin_capture(rlk_error* error);
   // Ends the capture in any case; the resources are the graph's, or on failure free again.
   rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);
-  void add_graph(int change) { live_graphs_ += change; }
+  // Its data errors are told by this stream from now on.
+  void note_launch(const std::shared_ptr<GraphRecord>& graph);
 
   // Lets plans that were dropped from the cache die once this stream has passed them, although nobody synchronizes it.
   void help_collect();
@@ -105,13 +116,18 @@ private:
                     rlk_error* error, std::vector<Suspect>* suspects);
   rlk_status tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,
                           rlk_error* error, std::vector<Suspect>* suspects);
-  void give_workspace_to(GraphResources& resources);
+  rlk_status start(rlk_error* error);
+  rlk_status captured_workspace(uint64_t bytes, void** out, rlk_error* error);
+  rlk_status retain(rlk_error* error);
+  void leave_capture();
+  // The first data error that was not told yet. The stream has passed everything.
+  bool take_untold(rlk_data_error* out);
 
   DeviceState& device_;
   Counters& counters_;
   const bool wrapped_;
   rlk_plugin_stream* handle_ = nullptr;
-  void* data_error_record_ = nullptr;
+  rlk_data_error_record* record_ = nullptr;
   std::shared_ptr<StreamClock> clock_;
   std::shared_ptr<StreamReports> reports_ = std::make_shared<StreamReports>();
   std::vector<std::pair<const Candidate*, rlk_plugin_stream*>> wrappers_;  // by the device handle of the candidate
@@ -120,11 +136,12 @@ private:
   size_t n_suspects_ = 0;  // more than the array holds: all that it has no room for are unknown
   void* workspace_ = nullptr;
   uint64_t workspace_bytes_ = 0;
-  bool capturing_ = false;           // own capture
-  bool captured_elsewhere_ = false;  // the vendor's capture, seen at the last call
-  GraphResources captured_;
-  bool workspace_captured_ = false;
-  int live_graphs_ = 0;
+  uint64_t warm_bytes_ = 0;           // the largest workspace outside captures: what a capture may have
+  bool capturing_ = false;            // own capture
+  bool may_be_joined_ = false;        // to a capture of another stream
+  uint64_t vendor_capture_ = 0;       // the number of the vendor's capture, seen at the last question
+  std::shared_ptr<Capture> capture_;  // with what its calls were given so far; nullptr before the first
+  std::vector<std::shared_ptr<GraphRecord>> launched_;
   Mark collect_point_;
 };
 

@@ -96,17 +96,40 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
     return tell_failure(status, plugin_error.text, plugin_error.native_code, plugin_error.domain, error, suspects);
   }
   clock_->pass(issued);
-  device_.collect();
   rlk_data_error reported;
   rlk_status failure = RLK_OK;
   std::string text;
   reports_->take(&reported, &failure, &text);
   if (failure != RLK_OK) return tell_failure(failure, text.c_str(), 0, "rlk", error, suspects);
   n_suspects_ = 0;
-  const rlk_data_error& first = status == RLK_DATA_ERROR ? data_error : reported;
-  if (first.kind == 0) return RLK_OK;
+  rlk_data_error first = fresh_data_error();
+  bool found = true;
+  if (status == RLK_DATA_ERROR) {
+    first = data_error;
+  } else if (reported.kind != 0) {
+    first = reported;
+  } else {
+    found = take_untold(&first);
+  }
+  device_.collect();
+  if (!found) return RLK_OK;
   if (const OpDecl* decl = op_of_tag(first.tag)) count(counters_.of(*decl).data_errors);
   return fail(error, RLK_DATA_ERROR, describe(first, name()));
+}
+
+bool Stream::take_untold(rlk_data_error* out) {
+  if (take_data_error(record_, out)) return true;
+  for (size_t i = 0; i < launched_.size();) {
+    bool idle = false;
+    const bool found = launched_[i]->take(out, &idle);
+    if (idle) {
+      launched_.erase(launched_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+    if (found) return true;
+  }
+  return device_.take_captured_error(out);
 }
 
 rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,

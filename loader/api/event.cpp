@@ -31,7 +31,7 @@ rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t 
     rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
     made->device = &device->entry;
-    status = made->api().create(device->entry.device, flags, &made->handle, error);
+    status = made->api().create(device->handle, flags, &made->handle, error);
     if (status == RLK_OK) *out = made.release();
     return status;
   });
@@ -61,6 +61,7 @@ rlk_status rlk_stream_wait_event(rlk_stream* stream, rlk_event* event, rlk_error
   return guarded(error, [&]() -> rlk_status {
     const rlk_status status = same_device("rlk_stream_wait_event", *event, *stream, error);
     if (status != RLK_OK) return status;
+    stream->stream->note_wait();
     return event->device->owner->api->stream->wait_event(stream->stream->handle(), event->handle, error);
   });
 }

@@ -60,11 +60,26 @@ Process::Process(Environment environment, Config config, const char* plugin_path
   core::set_kernel_cache(kernel_cache(&store_));
 }
 
-rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error) {
+std::mutex& Process::its_mutex() {
   static std::mutex mutex;
-  // Never destroyed: see the class.
+  return mutex;
+}
+
+std::shared_ptr<Process>& Process::the_one() {
   static auto* const process = new std::shared_ptr<Process>();
-  const std::lock_guard lock(mutex);
+  return *process;
+}
+
+bool Process::set_host_allocator(const core::HostAllocator& allocator) {
+  const std::lock_guard lock(its_mutex());
+  if (the_one() != nullptr) return false;
+  core::set_host_allocator(allocator);
+  return true;
+}
+
+rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error) {
+  const std::lock_guard lock(its_mutex());
+  std::shared_ptr<Process>* const process = &the_one();
   if (*process == nullptr) {
     Environment environment = Environment::of_process();
     const std::string path =

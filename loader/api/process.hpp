@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
 #include "loader/register.hpp"
@@ -25,6 +26,8 @@ public:
   // unloading vendor runtimes is what crashes processes at exit. A later runtime that names another plugin path is
   // refused.
   static rlk_status get(const rlk_runtime_options& options, std::shared_ptr<Process>* out, rlk_error* error);
+  // False when a runtime was made already: plugins may hold memory.
+  static bool set_host_allocator(const core::HostAllocator& allocator);
   ~Process() = default;
 
   core::Registry& registry() { return registry_; }
@@ -40,6 +43,9 @@ public:
   rlk_status check_required(rlk_error* error);
 
 private:
+  // The one of this process, under the mutex. Never destroyed: see above.
+  static std::mutex& its_mutex();
+  static std::shared_ptr<Process>& the_one();
   explicit Process(Environment environment, Config config, const char* plugin_path);
   void wait_for_search();
   void search();

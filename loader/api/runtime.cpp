@@ -4,6 +4,7 @@
 #include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
 
+using rlk::core::DeviceEntry;
 using rlk::core::DeviceState;
 using rlk::core::failf;
 using rlk::loader::guarded;
@@ -19,9 +20,45 @@ rlk_status require_size(const char* function, const char* argument, uint32_t see
                known);
 }
 
+constexpr size_t kMaxPlans = 1024;
+
+template <class Allocator>
+rlk_status require_functions(const char* what, const Allocator& given, rlk_error* error) {
+  if (given.struct_size >= sizeof(Allocator) && given.allocate != nullptr && given.deallocate != nullptr) return RLK_OK;
+  return failf(error, RLK_INVALID_ARGUMENT,
+               "%s has a struct_size of %u and %s; expected %zu and both functions, allocate and deallocate", what,
+               given.struct_size,
+               given.struct_size < sizeof(Allocator) ? "is too short"
+               : given.allocate == nullptr           ? "no allocate"
+                                                     : "no deallocate",
+               sizeof(Allocator));
+}
+
+rlk_status take_allocator(const rlk_device_allocator* given, rlk::core::DeviceAllocator* out, rlk_error* error) {
+  if (given == nullptr) return RLK_OK;
+  const rlk_status status = require_functions("rlk_runtime_create: options.device_allocator", *given, error);
+  if (status == RLK_OK) *out = {given->context, given->allocate, given->deallocate};
+  return status;
+}
+
 }  // namespace
 
 extern "C" {
+
+rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error* error) {
+  return guarded(error, [&]() -> rlk_status {
+    rlk::core::HostAllocator wanted;
+    if (allocator != nullptr) {
+      const rlk_status status = require_functions("rlk_set_host_allocator: allocator", *allocator, error);
+      if (status != RLK_OK) return status;
+      wanted = {allocator->context, allocator->allocate, allocator->deallocate};
+    }
+    if (Process::set_host_allocator(wanted)) return RLK_OK;
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "rlk_set_host_allocator: a runtime was made before, and plugins hold memory of the allocator that was "
+                 "set then; call this before the first rlk_runtime_create");
+  });
+}
 
 rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error) {
   RLK_REQUIRE_ARGUMENT(out);
@@ -34,6 +71,9 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
       if (sized != RLK_OK) return sized;
       std::memcpy(&wanted, options, std::min<size_t>(options->struct_size, sizeof(wanted)));
     }
+    rlk::core::DeviceAllocator embedder;
+    if (const rlk_status status = take_allocator(wanted.device_allocator, &embedder, error); status != RLK_OK)
+      return status;
     std::shared_ptr<Process> process;
     if (const rlk_status status = Process::get(wanted, &process, error); status != RLK_OK) return status;
     process->start(wanted.wait_for_probes != 0);
@@ -42,7 +82,8 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
     rlk::core::Policy policy;
     const rlk_status status = rlk::core::Policy::of_process(runtime->process->config().policy, &policy, error);
     if (status != RLK_OK) return status;
-    runtime->dispatcher = std::make_unique<rlk::core::Dispatcher>(runtime->process->registry(), std::move(policy));
+    runtime->dispatcher =
+        std::make_unique<rlk::core::Dispatcher>(runtime->process->registry(), std::move(policy), kMaxPlans, embedder);
     // Unknown names can be told from not yet known ones only when everything is loaded.
     if (wanted.wait_for_probes != 0) {
       if (const rlk_status known = runtime->dispatcher->check_wishes(error); known != RLK_OK) return known;
@@ -58,6 +99,10 @@ rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error) {
     if (const uint32_t streams = runtime->dispatcher->live_streams(); streams != 0) {
       return failf(error, RLK_INVALID_ARGUMENT,
                    "rlk_runtime_destroy: %u streams of the runtime are still alive; destroy them first", streams);
+    }
+    if (const uint32_t graphs = runtime->dispatcher->live_graphs(); graphs != 0) {
+      return failf(error, RLK_INVALID_ARGUMENT,
+                   "rlk_runtime_destroy: %u graphs of the runtime are still alive; destroy them first", graphs);
     }
     delete runtime;
     return RLK_OK;
@@ -86,10 +131,10 @@ rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32
     const uint32_t size = out->struct_size;
     if (const rlk_status sized = require_size("rlk_device_describe", "out", size, sizeof(*out), error); sized != RLK_OK)
       return sized;
-    DeviceState* device = nullptr;
-    const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
+    const DeviceEntry* device = nullptr;
+    const rlk_status status = runtime->dispatcher->describe_device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
-    std::memcpy(out, &device->entry.properties, std::min<size_t>(size, sizeof(*out)));
+    std::memcpy(out, &device->properties(), std::min<size_t>(size, sizeof(*out)));
     out->struct_size = size;
     return RLK_OK;
   });
@@ -103,10 +148,12 @@ rlk_status rlk_memory_statistics_get(rlk_runtime* runtime, const char* backend, 
   return guarded(error, [&]() -> rlk_status {
     const rlk_status sized = require_size("rlk_memory_statistics_get", "out", out->struct_size, sizeof(*out), error);
     if (sized != RLK_OK) return sized;
-    DeviceState* device = nullptr;
-    const rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
+    const DeviceEntry* device = nullptr;
+    const rlk_status status = runtime->dispatcher->describe_device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
-    const rlk::core::MemoryStatistics found = device->memory.statistics();
+    const DeviceState* open = runtime->dispatcher->open_device(*device);
+    const rlk::core::MemoryStatistics found =
+        open != nullptr ? open->memory.statistics() : rlk::core::MemoryStatistics();
     const rlk_memory_statistics mine = {
         out->struct_size,   0,
         found.in_use_bytes, found.cached_bytes,

@@ -18,18 +18,11 @@ using rlk::sdk::Support;
 // ------------------------------------------------------------------------------------------------------
 class Stream : public rlk::sdk::Stream {
 public:
-  void* native() override { return &record_; }  // your runtime's stream
-  // Data errors are what kernels left in the record since the last question.
-  rlk_status query(rlk_data_error& out) override {
-    if (record_.state == 0) return RLK_OK;
-    out.kind = record_.kind;
-    out.tag = record_.tag;
-    out.row = record_.row;
-    out.value = record_.value;
-    record_ = rlk_data_error_record();
-    return RLK_DATA_ERROR;
-  }
-  rlk_status synchronize(uint64_t, rlk_data_error& out) override { return query(out); }
+  void* native() override { return this; }  // your runtime's stream
+  // RLK_NOT_READY while work is unfinished. Data errors are the host's to find: kernels write them to the record that
+  // rlk gives to each run.
+  rlk_status query(rlk_data_error&) override { return RLK_OK; }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(rlk::sdk::Event&) override {}
   void copy(void* destination, const void* source, uint64_t bytes, int32_t) override {
     if (bytes > 0) std::memcpy(destination, source, bytes);
@@ -37,11 +30,7 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override {
     if (bytes > 0) std::memset(memory, value, bytes);
   }
-  void* data_error_record() override { return &record_; }  // in device memory, where kernels write it
   void enqueue_host_function(rlk_host_function function, void* user) override { function(user); }
-
-private:
-  rlk_data_error_record record_ = rlk_data_error_record();
 };
 
 class Event : public rlk::sdk::Event {
@@ -59,8 +48,10 @@ private:
 
 class Device : public rlk::sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override {
-    out.flags = RLK_DEVICE_INLINE_STREAMS;  // work is done when enqueue returns: not on a real device
+  // What is known without opening the device. INLINE_STREAMS: work is done when enqueue returns, as on no real device;
+  // MAPPED_PINNED: kernels reach pinned memory at the host's address, so data errors go straight to the host's record.
+  static void describe(rlk_device_properties& out) {
+    out.flags = RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
     out.memory_bytes = kMemoryBytes;
     std::snprintf(out.name, sizeof(out.name), "acme 100");
     std::snprintf(out.arch, sizeof(out.arch), "host");
@@ -223,6 +214,7 @@ public:
     return rlk::sdk::Verdict::mine("runtime 1.0");
   }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override { Device::describe(out); }
   std::unique_ptr<rlk::sdk::Device> open_device(uint32_t) override { return std::make_unique<Device>(); }
 };
 

@@ -2,6 +2,8 @@
 #include "device.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <fstream>
 #include <limits>
 
 namespace rlk::ascend {
@@ -12,6 +14,7 @@ constexpr uint32_t kFastLaunchAndSync = 3;                  // stream flags
 constexpr uint32_t kEventOrder = 3;                         // wait between streams, query
 constexpr uint32_t kEventTiming = 8;                        // time stamps
 constexpr int32_t kStreamComplete = 0, kEventComplete = 1;  // status numbers differ
+constexpr int32_t kInfoMemoryBytes = 301;                   // ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE
 constexpr int32_t kCopyToDevice = 1, kCopyToHost = 2, kCopyOnDevice = 3;
 constexpr uint64_t kForever = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaskSize = 2048;  // rows and columns
@@ -29,6 +32,14 @@ AclContext current_context() {
 
 void copy_name(char* to, size_t size, const std::string& from) {
   std::snprintf(to, size, "%s", from.c_str());
+}
+
+// -1 when the system does not tell.
+int32_t numa_node_of(std::string pci_bus_id) {
+  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+  int32_t node = -1;
+  return file >> node ? node : -1;
 }
 
 }  // namespace
@@ -71,25 +82,27 @@ Device::~Device() {
   }
 }
 
-void Device::properties(rlk_device_properties& out) {
-  const CurrentContext current(context_);
+void describe(int32_t ordinal, rlk_device_properties& out) {
   const Runtime& r = runtime();
-  const auto capability = [&](int32_t which) {
+  const auto device = static_cast<uint32_t>(ordinal);
+  const auto ask = [device](auto function, int32_t which) {
     int64_t value = 0;
-    const bool known = r.aclGetDeviceCapability != nullptr &&
-                       r.aclGetDeviceCapability(static_cast<uint32_t>(ordinal_), which, &value) == 0;
-    return known && value > 0 ? value : 0;
+    const bool is_known = function != nullptr && function(device, which, &value) == 0 && value > 0;
+    return is_known ? static_cast<uint64_t>(value) : 0;
   };
-  uint64_t free_bytes = 0;
-  memory_info(free_bytes, out.memory_bytes);
-  out.compute_units = static_cast<uint32_t>(capability(0));  // AI cores
-  out.l2_bytes = static_cast<uint64_t>(capability(2));
-  copy_name(out.name, sizeof(out.name), "Huawei " + soc_);
-  copy_name(out.arch, sizeof(out.arch), soc_);
+  out.memory_bytes = ask(r.aclrtGetDeviceInfo, kInfoMemoryBytes);  // an older CANN tells it of open devices only
+  out.compute_units = static_cast<uint32_t>(ask(r.aclGetDeviceCapability, 0));  // AI cores
+  out.l2_bytes = ask(r.aclGetDeviceCapability, 2);
+  const char* soc = r.aclrtGetSocName();
+  const std::string name = soc != nullptr ? soc : "";
+  copy_name(out.name, sizeof(out.name), "Huawei " + name);
+  copy_name(out.arch, sizeof(out.arch), name);
   if (r.aclrtDeviceGetPCIBusId != nullptr) {
     char bus[32] = {};
-    if (r.aclrtDeviceGetPCIBusId(ordinal_, bus, sizeof(bus)) == 0)
+    if (r.aclrtDeviceGetPCIBusId(ordinal, bus, sizeof(bus)) == 0) {
       copy_name(out.pci_bus_id, sizeof(out.pci_bus_id), bus);
+      out.numa_node = numa_node_of(bus);
+    }
   }
   int32_t major = 0, minor = 0, patch = 0;
   if (r.aclrtGetVersion != nullptr && r.aclrtGetVersion(&major, &minor, &patch) == 0) {
@@ -137,6 +150,12 @@ bool Device::can_access_peer(sdk::Device& peer) {
   return can != 0;
 }
 
+void Device::native(rlk_native_device& out) {
+  out.ordinal = ordinal_;
+  out.device = ordinal_;
+  out.context = context_;
+}
+
 std::unique_ptr<sdk::Stream> Device::create_stream(int32_t /*priority*/) {
   // All streams are alike: level 0 is the most urgent that AscendCL has, and the only one that is everywhere.
   const CurrentContext current(context_);
@@ -160,6 +179,11 @@ std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
 
 std::unique_ptr<sdk::Event> Device::create_event(bool timing) {
   return std::make_unique<Event>(*this, timing);
+}
+
+std::unique_ptr<sdk::Event> Device::wrap_event(void* native) {
+  if (native == nullptr) throw sdk::Error(RLK_INVALID_ARGUMENT, "the event to wrap is NULL; pass an aclrtEvent");
+  return std::make_unique<Event>(*this, native);
 }
 
 void* Device::attention_mask() {
@@ -261,7 +285,7 @@ rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) 
 }
 
 void Stream::wait(sdk::Event& event) {
-  const Event& other = static_cast<Event&>(event);
+  Event& other = static_cast<Event&>(event);
   if (!other.recorded()) return;
   const CurrentContext current(context_);
   check(runtime().aclrtStreamWaitEvent(native_, other.native()), "aclrtStreamWaitEvent");
@@ -283,13 +307,19 @@ void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
 }
 
 void Stream::enqueue_host_function(rlk_host_function function, void* user) {
+  if (runtime().aclrtLaunchHostFunc == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED, "this CANN lacks aclrtLaunchHostFunc, which came with 9");
+  }
   const CurrentContext current(context_);
   check(runtime().aclrtLaunchHostFunc(native_, function, user), "aclrtLaunchHostFunc");
 }
 
 // --- event -----------------------------------------------------------------------------------------------------------
 
-Event::Event(Device& device, bool timing) : device_(device) {
+// Somebody else may have recorded it, and AscendCL does not tell: it is taken for recorded.
+Event::Event(Device& device, AclEvent borrowed) : device_(device), owned_(false), native_(borrowed), recorded_(true) {}
+
+Event::Event(Device& device, bool timing) : device_(device), owned_(true) {
   const CurrentContext current(device_.context());
   const Runtime& r = runtime();
   const uint32_t flags = kEventOrder | (timing ? kEventTiming : 0);
@@ -300,6 +330,7 @@ Event::Event(Device& device, bool timing) : device_(device) {
 }
 
 Event::~Event() {
+  if (!owned_) return;
   try {
     const CurrentContext current(device_.context());
     runtime().aclrtDestroyEvent(native_);

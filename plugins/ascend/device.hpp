@@ -32,19 +32,23 @@ struct DeviceErrorRecord {
   int64_t value;
 };
 
+// Everything that AscendCL tells of a device that nobody has set. The runtime must be initialised.
+void describe(int32_t ordinal, rlk_device_properties& out);
+
 class Device final : public sdk::Device {
 public:
   explicit Device(int32_t ordinal);
   ~Device() override;
 
-  void properties(rlk_device_properties& out) override;
   void* allocate(int32_t kind, uint64_t bytes) override;
   void deallocate(int32_t kind, void* memory) override;
   void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
   bool can_access_peer(sdk::Device& peer) override;
+  void native(rlk_native_device& out) override;
   std::unique_ptr<sdk::Stream> create_stream(int32_t priority) override;
   std::unique_ptr<sdk::Stream> wrap_stream(void* native) override;
   std::unique_ptr<sdk::Event> create_event(bool timing) override;
+  std::unique_ptr<sdk::Event> wrap_event(void* native) override;
 
   int32_t ordinal() const { return ordinal_; }
   AclContext context() const { return context_; }
@@ -83,12 +87,11 @@ public:
   void wait(sdk::Event& event) override;
   void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
-  // Needs aclrtLaunchHostFunc, which came with CANN 9; without it the slot is absent (plugin.cpp).
+  // Needs aclrtLaunchHostFunc, which came with CANN 9.
   void enqueue_host_function(rlk_host_function function, void* user) override;
 
   AclContext context() const { return context_; }
-  // For operators that can meet data errors; data_error_record() of the ABI stays NULL because its layout needs a
-  // compare-and-swap.
+  // For operators that can meet data errors: the host's record needs a compare-and-swap.
   DeviceErrorRecord* error_record() {
     record_in_use_ = true;
     return record_;
@@ -108,6 +111,7 @@ private:
 class Event final : public sdk::Event {
 public:
   Event(Device& device, bool timing);
+  Event(Device& device, AclEvent borrowed);
   ~Event() override;
   void record(sdk::Stream& stream) override;
   rlk_status query() override;
@@ -116,10 +120,11 @@ public:
 
   // AscendCL may not be asked to wait for an event that was never recorded.
   bool recorded() const { return recorded_.load(); }
-  AclEvent native() const { return native_; }
+  void* native() override { return native_; }
 
 private:
   Device& device_;
+  const bool owned_;
   AclEvent native_ = nullptr;
   std::atomic<bool> recorded_{false};
 };

@@ -46,14 +46,6 @@ std::string runtime_version() {
   return ask != nullptr && ask(&major, &minor, &patch) == 0 ? sdk::format("%d.%d.%d", major, minor, patch) : "";
 }
 
-// Whether CANN can call host functions is known only when it has been opened, so the slot is absent until then. (The
-// SDK's table has it for good.)
-constinit rlk_stream_api stream_slots = [] {
-  rlk_stream_api slots = sdk::detail::StreamThunks<Stream>::kTable;
-  slots.enqueue_host_function = nullptr;
-  return slots;
-}();
-
 class AscendPlugin final : public sdk::Plugin {
 public:
   using Device = ascend::Device;
@@ -61,10 +53,7 @@ public:
   using Event = ascend::Event;
   using Implementations = std::tuple<Logp, LogpBackward, Attention, Add>;
 
-  explicit AscendPlugin(const sdk::Host&) {
-    if (runtime().aclrtLaunchHostFunc == nullptr) return;
-    stream_slots.enqueue_host_function = sdk::detail::StreamThunks<Stream>::kTable.enqueue_host_function;
-  }
+  explicit AscendPlugin(const sdk::Host&) { runtime(); }
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     const std::string nodes = device_nodes();
@@ -119,15 +108,23 @@ public:
     return runtime().aclrtGetDeviceCount(&count) == 0 ? count : 0;
   }
 
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
+    require(ordinal);
+    describe(static_cast<int32_t>(ordinal), out);
+    sdk::detail::copy_text(out.driver_version, driver_version().c_str());
+  }
   std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
-    const uint32_t count = device_count();
-    if (ordinal >= count) {
-      throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("device %u of %u", ordinal, count));
-    }
+    require(ordinal);
     return std::make_unique<Device>(static_cast<int32_t>(ordinal));
   }
 
 private:
+  void require(uint32_t ordinal) {
+    const uint32_t count = device_count();
+    if (ordinal < count) return;
+    throw sdk::Error(count == 0 ? RLK_ABSENT : RLK_INVALID_ARGUMENT,
+                     sdk::format("device %u was asked for; the runtime shows %u", ordinal, count));
+  }
   // aclInit works once per process; whoever came first is as good.
   static int initialize() {
     static const int code = runtime().aclInit(nullptr);
@@ -141,21 +138,8 @@ private:
 #define RLK_ASCEND_ID "ascend"
 #define RLK_ASCEND_VERSION "0.1.0"
 
-// RLK_PLUGIN, but for the stream's slots.
-RLK_PLUGIN_ENTRY(rlk_ascend_sdk_entry, rlk::ascend::AscendPlugin, RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION,
+RLK_PLUGIN_ENTRY(rlk_plugin_entry_v1, rlk::ascend::AscendPlugin, RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION,
                  "Huawei Ascend through AscendCL and aclnn")
-
-extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
-                                                                                        rlk_error* error) {
-  const rlk_plugin* made = rlk_ascend_sdk_entry(host, error);
-  if (made == nullptr) return nullptr;
-  static const rlk_plugin table = [made] {
-    rlk_plugin copy = *made;
-    copy.stream = &rlk::ascend::stream_slots;
-    return copy;
-  }();
-  return &table;
-}
 
 // The variables decide which CANN is found, what it shows, and how large a chunk is: a cached verdict depends on them.
 #define RLK_ASCEND_NOTE                                               \

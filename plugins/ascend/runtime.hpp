@@ -76,6 +76,7 @@ constexpr uint64_t kTensorAlignment = 32;  // bytes; of the storage address of e
 #define RLK_ASCEND_ACL_OPTIONAL(X)                               \
   X(aclrtGetVersion, int, (int32_t*, int32_t*, int32_t*))        \
   X(aclGetDeviceCapability, int, (uint32_t, int32_t, int64_t*))  \
+  X(aclrtGetDeviceInfo, int, (uint32_t, int32_t, int64_t*))      \
   X(aclrtDeviceCanAccessPeer, int, (int32_t*, int32_t, int32_t)) \
   X(aclrtDeviceGetPCIBusId, int, (int32_t, char*, int32_t))      \
   X(aclrtCreateEventExWithFlag, int, (AclEvent*, uint32_t))      \

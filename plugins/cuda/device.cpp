@@ -1,10 +1,11 @@
-// Each entry of the SDK in terms of the driver API, with the device's context current, and the pool of records.
+// Each entry of the SDK in terms of the driver API, with the device's context current.
 #include "device.hpp"
 
 #include "probe.hpp"
 #include "stream.hpp"
 
 #include <cstring>
+#include <fstream>
 
 namespace rlk::cuda {
 
@@ -21,81 +22,81 @@ ContextScope::~ContextScope() {
   if (pushed_) driver().context_pop(&popped);
 }
 
+RelaxedMode::RelaxedMode() {
+  if (driver().exchange_capture_mode != nullptr) driver().exchange_capture_mode(&mode_);
+}
+
+RelaxedMode::~RelaxedMode() {
+  if (driver().exchange_capture_mode != nullptr) driver().exchange_capture_mode(&mode_);
+}
+
 namespace {
-// A record has a cache line of its own.
-constexpr size_t kRecordBytes = 128;
-constexpr size_t kPageBytes = 8192;
-static_assert(sizeof(rlk_data_error_record) <= kRecordBytes);
+
+// 0 for an attribute that this driver does not know.
+int attribute(int device, int which) {
+  int value = 0;
+  return driver().device_attribute(&value, which, device) == kSuccess ? value : 0;
+}
+
+// -1 when the system does not tell.
+int32_t numa_node_of(const std::string& pci_bus_id) {
+  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+  int32_t node = -1;
+  return file >> node ? node : -1;
+}
+
 }  // namespace
 
-RecordPool::~RecordPool() {
-  for (void* page : pages_) driver().host_free(page);
+void describe(int ordinal, rlk_device_properties& out) {
+  int device = 0;
+  check(driver().device_get(&device, ordinal), "looking at the device");
+  // With unified addressing, pinned memory has one address for the host and for kernels.
+  const bool maps = attribute(device, kAttributeMapsHostMemory) != 0;
+  if (maps && attribute(device, kAttributeUnifiedAddressing) != 0) out.flags |= RLK_DEVICE_MAPPED_PINNED;
+  out.simt_width = static_cast<uint32_t>(attribute(device, kAttributeWarpSize));
+  out.compute_units = static_cast<uint32_t>(attribute(device, kAttributeMultiprocessors));
+  out.l2_bytes = static_cast<uint64_t>(attribute(device, kAttributeL2Bytes));
+  size_t bytes = 0;
+  check(driver().device_memory(&bytes, device), "asking for the device's memory");
+  out.memory_bytes = bytes;
+  check(driver().device_name(out.name, sizeof(out.name), device), "asking for the device's name");
+  const std::string pci = sdk::format("%04x:%02x:%02x.0", static_cast<unsigned>(attribute(device, kAttributePciDomain)),
+                                      static_cast<unsigned>(attribute(device, kAttributePciBus)),
+                                      static_cast<unsigned>(attribute(device, kAttributePciDevice)));
+  out.numa_node = numa_node_of(pci);
+  // The second version tells the slices of a partitioned card apart.
+  const auto ask_uuid = driver().device_uuid_v2 != nullptr ? driver().device_uuid_v2 : driver().device_uuid;
+  Uuid uuid{};
+  if (ask_uuid != nullptr && ask_uuid(&uuid, device) == kSuccess) std::memcpy(out.uuid, uuid.bytes, sizeof(out.uuid));
+  int version = 0;
+  check(driver().driver_version(&version), "asking for the driver's version");
+  const std::string arch =
+      sdk::format("sm_%d%d", attribute(device, kAttributeMajor), attribute(device, kAttributeMinor));
+  const std::string cuda = sdk::format("%d.%d", version / 1000, version % 1000 / 10);
+  sdk::detail::copy_text(out.arch, arch.c_str());
+  sdk::detail::copy_text(out.pci_bus_id, pci.c_str());
+  sdk::detail::copy_text(out.driver_version, kernel_driver_version().c_str());
+  sdk::detail::copy_text(out.runtime_version, cuda.c_str());
 }
 
-RecordPool::Slot RecordPool::take() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (free_.empty()) {
-    void* page = nullptr;
-    check(driver().host_allocate(&page, kPageBytes, kHostAllocPortableMapped), "allocating data-error records");
-    pages_.push_back(page);
-    std::memset(page, 0, kPageBytes);
-    DevicePointer device = 0;
-    check(driver().host_device_pointer(&device, page, 0), "mapping data-error records");
-    for (size_t at = 0; at < kPageBytes; at += kRecordBytes) {
-      free_.push_back(Slot{reinterpret_cast<rlk_data_error_record*>(static_cast<char*>(page) + at),
-                           reinterpret_cast<void*>(device + at)});
-    }
-  }
-  const Slot slot = free_.back();
-  free_.pop_back();
-  return slot;
-}
-
-void RecordPool::give_back(const Slot& slot) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  *slot.host = rlk_data_error_record();
-  free_.push_back(slot);
-}
-
-Record::Record(std::shared_ptr<RecordPool> pool) : pool_(std::move(pool)), slot_(pool_->take()) {}
-Record::~Record() {
-  pool_->give_back(slot_);
-}
-
-// The device writes it: nothing the compiler knows of.
-bool Record::holds_error() const noexcept {
-  return static_cast<const volatile rlk_data_error_record*>(slot_.host)->state != 0;
-}
-
-bool Record::read(rlk_data_error& out) noexcept {
-  volatile rlk_data_error_record* record = slot_.host;
-  if (record->state == 0) return false;
-  out.kind = record->kind;
-  out.tag = record->tag;
-  out.row = record->row;
-  out.value = record->value;
-  record->state = 0;
-  return true;
-}
-
-CudaDevice::CudaDevice(int ordinal) {
+CudaDevice::CudaDevice(int ordinal) : ordinal_(ordinal) {
   check(driver().device_get(&device_, ordinal), "opening the device");
-  major_ = attribute(kAttributeMajor);
-  minor_ = attribute(kAttributeMinor);
-  multiprocessors_ = attribute(kAttributeMultiprocessors);
-  shared_limit_ = attribute(kAttributeSharedOptIn);
-  memory_pools_ =
-      attribute(kAttributeMemoryPools) != 0 && driver().allocate_async != nullptr && driver().free_async != nullptr;
+  major_ = attribute(device_, kAttributeMajor);
+  minor_ = attribute(device_, kAttributeMinor);
+  multiprocessors_ = attribute(device_, kAttributeMultiprocessors);
+  shared_limit_ = attribute(device_, kAttributeSharedOptIn);
+  memory_pools_ = attribute(device_, kAttributeMemoryPools) != 0 && driver().allocate_async != nullptr &&
+                  driver().free_async != nullptr;
   // Two transfers a clock; nine tenths of the pins' rate is what good kernels reach. Newer drivers may report no clock.
-  const double rate = 2.0 * attribute(kAttributeMemoryClock) * 1e3 * attribute(kAttributeBusWidth) / 8 * 0.9 * 1e-6;
+  const double rate =
+      2.0 * attribute(device_, kAttributeMemoryClock) * 1e3 * attribute(device_, kAttributeBusWidth) / 8 * 0.9 * 1e-6;
   if (rate > 0) bytes_per_us_ = rate;
   // Dense 16-bit tensor core rate per multiprocessor and us, as the mma.sync instructions reach it.
   matrix_per_us_ = static_cast<double>(multiprocessors_) * (major_ >= 9 ? 2.4e6 : 1.8e6);
+  const RelaxedMode relaxed;
   check(driver().context_retain(&context_, device_), "retaining the device's primary context");
   try {
-    const ContextScope scope(context_);
     kernels_ = std::make_unique<Kernels>();
-    records_ = std::make_shared<RecordPool>();
   } catch (...) {
     driver().context_release(device_);
     throw;
@@ -104,42 +105,16 @@ CudaDevice::CudaDevice(int ordinal) {
 
 CudaDevice::~CudaDevice() {
   try {
-    const ContextScope scope(context_);
+    const RelaxedScope scope(context_);
     kernels_.reset();
-    records_.reset();
   } catch (...) {
     // A lost device cannot free anything; its context goes below.
   }
   driver().context_release(device_);
 }
 
-int CudaDevice::attribute(int which) const {
-  int value = 0;
-  return driver().device_attribute(&value, which, device_) == kSuccess ? value : 0;
-}
-
-void CudaDevice::properties(rlk_device_properties& out) {
-  out.simt_width = static_cast<uint32_t>(attribute(kAttributeWarpSize));
-  out.compute_units = static_cast<uint32_t>(multiprocessors_);
-  out.l2_bytes = static_cast<uint64_t>(attribute(kAttributeL2Bytes));
-  size_t bytes = 0;
-  check(driver().device_memory(&bytes, device_), "asking for the device's memory");
-  out.memory_bytes = bytes;
-  check(driver().device_name(out.name, sizeof(out.name), device_), "asking for the device's name");
-  const std::string arch = sdk::format("sm_%d%d", major_, minor_);
-  const std::string pci = sdk::format("%04x:%02x:%02x.0", attribute(kAttributePciDomain), attribute(kAttributePciBus),
-                                      attribute(kAttributePciDevice));
-  int version = 0;
-  check(driver().driver_version(&version), "asking for the driver's version");
-  const std::string cuda = sdk::format("%d.%d", version / 1000, version % 1000 / 10);
-  sdk::detail::copy_text(out.arch, arch.c_str());
-  sdk::detail::copy_text(out.pci_bus_id, pci.c_str());
-  sdk::detail::copy_text(out.driver_version, kernel_driver_version().c_str());
-  sdk::detail::copy_text(out.runtime_version, cuda.c_str());
-}
-
 void* CudaDevice::allocate(int32_t kind, uint64_t bytes) {
-  const ContextScope scope(context_);
+  const RelaxedScope scope(context_);
   if (kind == RLK_MEMORY_DEVICE) {
     DevicePointer memory = 0;
     const Result code = driver().memory_allocate(&memory, bytes);
@@ -165,7 +140,7 @@ void* CudaDevice::allocate(int32_t kind, uint64_t bytes) {
 
 void CudaDevice::deallocate(int32_t kind, void* memory) {
   if (memory == nullptr) return;
-  const ContextScope scope(context_);
+  const RelaxedScope scope(context_);
   if (kind == RLK_MEMORY_PINNED) {
     check(driver().host_free(memory), "freeing pinned host memory");
   } else {
@@ -174,7 +149,7 @@ void CudaDevice::deallocate(int32_t kind, void* memory) {
 }
 
 void CudaDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
-  const ContextScope scope(context_);
+  const RelaxedScope scope(context_);
   size_t available = 0, total = 0;
   check(driver().memory_info(&available, &total), "asking for free memory");
   free_bytes = available;
@@ -182,7 +157,7 @@ void CudaDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
 }
 
 int32_t CudaDevice::pointer_kind(const void* pointer) {
-  const ContextScope scope(context_);
+  const RelaxedScope scope(context_);
   unsigned type = 0, managed = 0;
   const DevicePointer address = reinterpret_cast<DevicePointer>(pointer);
   if (driver().pointer_attribute(&type, kPointerMemoryType, address) != kSuccess) return RLK_POINTER_UNKNOWN;
@@ -198,7 +173,7 @@ bool CudaDevice::can_access_peer(sdk::Device& peer) {
 }
 
 std::unique_ptr<sdk::Stream> CudaDevice::create_stream(int32_t priority) {
-  const ContextScope scope(context_);
+  const RelaxedScope scope(context_);
   int least = 0, greatest = 0;  // greatest priority is the lowest number
   check(driver().stream_priority_range(&least, &greatest), "asking for stream priorities");
   const int clamped = priority > least ? least : priority < greatest ? greatest : priority;
@@ -207,8 +182,13 @@ std::unique_ptr<sdk::Stream> CudaDevice::create_stream(int32_t priority) {
   return std::make_unique<CudaStream>(*this, handle, true);
 }
 
+void CudaDevice::native(rlk_native_device& out) {
+  out.ordinal = ordinal_;
+  out.device = device_;
+  out.context = context_;
+}
+
 std::unique_ptr<sdk::Stream> CudaDevice::wrap_stream(void* native) {
-  const ContextScope scope(context_);
   return std::make_unique<CudaStream>(*this, static_cast<StreamHandle>(native), false);
 }
 
@@ -216,14 +196,14 @@ std::unique_ptr<sdk::Event> CudaDevice::create_event(bool timing) {
   return std::make_unique<CudaEvent>(*this, timing);
 }
 
-FunctionHandle CudaDevice::kernel(Image image, const std::string& name, int dynamic_shared) {
-  const ContextScope scope(context_);
-  return kernels_->get(image, name, dynamic_shared);
+std::unique_ptr<sdk::Event> CudaDevice::wrap_event(void* native) {
+  if (native == nullptr) throw sdk::Error(RLK_INVALID_ARGUMENT, "the event to wrap is NULL; pass a CUevent");
+  return std::make_unique<CudaEvent>(*this, static_cast<EventHandle>(native));
 }
 
-std::shared_ptr<Record> CudaDevice::new_record() {
-  const ContextScope scope(context_);
-  return std::make_shared<Record>(records_);
+FunctionHandle CudaDevice::kernel(Image image, const std::string& name, int dynamic_shared) {
+  const RelaxedScope scope(context_);
+  return kernels_->get(image, name, dynamic_shared);
 }
 
 }  // namespace rlk::cuda

@@ -1,12 +1,10 @@
-// An NVIDIA device: its primary context, memory, kernels and data-error records.
+// An NVIDIA device: its primary context, memory and kernels.
 #pragma once
 
 #include "driver.hpp"
 #include "kernels.hpp"
 
 #include <memory>
-#include <mutex>
-#include <vector>
 
 namespace rlk::cuda {
 
@@ -22,59 +20,52 @@ private:
   bool pushed_ = false;
 };
 
-// The records that kernels write data errors to: pinned host memory that the device reaches, so that the host reads
-// them without a copy. A record returns to its pool when the last stream or graph that used it is gone.
-class RecordPool {
+// While a thread captures in global mode, the driver refuses allocations, queries, creations and the like to every
+// other thread, and the refusal breaks the capture. In relaxed mode, which is this thread's own for a scope, it does
+// not.
+class RelaxedMode {
 public:
-  struct Slot {
-    rlk_data_error_record* host = nullptr;
-    void* device = nullptr;
-  };
-  ~RecordPool();  // with the context current
-  Slot take();    // with the context current [thread-safe]
-  void give_back(const Slot& slot);
+  RelaxedMode();
+  ~RelaxedMode();
+  RelaxedMode(const RelaxedMode&) = delete;
+  RelaxedMode& operator=(const RelaxedMode&) = delete;
 
 private:
-  std::mutex mutex_;
-  std::vector<void*> pages_;
-  std::vector<Slot> free_;
+  int mode_ = kCaptureRelaxed;
 };
 
-class Record {
+// Both: what everything but enqueueing runs in.
+class RelaxedScope {
 public:
-  explicit Record(std::shared_ptr<RecordPool> pool);
-  ~Record();
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
-  void* device() const noexcept { return slot_.device; }
-  // Moves a data error out, and forgets it; false when there is none. The work that could write one must be done.
-  bool read(rlk_data_error& out) noexcept;
-  bool holds_error() const noexcept;
+  explicit RelaxedScope(ContextHandle context) : context_(context) {}
 
 private:
-  std::shared_ptr<RecordPool> pool_;
-  RecordPool::Slot slot_;
+  ContextScope context_;
+  RelaxedMode mode_;
 };
+
+// Everything known of a device without a context on it. The driver must be initialised.
+void describe(int ordinal, rlk_device_properties& out);
 
 class CudaDevice final : public sdk::Device {
 public:
   explicit CudaDevice(int ordinal);
   ~CudaDevice() override;
 
-  void properties(rlk_device_properties& out) override;
   void* allocate(int32_t kind, uint64_t bytes) override;
   void deallocate(int32_t kind, void* memory) override;
   void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
   int32_t pointer_kind(const void* pointer) override;
   bool can_access_peer(sdk::Device& peer) override;
+  void native(rlk_native_device& out) override;
   std::unique_ptr<sdk::Stream> create_stream(int32_t priority) override;
   std::unique_ptr<sdk::Stream> wrap_stream(void* native) override;
   std::unique_ptr<sdk::Event> create_event(bool timing) override;
+  std::unique_ptr<sdk::Event> wrap_event(void* native) override;
 
   ContextHandle context() const noexcept { return context_; }
   // dynamic_shared: the most that any launch of this kernel will ask for.
   FunctionHandle kernel(Image image, const std::string& name, int dynamic_shared = 0);
-  std::shared_ptr<Record> new_record();
 
   int major() const noexcept { return major_; }
   int arch() const noexcept { return 10 * major_ + minor_; }
@@ -86,8 +77,7 @@ public:
   double matrix_us(double operations) const noexcept { return operations / matrix_per_us_; }
 
 private:
-  int attribute(int which) const;
-
+  const int ordinal_;
   int device_ = 0;
   ContextHandle context_ = nullptr;
   int major_ = 0, minor_ = 0, shared_limit_ = 0;
@@ -95,7 +85,6 @@ private:
   bool memory_pools_ = false;
   double bytes_per_us_ = 1e6, matrix_per_us_ = 1e8;
   std::unique_ptr<Kernels> kernels_;
-  std::shared_ptr<RecordPool> records_;
 };
 
 }  // namespace rlk::cuda

@@ -19,6 +19,7 @@ using ModuleHandle = struct ModuleTag*;
 using FunctionHandle = struct FunctionTag*;
 using GraphHandle = struct GraphTag*;
 using GraphExecHandle = struct GraphExecTag*;
+using UserObjectHandle = struct UserObjectTag*;
 using HostFunction = void (*)(void*);
 struct Uuid {
   char bytes[16];
@@ -32,11 +33,13 @@ constexpr Result kNotReady = 600;
 // CU_DEVICE_ATTRIBUTE_*
 constexpr int kAttributeWarpSize = 10;
 constexpr int kAttributeMultiprocessors = 16;
+constexpr int kAttributeMapsHostMemory = 19;
 constexpr int kAttributePciBus = 33;
 constexpr int kAttributePciDevice = 34;
 constexpr int kAttributeMemoryClock = 36;  // kHz
 constexpr int kAttributeBusWidth = 37;     // bits
 constexpr int kAttributeL2Bytes = 38;
+constexpr int kAttributeUnifiedAddressing = 41;
 constexpr int kAttributePciDomain = 50;
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
@@ -50,6 +53,10 @@ constexpr unsigned kHostAllocPortableMapped = 3;
 constexpr int kCaptureGlobal = 0;
 constexpr int kCaptureThreadLocal = 1;
 constexpr int kCaptureRelaxed = 2;
+constexpr int kCaptureNone = 0;  // CU_STREAM_CAPTURE_STATUS_*
+constexpr int kCaptureActive = 1;
+constexpr unsigned kUserObjectNoDestructorSync = 1;
+constexpr unsigned kGraphUserObjectMove = 1;
 constexpr int kPointerMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: 1 host, 2 device, 4 unified
 constexpr int kPointerIsManaged = 8;
 
@@ -74,7 +81,6 @@ constexpr int kPointerIsManaged = 8;
   X(memory_free, "cuMemFree_v2", (DevicePointer pointer))                                                            \
   X(host_allocate, "cuMemHostAlloc", (void** pointer, size_t bytes, unsigned flags))                                 \
   X(host_free, "cuMemFreeHost", (void* pointer))                                                                     \
-  X(host_device_pointer, "cuMemHostGetDevicePointer_v2", (DevicePointer * device, void* host, unsigned flags))       \
   X(pointer_attribute, "cuPointerGetAttribute", (void* value, int attribute, DevicePointer pointer))                 \
   X(copy_async, "cuMemcpyAsync", (DevicePointer to, DevicePointer from, size_t bytes, StreamHandle stream))          \
   X(fill_async, "cuMemsetD8Async", (DevicePointer to, unsigned char value, size_t bytes, StreamHandle stream))       \
@@ -102,15 +108,28 @@ constexpr int kPointerIsManaged = 8;
   X(error_string, "cuGetErrorString", (Result code, const char** text))
 
 // Absent from older drivers; what needs them is offered only with them.
-#define RLK_CUDA_OPTIONAL(X)                                                                                      \
-  X(allocate_async, "cuMemAllocAsync", (DevicePointer * pointer, size_t bytes, StreamHandle stream))              \
-  X(free_async, "cuMemFreeAsync", (DevicePointer pointer, StreamHandle stream))                                   \
-  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int* mode))                                      \
-  X(begin_capture, "cuStreamBeginCapture_v2", (StreamHandle stream, int mode))                                    \
-  X(end_capture, "cuStreamEndCapture", (StreamHandle stream, GraphHandle * graph))                                \
-  X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExecHandle * out, GraphHandle graph, uint64_t flags)) \
-  X(graph_launch, "cuGraphLaunch", (GraphExecHandle graph, StreamHandle stream))                                  \
-  X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExecHandle graph))                                            \
+#define RLK_CUDA_OPTIONAL(X)                                                                                        \
+  X(allocate_async, "cuMemAllocAsync", (DevicePointer * pointer, size_t bytes, StreamHandle stream))                \
+  X(free_async, "cuMemFreeAsync", (DevicePointer pointer, StreamHandle stream))                                     \
+  X(device_uuid, "cuDeviceGetUuid", (Uuid * uuid, int device))                                                      \
+  X(device_uuid_v2, "cuDeviceGetUuid_v2", (Uuid * uuid, int device))                                                \
+  X(copy_peer_async, "cuMemcpyPeerAsync",                                                                           \
+    (DevicePointer to, ContextHandle to_context, DevicePointer from, ContextHandle from_context, size_t bytes,      \
+     StreamHandle stream))                                                                                          \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int* mode))                                        \
+  X(capture_info, "cuStreamGetCaptureInfo", (StreamHandle stream, int* status, uint64_t* id))                       \
+  X(capture_info_v2, "cuStreamGetCaptureInfo_v2",                                                                   \
+    (StreamHandle stream, int* status, uint64_t* id, GraphHandle* graph, const void** dependencies, size_t* count)) \
+  X(user_object_create, "cuUserObjectCreate",                                                                       \
+    (UserObjectHandle * out, void* pointer, HostFunction destroy, unsigned references, unsigned flags))             \
+  X(user_object_release, "cuUserObjectRelease", (UserObjectHandle object, unsigned count))                          \
+  X(graph_retain, "cuGraphRetainUserObject",                                                                        \
+    (GraphHandle graph, UserObjectHandle object, unsigned count, unsigned flags))                                   \
+  X(begin_capture, "cuStreamBeginCapture_v2", (StreamHandle stream, int mode))                                      \
+  X(end_capture, "cuStreamEndCapture", (StreamHandle stream, GraphHandle * graph))                                  \
+  X(graph_instantiate, "cuGraphInstantiateWithFlags", (GraphExecHandle * out, GraphHandle graph, uint64_t flags))   \
+  X(graph_launch, "cuGraphLaunch", (GraphExecHandle graph, StreamHandle stream))                                    \
+  X(graph_exec_destroy, "cuGraphExecDestroy", (GraphExecHandle graph))                                              \
   X(graph_destroy, "cuGraphDestroy", (GraphHandle graph))
 
 struct Driver {
@@ -127,7 +146,8 @@ struct Driver {
     return problem.empty();
   }
   bool has_graphs() const noexcept {
-    return begin_capture && end_capture && graph_instantiate && graph_launch && graph_exec_destroy && graph_destroy;
+    return begin_capture && end_capture && graph_instantiate && graph_launch && graph_exec_destroy && graph_destroy &&
+           capture_info;
   }
   // "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device is detected"
   std::string describe(Result code) const;

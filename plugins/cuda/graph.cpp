@@ -1,4 +1,4 @@
-// Capture and replay by the driver's graphs; a graph keeps what its kernels write to.
+// Capture and replay by the driver's graphs.
 #include "graph.hpp"
 
 #include "stream.hpp"
@@ -6,12 +6,11 @@
 namespace rlk::cuda {
 namespace {
 
-// Keeps the record that its kernels write to: the stream it was captured on may be gone before it.
 struct Graph {
-  Graph(CudaDevice& on, std::shared_ptr<Record> errors) : device(on), record(std::move(errors)) {}
+  explicit Graph(CudaDevice& on) : device(on) {}
   ~Graph() {
     try {
-      const ContextScope scope(device.context());
+      const RelaxedScope scope(device.context());
       if (exec != nullptr) driver().graph_exec_destroy(exec);
       if (graph != nullptr) driver().graph_destroy(graph);
     } catch (...) {
@@ -22,7 +21,6 @@ struct Graph {
   Graph& operator=(const Graph&) = delete;
 
   CudaDevice& device;
-  std::shared_ptr<Record> record;
   GraphHandle graph = nullptr;
   GraphExecHandle exec = nullptr;
 };
@@ -44,20 +42,11 @@ rlk_status begin_capture(rlk_plugin_stream* stream, rlk_error* error) noexcept {
 rlk_status end_capture(rlk_plugin_stream* stream, rlk_plugin_graph** out, rlk_error* error) noexcept {
   return sdk::detail::guard(error, [&] {
     CudaStream& own = stream_of(stream);
-    const ContextScope scope(own.device().context());
-    auto graph = std::make_unique<Graph>(own.device(), own.record());
+    const RelaxedScope scope(own.device().context());
+    auto graph = std::make_unique<Graph>(own.device());
     check(driver().end_capture(own.handle(), &graph->graph), "ending a capture");
     check(driver().graph_instantiate(&graph->exec, graph->graph, 0), "instantiating a graph");
     *out = reinterpret_cast<rlk_plugin_graph*>(graph.release());
-    return RLK_OK;
-  });
-}
-
-rlk_status is_capturing(rlk_plugin_stream* stream, int32_t* out, rlk_error* error) noexcept {
-  return sdk::detail::guard(error, [&] {
-    CudaStream& own = stream_of(stream);
-    const ContextScope scope(own.device().context());
-    *out = own.capturing() ? 1 : 0;
     return RLK_OK;
   });
 }
@@ -68,7 +57,6 @@ rlk_status launch_graph(rlk_plugin_graph* graph, rlk_plugin_stream* stream, rlk_
     const Graph& recorded = *reinterpret_cast<Graph*>(graph);
     const ContextScope scope(own.device().context());
     check(driver().graph_launch(recorded.exec, own.handle()), "launching a graph");
-    own.watch(recorded.record);
     return RLK_OK;
   });
 }
@@ -78,7 +66,7 @@ rlk_status destroy_graph(rlk_plugin_graph* graph, rlk_error* error) noexcept {
 }
 
 constexpr rlk_graph_api kTable = {
-    sizeof(rlk_graph_api), 0, &begin_capture, &end_capture, &is_capturing, &launch_graph, &destroy_graph,
+    sizeof(rlk_graph_api), 0, &begin_capture, &end_capture, &launch_graph, &destroy_graph,
 };
 
 }  // namespace

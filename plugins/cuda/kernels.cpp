@@ -38,22 +38,6 @@ const void* image_of([[maybe_unused]] Image image) {
 #endif
 }
 
-// Loading a module may allocate: legal next to another stream's capture only in relaxed mode.
-class RelaxedCapture {
-public:
-  RelaxedCapture() {
-    if (driver().exchange_capture_mode != nullptr) driver().exchange_capture_mode(&mode_);
-  }
-  ~RelaxedCapture() {
-    if (driver().exchange_capture_mode != nullptr) driver().exchange_capture_mode(&mode_);
-  }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
-private:
-  int mode_ = kCaptureRelaxed;
-};
-
 }  // namespace
 
 bool kernels_built() noexcept {
@@ -78,7 +62,6 @@ FunctionHandle Kernels::get(Image image, const std::string& name, int dynamic_sh
   if (bytes == nullptr) {
     throw sdk::Error(RLK_UNSUPPORTED, "this plugin was built without nvcc and holds no kernels; rebuild it with nvcc");
   }
-  const RelaxedCapture relaxed;
   ModuleHandle& module = modules_[static_cast<int>(image)];
   if (module == nullptr) check(driver().module_load(&module, bytes), "loading the compiled kernels");
   FunctionHandle function = nullptr;

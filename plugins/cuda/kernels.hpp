@@ -18,7 +18,7 @@ bool kernels_built() noexcept;
 class Kernels {
 public:
   ~Kernels();  // with the context current
-  // The context must be current. dynamic_shared: bytes that launches will ask for. [thread-safe]
+  // In a RelaxedScope: loading may allocate. dynamic_shared: bytes that launches will ask for. [thread-safe]
   FunctionHandle get(Image image, const std::string& name, int dynamic_shared = 0);
 
 private:

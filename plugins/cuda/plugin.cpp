@@ -18,18 +18,27 @@ public:
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
   uint32_t device_count() override { return static_cast<uint32_t>(cuda::device_count()); }
 
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
+    require(ordinal);
+    describe(static_cast<int>(ordinal), out);
+  }
   std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    require(ordinal);
+    return std::make_unique<CudaDevice>(static_cast<int>(ordinal));
+  }
+
+  const void* extension(const char* id) override {
+    return std::strcmp(id, RLK_EXT_GRAPH) == 0 ? graph_extension() : nullptr;
+  }
+
+private:
+  void require(uint32_t ordinal) {
     if (!driver().usable()) throw sdk::Error(RLK_ABSENT, "no CUDA device: " + driver().problem);
     const uint32_t count = device_count();
     if (ordinal >= count) {
       throw sdk::Error(count == 0 ? RLK_ABSENT : RLK_INVALID_ARGUMENT,
                        sdk::format("device %u was asked for; the driver shows %u", ordinal, count));
     }
-    return std::make_unique<CudaDevice>(static_cast<int>(ordinal));
-  }
-
-  const void* extension(const char* id) override {
-    return std::strcmp(id, RLK_EXT_GRAPH) == 0 ? graph_extension() : nullptr;
   }
 };
 

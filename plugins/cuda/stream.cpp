@@ -27,16 +27,31 @@ rlk_status poll(uint64_t timeout_ns, Ask&& ask) {
   }
 }
 
+// What a graph holds for the host; the driver ends it on a thread of its own.
+struct Tie {
+  rlk_host_function release;
+  void* user;
+  static void end(void* self) {
+    const std::unique_ptr<Tie> tie(static_cast<Tie*>(self));
+    if (tie->release != nullptr) tie->release(tie->user);
+  }
+};
+
 }  // namespace
 
-CudaEvent::CudaEvent(CudaDevice& device, bool timing) : device_(device), timing_(timing) {
-  const ContextScope scope(device_.context());
+CudaEvent::CudaEvent(CudaDevice& device, bool timing) : device_(device), owned_(true), timing_(timing) {
+  const RelaxedScope scope(device_.context());
   check(driver().event_create(&handle_, timing ? 0 : kEventDisableTiming), "creating an event");
 }
 
+// Whether it keeps time is known to the driver alone, which says so when it is asked for one.
+CudaEvent::CudaEvent(CudaDevice& device, EventHandle borrowed)
+    : device_(device), handle_(borrowed), owned_(false), timing_(true) {}
+
 CudaEvent::~CudaEvent() {
+  if (!owned_) return;
   try {
-    const ContextScope scope(device_.context());
+    const RelaxedScope scope(device_.context());
     driver().event_destroy(handle_);
   } catch (...) {
     // A lost device has lost its events too.
@@ -49,7 +64,7 @@ void CudaEvent::record(sdk::Stream& stream) {
 }
 
 rlk_status CudaEvent::query() {
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   const Result code = driver().event_query(handle_);
   if (code == kNotReady) return RLK_NOT_READY;
   check(code, "the work before an event");
@@ -58,7 +73,7 @@ rlk_status CudaEvent::query() {
 
 rlk_status CudaEvent::synchronize(uint64_t timeout_ns) {
   if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(); });
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   check(driver().event_synchronize(handle_), "the work before an event");
   return RLK_OK;
 }
@@ -68,19 +83,19 @@ double CudaEvent::elapsed_ms(sdk::Event& start) {
   if (!timing_ || !from.timing_) {
     throw sdk::Error(RLK_INVALID_ARGUMENT, "an event was created without RLK_EVENT_TIMING: it has no time");
   }
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   float ms = 0;
   check(driver().event_elapsed(&ms, from.handle_, handle_), "asking for the time between events");
   return static_cast<double>(ms);
 }
 
 CudaStream::CudaStream(CudaDevice& device, StreamHandle handle, bool owned)
-    : device_(device), handle_(handle), owned_(owned), record_(device.new_record()) {}
+    : device_(device), handle_(handle), owned_(owned) {}
 
 CudaStream::~CudaStream() {
   if (!owned_) return;
   try {
-    const ContextScope scope(device_.context());
+    const RelaxedScope scope(device_.context());
     driver().stream_synchronize(handle_);
     driver().stream_destroy(handle_);
   } catch (...) {
@@ -88,48 +103,29 @@ CudaStream::~CudaStream() {
   }
 }
 
-bool CudaStream::capturing() {
-  int status = 0;
-  check(driver().stream_is_capturing(handle_, &status), "asking whether the stream captures");
-  return status != 0;
-}
-
 void CudaStream::refuse_while_capturing(const char* what) {
-  if (!capturing()) return;
+  int status = kCaptureNone;
+  check(driver().stream_is_capturing(handle_, &status), "asking whether the stream captures");
+  if (status == kCaptureNone) return;
   throw sdk::Error(RLK_CAPTURE_FORBIDS,
                    std::string("the stream is capturing a graph: ") + what + " would break the capture; end it first");
 }
 
-rlk_status CudaStream::finished(rlk_data_error& data_error) {
-  rlk_status status = record_->read(data_error) ? RLK_DATA_ERROR : RLK_OK;
-  // One answer at a time: what another record still holds is told next time.
-  std::vector<std::shared_ptr<Record>> pending;
-  for (std::shared_ptr<Record>& record : watched_) {
-    if (status == RLK_OK && record->read(data_error)) {
-      status = RLK_DATA_ERROR;
-    } else if (record->holds_error()) {
-      pending.push_back(std::move(record));
-    }
-  }
-  watched_ = std::move(pending);
-  return status;
-}
-
-rlk_status CudaStream::query(rlk_data_error& data_error) {
-  const ContextScope scope(device_.context());
+rlk_status CudaStream::query(rlk_data_error&) {
+  const RelaxedScope scope(device_.context());
   refuse_while_capturing("a query");
   const Result code = driver().stream_query(handle_);
   if (code == kNotReady) return RLK_NOT_READY;
   check(code, "the stream's work");
-  return finished(data_error);
+  return RLK_OK;
 }
 
 rlk_status CudaStream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
   if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(data_error); });
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   refuse_while_capturing("a synchronization");
   check(driver().stream_synchronize(handle_), "the stream's work");
-  return finished(data_error);
+  return RLK_OK;
 }
 
 void CudaStream::wait(sdk::Event& event) {
@@ -177,9 +173,57 @@ void CudaStream::deallocate_async(void* memory) {
   check(driver().free_async(reinterpret_cast<DevicePointer>(memory), handle_), "freeing device memory in stream order");
 }
 
-void CudaStream::watch(const std::shared_ptr<Record>& record) {
-  if (record == record_ || std::find(watched_.begin(), watched_.end(), record) != watched_.end()) return;
-  watched_.push_back(record);
+void CudaStream::copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device,
+                           uint64_t bytes) {
+  if (bytes == 0) return;
+  if (driver().copy_peer_async == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver lacks cuMemcpyPeerAsync; copy by way of host memory");
+  }
+  const ContextScope scope(device_.context());
+  check(driver().copy_peer_async(reinterpret_cast<DevicePointer>(to), static_cast<CudaDevice&>(to_device).context(),
+                                 reinterpret_cast<DevicePointer>(from), static_cast<CudaDevice&>(from_device).context(),
+                                 bytes, handle_),
+        "copying between devices");
+}
+
+uint64_t CudaStream::capture_id() {
+  if (driver().capture_info == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver lacks cuStreamGetCaptureInfo; CUDA 10.1 or later has it");
+  }
+  const ContextScope scope(device_.context());
+  int status = kCaptureNone;
+  uint64_t id = 0;
+  check(driver().capture_info(handle_, &status, &id), "asking which capture the stream is part of");
+  if (status == kCaptureNone) return 0;
+  if (status == kCaptureActive) return id;
+  throw sdk::Error(RLK_CAPTURE_FORBIDS,
+                   "the capture that the stream is part of has been broken by an earlier call; end it and begin again");
+}
+
+void CudaStream::capture_retain(rlk_host_function release, void* user) {
+  const Driver& table = driver();
+  if (table.capture_info_v2 == nullptr || table.user_object_create == nullptr || table.graph_retain == nullptr ||
+      table.user_object_release == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver ties nothing to the life of a graph; CUDA 11.3 or later does");
+  }
+  const RelaxedScope scope(device_.context());
+  int status = kCaptureNone;
+  uint64_t id = 0;
+  GraphHandle graph = nullptr;
+  check(table.capture_info_v2(handle_, &status, &id, &graph, nullptr, nullptr), "asking for the captured graph");
+  if (status != kCaptureActive) {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, "the stream captures no graph that anything could be tied to");
+  }
+  auto tie = std::make_unique<Tie>(Tie{release, user});
+  UserObjectHandle object = nullptr;
+  check(table.user_object_create(&object, tie.get(), &Tie::end, 1, kUserObjectNoDestructorSync),
+        "creating a user object");
+  Tie* const tied = tie.release();
+  const Result code = table.graph_retain(graph, object, 1, kGraphUserObjectMove);
+  if (code == kSuccess) return;
+  tied->release = nullptr;  // what failed is not released: `user` is still the caller's
+  table.user_object_release(object, 1);
+  check(code, "tying memory to a graph");
 }
 
 }  // namespace rlk::cuda

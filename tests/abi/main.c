@@ -21,35 +21,40 @@ PIN(rlk_error, 512);
 PIN(rlk_data_error, 32);
 PIN(rlk_data_error_record, 32);
 PIN(rlk_ext, 16);
+PIN(rlk_private_params, 40);
 PIN(rlk_dtype, 4);
 PIN(rlk_tensor, 48);
+PIN(rlk_tensor_list, 16);
 PIN(rlk_host, 56);
 PIN(rlk_log_service, 16);
 PIN(rlk_allocate_service, 24);
 PIN(rlk_parallel_service, 24);
-PIN(rlk_kernel_cache_service, 24);
-PIN(rlk_device_properties, 208);
+PIN(rlk_kernel_cache_service, 40);
+PIN(rlk_device_properties, 240);
+PIN(rlk_native_device, 24);
 PIN(rlk_device_api, 56);
-PIN(rlk_stream_api, 112);
-PIN(rlk_event_api, 56);
-PIN(rlk_call_desc, 80);
+PIN(rlk_stream_api, 128);
+PIN(rlk_event_api, 72);
+PIN(rlk_call_desc, 96);
 PIN(rlk_support, 360);
-PIN(rlk_plan_info, 88);
-PIN(rlk_run, 88);
+PIN(rlk_plan_info, 96);
+PIN(rlk_run, 112);
 PIN(rlk_switch, 24);
 PIN(rlk_implementation, 96);
 PIN(rlk_evidence, 24);
 PIN(rlk_evidence_sink, 24);
 PIN(rlk_probe_result, 616);
-PIN(rlk_attach_info, 24);
-PIN(rlk_plugin, 160);
-PIN(rlk_graph_api, 48);
+PIN(rlk_attach_info, 32);
+PIN(rlk_plugin, 168);
+PIN(rlk_graph_api, 40);
 PIN(rlk_logp_params, 48);
 PIN(rlk_logp_backward_params, 48);
 PIN(rlk_attention_params, 64);
 PIN(rlk_add_params, 16);
-PIN(rlk_runtime_options, 24);
-PIN(rlk_call_options, 24);
+PIN(rlk_device_allocator, 32);
+PIN(rlk_host_allocator, 32);
+PIN(rlk_runtime_options, 32);
+PIN(rlk_call_options, 32);
 PIN(rlk_memory_statistics, 56);
 
 static int defaults_are_set(void) {
@@ -77,6 +82,7 @@ static const rlk_plugin* entry(const rlk_host* host, rlk_error* error) {
                                     "c",
                                     "1",
                                     "In plain C",
+                                    NULL,
                                     NULL,
                                     NULL,
                                     NULL,

@@ -57,7 +57,6 @@ TEST_F(EnginePaths, OperatorsOnlyPluginRunsOnItsOwnersMemoryAndStream) {
   streams.query = nullptr;
   streams.synchronize = nullptr;
   streams.copy = nullptr;
-  streams.data_error_record = nullptr;
   operators.stream = &streams;
   Target target = open_.target();
   target.plugin = &operators;

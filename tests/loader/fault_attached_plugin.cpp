@@ -27,7 +27,6 @@ public:
 
 class AttachedDevice final : public sdk::Device {
 public:
-  void properties(rlk_device_properties&) override {}
   void* allocate(int32_t, uint64_t) override { return nullptr; }
   void deallocate(int32_t, void*) override {}
   void memory_info(uint64_t&, uint64_t&) override {}

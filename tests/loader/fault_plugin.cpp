@@ -14,10 +14,6 @@ public:
   void wait(sdk::Event&) override {}
   void copy(void* to, const void* from, uint64_t bytes, int32_t) override { std::memcpy(to, from, bytes); }
   void fill(void* memory, uint8_t value, uint64_t bytes) override { std::memset(memory, value, bytes); }
-  void* data_error_record() override { return &record_; }
-
-private:
-  rlk_data_error_record record_ = {};
 };
 
 class HostEvent final : public sdk::Event {
@@ -29,23 +25,12 @@ public:
 
 class HostDevice final : public sdk::Device {
 public:
-  explicit HostDevice(uint32_t ordinal) : ordinal_(ordinal) {}
-  void properties(rlk_device_properties& out) override {
-    act("properties");
-    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
-    out.memory_bytes = uint64_t{1} << 30;
-    std::snprintf(out.name, sizeof(out.name), "Fault %u", ordinal_);
-    std::snprintf(out.arch, sizeof(out.arch), "f1");
-  }
   void* allocate(int32_t, uint64_t bytes) override { return ::operator new(bytes, std::align_val_t(256)); }
   void deallocate(int32_t, void* memory) override { ::operator delete(memory, std::align_val_t(256)); }
   void memory_info(uint64_t& available, uint64_t& total) override { available = total = uint64_t{1} << 30; }
   std::unique_ptr<sdk::Stream> create_stream(int32_t) override { return std::make_unique<HostStream>(); }
   std::unique_ptr<sdk::Stream> wrap_stream(void*) override { return std::make_unique<HostStream>(); }
   std::unique_ptr<sdk::Event> create_event(bool) override { return std::make_unique<HostEvent>(); }
-
-private:
-  uint32_t ordinal_;
 };
 
 class FaultPlugin final : public sdk::Plugin {
@@ -72,9 +57,18 @@ public:
     const std::string what = act("count");
     return what == "zero" ? 0 : what == "many" ? 1'000'000 : 2;
   }
-  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
+    act("describe");
+    out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+    out.memory_bytes = uint64_t{1} << 30;
+    out.uuid[15] = static_cast<uint8_t>(ordinal + 1);
+    std::snprintf(out.name, sizeof(out.name), "Fault %u", ordinal);
+    std::snprintf(out.arch, sizeof(out.arch), "f1");
+    std::snprintf(out.pci_bus_id, sizeof(out.pci_bus_id), "%08x:00:00.0", 0x17 + ordinal);
+  }
+  std::unique_ptr<sdk::Device> open_device(uint32_t) override {
     if (act("open") == "null") return nullptr;
-    return std::make_unique<HostDevice>(ordinal);
+    return std::make_unique<HostDevice>();
   }
 };
 

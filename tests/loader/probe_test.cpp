@@ -38,6 +38,9 @@ TEST_F(Probe, AGoodPluginPassesEveryState) {
   ASSERT_EQ(record.devices.size(), 2u);
   EXPECT_EQ(record.devices[1].name, "Fault 1");
   EXPECT_EQ(record.devices[1].memory_bytes, 1u << 30);
+  EXPECT_EQ(record.devices[1].uuid, "00000000-0000-0000-0000-000000000002");
+  EXPECT_EQ(record.devices[0].pci_bus_id, "00000017:00:00.0");
+  EXPECT_EQ(record.devices[0].numa_node, -1);
   ASSERT_EQ(record.evidence.size(), 2u);
   EXPECT_EQ(record.evidence[0].value, "/dev/fault0");
   EXPECT_EQ(record.evidence[1].kind, "runtime_fingerprint");
@@ -136,9 +139,9 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"count:zero", State::rejected, "NO_DEVICE", "counts no devices"},
         FaultCase{"count:many", State::rejected, "ENUMERATE_FAILED", "counts 1000000 devices"},
         FaultCase{"count:throw", State::rejected, "ENUMERATE_FAILED", "device_count: BACKEND_ERROR"},
-        FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of device 0"},
-        FaultCase{"properties:throw", State::rejected, "ENUMERATE_FAILED", "properties of device 0"},
-        FaultCase{"properties:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
+        FaultCase{"open:null", State::rejected, "ENUMERATE_FAILED", "device_open of acme:0"},
+        FaultCase{"describe:throw", State::rejected, "ENUMERATE_FAILED", "device_describe of device 0"},
+        FaultCase{"describe:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
         FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase smoke, at"},
         FaultCase{"enqueue:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
         FaultCase{"enqueue:wrong_f64", State::partial, "SOME_FAILED", "add"}),

@@ -35,7 +35,8 @@ PluginRecord full_record() {
   record.advance(State::screened, Place::static_screen);
   record.stop(State::partial, Place::child, reason::kSomeFailed, "1 of 2 units failed");
   record.notes = {"a note"};
-  record.devices = {{0, "Acme X", "x1", 1ull << 35}, {1, "Acme Y", "y1", 0}};
+  record.devices = {{0, "Acme X", "x1", 1ull << 35, "00112233-4455-6677-8899-aabbccddeeff", "0000:17:00.0", 1},
+                    {1, "Acme Y", "y1", 0, "", "", -1}};
   record.evidence = {{"device_node", "/dev/acme0", 1}, {"pci_id", "10de:2330", 0}, {"simt_width", "32", -1}};
   record.units = {unit("logp", UnitResult::Verdict::verified), unit("add", UnitResult::Verdict::failed)};
   record.units[0].numerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_PORTABLE;
@@ -157,8 +158,13 @@ TEST(ListJson, HasThePublishedShape) {
        {"id", "backend", "version", "abi", "state", "reason_code", "reason", "hint", "path", "source"})
     EXPECT_TRUE(plugin.at(name).is_string()) << name;
   EXPECT_EQ(plugin["state"], "partial");
-  EXPECT_EQ(plugin["devices"][0],
-            json({{"index", 0}, {"name", "Acme X"}, {"arch", "x1"}, {"memory_bytes", 1ull << 35}}));
+  EXPECT_EQ(plugin["devices"][0], json({{"index", 0},
+                                        {"name", "Acme X"},
+                                        {"arch", "x1"},
+                                        {"memory_bytes", 1ull << 35},
+                                        {"uuid", "00112233-4455-6677-8899-aabbccddeeff"},
+                                        {"pci_bus_id", "0000:17:00.0"},
+                                        {"numa_node", 1}}));
   EXPECT_EQ(plugin["evidence"][1], json({{"kind", "pci_id"}, {"value", "10de:2330"}, {"supports", false}}));
   EXPECT_EQ(plugin["ops"], json({{"verified", 1}, {"partial", 1}, {"unsupported", 0}, {"quarantined", 0}}));
 }

@@ -46,6 +46,12 @@ TEST_F(Register, GoodPluginsAreLoadedAndOthersKeepTheirReason) {
   EXPECT_EQ(now.rejected[0].reason_code, "NOT_ELF");
   for (size_t i = 1; i < 3; ++i) EXPECT_EQ(plugins[i].record.state, State::registered) << plugins[i].record.reason;
   EXPECT_EQ(plugins[1].record.history.back().place, Place::host);
+  for (const auto& plugin : now.plugins)
+    for (const auto& device : plugin->devices) EXPECT_EQ(device->handle(), nullptr) << "nobody has used it";
+  rlk_plugin_device* opened = nullptr;
+  EXPECT_EQ(now.plugins[2]->devices[1]->open(&opened, nullptr), RLK_OK);
+  EXPECT_NE(now.plugins[1]->devices[1]->handle(), nullptr) << "the owner's is opened for it";
+  EXPECT_EQ(now.plugins[1]->devices[0]->handle(), nullptr);
 }
 
 TEST_F(Register, AnOwnerThatComesLaterInTheSearchIsStillTheOwner) {
@@ -63,7 +69,7 @@ TEST_F(Register, PublishingAgainOpensNothingTwice) {
   add_plugin("fault");
   std::vector<ProbedPlugin> first = probe();
   registrar.publish(&first);
-  rlk_plugin_device* const device = registry.current()->plugins.at(0)->devices.at(0);
+  const auto device = registry.current()->plugins.at(0)->devices.at(0);
   std::vector<ProbedPlugin> second = probe();
   registrar.publish(&second);
   EXPECT_EQ(registry.current()->plugins.at(0)->devices.at(0), device);

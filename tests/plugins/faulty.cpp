@@ -144,6 +144,10 @@ public:
     return rlk::sdk::Verdict::mine("faulty 1");
   }
   uint32_t device_count() override { return kFault == Fault::operators_only ? 0 : 1; }
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
+    if (kFault == Fault::operators_only) return Base::describe_device(ordinal, out);
+    Device::describe(out);
+  }
   std::unique_ptr<rlk::sdk::Device> open_device(uint32_t ordinal) override {
     if (kFault == Fault::operators_only) return Base::open_device(ordinal);
     return std::make_unique<Device>();

@@ -96,7 +96,7 @@ private:
   const ParallelFor parallel_;
 };
 
-// Keeps the error if it is the stream's first.
+// Keeps the error if the record holds none yet.
 inline void report(const sdk::Run& run, const DataError& error) {
   rlk_data_error_record* record = run.data_error_record();
   if (error.kind == kNoDataError || record == nullptr) return;

@@ -1,11 +1,10 @@
-// Memory by aligned allocation. Work is done when its call returns, so a stream keeps only a data error.
+// Memory by aligned allocation. Work is done when its call returns, so a stream keeps nothing.
 #include "core/cpu/plugin/device.hpp"
 
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -30,6 +29,13 @@ uint64_t round_up(uint64_t bytes, uint64_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
+void ask_system(uint64_t& free_bytes, uint64_t& total_bytes) {
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) throw sdk::Error(RLK_BACKEND_ERROR, "sysinfo failed", errno, "errno");
+  free_bytes = (info.freeram + info.bufferram) * static_cast<uint64_t>(info.mem_unit);
+  total_bytes = info.totalram * static_cast<uint64_t>(info.mem_unit);
+}
+
 }  // namespace
 
 std::string cpu_model() {
@@ -42,12 +48,12 @@ std::string cpu_model() {
   return kArchitecture;
 }
 
-void CpuDevice::properties(rlk_device_properties& out) {
-  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+void describe_cpu(const sdk::Host& host, rlk_device_properties& out) {
+  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
   out.simt_width = 0;
-  out.compute_units = host_.thread_count();
+  out.compute_units = host.thread_count();
   uint64_t free_bytes = 0;
-  memory_info(free_bytes, out.memory_bytes);
+  ask_system(free_bytes, out.memory_bytes);
   const long l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
   out.l2_bytes = l2_bytes > 0 ? static_cast<uint64_t>(l2_bytes) : 0;
   sdk::detail::copy_text(out.name, cpu_model().c_str());
@@ -78,10 +84,7 @@ void CpuDevice::deallocate(int32_t /*kind*/, void* memory) {
 }
 
 void CpuDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
-  struct sysinfo info {};
-  if (sysinfo(&info) != 0) throw sdk::Error(RLK_BACKEND_ERROR, "sysinfo failed", errno, "errno");
-  free_bytes = (info.freeram + info.bufferram) * static_cast<uint64_t>(info.mem_unit);
-  total_bytes = info.totalram * static_cast<uint64_t>(info.mem_unit);
+  ask_system(free_bytes, total_bytes);
 }
 
 std::unique_ptr<sdk::Stream> CpuDevice::create_stream(int32_t /*priority*/) {
@@ -103,21 +106,6 @@ ParallelFor CpuDevice::parallel() const {
         n, grain, [body, user](int64_t begin, int64_t end) { body(user, begin, end); });
   };
   return {const_cast<sdk::Host*>(&host_), run, host_.thread_count()};
-}
-
-rlk_status CpuStream::query(rlk_data_error& data_error) {
-  std::atomic_ref<int32_t> state(record_.state);
-  if (state.load(std::memory_order_acquire) == 0) return RLK_OK;
-  data_error.kind = record_.kind;
-  data_error.tag = record_.tag;
-  data_error.row = record_.row;
-  data_error.value = record_.value;
-  state.store(0, std::memory_order_release);
-  return RLK_DATA_ERROR;
-}
-
-rlk_status CpuStream::synchronize(uint64_t /*timeout_ns*/, rlk_data_error& data_error) {
-  return query(data_error);
 }
 
 void CpuStream::copy(void* destination, const void* source, uint64_t bytes, int32_t /*kind*/) {

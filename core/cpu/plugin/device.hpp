@@ -13,7 +13,6 @@ namespace rlk::cpu {
 class CpuDevice : public sdk::Device {
 public:
   explicit CpuDevice(const sdk::Host& host) : host_(host) {}
-  void properties(rlk_device_properties& out) override;
   void* allocate(int32_t kind, uint64_t bytes) override;  // both kinds are host memory
   void deallocate(int32_t kind, void* memory) override;
   void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
@@ -28,20 +27,16 @@ private:
   sdk::Host host_;
 };
 
-// Work is done when enqueue returns; what remains to be asked is the first data error.
+// Work is done when enqueue returns, so nothing is left to wait for.
 class CpuStream : public sdk::Stream {
 public:
   void* native() override { return nullptr; }
-  rlk_status query(rlk_data_error& data_error) override;
-  rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
+  rlk_status query(rlk_data_error&) override { return RLK_OK; }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(sdk::Event&) override {}  // an event that was recorded has been reached
   void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
-  void* data_error_record() override { return &record_; }
   void enqueue_host_function(rlk_host_function function, void* user) override { function(user); }
-
-private:
-  rlk_data_error_record record_{};
 };
 
 class CpuEvent : public sdk::Event {
@@ -54,6 +49,8 @@ public:
 private:
   std::chrono::steady_clock::time_point at_{};
 };
+
+void describe_cpu(const sdk::Host& host, rlk_device_properties& out);
 
 // "AMD EPYC 9655", or the architecture when the system does not tell.
 std::string cpu_model();

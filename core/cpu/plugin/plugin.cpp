@@ -23,12 +23,20 @@ public:
     return sdk::Verdict::mine(model + " " + target_name());
   }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
+    only(ordinal);
+    describe_cpu(host_, out);
+  }
   std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
-    if (ordinal == 0) return std::make_unique<CpuDevice>(host_);
-    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("device %u asked for; the CPU is device 0 alone", ordinal));
+    only(ordinal);
+    return std::make_unique<CpuDevice>(host_);
   }
 
 private:
+  static void only(uint32_t ordinal) {
+    if (ordinal == 0) return;
+    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("device %u asked for; the CPU is device 0 alone", ordinal));
+  }
   sdk::Host host_;
 };
 

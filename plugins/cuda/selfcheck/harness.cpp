@@ -226,10 +226,15 @@ Plugin::Plugin(const std::string& path) {
   require(table->probe(instance, &sink, &probe, &error), "probe");
   std::printf("  verdict %d %s %s %s\n", probe.verdict, probe.reason_code, probe.reason, probe.runtime_fingerprint);
   if (probe.verdict != RLK_PROBE_MINE) die("no device of this plugin here");
-  require(table->device_open(instance, 0, &device, &error), "device_open");
   rlk_device_properties p{};
   p.struct_size = sizeof(p);
-  require(table->device->properties(device, &p, &error), "properties");
+  require(table->device_describe(instance, 0, &p, &error), "device_describe");
+  require(table->device_open(instance, 0, &device, &error), "device_open");
+  if ((p.flags & RLK_DEVICE_MAPPED_PINNED) != 0) {
+    void* memory = nullptr;
+    require(table->device->allocate(device, RLK_MEMORY_PINNED, sizeof(*record), &memory, &error), "allocate");
+    record = new (memory) rlk_data_error_record();
+  }
   std::printf("  %s %s, %u units, %.1f GiB, L2 %.1f MiB, pci %s, driver %s, CUDA %s\n", p.name, p.arch, p.compute_units,
               static_cast<double>(p.memory_bytes) / (1 << 30), static_cast<double>(p.l2_bytes) / (1 << 20),
               p.pci_bus_id, p.driver_version, p.runtime_version);
@@ -254,8 +259,11 @@ rlk_status Plugin::synchronize(rlk_data_error& data_error) {
   data_error = rlk_data_error{};
   data_error.struct_size = sizeof(data_error);
   const rlk_status status = table->stream->synchronize(stream, UINT64_MAX, &data_error, &error);
-  if (status != RLK_OK && status != RLK_DATA_ERROR) die(std::string("synchronize: ") + error.text);
-  return status;
+  if (status != RLK_OK) die(std::string("synchronize: ") + error.text);
+  if (record == nullptr || record->state == 0) return RLK_OK;
+  data_error = {sizeof(data_error), record->kind, record->tag, 0, record->row, record->value};
+  *record = rlk_data_error_record();
+  return RLK_DATA_ERROR;
 }
 
 void Plugin::synchronize() {
@@ -439,7 +447,7 @@ void Call::enqueue() {
   run.n_symbols = static_cast<uint32_t>(symbols_.size());
   run.workspace = workspace_;
   run.workspace_bytes = workspace_bytes_;
-  run.data_error_record = plugin_.table->stream->data_error_record(plugin_.stream);
+  run.data_error_record = plugin_.record;
   plugin_.require(implementation_->plan_enqueue(plan_, plugin_.stream, &run, &plugin_.error), "plan_enqueue");
 }
 

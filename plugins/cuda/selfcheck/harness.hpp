@@ -50,6 +50,7 @@ public:
   rlk_plugin_instance* instance = nullptr;
   rlk_plugin_device* device = nullptr;
   rlk_plugin_stream* stream = nullptr;
+  rlk_data_error_record* record = nullptr;  // in pinned memory, as a host gives it to runs
   const rlk_graph_api* graphs = nullptr;
   rlk_error error{};
 };

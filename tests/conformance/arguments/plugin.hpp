@@ -46,6 +46,7 @@ public:
   explicit ArgumentsPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("arguments"); }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override { simple::SimpleDevice::describe(out); }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<simple::SimpleDevice>(); }
 };
 

@@ -1,8 +1,9 @@
-// Memory, streams and the data error record of the simple plugin.
+// Memory, streams and data errors of the simple plugin.
 #include "conformance/simple/device.hpp"
 
 #include <rlk/abi/ext/draft/graph.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -13,7 +14,8 @@
 namespace rlk::simple {
 namespace {
 std::string g_mutant;
-}
+rlk_data_error g_told;  // for the mutant that tells errors which the host finds itself
+}  // namespace
 
 void set_mutant(std::string_view name) {
   g_mutant = name;
@@ -22,8 +24,8 @@ bool mutant(std::string_view name) {
   return g_mutant == name;
 }
 
-void SimpleDevice::properties(rlk_device_properties& out) {
-  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
+void SimpleDevice::describe(rlk_device_properties& out) {
+  out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
   std::strncpy(out.name, "simple", sizeof(out.name) - 1);
 }
 
@@ -50,13 +52,12 @@ std::unique_ptr<sdk::Event> SimpleDevice::create_event(bool) {
 }
 
 rlk_status SimpleStream::query(rlk_data_error& data_error) {
-  if (record_.state == 0) return RLK_OK;
-  data_error.kind = record_.kind;
-  data_error.tag = record_.tag;
-  data_error.row = record_.row;
-  data_error.value = record_.value;
-  // The mutant tells everything twice.
-  record_.state = mutant("stream.error_repeated") && record_.state == 1 ? 2 : 0;
+  if (!mutant("stream.error_repeated") || g_told.kind == 0) return RLK_OK;
+  data_error.kind = g_told.kind;
+  data_error.tag = g_told.tag;
+  data_error.row = g_told.row;
+  data_error.value = g_told.value;
+  g_told.kind = 0;
   return RLK_DATA_ERROR;
 }
 
@@ -72,11 +73,15 @@ void SimpleStream::fill(void* memory, uint8_t value, uint64_t bytes) {
 }
 
 void SimpleStream::submit(std::function<void()> work) {
-  if (!capturing_) return work();
+  if (capture_id_ == 0) return work();
   captured_.push_back(std::move(work));
 }
+void SimpleStream::begin_capture() {
+  static std::atomic<uint64_t> captures{0};
+  capture_id_ = ++captures;
+}
 std::vector<std::function<void()>> SimpleStream::end_capture() {
-  capturing_ = false;
+  capture_id_ = 0;
   return std::exchange(captured_, {});
 }
 
@@ -97,10 +102,6 @@ rlk_status end_capture(rlk_plugin_stream* stream, rlk_plugin_graph** out, rlk_er
   *out = reinterpret_cast<rlk_plugin_graph*>(new Graph(stream_of(stream).end_capture()));
   return RLK_OK;
 }
-rlk_status is_capturing(rlk_plugin_stream*, int32_t* out, rlk_error*) {
-  *out = 0;
-  return RLK_OK;
-}
 rlk_status launch(rlk_plugin_graph* graph, rlk_plugin_stream*, rlk_error*) {
   for (const auto& work : *graph_of(graph)) work();
   if (mutant("graph_runs_once")) graph_of(graph)->clear();
@@ -113,8 +114,7 @@ rlk_status destroy_graph(rlk_plugin_graph* graph, rlk_error*) {
 }  // namespace
 
 const void* graph_extension() {
-  static const rlk_graph_api api = {sizeof(rlk_graph_api), 0,       &begin_capture, &end_capture,
-                                    &is_capturing,         &launch, &destroy_graph};
+  static const rlk_graph_api api = {sizeof(rlk_graph_api), 0, &begin_capture, &end_capture, &launch, &destroy_graph};
   return &api;
 }
 
@@ -125,6 +125,7 @@ void report(const sdk::Run& run, int32_t kind, int64_t row, int64_t value) {
   if (mutant("stream.error_wrong_row")) ++record.row;
   if (mutant("stream.error_wrong_value")) ++record.value;
   if (mutant("stream.error_wrong_tag")) record.tag = 0;
+  g_told = {sizeof(g_told), record.kind, record.tag, 0, record.row, record.value};
 }
 
 }  // namespace rlk::simple

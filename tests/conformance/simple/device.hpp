@@ -10,7 +10,7 @@ namespace rlk::simple {
 
 class SimpleDevice : public sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override;
+  static void describe(rlk_device_properties& out);
   void* allocate(int32_t kind, uint64_t bytes) override;
   void deallocate(int32_t kind, void* memory) override;
   void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) override;
@@ -27,16 +27,15 @@ public:
   void wait(sdk::Event&) override {}
   void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) override;
   void fill(void* memory, uint8_t value, uint64_t bytes) override;
-  void* data_error_record() override { return &record_; }
+  uint64_t capture_id() override { return capture_id_; }
 
   // Does the work, or keeps it for the graph that is being captured.
   void submit(std::function<void()> work);
-  void begin_capture() { capturing_ = true; }
+  void begin_capture();
   std::vector<std::function<void()>> end_capture();
 
 private:
-  rlk_data_error_record record_{};
-  bool capturing_ = false;
+  uint64_t capture_id_ = 0;
   std::vector<std::function<void()>> captured_;
 };
 
@@ -50,7 +49,7 @@ public:
   rlk_status synchronize(uint64_t) override { return RLK_OK; }
 };
 
-// Writes the record of the run's stream, unless one is there already.
+// Writes the record of the run, unless an error is there already.
 void report(const sdk::Run& run, int32_t kind, int64_t row, int64_t value);
 
 }  // namespace rlk::simple

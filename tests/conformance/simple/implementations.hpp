@@ -47,6 +47,7 @@ public:
   explicit SimplePlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("simple"); }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override { SimpleDevice::describe(out); }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<SimpleDevice>(); }
   const void* extension(const char* id) override {
     return std::string_view(id) == "rlk.graph/1" ? graph_extension() : nullptr;

@@ -14,6 +14,8 @@ class OpenTarget {
 public:
   explicit OpenTarget(const rlk_plugin* plugin, const rlk_host* host) : plugin_(plugin) {
     plugin->create(host, &instance_, nullptr);
+    properties_.struct_size = sizeof(properties_);
+    plugin->device_describe(instance_, 0, &properties_, nullptr);
     plugin->device_open(instance_, 0, &device_, nullptr);
   }
   ~OpenTarget() {
@@ -22,12 +24,13 @@ public:
   }
   OpenTarget(const OpenTarget&) = delete;
   OpenTarget& operator=(const OpenTarget&) = delete;
-  core::Target target() const { return {plugin_, device_, plugin_, device_, instance_}; }
+  core::Target target() const { return {plugin_, device_, plugin_, device_, instance_, properties_.flags}; }
 
 private:
   const rlk_plugin* plugin_;
   rlk_plugin_instance* instance_ = nullptr;
   rlk_plugin_device* device_ = nullptr;
+  rlk_device_properties properties_{};
 };
 
 // A host without services: the simple plugin needs none.

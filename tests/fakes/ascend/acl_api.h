@@ -125,6 +125,7 @@ FAKE_ASCEND_API aclError aclrtUnSubscribeReport(uint64_t thread_id, aclrtStream 
 FAKE_ASCEND_API aclError aclrtLaunchCallback(aclrtCallback fn, void* user_data, int32_t block_type, aclrtStream stream);
 FAKE_ASCEND_API aclError aclrtProcessReport(int32_t timeout_ms);
 /* 9.x only: dlsym finds it when RLK_FAKE_ASCEND_VERSION begins with 9, and finds nothing otherwise. */
+typedef aclError (*aclrtGetDeviceInfoType)(uint32_t device, int32_t attribute, int64_t* value);
 typedef aclError (*aclrtLaunchHostFuncType)(aclrtStream stream, void (*fn)(void*), void* user_data);
 
 /* --- libnnopbase.so: descriptors and executors -------------------------------------------------------------------- */

@@ -224,3 +224,21 @@ aclError aclrtGetCurrentContext(aclrtContext* context) {
   *context = thread_context_handle;
   return ACL_SUCCESS;
 }
+
+// An indirect function, as in events.cpp: absent before 9.x.
+static aclError device_info(uint32_t device, int32_t attribute, int64_t* value) {
+  if (const int code = enter("aclrtGetDeviceInfo", Needs::kInit)) return code;
+  if (const int code = check_device(static_cast<int32_t>(device), "aclrtGetDeviceInfo")) return code;
+  if (attribute != 301) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetDeviceInfo: unknown attribute");
+  *value = env_number("RLK_FAKE_ASCEND_MEMORY_MB", 4096) << 20;
+  return ACL_SUCCESS;
+}
+
+extern "C" {
+[[maybe_unused]] static aclrtGetDeviceInfoType resolve_device_info() {
+  const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
+  return version != nullptr && version[0] == '9' ? device_info : nullptr;
+}
+FAKE_ASCEND_API aclError aclrtGetDeviceInfo(uint32_t device, int32_t attribute, int64_t* value)
+    __attribute__((ifunc("resolve_device_info")));
+}

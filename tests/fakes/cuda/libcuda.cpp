@@ -1,7 +1,10 @@
 // A libcuda.so.1 without a device: memory is host memory, streams do their work when it is enqueued, and kernels are
-// found by name among the emulated ones (emulation.hpp). Enough of the driver API for the plugin in plugins/cuda. What
-// it pretends to be: RLK_FAKE_CUDA_DEVICES (default 1), RLK_FAKE_CUDA_WIDTH (32), RLK_FAKE_CUDA_ARCH (90),
-// RLK_FAKE_CUDA_INIT (what cuInit returns, 0), RLK_FAKE_CUDA_LAUNCH (what launches return, 0).
+// found by name among the emulated ones (emulation.hpp). Enough of the driver API for the plugin in plugins/cuda. While
+// a thread captures in global mode, what is not work for a stream is refused to threads that are not in relaxed mode,
+// and breaks the capture, as the driver does it. What it pretends to be: RLK_FAKE_CUDA_DEVICES (default 1),
+// RLK_FAKE_CUDA_WIDTH (32), RLK_FAKE_CUDA_ARCH (90), RLK_FAKE_CUDA_UVA (1: pinned memory has one address),
+// RLK_FAKE_CUDA_INIT (what cuInit returns, 0), RLK_FAKE_CUDA_LAUNCH (what launches return, 0), RLK_FAKE_CUDA_WORK (what
+// a stream's work ends with, 0).
 #include <dlfcn.h>
 
 #include <chrono>
@@ -10,7 +13,10 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulation.hpp"
@@ -23,7 +29,9 @@ using rlk::simt::AttentionArgs;
 using rlk::simt::LogpArgs;
 using rlk::simt::LogpBackwardArgs;
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotFound = 500, kCaptureForbids = 900;
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotFound = 500, kCaptureForbids = 900,
+              kCaptureBroken = 901;
+constexpr int kGlobal = 0, kRelaxed = 2;
 constexpr size_t kDeviceBytes = size_t{16} << 30;
 
 int knob(const char* name, int otherwise) {
@@ -32,18 +40,55 @@ int knob(const char* name, int otherwise) {
 }
 
 struct Context {
-  int device;
+  int retained = 0;
 };
-Context contexts[16] = {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}, {9}, {10}, {11}, {12}, {13}, {14}, {15}};
+Context contexts[16];
 // Never destroyed, like the memory table: a process may free its memory after the library's own destructors have run.
 thread_local std::vector<Context*>& current = *new std::vector<Context*>;
 
+struct UserObject {
+  UserObject(void* pointer, void (*function)(void*)) : user(pointer), destroy(function) {}
+  ~UserObject() { destroy(user); }
+  UserObject(const UserObject&) = delete;
+  UserObject& operator=(const UserObject&) = delete;
+  void* user;
+  void (*destroy)(void*);
+};
+// A user object before a graph takes it.
+using Held = std::shared_ptr<UserObject>;
 struct Graph {
   std::vector<std::function<void()>> work;
+  std::vector<Held> held;
+};
+struct Capture {
+  Graph* graph;
+  uint64_t id;
+  int mode;
+  std::thread::id thread;
+  bool broken = false;
 };
 struct Stream {
-  Graph* capture = nullptr;
+  Capture* capture = nullptr;
 };
+
+std::mutex& capture_mutex = *new std::mutex;
+auto& captures = *new std::vector<Capture*>;
+thread_local int capture_mode = kGlobal;
+
+// Whether this thread may do what is not work for a stream; a refusal breaks the captures that are in the way.
+bool safe() {
+  if (capture_mode == kRelaxed) return true;
+  const std::lock_guard<std::mutex> lock(capture_mutex);
+  bool is_safe = true;
+  for (Capture* capture : captures) {
+    const bool own = capture->thread == std::this_thread::get_id() && capture->mode != kRelaxed;
+    const bool other = capture->mode == kGlobal && capture_mode == kGlobal;
+    if (!own && !other) continue;
+    capture->broken = true;
+    is_safe = false;
+  }
+  return is_safe;
+}
 struct Event {
   std::chrono::steady_clock::time_point time;
 };
@@ -76,7 +121,8 @@ int release(void* block, unsigned type) {
 int enqueue(Stream* stream, std::function<void()> work) {
   if (current.empty()) return 201;  // no context on this thread
   if (stream != nullptr && stream->capture != nullptr) {
-    stream->capture->work.push_back(std::move(work));
+    if (stream->capture->broken) return kCaptureBroken;
+    stream->capture->graph->work.push_back(std::move(work));
   } else {
     work();
   }
@@ -99,6 +145,9 @@ std::function<void()> bind(const Function& function, const void* arguments) {
 
 }  // namespace
 
+// First in every function that may not run beside a capture in global mode.
+#define UNSAFE \
+  if (!safe()) return kCaptureForbids
 #define API extern "C" __attribute__((visibility("default"))) int
 
 API cuInit(unsigned) {
@@ -117,16 +166,22 @@ API cuDeviceGet(int* device, int ordinal) {
 API cuDeviceGetName(char* name, int size, int) {
   return std::snprintf(name, static_cast<size_t>(size), "Emulated device"), 0;
 }
+API cuDeviceGetUuid_v2(char* uuid, int device) {
+  for (int i = 0; i < 16; ++i) uuid[i] = static_cast<char>(16 * device + i);
+  return 0;
+}
 API cuDeviceTotalMem_v2(size_t* bytes, int) {
   return *bytes = kDeviceBytes, 0;
 }
 API cuDeviceGetAttribute(int* value, int attribute, int) {
   const int arch = knob("RLK_FAKE_CUDA_ARCH", 90);
-  static const std::map<int, int> kFixed = {{16, 4},        {33, 1}, {34, 0},      {36, 1000000}, {37, 1024},
-                                            {38, 50 << 20}, {50, 0}, {97, 232448}, {115, 1}};
+  static const std::map<int, int> kFixed = {{16, 4},    {19, 1},        {33, 1},       {34, 0},      {36, 1000000},
+                                            {37, 1024}, {38, 50 << 20}, {50, 0x10000}, {97, 232448}, {115, 1}};
   switch (attribute) {
     case 10:
       return *value = knob("RLK_FAKE_CUDA_WIDTH", 32), 0;
+    case 41:
+      return *value = knob("RLK_FAKE_CUDA_UVA", 1), 0;
     case 75:
       return *value = arch / 10, 0;
     case 76:
@@ -142,10 +197,15 @@ API cuDeviceCanAccessPeer(int* can, int device, int peer) {
   return *can = device != peer ? 1 : 0, 0;
 }
 API cuDevicePrimaryCtxRetain(Context** context, int device) {
+  UNSAFE;
+  ++contexts[device].retained;
   return *context = &contexts[device], 0;
 }
-API cuDevicePrimaryCtxRelease_v2(int) {
-  return 0;
+API cuDevicePrimaryCtxRelease_v2(int device) {
+  return --contexts[device].retained, 0;
+}
+API fakeCudaRetained(int device) {
+  return contexts[device].retained;
 }
 API cuCtxGetCurrent(Context** context) {
   return *context = current.empty() ? nullptr : current.back(), 0;
@@ -162,23 +222,25 @@ API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return *least = 0, *greatest = -5, 0;
 }
 API cuMemGetInfo_v2(size_t* available, size_t* total) {
+  UNSAFE;
   return *available = kDeviceBytes / 2, *total = kDeviceBytes, 0;
 }
 API cuMemAlloc_v2(uint64_t* pointer, size_t bytes) {
+  UNSAFE;
   void* block = allocate(bytes, 2);
   return *pointer = reinterpret_cast<uint64_t>(block), block != nullptr ? 0 : kOutOfMemory;
 }
 API cuMemFree_v2(uint64_t pointer) {
+  UNSAFE;
   return release(reinterpret_cast<void*>(pointer), 2);
 }
 API cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
+  UNSAFE;
   return *pointer = allocate(bytes, 1), *pointer != nullptr ? 0 : kOutOfMemory;
 }
 API cuMemFreeHost(void* pointer) {
+  UNSAFE;
   return release(pointer, 1);
-}
-API cuMemHostGetDevicePointer_v2(uint64_t* device, void* host, unsigned) {
-  return *device = reinterpret_cast<uint64_t>(host), 0;
 }
 API cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
   const std::lock_guard<std::mutex> lock(memory_mutex);
@@ -190,26 +252,35 @@ API cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
 API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, Stream* stream) {
   return enqueue(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
+API cuMemcpyPeerAsync(uint64_t to, Context* to_context, uint64_t from, Context* from_context, size_t bytes,
+                      Stream* stream) {
+  if (to_context == nullptr || from_context == nullptr) return kInvalidValue;
+  return cuMemcpyAsync(to, from, bytes, stream);
+}
 API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream* stream) {
   return enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 API cuStreamCreateWithPriority(Stream** stream, unsigned, int) {
+  UNSAFE;
   return *stream = new Stream, 0;
 }
 API cuStreamDestroy_v2(Stream* stream) {
+  UNSAFE;
   return delete stream, 0;
 }
 API cuStreamQuery(Stream* stream) {
-  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : 0;
+  UNSAFE;
+  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : knob("RLK_FAKE_CUDA_WORK", 0);
 }
 API cuStreamSynchronize(Stream* stream) {
-  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : 0;
+  UNSAFE;
+  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : knob("RLK_FAKE_CUDA_WORK", 0);
 }
 API cuStreamWaitEvent(Stream*, Event*, unsigned) {
   return 0;
 }
 API cuStreamIsCapturing(Stream* stream, int* status) {
-  return *status = stream != nullptr && stream->capture != nullptr ? 1 : 0, 0;
+  return *status = stream == nullptr || stream->capture == nullptr ? 0 : stream->capture->broken ? 2 : 1, 0;
 }
 #ifndef RLK_FAKE_CUDA_OLD
 API cuLaunchHostFunc(Stream* stream, void (*function)(void*), void* user) {
@@ -220,25 +291,32 @@ API cuEventRecord(Event* event, Stream* stream) {
 }
 #endif
 API cuEventCreate(Event** event, unsigned) {
+  UNSAFE;
   return *event = new Event, 0;
 }
 API cuEventDestroy_v2(Event* event) {
+  UNSAFE;
   return delete event, 0;
 }
 API cuEventQuery(Event*) {
+  UNSAFE;
   return 0;
 }
 API cuEventSynchronize(Event*) {
+  UNSAFE;
   return 0;
 }
 API cuEventElapsedTime(float* ms, Event* start, Event* end) {
+  UNSAFE;
   return *ms = std::chrono::duration<float, std::milli>(end->time - start->time).count(), 0;
 }
 API cuModuleLoadData(int** module, const void* image) {
+  UNSAFE;
   static int only;
   return *module = &only, image != nullptr ? 0 : kInvalidValue;
 }
 API cuModuleUnload(int*) {
+  UNSAFE;
   return 0;
 }
 API cuModuleGetFunction(Function** function, int*, const char* name) {
@@ -272,26 +350,55 @@ API cuGetErrorString(int, const char** text) {
   return *text = "an error of the emulated driver", 0;
 }
 API cuMemAllocAsync(uint64_t* pointer, size_t bytes, Stream*) {
-  return cuMemAlloc_v2(pointer, bytes);
+  void* block = allocate(bytes, 2);
+  return *pointer = reinterpret_cast<uint64_t>(block), block != nullptr ? 0 : kOutOfMemory;
 }
 API cuMemFreeAsync(uint64_t pointer, Stream* stream) {
   return enqueue(stream, [=] { release(reinterpret_cast<void*>(pointer), 2); });
 }
 API cuThreadExchangeStreamCaptureMode(int* mode) {
-  static thread_local int mine = 0;
-  std::swap(mine, *mode);
+  std::swap(capture_mode, *mode);
   return 0;
 }
-API cuStreamBeginCapture_v2(Stream* stream, int) {
+API cuStreamBeginCapture_v2(Stream* stream, int mode) {
   if (stream == nullptr || stream->capture != nullptr) return kCaptureForbids;
-  return stream->capture = new Graph, 0;
+  static uint64_t ids = 0;
+  const std::lock_guard<std::mutex> lock(capture_mutex);
+  stream->capture = new Capture{new Graph, ++ids, mode, std::this_thread::get_id()};
+  return captures.push_back(stream->capture), 0;
 }
 API cuStreamEndCapture(Stream* stream, Graph** graph) {
   if (stream == nullptr || stream->capture == nullptr) return kCaptureForbids;
-  *graph = stream->capture;
-  return stream->capture = nullptr, 0;
+  const std::lock_guard<std::mutex> lock(capture_mutex);
+  const std::unique_ptr<Capture> capture(std::exchange(stream->capture, nullptr));
+  std::erase(captures, capture.get());
+  *graph = capture->broken ? (delete capture->graph, nullptr) : capture->graph;
+  return capture->broken ? kCaptureBroken : 0;
+}
+API cuStreamGetCaptureInfo_v2(Stream* stream, int* status, uint64_t* id, Graph** graph, const void**, size_t*) {
+  const Capture* capture = stream != nullptr ? stream->capture : nullptr;
+  *status = capture == nullptr ? 0 : capture->broken ? 2 : 1;
+  if (*status == 1 && id != nullptr) *id = capture->id;
+  if (*status == 1 && graph != nullptr) *graph = capture->graph;
+  return 0;
+}
+API cuStreamGetCaptureInfo(Stream* stream, int* status, uint64_t* id) {
+  return cuStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
+}
+API cuUserObjectCreate(Held** object, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
+  if (references != 1 || flags != 1) return kInvalidValue;
+  return *object = new Held(std::make_shared<UserObject>(user, destroy)), 0;
+}
+API cuUserObjectRelease(Held* object, unsigned) {
+  return delete object, 0;
+}
+API cuGraphRetainUserObject(Graph* graph, Held* object, unsigned count, unsigned flags) {
+  if (count != 1 || flags != 1) return kInvalidValue;
+  graph->held.push_back(std::move(*object));
+  return delete object, 0;
 }
 API cuGraphInstantiateWithFlags(Graph** exec, Graph* graph, uint64_t) {
+  UNSAFE;
   return *exec = new Graph(*graph), 0;
 }
 API cuGraphLaunch(Graph* exec, Stream* stream) {
@@ -300,8 +407,10 @@ API cuGraphLaunch(Graph* exec, Stream* stream) {
   });
 }
 API cuGraphExecDestroy(Graph* exec) {
+  UNSAFE;
   return delete exec, 0;
 }
 API cuGraphDestroy(Graph* graph) {
+  UNSAFE;
   return delete graph, 0;
 }

@@ -13,22 +13,11 @@
 
 namespace golden_plugin {
 
-// The native handle of a stream is the address of its data error record: all that a stream of this device has.
 class Stream : public rlk::sdk::Stream {
 public:
-  explicit Stream(rlk_data_error_record* borrowed = nullptr) : record_(borrowed != nullptr ? borrowed : &own_) {}
-
-  void* native() override { return record_; }
-  rlk_status query(rlk_data_error& out) override {
-    if (record_->state == 0) return RLK_OK;
-    out.kind = record_->kind;
-    out.tag = record_->tag;
-    out.row = record_->row;
-    out.value = record_->value;
-    *record_ = rlk_data_error_record();
-    return RLK_DATA_ERROR;
-  }
-  rlk_status synchronize(uint64_t, rlk_data_error& out) override { return query(out); }
+  void* native() override { return this; }
+  rlk_status query(rlk_data_error&) override { return RLK_OK; }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(rlk::sdk::Event&) override {}
   void copy(void* destination, const void* source, uint64_t bytes, int32_t) override {
     if (bytes > 0) std::memcpy(destination, source, bytes);
@@ -36,12 +25,7 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override {
     if (bytes > 0) std::memset(memory, value, bytes);
   }
-  void* data_error_record() override { return record_; }
   void enqueue_host_function(rlk_host_function function, void* user) override { function(user); }
-
-private:
-  rlk_data_error_record own_ = rlk_data_error_record();
-  rlk_data_error_record* record_;
 };
 
 class Event : public rlk::sdk::Event {
@@ -60,8 +44,8 @@ private:
 
 class Device : public rlk::sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override {
-    out.flags = RLK_DEVICE_INLINE_STREAMS;
+  static void describe(rlk_device_properties& out) {
+    out.flags = RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED;
     out.compute_units = 1;
     out.memory_bytes = bytes_of(_SC_PHYS_PAGES);
     rlk::sdk::detail::copy_text(out.name, "golden host memory");
@@ -86,9 +70,8 @@ public:
     total_bytes = bytes_of(_SC_PHYS_PAGES);
   }
   std::unique_ptr<rlk::sdk::Stream> create_stream(int32_t) override { return std::make_unique<Stream>(); }
-  std::unique_ptr<rlk::sdk::Stream> wrap_stream(void* native) override {
-    return std::make_unique<Stream>(static_cast<rlk_data_error_record*>(native));
-  }
+  // Any stream of this device will do for any other: work is done at once.
+  std::unique_ptr<rlk::sdk::Stream> wrap_stream(void*) override { return std::make_unique<Stream>(); }
   std::unique_ptr<rlk::sdk::Event> create_event(bool) override { return std::make_unique<Event>(); }
 
 private:

@@ -120,7 +120,7 @@ struct Serial {
   }
 };
 
-// The first data error since the stream was last asked is the one that is told.
+// The first data error of a record is the one that is kept.
 inline void report(const Run& run, int32_t kind, int64_t row, int64_t value) {
   rlk_data_error_record* record = run.data_error_record();
   if (record == nullptr || record->state != 0) return;

@@ -19,6 +19,7 @@ public:
     return rlk::sdk::Verdict::mine("golden 1");
   }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t, rlk_device_properties& out) override { Device::describe(out); }
   std::unique_ptr<rlk::sdk::Device> open_device(uint32_t) override { return std::make_unique<Device>(); }
 };
 

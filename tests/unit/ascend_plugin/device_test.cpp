@@ -23,13 +23,44 @@ rlk_plugin_stream* slow_stream(const Loaded& plugin, rlk_plugin_device* device, 
 TEST_F(DeviceTest, properties_are_filled) {
   rlk_device_properties properties{};
   properties.struct_size = sizeof(properties);
-  ASSERT_EQ(plugin.api->device->properties(device, &properties, nullptr), RLK_OK);
+  ASSERT_EQ(plugin.api->device_describe(plugin.instance, 0, &properties, nullptr), RLK_OK);
   EXPECT_STREQ(properties.name, "Huawei Ascend910B4");
   EXPECT_STREQ(properties.arch, "Ascend910B4");
   EXPECT_STREQ(properties.runtime_version, "1.14.0");
   EXPECT_EQ(properties.compute_units, 20u);
   EXPECT_EQ(properties.l2_bytes, uint64_t{96} << 20);
-  EXPECT_EQ(properties.memory_bytes, uint64_t{4096} << 20);
+  EXPECT_EQ(properties.memory_bytes, 0u);  // this CANN tells it of open devices only
+  EXPECT_EQ(properties.numa_node, -1);
+  EXPECT_EQ(properties.flags & RLK_DEVICE_MAPPED_PINNED, 0u);
+  EXPECT_EQ(plugin.api->device_describe(plugin.instance, 7, &properties, nullptr), RLK_INVALID_ARGUMENT);
+}
+
+TEST_F(DeviceTest, the_open_device_is_named_in_the_vendors_terms) {
+  rlk_native_device native{};
+  native.struct_size = sizeof(native);
+  ASSERT_EQ(plugin.api->device->native(device, &native, nullptr), RLK_OK);
+  EXPECT_EQ(native.ordinal, 0);
+  EXPECT_EQ(native.device, 0);
+  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  aclrtContext context = nullptr;
+  ASSERT_EQ(aclrtGetCurrentContext(&context), ACL_SUCCESS);
+  EXPECT_EQ(native.context, context);
+}
+
+TEST_F(DeviceTest, a_wrapped_event_is_only_borrowed) {
+  const rlk_event_api& events = *plugin.api->event;
+  ASSERT_EQ(aclrtSetDevice(0), ACL_SUCCESS);
+  aclrtEvent native = nullptr;
+  ASSERT_EQ(aclrtCreateEventExWithFlag(&native, 3), ACL_SUCCESS);
+  rlk_plugin_event* wrapped = nullptr;
+  EXPECT_EQ(events.wrap(device, nullptr, &wrapped, nullptr), RLK_INVALID_ARGUMENT);
+  ASSERT_EQ(events.wrap(device, native, &wrapped, nullptr), RLK_OK);
+  EXPECT_EQ(events.native(wrapped), native);
+  EXPECT_EQ(events.record(wrapped, stream, nullptr), RLK_OK);
+  EXPECT_EQ(plugin.api->stream->wait_event(stream, wrapped, nullptr), RLK_OK);
+  EXPECT_EQ(events.synchronize(wrapped, UINT64_MAX, nullptr), RLK_OK);
+  EXPECT_EQ(events.destroy(wrapped, nullptr), RLK_OK);
+  EXPECT_EQ(aclrtDestroyEvent(native), ACL_SUCCESS);
 }
 
 TEST_F(DeviceTest, slots_work_on_a_thread_without_a_device) {
@@ -130,8 +161,27 @@ TEST_F(DeviceTest, events_order_streams_and_measure) {
   EXPECT_EQ(plugin.api->stream->destroy(slow, nullptr), RLK_OK);
 }
 
-TEST_F(DeviceTest, host_functions_are_absent_before_9) {
-  EXPECT_EQ(plugin.api->stream->enqueue_host_function, nullptr);
+TEST_F(DeviceTest, host_functions_are_unsupported_before_9) {
+  rlk_error error = no_error();
+  const auto never = [](void*) { ADD_FAILURE() << "called"; };
+  EXPECT_EQ(plugin.api->stream->enqueue_host_function(stream, never, nullptr, &error), RLK_UNSUPPORTED);
+  EXPECT_NE(std::string(error.text).find("aclrtLaunchHostFunc"), std::string::npos) << error.text;
+}
+
+TEST(DeviceTestOf9, memory_of_unopened_devices_is_known) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("RLK_FAKE_ASCEND_VERSION", "9.0", 1);
+  const auto run = [] {
+    Loaded plugin;
+    rlk_device_properties properties{};
+    properties.struct_size = sizeof(properties);
+    const bool ok = plugin.api->device_describe(plugin.instance, 0, &properties, nullptr) == RLK_OK &&
+                    properties.memory_bytes == uint64_t{4096} << 20;
+    aclrtContext context = nullptr;  // and nothing was opened
+    _exit(ok && aclrtGetCurrentContext(&context) != ACL_SUCCESS ? 0 : 1);
+  };
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "");
+  unsetenv("RLK_FAKE_ASCEND_VERSION");
 }
 
 TEST(DeviceTestOf9, host_functions_run_in_order) {

@@ -125,7 +125,7 @@ protected:
     run.outputs = desc.outputs;
     run.symbols = desc.symbols;
     run.n_symbols = desc.n_symbols;
-    run.data_error_record = plugin_->stream->data_error_record(stream_);
+    run.data_error_record = &record_;
     EXPECT_EQ(row.plan_prepare(plan, &run, &run.workspace_bytes, &error_), RLK_OK) << error_.text;
     EXPECT_LE(run.workspace_bytes, support->workspace_bound);
     std::vector<uint64_t> workspace(run.workspace_bytes / 8 + 1);
@@ -141,6 +141,7 @@ protected:
   rlk_plugin_instance* instance_ = nullptr;
   rlk_plugin_device* device_ = nullptr;
   rlk_plugin_stream* stream_ = nullptr;
+  rlk_data_error_record record_{};
 };
 
 TEST_F(CpuPlugin, SaysWhoItIsAndThatTheMachineIsItsOwn) {
@@ -160,9 +161,11 @@ TEST_F(CpuPlugin, SaysWhoItIsAndThatTheMachineIsItsOwn) {
   EXPECT_EQ(kinds, (std::vector<std::string>{"device_name", "instruction_set"}));
   rlk_device_properties properties{};
   properties.struct_size = sizeof(properties);
-  ASSERT_EQ(plugin_->device->properties(device_, &properties, &error_), RLK_OK);
-  EXPECT_EQ(properties.flags, RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS);
+  ASSERT_EQ(plugin_->device_describe(instance_, 0, &properties, &error_), RLK_OK);
+  EXPECT_EQ(properties.flags, RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS | RLK_DEVICE_MAPPED_PINNED);
   EXPECT_GT(properties.memory_bytes, 0u);
+  EXPECT_EQ(properties.numa_node, -1);
+  EXPECT_EQ(plugin_->device_describe(instance_, 1, &properties, &error_), RLK_INVALID_ARGUMENT);
 }
 
 TEST_F(CpuPlugin, OpensOneDeviceOnly) {
@@ -261,7 +264,7 @@ TEST_F(CpuPlugin, OffersTheSameBitsOnEveryBackendWhereTheDeclarationSpecifiesThe
   EXPECT_NEAR(logp[0], -std::log(1 + std::exp(-5.0) + std::exp(-4.0)), 1e-6);
 }
 
-TEST_F(CpuPlugin, KeepsTheFirstDataErrorOfAStreamUntilItIsAskedFor) {
+TEST_F(CpuPlugin, KeepsTheFirstDataErrorInTheRecordOfTheHost) {
   std::vector<float> logits(32, 0.0f), logp(4);
   std::vector<int64_t> ids = {1, 9, 2, -3};
   Bound logits_tensor(logits, kF32, {4, 8}), ids_tensor(ids, kI64, {4}), logp_tensor(logp, kF32, {4});
@@ -277,14 +280,17 @@ TEST_F(CpuPlugin, KeepsTheFirstDataErrorOfAStreamUntilItIsAskedFor) {
   ids[0] = -1;  // a later error on a lower row does not replace the first
   ASSERT_EQ(call(), RLK_OK);
 
-  rlk_data_error data_error{};
-  data_error.struct_size = sizeof(data_error);
-  EXPECT_EQ(plugin_->stream->query(stream_, &data_error, &error_), RLK_DATA_ERROR);
-  EXPECT_EQ(data_error.kind, RLK_DATA_ID_OUT_OF_RANGE);
-  EXPECT_EQ(data_error.tag, 77u);
-  EXPECT_EQ(data_error.row, 1);
-  EXPECT_EQ(data_error.value, 9);
-  EXPECT_EQ(plugin_->stream->synchronize(stream_, UINT64_MAX, &data_error, &error_), RLK_OK);  // not sticky
+  EXPECT_EQ(record_.state, 1);
+  EXPECT_EQ(record_.kind, RLK_DATA_ID_OUT_OF_RANGE);
+  EXPECT_EQ(record_.tag, 77u);
+  EXPECT_EQ(record_.row, 1);
+  EXPECT_EQ(record_.value, 9);
+  EXPECT_EQ(plugin_->stream->query(stream_, nullptr, &error_), RLK_OK);  // it is the host that looks
+
+  record_ = rlk_data_error_record();  // the host has told it
+  ASSERT_EQ(call(), RLK_OK);
+  EXPECT_EQ(record_.row, 0);
+  EXPECT_EQ(record_.value, -1);
 }
 
 }  // namespace

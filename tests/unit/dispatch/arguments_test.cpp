@@ -32,6 +32,7 @@ public:
   explicit DevicePlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("fake"); }
   uint32_t device_count() override { return 1; }
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override { FakeDevice::describe(ordinal, out); }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<FakeDevice>(); }
 };
 
@@ -44,8 +45,10 @@ core::PluginBinding bind(const char* id, bool built_in) {
   binding.api = sdk::detail::PluginThunks<P>::entry(core::host_services(), &error, id, id, "1.0", "test");
   EXPECT_NE(binding.api, nullptr) << error.text;
   EXPECT_EQ(binding.api->create(core::host_services(), &binding.instance, &error), RLK_OK) << error.text;
-  binding.devices.resize(1);
-  EXPECT_EQ(binding.api->device_open(binding.instance, 0, &binding.devices[0], &error), RLK_OK) << error.text;
+  rlk_device_properties properties{};
+  properties.struct_size = sizeof(properties);
+  EXPECT_EQ(binding.api->device_describe(binding.instance, 0, &properties, &error), RLK_OK) << error.text;
+  binding.devices.push_back(std::make_shared<core::PluginDevice>(binding.api, binding.instance, 0, properties));
   return binding;
 }
 

@@ -26,9 +26,14 @@ using Work = std::function<void()>;
 struct FakeLog {
   std::atomic<uint64_t> allocations{0}, deallocations{0}, live_bytes{0}, host_functions{0}, copies{0}, waits{0};
   std::atomic<uint64_t> limit_bytes{UINT64_MAX};
-  std::atomic<int> violations{0};  // of the rules that the ABI gives the host
-  std::atomic<int> delay_us{0};    // before every piece of work
+  std::atomic<int> violations{0};                    // of the rules that the ABI gives the host
+  std::atomic<int> delay_us{0};                      // before every piece of work
+  std::atomic<int> opens{0}, attaches{0}, asked{0};  // asked: optional slots that answered UNSUPPORTED
+  std::atomic<bool> fail_open{false};
+  std::atomic<bool> lacks_optional{false};  // every optional slot answers UNSUPPORTED
   void reset() {
+    opens = attaches = asked = 0;
+    fail_open = lacks_optional = false;
     allocations = deallocations = live_bytes = host_functions = copies = waits = 0;
     limit_bytes = UINT64_MAX;
     violations = 0;
@@ -38,6 +43,13 @@ struct FakeLog {
 inline FakeLog& fake_log() {
   static FakeLog log;
   return log;
+}
+
+// An optional slot is called: is it there?
+inline void answer_optional() {
+  if (!fake_log().lacks_optional) return;
+  ++fake_log().asked;
+  throw sdk::Error(RLK_UNSUPPORTED, "the fake runtime has no such function");
 }
 
 // A queue and its thread.
@@ -108,6 +120,18 @@ private:
   std::thread thread_;
 };
 
+// What a capture of the vendor's own calls made. Its death is told to whoever asked for that.
+struct VendorGraph {
+  std::vector<Work> work;
+  std::vector<std::pair<rlk_host_function, void*>> releases;
+  VendorGraph() = default;
+  VendorGraph(VendorGraph&&) = default;
+  VendorGraph(const VendorGraph&) = delete;
+  ~VendorGraph() {
+    for (const auto& [release, user] : releases) release(user);
+  }
+};
+
 class FakeStream : public sdk::Stream {
 public:
   FakeStream() : worker(std::make_shared<Worker>()) {}
@@ -135,7 +159,28 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override {
     push([=] { std::memset(memory, value, bytes); });
   }
-  void* data_error_record() override { return &record; }
+  uint64_t capture_id() override {
+    answer_optional();
+    return capturing ? capture : 0;
+  }
+  void capture_retain(rlk_host_function release, void* user) override {
+    answer_optional();
+    if (!capturing) ++fake_log().violations;
+    releases.emplace_back(release, user);
+  }
+  // A capture by the vendor's own calls.
+  void begin_capture() {
+    static std::atomic<uint64_t> captures{0};
+    capture = ++captures;
+    capturing = true;
+  }
+  VendorGraph end_capture() {
+    capturing = false;
+    VendorGraph graph;
+    graph.work.swap(captured);
+    graph.releases.swap(releases);
+    return graph;
+  }
 
   void push(Work work) {
     if (capturing) {
@@ -154,12 +199,15 @@ public:
   }
 
   std::shared_ptr<Worker> worker;
-  rlk_data_error_record record{};  // touched by the worker and, when it is done, by the owner
+  // Of a device whose pinned memory is not mapped: touched by the worker and, when it is done, by the owner.
+  rlk_data_error_record record{};
   std::atomic<bool> broken{false};
   rlk_status broken_status = RLK_BACKEND_ERROR;
   bool wrapped = false;
   bool capturing = false;
+  uint64_t capture = 0;
   std::vector<Work> captured;
+  std::vector<std::pair<rlk_host_function, void*>> releases;
 
 private:
   rlk_status tell(rlk_data_error& error) {
@@ -177,6 +225,7 @@ private:
 class FakeStreamWithHostFunctions : public FakeStream {
 public:
   void enqueue_host_function(rlk_host_function function, void* user) override {
+    answer_optional();
     ++fake_log().host_functions;
     push([=] { function(user); });
   }
@@ -208,10 +257,24 @@ inline void FakeStream::wait(sdk::Event& event) {
 template <class StreamType>
 class FakeDeviceOf : public sdk::Device {
 public:
-  void properties(rlk_device_properties& out) override {
+  static void describe(uint32_t ordinal, rlk_device_properties& out) {
+    out.flags = RLK_DEVICE_MAPPED_PINNED;
     out.memory_bytes = uint64_t{1} << 30;
+    out.uuid[15] = static_cast<uint8_t>(ordinal + 1);
     std::snprintf(out.name, sizeof(out.name), "Fake");
     std::snprintf(out.arch, sizeof(out.arch), "fake1");
+    std::snprintf(out.pci_bus_id, sizeof(out.pci_bus_id), "00000000:%02x:00.0", ordinal);
+  }
+  explicit FakeDeviceOf(uint32_t number = 0) : ordinal(number) {}
+  int32_t pointer_kind(const void*) override {
+    answer_optional();
+    return RLK_POINTER_UNKNOWN;
+  }
+  void native(rlk_native_device& out) override {
+    answer_optional();
+    out.ordinal = static_cast<int32_t>(ordinal);
+    out.device = 100 + ordinal;
+    out.context = this;
   }
   void* allocate(int32_t, uint64_t bytes) override {
     FakeLog& log = fake_log();
@@ -243,33 +306,32 @@ public:
     return stream;
   }
   std::unique_ptr<sdk::Event> create_event(bool) override { return std::make_unique<FakeEvent>(); }
+
+  const uint32_t ordinal;
 };
 
 struct FakeDevice : FakeDeviceOf<FakeStreamWithHostFunctions> {
   static constexpr const char* kPlugin = "fake";
+  using FakeDeviceOf::FakeDeviceOf;
 };
-struct PlainDevice : FakeDeviceOf<FakeStream> {  // no host functions
+struct PlainDevice : FakeDeviceOf<FakeStream> {  // no host functions, no mapped memory
   static constexpr const char* kPlugin = "plain";
+  using FakeDeviceOf::FakeDeviceOf;
+  static void describe(uint32_t ordinal, rlk_device_properties& out) {
+    FakeDeviceOf::describe(ordinal, out);
+    out.flags = 0;
+  }
 };
 
 // The CPU: unified memory, streams that run inline.
 class FakeCpuStream : public sdk::Stream {
 public:
   void* native() override { return this; }
-  rlk_status query(rlk_data_error& error) override {
-    if (record.state == 0) return RLK_OK;
-    error.kind = record.kind;
-    error.tag = record.tag;
-    error.row = record.row;
-    error.value = record.value;
-    record = {};
-    return RLK_DATA_ERROR;
-  }
-  rlk_status synchronize(uint64_t, rlk_data_error& error) override { return query(error); }
+  rlk_status query(rlk_data_error&) override { return RLK_OK; }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(sdk::Event&) override {}
   void copy(void* to, const void* from, uint64_t bytes, int32_t) override { std::memcpy(to, from, bytes); }
   void fill(void* memory, uint8_t value, uint64_t bytes) override { std::memset(memory, value, bytes); }
-  void* data_error_record() override { return &record; }
   void push(const Work& work) { work(); }
   rlk_data_error_record record{};
 };
@@ -282,8 +344,9 @@ public:
 class FakeCpuDevice : public FakeDevice {
 public:
   static constexpr const char* kPlugin = "cpu";
-  void properties(rlk_device_properties& out) override {
-    FakeDevice::properties(out);
+  using FakeDevice::FakeDevice;
+  static void describe(uint32_t ordinal, rlk_device_properties& out) {
+    FakeDevice::describe(ordinal, out);
     out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
   }
   std::unique_ptr<sdk::Stream> create_stream(int32_t) override { return std::make_unique<FakeCpuStream>(); }
@@ -305,17 +368,13 @@ inline constexpr rlk_graph_api kFakeGraphs = {
     sizeof(rlk_graph_api),
     0,
     [](rlk_plugin_stream* s, rlk_error*) -> rlk_status {
-      fake(s).capturing = true;
+      fake(s).begin_capture();
       return RLK_OK;
     },
     [](rlk_plugin_stream* s, rlk_plugin_graph** out, rlk_error*) -> rlk_status {
       fake(s).capturing = false;
       *out = reinterpret_cast<rlk_plugin_graph*>(new FakeGraph{std::move(fake(s).captured)});
       fake(s).captured.clear();
-      return RLK_OK;
-    },
-    [](rlk_plugin_stream* s, int32_t* out, rlk_error*) -> rlk_status {
-      *out = fake(s).capturing ? 1 : 0;
       return RLK_OK;
     },
     [](rlk_plugin_graph* graph, rlk_plugin_stream* s, rlk_error*) -> rlk_status {

@@ -8,7 +8,9 @@ namespace {
 class MemoryTest : public ::testing::Test {
 protected:
   MemoryTest()
-      : one(world.stream()), other(world.stream()), memory(one->device().memory), pinned(one->device().pinned) {}
+      : one(world.stream()), other(world.stream()), memory(one->device().memory), pinned(one->device().pinned) {
+    fake_log().allocations = 0;
+  }
 
   void* allocate(core::CachingAllocator& from, Stream& stream, uint64_t bytes) {
     void* out = nullptr;
@@ -83,7 +85,7 @@ TEST_F(MemoryTest, SimilarSizesShareBlocksAndDifferentOnesDoNot) {
 }
 
 TEST_F(MemoryTest, RunsOutReleasesTheCacheAndTriesAgain) {
-  fake_log().limit_bytes = 3 << 20;
+  fake_log().limit_bytes = fake_log().live_bytes + (3 << 20);
   busy(*other);
   void* a = allocate(memory, *one, 1 << 20);
   void* b = allocate(memory, *other, 1 << 20);
@@ -121,6 +123,7 @@ TEST_F(MemoryTest, ForeignPointersAreRefused) {
 }
 
 TEST_F(MemoryTest, Statistics) {
+  const uint64_t before = fake_log().live_bytes;
   void* block = allocate(memory, *one, 1000);
   core::MemoryStatistics s = memory.statistics();
   EXPECT_EQ(s.in_use_bytes, 1024u);
@@ -131,7 +134,7 @@ TEST_F(MemoryTest, Statistics) {
   EXPECT_EQ(s.cached_bytes, 1024u);
   memory.release_cached(true);
   EXPECT_EQ(memory.statistics().cached_bytes, 0u);
-  EXPECT_EQ(fake_log().live_bytes, 0u);
+  EXPECT_EQ(fake_log().live_bytes, before);
 }
 
 TEST_F(MemoryTest, NothingIsLeftWhenTheDispatcherEnds) {
@@ -145,6 +148,137 @@ TEST_F(MemoryTest, NothingIsLeftWhenTheDispatcherEnds) {
   world.dispatcher.reset();
   EXPECT_EQ(fake_log().live_bytes, 0u);
   EXPECT_EQ(fake_log().violations, 0);
+}
+
+// An allocator like PyTorch's: it hands freed blocks of a stream out again at once, in the order of that stream.
+struct Embedder {
+  struct Block {
+    void* memory;
+    uint64_t bytes;
+    void* stream;
+  };
+  std::mutex mutex;
+  std::vector<Block> live, cached;
+  int allocations = 0, reused = 0;
+  bool full = false;
+
+  core::DeviceAllocator table() {
+    return {this,
+            [](void* self, const char* backend, uint32_t ordinal, void* stream, uint64_t bytes, void** out,
+               rlk_error*) -> rlk_status {
+              EXPECT_EQ(std::string(backend) + std::to_string(ordinal), "fake0");
+              return static_cast<Embedder*>(self)->allocate(stream, bytes, out);
+            },
+            [](void* self, const char*, uint32_t, void* stream, void* memory, uint64_t bytes,
+               rlk_error*) -> rlk_status { return static_cast<Embedder*>(self)->deallocate(stream, memory, bytes); }};
+  }
+  rlk_status allocate(void* stream, uint64_t bytes, void** out) {
+    const std::lock_guard lock(mutex);
+    if (full) return RLK_OUT_OF_MEMORY;
+    ++allocations;
+    for (size_t i = 0; i < cached.size(); ++i) {
+      if (cached[i].stream != stream || cached[i].bytes < bytes) continue;
+      ++reused;
+      live.push_back({cached[i].memory, bytes, stream});
+      cached.erase(cached.begin() + static_cast<std::ptrdiff_t>(i));
+      *out = live.back().memory;
+      return RLK_OK;
+    }
+    live.push_back({std::aligned_alloc(256, (bytes + 255) / 256 * 256), bytes, stream});
+    *out = live.back().memory;
+    return RLK_OK;
+  }
+  rlk_status deallocate(void* stream, void* memory, uint64_t bytes) {
+    const std::lock_guard lock(mutex);
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (live[i].memory != memory) continue;
+      EXPECT_EQ(live[i].bytes, bytes);
+      EXPECT_EQ(live[i].stream, stream);
+      cached.push_back(live[i]);
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(i));
+      return RLK_OK;
+    }
+    ADD_FAILURE() << "a block that is not alive";
+    return RLK_INVALID_ARGUMENT;
+  }
+  ~Embedder() {
+    EXPECT_TRUE(live.empty()) << "everything goes back";
+    for (const Block& block : cached) std::free(block.memory);
+  }
+};
+
+class EmbedderTest : public ::testing::Test {
+protected:
+  EmbedderTest() {
+    world.dispatcher = nullptr;
+    world.dispatcher = std::make_unique<Dispatcher>(world.registry, Policy(), 1024, embedder.table());
+    stream = world.stream();
+    fake_log().allocations = 0;
+  }
+  ~EmbedderTest() override {
+    stream = nullptr;
+    world.dispatcher = nullptr;
+  }
+  Embedder embedder;
+  World world;
+  std::unique_ptr<Stream> stream;
+};
+
+TEST_F(EmbedderTest, ServesWorkspacesAndRlkKeepsNoCacheBesideIt) {
+  uint64_t bytes = 1000;
+  fake_script<sdk::ops::Logp>().prepared = [&](int64_t) { return bytes; };
+  OpCall& call = world.make("logp");
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+    bytes *= 2;
+  }
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(embedder.live.size(), 1u) << "the present workspace";
+  EXPECT_EQ(embedder.live[0].stream, stream->device().api.stream->native(stream->handle()));
+  EXPECT_GE(embedder.allocations, 4);
+  EXPECT_EQ(fake_log().allocations, 0u) << "of the device itself";
+  EXPECT_EQ(stream->device().memory.statistics().cached_bytes, 0u);
+  EXPECT_EQ(fake_log().violations, 0);
+}
+
+TEST_F(EmbedderTest, GetsABlockBackOnlyWhenOtherStreamsHavePassed) {
+  auto other = world.stream();
+  core::CachingAllocator& memory = stream->device().memory;
+  void* block = nullptr;
+  ASSERT_EQ(memory.allocate(*stream->clock(), 4096, &block, nullptr), RLK_OK);
+  fake(other->handle()).worker->hold(true);
+  fake(other->handle()).push([] {});
+  ASSERT_EQ(memory.record_use(block, other->mark(true), nullptr), RLK_OK);
+  ASSERT_EQ(memory.deallocate(block, stream->mark(true), nullptr), RLK_OK);
+  EXPECT_EQ(embedder.live.size(), 1u) << "the other stream is not there yet";
+  fake(other->handle()).worker->hold(false);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  void* second = nullptr;
+  ASSERT_EQ(memory.allocate(*stream->clock(), 4096, &second, nullptr), RLK_OK);
+  EXPECT_EQ(second, block);
+  ASSERT_EQ(memory.deallocate(second, stream->mark(true), nullptr), RLK_OK);
+}
+
+TEST_F(EmbedderTest, ThatIsFullIsTold) {
+  embedder.full = true;
+  fake_script<sdk::ops::Logp>().workspace = 1000;
+  OpCall& call = world.make("logp");
+  EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY);
+}
+
+TEST_F(EmbedderTest, IsNotAskedWhileAGraphIsCaptured) {
+  fake_script<sdk::ops::Logp>().workspace = 1000;
+  OpCall& call = world.make("logp");
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  std::vector<std::unique_ptr<core::Graph>> graphs(2);
+  for (auto& graph : graphs) {
+    const int asked = embedder.allocations;
+    ASSERT_EQ(stream->begin_capture(nullptr), RLK_OK);
+    // The first takes the workspace over; the second would need another.
+    EXPECT_EQ(world.call(*stream, call), &graph == &graphs[0] ? RLK_OK : RLK_CAPTURE_FORBIDS) << world.text();
+    EXPECT_EQ(embedder.allocations, asked);
+    ASSERT_EQ(core::Graph::end_capture(*stream, &graph, nullptr), RLK_OK);
+  }
 }
 
 TEST_F(MemoryTest, CopiesOfOrdinaryMemoryAreDoneWhenTheyReturn) {

@@ -93,6 +93,7 @@ public:
     auto* own = dynamic_cast<StreamType*>(&stream);
     if (own == nullptr) throw sdk::Error(RLK_INTERNAL, "the stream is not one that this plugin made");
     const auto owned = std::make_shared<OwnedRun>(run, OpType::kInputs, OpType::kOutputs);
+    if (owned->record == nullptr) owned->record = &own->record;
     ++running_;
     own->push([this, owned] {
       const int now = ++script_.in_flight;
@@ -158,8 +159,13 @@ public:
                                      Part<sdk::ops::Logp, 1>, Part<sdk::ops::Attention, 0>>;
   explicit ScriptedPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("fake"); }
-  uint32_t device_count() override { return 1; }
-  std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<DeviceType>(); }
+  uint32_t device_count() override { return 8; }  // a world binds the first alone
+  void describe_device(uint32_t ordinal, rlk_device_properties& out) override { DeviceType::describe(ordinal, out); }
+  std::unique_ptr<sdk::Device> open_device(uint32_t ordinal) override {
+    ++fake_log().opens;
+    if (fake_log().fail_open) throw sdk::Error(RLK_BACKEND_ERROR, "the card fell off the bus", 79, "fake");
+    return std::make_unique<DeviceType>(ordinal);
+  }
   const void* extension(const char* id) override {
     return kGraphs && std::strcmp(id, RLK_EXT_GRAPH) == 0 ? &kFakeGraphs : nullptr;
   }
@@ -181,8 +187,19 @@ public:
   using Implementations = std::tuple<Scripted<GuestDevice, GuestStream, sdk::ops::Add, 0>>;
   explicit GuestPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("guest"); }
-  std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info&) override {
+  std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info& info) override {
+    ++fake_log().attaches;
+    last_attach() = info;
+    if (info.native != nullptr) last_native() = *info.native;
     return std::make_unique<GuestDevice>();
+  }
+  static rlk_attach_info& last_attach() {
+    static rlk_attach_info info;
+    return info;
+  }
+  static rlk_native_device& last_native() {
+    static rlk_native_device native;
+    return native;
   }
 };
 

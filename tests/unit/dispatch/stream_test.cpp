@@ -196,6 +196,7 @@ TEST(HostServices, KernelCacheUsesWhatTheLoaderBrings) {
   core::set_kernel_cache({});
   EXPECT_EQ(service->load(host->context, "p", "k", nullptr, 0, &size), RLK_NOT_FOUND);
   EXPECT_EQ(service->store(host->context, "p", "k", "x", 1), RLK_UNSUPPORTED);
+  EXPECT_EQ(service->begin(host->context, "p", "k"), RLK_UNSUPPORTED);
   std::string kept;
   core::set_kernel_cache(
       {[&](std::string_view, std::string_view, void*, uint64_t, uint64_t* out) -> rlk_status {
@@ -206,7 +207,13 @@ TEST(HostServices, KernelCacheUsesWhatTheLoaderBrings) {
          kept =
              std::string(plugin) + "/" + std::string(key) + "=" + std::string(static_cast<const char*>(memory), bytes);
          return RLK_OK;
-       }});
+       },
+       [](std::string_view, std::string_view key) -> rlk_status { return key == "k" ? RLK_OK : RLK_NOT_READY; },
+       [&](std::string_view, std::string_view key) { kept = "abandoned " + std::string(key); }});
+  EXPECT_EQ(service->begin(host->context, "p", "k"), RLK_OK);
+  EXPECT_EQ(service->begin(host->context, "p", "other"), RLK_NOT_READY);
+  service->abandon(host->context, "p", "k");
+  EXPECT_EQ(kept, "abandoned k");
   EXPECT_EQ(service->store(host->context, "p", "k", "value", 5), RLK_OK);
   EXPECT_EQ(kept, "p/k=value");
   EXPECT_EQ(service->load(host->context, "p", "k", nullptr, 0, &size), RLK_OK);

@@ -17,7 +17,7 @@ Scripts& scripts() {
 }
 
 template <class P>
-PluginBinding bind(const char* id, const char* backend, bool built_in = false) {
+PluginBinding bind(const char* id, const char* backend, uint32_t devices, bool built_in = false) {
   rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
   PluginBinding binding;
   binding.id = id;
@@ -26,11 +26,21 @@ PluginBinding bind(const char* id, const char* backend, bool built_in = false) {
   binding.api = sdk::detail::PluginThunks<P>::entry(core::host_services(), &error, id, backend, "1.0", "test");
   EXPECT_NE(binding.api, nullptr) << error.text;
   EXPECT_EQ(binding.api->create(core::host_services(), &binding.instance, &error), RLK_OK) << error.text;
-  if ((binding.api->flags & RLK_PLUGIN_OPERATORS_ONLY) == 0) {
-    binding.devices.resize(1);
-    EXPECT_EQ(binding.api->device_open(binding.instance, 0, &binding.devices[0], &error), RLK_OK) << error.text;
+  for (uint32_t i = 0; i < devices; ++i) {
+    rlk_device_properties properties{};
+    properties.struct_size = sizeof(properties);
+    EXPECT_EQ(binding.api->device_describe(binding.instance, i, &properties, &error), RLK_OK) << error.text;
+    binding.devices.push_back(std::make_shared<core::PluginDevice>(binding.api, binding.instance, i, properties));
   }
   return binding;
+}
+
+PluginBinding bind_guest(const PluginBinding& owner) {
+  PluginBinding made = bind<GuestPlugin>("guest", "fake", 0);
+  for (const auto& device : owner.devices) {
+    made.devices.push_back(std::make_shared<core::PluginDevice>(made.api, made.instance, device));
+  }
+  return made;
 }
 
 // Everything that the tests ask for is verified unless a test takes it back.
@@ -113,10 +123,10 @@ void World::make_dispatcher(const Environment& environment, const std::vector<co
   dispatcher = std::make_unique<Dispatcher>(registry, std::move(policy), max_plans);
 }
 
-std::unique_ptr<Stream> World::stream(const char* backend) {
+std::unique_ptr<Stream> World::stream(const char* backend, uint32_t ordinal) {
   core::DeviceState* device = nullptr;
   rlk_error error = {sizeof(rlk_error), 0, 0, {}, {}};
-  EXPECT_EQ(dispatcher->device(backend, 0, &device, &error), RLK_OK) << error.text;
+  EXPECT_EQ(dispatcher->device(backend, ordinal, &device, &error), RLK_OK) << error.text;
   std::unique_ptr<Stream> made;
   EXPECT_EQ(Stream::create(*device, dispatcher->counters(), 0, &made, &error), RLK_OK) << error.text;
   return made;
@@ -152,32 +162,34 @@ std::string World::taken(const core::Explanation& explanation) {
 }
 
 PluginBinding World::cpu() {
-  static auto& binding = *new PluginBinding(bind<CpuPlugin>("cpu", "cpu", true));
+  static auto& binding = *new PluginBinding(bind<CpuPlugin>("cpu", "cpu", 1, true));
   return binding;
 }
 PluginBinding World::fake() {
-  static auto& binding = *new PluginBinding(bind<FakePlugin>("fake", "fake"));
+  static auto& binding = *new PluginBinding(bind<FakePlugin>("fake", "fake", 1));
   PluginBinding copy = binding;
   verify(copy);
   return copy;
 }
 PluginBinding World::plain() {
-  static auto& binding = *new PluginBinding(bind<PlainPlugin>("plain", "plain"));
+  static auto& binding = *new PluginBinding(bind<PlainPlugin>("plain", "plain", 1));
   PluginBinding copy = binding;
   verify(copy);
   return copy;
 }
 PluginBinding World::guest() {
-  static auto& binding = *new PluginBinding([] {
-    PluginBinding made = bind<GuestPlugin>("guest", "fake");
-    const rlk_attach_info info = {sizeof(rlk_attach_info), 0, "fake", nullptr};
-    made.devices.resize(1);
-    EXPECT_EQ(made.api->device_attach(made.instance, &info, &made.devices[0], nullptr), RLK_OK);
-    return made;
-  }());
+  static auto& binding = *new PluginBinding(bind_guest(fake()));
   PluginBinding copy = binding;
   verify(copy);
   return copy;
+}
+
+std::vector<PluginBinding> World::unopened(uint32_t devices) {
+  PluginBinding owner = bind<FakePlugin>("fake", "fake", devices);
+  PluginBinding brings_operators = bind_guest(owner);
+  verify(owner);
+  verify(brings_operators);
+  return {cpu(), std::move(owner), std::move(brings_operators)};
 }
 
 }  // namespace rlk::test

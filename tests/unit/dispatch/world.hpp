@@ -42,7 +42,7 @@ struct World {
   static rlk_status make_policy(const Environment& environment, const std::vector<core::PolicyEntry>& entries,
                                 Policy* out, rlk_error* error);
 
-  std::unique_ptr<Stream> stream(const char* backend = "fake");
+  std::unique_ptr<Stream> stream(const char* backend = "fake", uint32_t ordinal = 0);
   // A call whose memory lives as long as the world: streams, which die before it, may still be at work on it.
   OpCall& make(const char* op, int form = 0);
   // Their errors end up in `last`.
@@ -59,6 +59,8 @@ struct World {
   static PluginBinding fake();
   static PluginBinding plain();
   static PluginBinding guest();
+  // The CPU, and new instances of fake and guest whose devices nobody has opened.
+  static std::vector<PluginBinding> unopened(uint32_t devices);
 
   Registry registry;
   std::vector<PluginBinding> plugins;

@@ -31,6 +31,33 @@ typedef struct rlk_graph rlk_graph;
 
 RLK_API const char* rlk_version(void); /* "0.1.0" */
 
+/* ---- the embedder's memory --------------------------------------------------------------------------------------- */
+/* Who gives rlk the device memory that it needs for itself and hands out by rlk_allocate: workspaces, plans' memory,
+   staging. A framework's caching allocator, say; rlk then keeps no cache of its own beside it. Blocks are aligned to
+   256 bytes. Memory is in the order of native_stream (the vendor's handle): given back while work that uses it may
+   still run on that stream, as caching allocators of frameworks expect. Called from any thread, never while the stream
+   captures. */
+typedef struct rlk_device_allocator {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* context;
+  rlk_status (*allocate)(void* context, const char* backend, uint32_t ordinal, void* native_stream, uint64_t bytes,
+                         void** out, rlk_error* error);
+  rlk_status (*deallocate)(void* context, const char* backend, uint32_t ordinal, void* native_stream, void* memory,
+                           uint64_t bytes, rlk_error* error);
+} rlk_device_allocator;
+
+/* Who gives plugins their host memory (the service rlk.allocate/1): aligned to 64 bytes, NULL when there is none left.
+   Of the whole process: set before the first runtime, RLK_INVALID_ARGUMENT later. Copied. */
+typedef struct rlk_host_allocator {
+  uint32_t struct_size;
+  uint32_t reserved;
+  void* context;
+  void* (*allocate)(void* context, uint64_t bytes);
+  void (*deallocate)(void* context, void* memory, uint64_t bytes);
+} rlk_host_allocator;
+RLK_API rlk_status rlk_set_host_allocator(const rlk_host_allocator* allocator, rlk_error* error);
+
 /* ---- runtime --------------------------------------------------------------------------------------------------- */
 /* How plugins are looked for is in the environment (RLK_PLUGIN_PATH, RLK_BACKEND, RLK_REQUIRE, ...); see README.md. */
 typedef struct rlk_runtime_options {
@@ -38,9 +65,10 @@ typedef struct rlk_runtime_options {
   uint32_t wait_for_probes; /* 1: return when every plugin is judged; 0: serve from the CPU at once, probe behind */
   const char* plugin_path;  /* NULL: RLK_PLUGIN_PATH */
   const char* config_path;  /* NULL: RLK_CONFIG */
+  const rlk_device_allocator* device_allocator; /* NULL: rlk's own. Copied; lives as long as the runtime */
 } rlk_runtime_options;
 #define RLK_RUNTIME_OPTIONS_INIT \
-  { sizeof(rlk_runtime_options), 1, 0, 0 }
+  { sizeof(rlk_runtime_options), 1, 0, 0, 0 }
 
 /* options may be NULL. The CPU is always there; a plugin that fails is a record (rlk_describe), not an error, unless
    RLK_REQUIRE names its backend. Runtimes of one process share plugins. */
@@ -48,6 +76,7 @@ RLK_API rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_ru
 RLK_API rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error); /* after its streams and memory */
 
 RLK_API rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error);
+/* Opens nothing: a device is opened when its first stream, event or block of memory is asked for. */
 RLK_API rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal,
                                        rlk_device_properties* out, rlk_error* error);
 
@@ -101,9 +130,10 @@ typedef struct rlk_call_options {
                                      serve the call. A pin never falls back: it is met, or the call is an error */
   const void* const* host_inputs; /* NULL, or [n_inputs]: contiguous host copies of host-readable inputs that live on a
                                      device; without them rlk copies those itself, which waits for the stream */
+  const rlk_ext* next; /* rlk_private_params for plugins that know more than the declaration; read during the call */
 } rlk_call_options;
 #define RLK_CALL_OPTIONS_INIT \
-  { sizeof(rlk_call_options), 0, 0, 0 }
+  { sizeof(rlk_call_options), 0, 0, 0, 0 }
 
 /* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
    (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
@@ -119,10 +149,14 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
 /* Every call to be captured is made once before: while a graph is captured nothing is planned, allocated, staged on the
    CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before anything is enqueued. The graph
-   owns its workspace. It may be launched on any stream of the device; data errors are told by the stream that captured,
-   which outlives the graph. Destroying a graph waits for its launches. A capture that the vendor's own calls began on a
-   wrapped stream is seen too; its graph uses the workspace of the calls before, so where it is launched on another
-   stream, that stream waits for them first (rlk_graph_launch does so itself). */
+   owns its workspace and its data error record, may be launched on any stream of the device, and may outlive the stream
+   that captured it. Its data errors are told by a stream that launched it, once no launch of it is in flight. Destroying
+   a graph waits for its launches; graphs are destroyed before their runtime.
+   A capture that the vendor's own calls began on a wrapped stream (or on a stream that waits for an event of such a
+   capture) is seen too. Nobody tells rlk when its graph runs, so any stream of the device may tell its data errors.
+   What it captured is released after its graph has died, where the backend can tell that, and else with the runtime,
+   which outlives such graphs. The first such graph uses the workspace of the calls before: where it is launched on
+   another stream, that stream waits for them first (rlk_graph_launch does so itself). */
 RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
 RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);

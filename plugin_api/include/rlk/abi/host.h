@@ -12,7 +12,7 @@ typedef struct rlk_host {
   uint32_t reserved;
   const char* name;
   const char* version;
-  void* context;
+  void* context; /* what get_service and every function of every service receive as their `context` */
   /* A service by id, or NULL when this host does not have it. Lives as long as the process. [thread-safe] */
   const void* (*get_service)(void* context, const char* id);
 } rlk_host;
@@ -61,6 +61,11 @@ typedef struct rlk_kernel_cache_service {
   rlk_status (*load)(void* context, const char* plugin_id, const char* key, void* memory, uint64_t capacity,
                      uint64_t* size);
   rlk_status (*store)(void* context, const char* plugin_id, const char* key, const void* memory, uint64_t size);
+  /* Asks who compiles what load did not find, so that of many processes one does. RLK_OK: the caller, who then stores
+     or abandons the key; RLK_NOT_READY: another process or thread does, load again later. Whoever dies has abandoned.
+     RLK_UNSUPPORTED: no cache folder, compile for yourself. [thread-safe] */
+  rlk_status (*begin)(void* context, const char* plugin_id, const char* key);
+  void (*abandon)(void* context, const char* plugin_id, const char* key); /* [thread-safe] */
 } rlk_kernel_cache_service;
 
 #endif

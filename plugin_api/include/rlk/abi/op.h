@@ -24,11 +24,14 @@ typedef struct rlk_call_desc {
   uint32_t n_inputs, n_outputs;
   const rlk_tensor* const* inputs;  /* [n_inputs], NULL where absent, data NULL */
   const rlk_tensor* const* outputs; /* [n_outputs], likewise */
-  const int32_t* output_alias;      /* [n_outputs]: the input whose memory the output is, or -1 */
+  const int32_t* output_alias;      /* [n_outputs]: the input whose memory the output is (always the case for an in-out
+                                       argument, which is an input and an output), or -1 */
   const int64_t* symbols;           /* [n_symbols] in the declaration's order; -1 where the form has no such symbol */
   uint32_t n_symbols;
-  uint32_t numerics; /* the classes demanded, RLK_NUMERICS_* */
-  const rlk_ext* next;
+  uint32_t numerics;                          /* the classes demanded, RLK_NUMERICS_* */
+  const rlk_ext* next;                        /* rlk_private_params for this plugin */
+  const rlk_tensor_list* const* input_lists;  /* [n_inputs]: set where the declaration has a list; NULL: none has one */
+  const rlk_tensor_list* const* output_lists; /* [n_outputs], likewise */
 } rlk_call_desc;
 
 #define RLK_SUPPORT_NO 0
@@ -68,7 +71,11 @@ typedef struct rlk_plan_info {
   uint32_t numerics;
   uint32_t reserved;
   char variant[32];
+  uint64_t persistent_bytes; /* device memory that the host keeps for the plan: rlk_run.persistent */
 } rlk_plan_info;
+
+#define RLK_RUN_NEW_PERSISTENT 1u /* the persistent memory holds nothing yet: the first execution that has it */
+#define RLK_RUN_CAPTURING 2u      /* the stream captures a graph: the work may run many times, or never */
 
 /* One execution: the same in prepare (workspace NULL) and in enqueue. Borrowed for the call. */
 typedef struct rlk_run {
@@ -80,11 +87,18 @@ typedef struct rlk_run {
   const void* const* host_inputs; /* [n_inputs]: contiguous host copies of the inputs asked for, NULL elsewhere */
   const int64_t* symbols;         /* [n_symbols] */
   uint32_t n_symbols;
-  uint32_t reserved;
-  void* workspace; /* device memory, aligned to 256 bytes; belongs to the call until the stream has passed it */
+  uint32_t flags;  /* RLK_RUN_* */
+  void* workspace; /* device memory, aligned to 256 bytes, of any content; belongs to the call until the stream has
+                      passed it */
   uint64_t workspace_bytes;
-  void* data_error_record; /* rlk_stream_api.data_error_record of the stream */
-  const rlk_ext* next;
+  rlk_data_error_record* data_error_record; /* for kernels; NULL without RLK_DEVICE_MAPPED_PINNED: the plugin then tells
+                                               data errors by query and synchronize */
+  const rlk_ext* next;                      /* as in the description */
+  void* persistent; /* rlk_plan_info.persistent_bytes of device memory, aligned to 256 bytes: the same, with the
+                       content that the plan left there, in every execution of the plan. NULL in prepare. A shareable
+                       plan has one for all its streams: only the first execution may write it */
+  const rlk_tensor_list* const* input_lists;
+  const rlk_tensor_list* const* output_lists;
 } rlk_run;
 
 /* A size at which the implementation changes its algorithm: verification tests on both sides of it. */
@@ -92,7 +106,7 @@ typedef struct rlk_switch {
   uint32_t struct_size;
   uint32_t reserved;
   const char* symbol; /* of the declaration */
-  int64_t at;         /* the first size of the other algorithm */
+  int64_t at;         /* the first size of the other algorithm; a size that no test reaches stays untested */
 } rlk_switch;
 
 /* A row of the plugin's table of implementations; lives as long as the process. Several per operator are normal. */
@@ -111,7 +125,9 @@ typedef struct rlk_implementation {
   /* Pure, microseconds, launches nothing. A NO is RLK_OK with level NO and a reason. [thread-safe] */
   rlk_status (*query)(const struct rlk_implementation*, rlk_plugin_device*, const rlk_call_desc*, rlk_support* out,
                       rlk_error*);
-  /* May compile, tune, allocate. Nothing in the plan depends on the content of device tensors. [thread-safe] */
+  /* May compile, tune, allocate. Nothing in the plan depends on the content of device tensors. RLK_NOT_READY: the plan
+     is being compiled in the background; the host serves the call by another implementation and asks again at a later
+     call, or waits where no other can serve. [thread-safe] */
   rlk_status (*plan_create)(const struct rlk_implementation*, rlk_plugin_device*, const rlk_call_desc*,
                             rlk_plugin_plan** out, rlk_plan_info* info, rlk_error*);
   /* Exact workspace for these sizes and host values; cheap. [plan unless shareable] (optional: the bound holds then) */

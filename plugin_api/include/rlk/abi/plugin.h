@@ -1,4 +1,13 @@
-/* The plugin itself: identity, evidence, devices, implementations; and the one symbol that it exports. */
+/* The plugin itself: identity, evidence, devices, implementations; and the one symbol that it exports.
+
+   Thread tags, at each slot of this ABI:
+     [init]         one thread at a time for the whole plugin, and not from inside another slot of it
+     [thread-safe]  any thread, any number at once
+     [stream]       one such call at a time on one stream; different streams in parallel, each from any thread
+     [plan]         one such call at a time on one plan
+   No slot may leave by an exception, longjmp, exit or pthread_exit, nor change the thread's signal mask, floating-point
+   mode or current directory. A plugin that was loaded stays loaded until the process ends: there is no unload, and
+   static tables and the code of callbacks live as long. */
 #ifndef RLK_ABI_PLUGIN_H
 #define RLK_ABI_PLUGIN_H
 
@@ -44,6 +53,7 @@ typedef struct rlk_attach_info {
   uint32_t ordinal; /* in the numbering of the backend's own plugin */
   const char* backend;
   const rlk_device_properties* properties;
+  const rlk_native_device* native; /* NULL where the backend's plugin cannot say */
 } rlk_attach_info;
 
 #define RLK_PLUGIN_OPERATORS_ONLY 1u /* no devices of its own: device_attach instead of device_open */
@@ -69,8 +79,11 @@ typedef struct rlk_plugin {
   rlk_status (*destroy)(rlk_plugin_instance*, rlk_error*); /* after everything made from it is gone [init] */
   /* Is this machine's hardware mine, and why? Absent hardware is RLK_OK with a verdict, not an error. [init] */
   rlk_status (*probe)(rlk_plugin_instance*, const rlk_evidence_sink*, rlk_probe_result* out, rlk_error*);
-  rlk_status (*device_count)(rlk_plugin_instance*, uint32_t* out, rlk_error*);                            /* [init] */
-  rlk_status (*device_open)(rlk_plugin_instance*, uint32_t ordinal, rlk_plugin_device** out, rlk_error*); /* [init] */
+  rlk_status (*device_count)(rlk_plugin_instance*, uint32_t* out, rlk_error*); /* [init] */
+  /* Without opening it: no context, no memory of the device. Absent with OPERATORS_ONLY. [init] */
+  rlk_status (*device_describe)(rlk_plugin_instance*, uint32_t ordinal, rlk_device_properties* out, rlk_error*);
+  /* When the device is first used, on whatever thread that is; at most once per ordinal. [thread-safe] */
+  rlk_status (*device_open)(rlk_plugin_instance*, uint32_t ordinal, rlk_plugin_device** out, rlk_error*);
   rlk_status (*device_attach)(rlk_plugin_instance*, const rlk_attach_info*, rlk_plugin_device** out, rlk_error*);
   rlk_status (*device_close)(rlk_plugin_device*, rlk_error*); /* after all its streams, events and plans [init] */
   /* An optional facility by id and revision ("rlk.graph/1"), or NULL. [thread-safe] (optional) */

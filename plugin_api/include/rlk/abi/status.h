@@ -7,7 +7,7 @@
 typedef int32_t rlk_status;
 
 #define RLK_OK 0
-#define RLK_NOT_READY 1            /* query of an unfinished stream or event; not an error */
+#define RLK_NOT_READY 1            /* unfinished: a stream, an event, a plan that is being compiled; not an error */
 #define RLK_INVALID_ARGUMENT (-1)  /* the caller broke the declaration of an operator or of a function */
 #define RLK_UNSUPPORTED (-2)       /* legal, but not offered here; the text says what is */
 #define RLK_OUT_OF_MEMORY (-3)     /* of the device or of the host; the text says which and how much */
@@ -48,8 +48,9 @@ typedef struct rlk_data_error {
   int64_t value;
 } rlk_data_error;
 
-/* The same as a kernel writes it, at the device address that rlk_run.data_error_record gives. A kernel that meets a
-   data error changes state from 0 to 1 with one atomic compare-and-swap and, if it won, writes the other fields. */
+/* The same as a kernel writes it, at the address that rlk_run.data_error_record gives. A kernel that meets a data error
+   changes state from 0 to 1 with one atomic compare-and-swap and, if it won, writes the other fields. The record is the
+   host's: it stays valid until the stream has passed the call, and as long as a graph that captured the call lives. */
 typedef struct rlk_data_error_record {
   int32_t state;
   int32_t kind;
@@ -59,12 +60,27 @@ typedef struct rlk_data_error_record {
   int64_t value;
 } rlk_data_error_record;
 
-/* Header of every element of an extension chain. An element of an unknown type is skipped unless its type has the
-   highest bit set: then the callee answers RLK_UNSUPPORTED. */
+/* Header of every element of an extension chain. An element of an unknown type is skipped unless its type has
+   RLK_EXT_REQUIRED set: then the callee answers RLK_UNSUPPORTED. */
+#define RLK_EXT_REQUIRED 0x80000000u
 typedef struct rlk_ext {
   uint32_t struct_size;
-  uint32_t type;
+  uint32_t type; /* RLK_EXT_* */
   const struct rlk_ext* next;
 } rlk_ext;
+
+/* Parameters that only one plugin knows. The caller chains them to rlk_call_options.next; the host hands them to the
+   plugin they name and to no other, and they are part of the plan's key, byte for byte. With RLK_EXT_REQUIRED no other
+   plugin may serve the call. */
+#define RLK_EXT_PRIVATE_PARAMS 1u
+typedef struct rlk_private_params {
+  uint32_t struct_size;
+  uint32_t type; /* RLK_EXT_PRIVATE_PARAMS, alone or with RLK_EXT_REQUIRED */
+  const rlk_ext* next;
+  const char* plugin; /* the plugin's id */
+  const void* data;   /* [bytes] as that plugin's own header says: no pointers, no padding left unset */
+  uint64_t bytes;     /* at most RLK_MAX_PRIVATE_BYTES */
+} rlk_private_params;
+#define RLK_MAX_PRIVATE_BYTES 4096
 
 #endif

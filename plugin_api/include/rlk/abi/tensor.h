@@ -4,12 +4,29 @@
 
 #include <stdint.h>
 
-/* DLPack's codes. */
+/* DLPack's codes. A plugin meets only the dtypes that the declarations of its operators name. */
 #define RLK_DTYPE_INT 0
 #define RLK_DTYPE_UINT 1
 #define RLK_DTYPE_FLOAT 2
+#define RLK_DTYPE_OPAQUE 3
 #define RLK_DTYPE_BFLOAT 4
+#define RLK_DTYPE_COMPLEX 5
+#define RLK_DTYPE_BOOL 6 /* 8 bits: 0 or 1 */
+#define RLK_DTYPE_FLOAT8_E3M4 7
+#define RLK_DTYPE_FLOAT8_E4M3 8
+#define RLK_DTYPE_FLOAT8_E4M3B11FNUZ 9
+#define RLK_DTYPE_FLOAT8_E4M3FN 10
+#define RLK_DTYPE_FLOAT8_E4M3FNUZ 11
+#define RLK_DTYPE_FLOAT8_E5M2 12
+#define RLK_DTYPE_FLOAT8_E5M2FNUZ 13
+#define RLK_DTYPE_FLOAT8_E8M0FNU 14
+#define RLK_DTYPE_FLOAT6_E2M3FN 15
+#define RLK_DTYPE_FLOAT6_E3M2FN 16
+#define RLK_DTYPE_FLOAT4_E2M1FN 17
 
+/* Elements of fewer than 8 bits are packed: element i of a dimension of stride 1 begins at bit i * bits, lowest bit
+   first. Shapes and strides count elements. The dimension of stride 1 is the last one; every other stride, and the
+   first element, begin at a whole byte (strides[d] * bits is a multiple of 8). */
 typedef struct rlk_dtype {
   uint8_t code;
   uint8_t bits;
@@ -30,5 +47,12 @@ typedef struct rlk_tensor {
   int32_t ndim;           /* 0 to RLK_MAX_NDIM */
   rlk_dtype dtype;
 } rlk_tensor;
+
+/* An argument that is a list of tensors. Borrowed for the call. */
+typedef struct rlk_tensor_list {
+  uint32_t struct_size;
+  uint32_t count;
+  const rlk_tensor* const* tensors; /* [count], none of them NULL */
+} rlk_tensor_list;
 
 #endif

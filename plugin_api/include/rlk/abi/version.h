@@ -8,6 +8,6 @@
    CHANGELOG.md declares the ABI frozen. */
 #define RLK_ABI_MAJOR 1
 #define RLK_ABI_MINOR 0
-#define RLK_ABI_DRAFT 1
+#define RLK_ABI_DRAFT 2
 
 #endif

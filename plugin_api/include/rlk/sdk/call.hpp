@@ -80,6 +80,18 @@ T* data_of(const rlk_tensor* tensor) noexcept {
   return reinterpret_cast<T*>(static_cast<char*>(tensor->data) + tensor->byte_offset);
 }
 
+namespace detail {
+
+inline const rlk_private_params* find_private_params(const rlk_ext* next) noexcept {
+  for (; next != nullptr; next = next->next) {
+    if ((next->type & ~RLK_EXT_REQUIRED) != RLK_EXT_PRIVATE_PARAMS) continue;
+    if (next->struct_size >= sizeof(rlk_private_params)) return reinterpret_cast<const rlk_private_params*>(next);
+  }
+  return nullptr;
+}
+
+}  // namespace detail
+
 // A call description of operator Op (rlk::sdk::ops::*).
 template <class Op>
 class Call {
@@ -100,6 +112,8 @@ public:
   int32_t alias(uint32_t i) const noexcept { return i < desc_->n_outputs ? desc_->output_alias[i] : -1; }
   uint32_t numerics() const noexcept { return desc_->numerics; }
   const rlk_call_desc& desc() const noexcept { return *desc_; }
+  // This plugin's own parameters, nullptr without them: the host passes no others on.
+  const rlk_private_params* private_params() const noexcept { return detail::find_private_params(desc_->next); }
 
 private:
   const rlk_call_desc* desc_;
@@ -118,9 +132,11 @@ public:
   void* workspace() const noexcept { return run_->workspace; }
   uint64_t workspace_bytes() const noexcept { return run_->workspace_bytes; }
   uint32_t tag() const noexcept { return run_->tag; }
-  rlk_data_error_record* data_error_record() const noexcept {
-    return static_cast<rlk_data_error_record*>(run_->data_error_record);
-  }
+  rlk_data_error_record* data_error_record() const noexcept { return run_->data_error_record; }
+  // The plan's own device memory, Plan::persistent_bytes of it; to be filled by the execution that finds it new.
+  void* persistent() const noexcept { return run_->persistent; }
+  bool is_persistent_new() const noexcept { return (run_->flags & RLK_RUN_NEW_PERSISTENT) != 0; }
+  bool is_capturing() const noexcept { return (run_->flags & RLK_RUN_CAPTURING) != 0; }
 
 private:
   const rlk_run* run_;

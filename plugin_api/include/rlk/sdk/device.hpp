@@ -1,5 +1,6 @@
 // A device, its streams and its events as C++ classes to derive from. Override what the hardware has: a method that is
-// marked optional and not overridden becomes a NULL slot, which the host knows to be "cannot".
+// marked optional and not overridden becomes a NULL slot, which the host knows to be "cannot". Where only the vendor's
+// runtime can tell, an optional method throws Error(RLK_UNSUPPORTED, ...), which means the same.
 #pragma once
 
 #include <rlk/abi.h>
@@ -16,15 +17,16 @@ class Event;
 class Device {
 public:
   virtual ~Device() = default;
-  virtual void properties(rlk_device_properties& out) = 0;
   virtual void* allocate(int32_t kind, uint64_t bytes) = 0;
   virtual void deallocate(int32_t kind, void* memory) = 0;
   virtual void memory_info(uint64_t& free_bytes, uint64_t& total_bytes) = 0;
   virtual int32_t pointer_kind(const void*) { return RLK_POINTER_UNKNOWN; }  // optional
   virtual bool can_access_peer(Device&) { return false; }                    // optional
+  virtual void native(rlk_native_device&) {}                                 // optional
   virtual std::unique_ptr<Stream> create_stream(int32_t priority) = 0;
   virtual std::unique_ptr<Stream> wrap_stream(void* native) = 0;
   virtual std::unique_ptr<Event> create_event(bool timing) = 0;
+  virtual std::unique_ptr<Event> wrap_event(void* /*native*/) { return nullptr; }  // optional
 };
 
 class Stream {
@@ -38,10 +40,14 @@ public:
   virtual void wait(Event&) = 0;
   virtual void copy(void* destination, const void* source, uint64_t bytes, int32_t kind) = 0;
   virtual void fill(void* memory, uint8_t value, uint64_t bytes) = 0;
-  virtual void* data_error_record() { return nullptr; }
   virtual void enqueue_host_function(rlk_host_function, void*) {}  // optional
   virtual void* allocate_async(uint64_t) { return nullptr; }       // optional, both or neither
   virtual void deallocate_async(void*) {}                          // optional
+  virtual void copy_peer(void* /*to*/, Device& /*to_device*/, const void* /*from*/, Device& /*from_device*/,
+                         uint64_t /*bytes*/) {}  // optional
+  virtual uint64_t capture_id() { return 0; }    // optional
+  // optional: release(user) once nothing of the capture in progress can run any more
+  virtual void capture_retain(rlk_host_function /*release*/, void* /*user*/) {}
 };
 
 class Event {
@@ -51,6 +57,7 @@ public:
   virtual rlk_status query() = 0;                              // RLK_OK or RLK_NOT_READY
   virtual rlk_status synchronize(uint64_t timeout_ns) = 0;     // RLK_OK or RLK_TIMEOUT
   virtual double elapsed_ms(Event& /*start*/) { return 0.0; }  // optional; from start to this
+  virtual void* native() { return nullptr; }                   // optional
 };
 
 namespace detail {
@@ -71,17 +78,6 @@ inline Event* event_of(rlk_plugin_event* e) noexcept {
 
 template <class D>
 struct DeviceThunks {
-  static rlk_status properties(rlk_plugin_device* d, rlk_device_properties* out, rlk_error* error) noexcept {
-    return guard(error, [&] {
-      rlk_device_properties mine = rlk_device_properties();
-      mine.struct_size = sizeof(mine);
-      device_of(d)->properties(mine);
-      const uint32_t size = out->struct_size;
-      std::memcpy(out, &mine, size < sizeof(mine) ? size : sizeof(mine));
-      out->struct_size = size;
-      return RLK_OK;
-    });
-  }
   static rlk_status allocate(rlk_plugin_device* d, int32_t kind, uint64_t bytes, void** out,
                              rlk_error* error) noexcept {
     return guard(error, [&] { return *out = device_of(d)->allocate(kind, bytes), RLK_OK; });
@@ -99,15 +95,23 @@ struct DeviceThunks {
                                     rlk_error* error) noexcept {
     return guard(error, [&] { return *out = device_of(d)->can_access_peer(*device_of(peer)) ? 1 : 0, RLK_OK; });
   }
+  static rlk_status native(rlk_plugin_device* d, rlk_native_device* out, rlk_error* error) noexcept {
+    return guard(error, [&] {
+      rlk_native_device mine = rlk_native_device();
+      device_of(d)->native(mine);
+      answer(mine, out);
+      return RLK_OK;
+    });
+  }
   static constexpr rlk_device_api kTable = {
       sizeof(rlk_device_api),
       0,
-      &properties,
       &allocate,
       &deallocate,
       &memory_info,
       RLK_SDK_OVERRIDES(D, Device, pointer_kind) ? &pointer_kind : nullptr,
       RLK_SDK_OVERRIDES(D, Device, can_access_peer) ? &can_access_peer : nullptr,
+      RLK_SDK_OVERRIDES(D, Device, native) ? &native : nullptr,
   };
 };
 
@@ -166,7 +170,6 @@ struct StreamThunks {
   static rlk_status fill(rlk_plugin_stream* s, void* memory, uint8_t value, uint64_t bytes, rlk_error* error) noexcept {
     return guard(error, [&] { return stream_of(s)->fill(memory, value, bytes), RLK_OK; });
   }
-  static void* data_error_record(rlk_plugin_stream* s) noexcept { return stream_of(s)->data_error_record(); }
   static rlk_status enqueue_host_function(rlk_plugin_stream* s, rlk_host_function f, void* user,
                                           rlk_error* error) noexcept {
     return guard(error, [&] { return stream_of(s)->enqueue_host_function(f, user), RLK_OK; });
@@ -176,6 +179,19 @@ struct StreamThunks {
   }
   static rlk_status deallocate_async(rlk_plugin_stream* s, void* memory, rlk_error* error) noexcept {
     return guard(error, [&] { return stream_of(s)->deallocate_async(memory), RLK_OK; });
+  }
+  static rlk_status copy_peer(rlk_plugin_stream* s, void* to, rlk_plugin_device* to_device, const void* from,
+                              rlk_plugin_device* from_device, uint64_t bytes, rlk_error* error) noexcept {
+    return guard(error, [&] {
+      return stream_of(s)->copy_peer(to, *device_of(to_device), from, *device_of(from_device), bytes), RLK_OK;
+    });
+  }
+  static rlk_status capture_id(rlk_plugin_stream* s, uint64_t* out, rlk_error* error) noexcept {
+    return guard(error, [&] { return *out = stream_of(s)->capture_id(), RLK_OK; });
+  }
+  static rlk_status capture_retain(rlk_plugin_stream* s, rlk_host_function release, void* user,
+                                   rlk_error* error) noexcept {
+    return guard(error, [&] { return stream_of(s)->capture_retain(release, user), RLK_OK; });
   }
   static constexpr rlk_stream_api kTable = {
       sizeof(rlk_stream_api),
@@ -189,14 +205,16 @@ struct StreamThunks {
       &wait_event,
       &copy,
       &fill,
-      &data_error_record,
       RLK_SDK_OVERRIDES(S, Stream, enqueue_host_function) ? &enqueue_host_function : nullptr,
       RLK_SDK_OVERRIDES(S, Stream, allocate_async) ? &allocate_async : nullptr,
       RLK_SDK_OVERRIDES(S, Stream, deallocate_async) ? &deallocate_async : nullptr,
+      RLK_SDK_OVERRIDES(S, Stream, copy_peer) ? &copy_peer : nullptr,
+      RLK_SDK_OVERRIDES(S, Stream, capture_id) ? &capture_id : nullptr,
+      RLK_SDK_OVERRIDES(S, Stream, capture_retain) ? &capture_retain : nullptr,
   };
 };
 
-template <class E>
+template <class E, class D>
 struct EventThunks {
   static rlk_status create(rlk_plugin_device* d, uint32_t flags, rlk_plugin_event** out, rlk_error* error) noexcept {
     return guard(error, [&] {
@@ -220,6 +238,17 @@ struct EventThunks {
   static rlk_status elapsed_ms(rlk_plugin_event* start, rlk_plugin_event* end, double* out, rlk_error* error) noexcept {
     return guard(error, [&] { return *out = event_of(end)->elapsed_ms(*event_of(start)), RLK_OK; });
   }
+  static rlk_status wrap(rlk_plugin_device* d, void* native, rlk_plugin_event** out, rlk_error* error) noexcept {
+    return guard(error, [&] {
+      *out = reinterpret_cast<rlk_plugin_event*>(device_of(d)->wrap_event(native).release());
+      return RLK_OK;
+    });
+  }
+  static void* native(rlk_plugin_event* e) noexcept {
+    void* handle = nullptr;
+    guard(nullptr, [&] { return handle = event_of(e)->native(), RLK_OK; });
+    return handle;
+  }
   static constexpr rlk_event_api kTable = {
       sizeof(rlk_event_api),
       0,
@@ -229,6 +258,8 @@ struct EventThunks {
       &query,
       &synchronize,
       RLK_SDK_OVERRIDES(E, Event, elapsed_ms) ? &elapsed_ms : nullptr,
+      RLK_SDK_OVERRIDES(D, Device, wrap_event) ? &wrap : nullptr,
+      RLK_SDK_OVERRIDES(E, Event, native) ? &native : nullptr,
   };
 };
 

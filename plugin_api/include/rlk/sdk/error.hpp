@@ -44,6 +44,14 @@ void copy_text(char (&to)[Size], const char* from) noexcept {
 #define RLK_SDK_REACHES(object, type, member) \
   ((object)->struct_size >= offsetof(type, member) + sizeof(static_cast<type*>(nullptr)->member))
 
+// Copies the plugin's answer into the caller's struct, as far as that reaches; its struct_size stays.
+template <class T>
+void answer(const T& mine, T* out) noexcept {
+  const uint32_t size = out->struct_size;
+  std::memcpy(static_cast<void*>(out), &mine, size < sizeof(T) ? size : sizeof(T));
+  out->struct_size = size;
+}
+
 inline rlk_status fail(rlk_error* error, rlk_status status, const char* text, int64_t native_code = 0,
                        const char* domain = "rlk") noexcept {
   if (error == nullptr || error->struct_size < sizeof(rlk_error)) return status;

@@ -4,7 +4,7 @@
 //     using Op = rlk::sdk::ops::Logp;
 //     static constexpr const char* kName = "fused";
 //     static Support query(MyDevice&, const Call<Op>&);                    // pure, microseconds
-//     static std::unique_ptr<Plan> plan(MyDevice&, const Call<Op>&);       // may be slow
+//     static std::unique_ptr<Plan> plan(MyDevice&, const Call<Op>&);       // may be slow; nullptr: not ready yet
 //     static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 4096}};   // optional
 //   };
 //
@@ -35,6 +35,7 @@ public:
   uint64_t host_inputs = 0;  // bit per input, RLK_<OP>_IN_*
   uint32_t numerics = RLK_NUMERICS_TOLERANCE;
   std::string variant;
+  uint64_t persistent_bytes = 0;  // device memory that the host keeps for this plan: Run::persistent
 };
 
 namespace detail {
@@ -91,6 +92,7 @@ struct ImplementationThunks {
       const Support support = T::query(own, call);
       if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
       std::unique_ptr<Plan> plan = T::plan(own, call);
+      if (plan == nullptr) return RLK_NOT_READY;
       rlk_plan_info mine = rlk_plan_info();
       mine.struct_size = info->struct_size;
       mine.flags = plan->flags;
@@ -101,6 +103,7 @@ struct ImplementationThunks {
       mine.host_inputs = plan->host_inputs;
       mine.numerics = plan->numerics | RLK_NUMERICS_TOLERANCE;
       copy_text(mine.variant, plan->variant.c_str());
+      mine.persistent_bytes = plan->persistent_bytes;
       std::memcpy(info, &mine, info->struct_size < sizeof(mine) ? info->struct_size : sizeof(mine));
       *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
       return RLK_OK;

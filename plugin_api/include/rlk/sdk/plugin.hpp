@@ -7,6 +7,7 @@
 //     explicit Acme(const rlk::sdk::Host&);               // the first place that may touch the vendor runtime
 //     rlk::sdk::Verdict probe(rlk::sdk::Evidence&) override;
 //     uint32_t device_count() override;
+//     void describe_device(uint32_t ordinal, rlk_device_properties&) override;   // opens nothing
 //     std::unique_ptr<rlk::sdk::Device> open_device(uint32_t ordinal) override;
 //   };
 //   RLK_PLUGIN(Acme, "acme", "acme", "1.0.0", "Acme X100 operators")
@@ -28,6 +29,7 @@ public:
   explicit Host(const rlk_host& host, const char* plugin_id) : host_(&host), plugin_id_(plugin_id) {
     log_ = service<rlk_log_service>(RLK_SERVICE_LOG);
     parallel_ = service<rlk_parallel_service>(RLK_SERVICE_PARALLEL);
+    kernel_cache_ = service<rlk_kernel_cache_service>(RLK_SERVICE_KERNEL_CACHE);
   }
   void log(int32_t level, const std::string& text) const noexcept {
     if (log_ != nullptr) log_->write(host_->context, level, plugin_id_, text.c_str());
@@ -45,6 +47,8 @@ public:
         const_cast<void*>(static_cast<const void*>(&body)));
   }
   uint32_t thread_count() const noexcept { return parallel_ != nullptr ? parallel_->thread_count(host_->context) : 1; }
+  // Compiled kernels kept between processes; nullptr when the host has no such service.
+  const rlk_kernel_cache_service* kernel_cache() const noexcept { return kernel_cache_; }
   const rlk_host& abi() const noexcept { return *host_; }
   const char* plugin_id() const noexcept { return plugin_id_; }
 
@@ -58,6 +62,7 @@ private:
   const char* plugin_id_;
   const rlk_log_service* log_;
   const rlk_parallel_service* parallel_;
+  const rlk_kernel_cache_service* kernel_cache_;
 };
 
 // What probe saw, reported as it is seen: it survives a crash of the next step.
@@ -98,6 +103,7 @@ public:
   virtual ~Plugin() = default;
   virtual Verdict probe(Evidence&) = 0;
   virtual uint32_t device_count() = 0;
+  virtual void describe_device(uint32_t ordinal, rlk_device_properties& out) = 0;
   virtual std::unique_ptr<Device> open_device(uint32_t ordinal) = 0;
   virtual std::unique_ptr<Device> attach_device(const rlk_attach_info&) {
     throw Error(RLK_UNSUPPORTED, "this plugin has devices of its own");
@@ -109,6 +115,9 @@ class OperatorPlugin : public Plugin {
 public:
   static constexpr uint32_t kFlags = RLK_PLUGIN_OPERATORS_ONLY;
   uint32_t device_count() override { return 0; }
+  void describe_device(uint32_t, rlk_device_properties&) override {
+    throw Error(RLK_UNSUPPORTED, "this plugin has no devices of its own");
+  }
   std::unique_ptr<Device> open_device(uint32_t) override {
     throw Error(RLK_UNSUPPORTED, "this plugin brings operators for another plugin's device");
   }
@@ -156,6 +165,16 @@ struct PluginThunks {
   }
   static rlk_status device_count(rlk_plugin_instance* instance, uint32_t* out, rlk_error* error) noexcept {
     return guard(error, [&] { return *out = plugin_of(instance)->device_count(), RLK_OK; });
+  }
+  static rlk_status device_describe(rlk_plugin_instance* instance, uint32_t ordinal, rlk_device_properties* out,
+                                    rlk_error* error) noexcept {
+    return guard(error, [&] {
+      rlk_device_properties mine = rlk_device_properties();
+      mine.numa_node = -1;
+      plugin_of(instance)->describe_device(ordinal, mine);
+      answer(mine, out);
+      return RLK_OK;
+    });
   }
   static rlk_status device_open(rlk_plugin_instance* instance, uint32_t ordinal, rlk_plugin_device** out,
                                 rlk_error* error) noexcept {
@@ -213,11 +232,12 @@ struct PluginThunks {
         Rows<typename P::Implementations>::kTable,
         (P::kFlags & RLK_PLUGIN_OPERATORS_ONLY) != 0 ? nullptr : &DeviceThunks<D>::kTable,
         &StreamThunks<typename P::Stream>::kTable,
-        (P::kFlags & RLK_PLUGIN_OPERATORS_ONLY) != 0 ? nullptr : &EventThunks<typename P::Event>::kTable,
+        (P::kFlags & RLK_PLUGIN_OPERATORS_ONLY) != 0 ? nullptr : &EventThunks<typename P::Event, D>::kTable,
         &create,
         &destroy,
         &probe,
         &device_count,
+        &device_describe,
         &device_open,
         &device_attach,
         &device_close,

@@ -8,13 +8,13 @@
 
 typedef struct rlk_plugin_graph rlk_plugin_graph; /* the plugin's; opaque to the host */
 
-/* The host keeps every workspace of the captured calls alive until destroy. */
+/* The host keeps every workspace, plan and data error record of the captured calls alive until destroy. Whether a
+   stream captures is asked with rlk_stream_api.capture_id, which a plugin with this extension has. */
 typedef struct rlk_graph_api {
   uint32_t struct_size;
   uint32_t reserved;
   rlk_status (*begin_capture)(rlk_plugin_stream*, rlk_error*);                       /* [stream] */
   rlk_status (*end_capture)(rlk_plugin_stream*, rlk_plugin_graph** out, rlk_error*); /* [stream] */
-  rlk_status (*is_capturing)(rlk_plugin_stream*, int32_t* out, rlk_error*);          /* [stream] */
   rlk_status (*launch)(rlk_plugin_graph*, rlk_plugin_stream*, rlk_error*);           /* [stream] */
   rlk_status (*destroy)(rlk_plugin_graph*, rlk_error*);                              /* [thread-safe] */
 } rlk_graph_api;

@@ -1,0 +1,92 @@
+// A plugin's handle of a device, opened once.
+#include "core/dispatch/plugin_device.hpp"
+
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+
+namespace rlk::core {
+namespace {
+
+rlk_device_properties with_ends(rlk_device_properties properties) {
+  properties.struct_size = sizeof(properties);
+  const auto end = [](auto& text) { text[sizeof(text) - 1] = '\0'; };
+  end(properties.name), end(properties.arch), end(properties.pci_bus_id);
+  end(properties.driver_version), end(properties.runtime_version);
+  return properties;
+}
+
+}  // namespace
+
+PluginDevice::PluginDevice(const rlk_plugin* api, rlk_plugin_instance* instance, uint32_t ordinal,
+                           const rlk_device_properties& properties)
+    : api_(*api), instance_(instance), ordinal_(ordinal), properties_(with_ends(properties)) {}
+
+PluginDevice::PluginDevice(const rlk_plugin* api, rlk_plugin_instance* instance, std::shared_ptr<PluginDevice> owner)
+    : api_(*api),
+      instance_(instance),
+      ordinal_(owner->ordinal_),
+      properties_(owner->properties_),
+      owner_(std::move(owner)) {}
+
+std::string PluginDevice::name() const {
+  return std::string(api_.backend) + ":" + std::to_string(ordinal_);
+}
+
+rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
+  *out = handle();
+  if (*out != nullptr) return RLK_OK;
+  const std::lock_guard lock(mutex_);
+  *out = handle();
+  if (*out != nullptr) return RLK_OK;
+  if (!tried_) {
+    tried_ = true;
+    rlk_error said{};
+    said.struct_size = sizeof(said);
+    rlk_status status = make(out, &said);
+    if (status > 0 || (status == RLK_OK && *out == nullptr)) status = RLK_INTERNAL;
+    if (status == RLK_OK) {
+      handle_.store(*out, std::memory_order_release);
+      return RLK_OK;
+    }
+    said.text[sizeof(said.text) - 1] = said.domain[sizeof(said.domain) - 1] = '\0';
+    failure_.struct_size = sizeof(failure_);
+    fail(&failure_, status,
+         std::string(owner_ == nullptr ? "device_open" : "device_attach") + " of " + name() + " by plugin " + api_.id +
+             " failed: " + name_of_status(status) + (said.text[0] != '\0' ? ", " : ", without a text") + said.text +
+             ". It is asked only once in a process",
+         said.native_code, said.domain);
+  }
+  *out = nullptr;
+  return fail(error, failure_.status, failure_.text, failure_.native_code, failure_.domain);
+}
+
+rlk_status PluginDevice::make(rlk_plugin_device** out, rlk_error* error) {
+  *out = nullptr;
+  return owner_ != nullptr ? attach(out, error) : api_.device_open(instance_, ordinal_, out, error);
+}
+
+rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
+  rlk_plugin_device* theirs = nullptr;
+  if (const rlk_status status = owner_->open(&theirs, error); status != RLK_OK) return status;
+  rlk_attach_info info{};
+  info.struct_size = sizeof(info);
+  info.ordinal = ordinal_;
+  info.backend = owner_->api_.backend;
+  info.properties = &properties_;
+  const rlk_device_api& device = *owner_->api_.device;
+  if (device.native != nullptr) {
+    native_.struct_size = sizeof(native_);
+    // A device that cannot say (UNSUPPORTED, or any failure of the question) lends itself without.
+    if (device.native(theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
+  }
+  return api_.device_attach(instance_, &info, out, error);
+}
+
+void PluginDevice::close() {
+  const std::lock_guard lock(mutex_);
+  rlk_plugin_device* handle = handle_.exchange(nullptr);
+  if (handle != nullptr) api_.device_close(handle, nullptr);
+}
+
+}  // namespace rlk::core
