@@ -109,6 +109,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
   const auto demand =
       std::find_if(entries.begin(), entries.end(), [](const PolicyEntry& entry) { return entry.op == kNumericsKey; });
   if (demand != entries.end()) {
+    policy.numerics_source_ = demand->source;
     std::istringstream classes(demand->value);
     for (std::string name; std::getline(classes, name, ',');) {
       const uint32_t bit = numerics_of_name(name);

@@ -55,12 +55,14 @@ public:
   Fallback fallback() const { return fallback_; }
   // The classes that every call demands beside its own, RLK_NUMERICS_*.
   uint32_t numerics() const { return numerics_; }
+  const std::string& numerics_source() const { return numerics_source_; }
   bool logs_dispatch() const { return logs_dispatch_; }
 
 private:
   std::vector<std::vector<Wish>> wishes_;  // by declaration
   Fallback fallback_ = Fallback::warn;
   uint32_t numerics_ = 0;
+  std::string numerics_source_;
   bool logs_dispatch_ = false;
 };
 

@@ -19,7 +19,8 @@ std::string text_of(const char (&text)[Size]) {
 
 class Asker {
 public:
-  Asker(const CallRequest& request, const std::vector<Wish>& wishes) : request_(request), wishes_(wishes) {}
+  Asker(const CallRequest& request, const Policy& policy)
+      : request_(request), policy_(policy), wishes_(policy.wishes(*request.call.decl)) {}
 
   Option ask(const Candidate& candidate) const {
     Option option;
@@ -34,6 +35,9 @@ public:
       option.verdict = Verdict::declined;
       option.reason_code = refusal.code;
       option.reason = refusal.text;
+      if (refusal.code == "NUMERICS" && (policy_.numerics() & request_.numerics) != 0) {
+        option.reason += " (" + policy_.numerics_source() + " demands " + text_of_numerics(policy_.numerics()) + ")";
+      }
     };
     if (const Refusal r = refuse_quarantined(candidate, request_.call); !r.code.empty()) {
       decline(r);
@@ -96,6 +100,7 @@ private:
   }
 
   const CallRequest& request_;
+  const Policy& policy_;
   const std::vector<Wish>& wishes_;
 };
 
@@ -162,7 +167,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
                  "%s: pin is \"%.*s\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION",
                  request.call.decl->name, static_cast<int>(request.pin.size()), request.pin.data());
   }
-  const Asker asker(request, wishes);
+  const Asker asker(request, policy);
   std::vector<Option> options;
   bool pin_met = false;
   std::vector<bool> met(wishes.size());

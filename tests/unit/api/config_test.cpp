@@ -58,6 +58,18 @@ TEST_F(ConfigTest, TomlNamesFoldersAndBackends) {
   EXPECT_FALSE(config_.plugin_path[0].optional);
 }
 
+TEST_F(ConfigTest, NumericsClassesAreDemandedOfEveryCall) {
+  EXPECT_EQ(wishes(folder_.file("a.toml", "[dispatch]\nnumerics = [\"accurate\", \"deterministic\"]\n")),
+            Wishes{"numerics=accurate,deterministic"});
+  EXPECT_EQ(wishes(folder_.file("b.toml", "[dispatch]\nnumerics = \"accurate\"\n")), Wishes{"numerics=accurate"});
+  EXPECT_EQ(wishes(folder_.file("c.conf", "numerics = accurate\n")), Wishes{"numerics=accurate"});
+  // The including file's demand replaces the other's, also by none.
+  EXPECT_EQ(wishes(folder_.file("d.toml", "include = \"c.conf\"\n[dispatch]\nnumerics = []\n")),
+            (Wishes{"numerics=", "numerics=accurate"}));
+  EXPECT_NE(refusal(folder_.file("e.toml", "[dispatch]\nnumerics = [1]\n")).find("list of classes"),
+            std::string::npos);
+}
+
 TEST_F(ConfigTest, OnePathNeedsNoList) {
   wishes(folder_.file("rlk.toml", "plugin_path = \"/opt/acme\"\n"));
   ASSERT_EQ(config_.plugin_path.size(), 1u);
