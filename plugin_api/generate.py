@@ -113,6 +113,9 @@ def c_header(op, note=NOTE):
         for line in lines:
             out += folded(line) if len(line) > WIDTH else [line]
     out += nan_lines(op)
+    for r in op["numerics"].get("rounded", []):
+        line = f"Class tolerance may round to a 16-bit T, to nearest: {r['name']}, {r['source']}."
+        out += ["", *folded(line)]
     out += ["*/", "", f"#define RLK_{upper}_REVISION {op['revision']}", ""]
     for p in op["param"]:
         if p["type"] == "enum":

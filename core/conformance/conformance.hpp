@@ -22,9 +22,12 @@ struct UnitResult {
   enum class Verdict { verified, failed, declined } verdict = Verdict::declined;
   uint32_t numerics = 0;         // RLK_NUMERICS_* that were verified
   double worst_error_ratio = 0;  // worst |difference| / allowed over all elements: 1 is the limit of `tolerance`
-  // Worst |difference| in ulp of the output dtype; where an element is ill-conditioned, in fp32 epsilons of its
-  // condition: how many roundings away from golden.
+  // Worst |difference| in ulp of the output dtype, at the golden value or the root mean square of its row where that is
+  // larger; where terms cancel, in fp32 roundings of the intermediates: how many roundings away from golden.
   double worst_error_ulp = 0;
+  // How far results that cannot cancel lean towards zero, in half ulps of the 16-bit dtype: 0.35 is the limit, 0.7 what
+  // truncation gives. For whoever looks at a run: records do not keep it.
+  double worst_shrinkage = 0;
   int cases = 0;
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/conformance/elements.hpp"
+#include "core/declaration/numerics.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -39,6 +40,12 @@ private:
   std::vector<std::vector<int64_t>> strides_;
 };
 
+// What the declaration permits intermediates to be rounded to: golden sees only widened inputs.
+golden::Rounding rounding_of(const Call& call) {
+  if (!may_round(*call.decl, call.dtypes[0])) return {};
+  return call.dtypes[0] == Dtype::bf16 ? golden::Rounding{7, -126} : golden::Rounding{10, -14};
+}
+
 }  // namespace
 
 bool has_golden(const OpDecl& decl) {
@@ -49,7 +56,8 @@ Answer golden_answer(const Call& call) {
   const Widened inputs(call);
   uint64_t wanted = 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
-  golden::Answer golden = golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted});
+  golden::Answer golden =
+      golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted, rounding_of(call)});
   const golden::DataError error = golden.error;
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;

@@ -43,9 +43,20 @@ double ulp_of(double value, Dtype dtype) {
   return std::ldexp(1.0, exponent - format.mantissa_bits);
 }
 
+double root_mean_square(std::span<const double> values) {
+  double squares = 0, count = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    squares += value * value;
+    ++count;
+  }
+  return count > 0 ? std::sqrt(squares / count) : 0.0;
+}
+
 void Quality::merge(const Quality& other) {
   ratio = std::max(ratio, other.ratio);
   ulp = std::max(ulp, other.ulp);
+  shrinkage = std::max(shrinkage, other.shrinkage);
   if (inaccurate.empty()) inaccurate = other.inaccurate;
 }
 
@@ -66,7 +77,7 @@ Bound::Limits Bound::operator()(double value, double condition, double rounded) 
   Limits limits;
   // An absolute limit holds where one rounding of every intermediate leaves room for it.
   limits.accurate = absolute_ > 0 ? std::min(allowed, std::max(absolute_, tight)) : allowed;
-  limits.unit = std::max(ulp, epsilon_ * condition);
+  limits.intermediate = epsilon_ * condition;
   return limits;
 }
 

@@ -1,8 +1,8 @@
 // How good is a result? The error bounds of one element, the worst error of a run, and whether errors lean to one side.
 #pragma once
 
+#include <span>
 #include <string>
-#include <vector>
 
 #include "core/conformance/call.hpp"
 
@@ -11,9 +11,11 @@ namespace rlk::core::conformance {
 // What a run's elements came to.
 struct Quality {
   double ratio = 0;  // worst |difference| / what class `tolerance` allows
-  // Worst |difference| in ulp of the output dtype at the golden value; where the accuracy of fp32 intermediates leaves
-  // less, because terms cancel, in those: how many roundings the result is away.
+  // Worst |difference| in ulp of the output dtype, at the golden value or at the root mean square of its row where that
+  // is larger: of numbers near zero among others an ulp says nothing. Where terms cancel in the whole row, in roundings
+  // of fp32 intermediates.
   double ulp = 0;
+  double shrinkage = 0;      // how far results lean towards zero, 0 where that was not looked at: lean.hpp
   std::string inaccurate{};  // the first element beyond what class `accurate` allows, in words; empty: all are within
 
   void merge(const Quality& other);
@@ -25,8 +27,8 @@ public:
   Bound(const Call& call, size_t output);
 
   struct Limits {
-    double accurate = 0;  // what class `accurate` allows: every intermediate in fp32, or fp64 for fp64
-    double unit = 0;      // one ulp or, where that is more, one rounding of every intermediate
+    double accurate = 0;      // what class `accurate` allows: every intermediate in fp32, or fp64 for fp64
+    double intermediate = 0;  // one rounding of every intermediate
   };
   // An element that is an integer, or zero by definition and not by arithmetic, has none.
   Limits operator()(double value, double condition, double rounded) const;
@@ -36,6 +38,9 @@ private:
   double epsilon_, factor_;
   double absolute_ = 0;
 };
+
+// Of the finite ones; 0 of none.
+double root_mean_square(std::span<const double> values);
 
 // The largest finite number of a floating dtype, and the distance of its numbers at a value.
 double largest_of(Dtype dtype);

@@ -117,6 +117,7 @@ private:
       result.numerics |= event->numerics;
       result.worst_error_ratio = std::max(result.worst_error_ratio, event->quality.ratio);
       result.worst_error_ulp = std::max(result.worst_error_ulp, event->quality.ulp);
+      result.worst_shrinkage = std::max(result.worst_shrinkage, event->quality.shrinkage);
     }
     if (off != off_.end()) {
       result.numerics = 0;

@@ -58,20 +58,23 @@ void attend(const AttentionCall& call, const AttentionShape& shape, const Attent
     const std::span<const double> value = v(score.j, g);
     for (size_t d = 0; d < size; ++d) weighted[d].add(score.p * value[d]);
   }
-  std::vector<double> out(size), cond(size, kTiny);
+  std::vector<double> out(size), cond(size, kTiny), rounded(size);
   for (size_t d = 0; d < size; ++d) out[d] = weighted[d].value();
   // The products and their sum are off by eps p |v|. d out / d s[j] = p[j] (v[j] - out), and the argument of exp is off
   // by eps (1 + magnitude + |max|).
   for (const Score& score : scores) {
     const std::span<const double> value = v(score.j, g);
     const double argument = 1 + score.magnitude + std::fabs(max);
+    const double rounding = call.rounding.of(score.p);
     for (size_t d = 0; d < size; ++d) {
+      rounded[d] += rounding * std::fabs(value[d]);
       cond[d] += score.p * (std::fabs(value[d]) + std::fabs(value[d] - out[d]) * argument);
     }
   }
   for (size_t d = 0; d < size; ++d) {
     result.out.value.push_back(out[d]);
     result.out.cond.push_back(std::isfinite(out[d]) && !scores.empty() ? cond[d] : 0.0);
+    if (call.rounding) result.out.rounded.push_back(std::isfinite(out[d]) ? rounded[d] : 0.0);
   }
 }
 
@@ -85,6 +88,7 @@ AttentionResult attention(const AttentionCall& call) {
     const auto rows = static_cast<size_t>(call.q.shape[0] * shape.q_heads);
     result.out.value.assign(rows * static_cast<size_t>(shape.head_size), kNan);
     result.out.cond.assign(result.out.value.size(), 0.0);
+    if (call.rounding) result.out.rounded.assign(result.out.value.size(), 0.0);
     if (call.want_lse) {
       result.lse.value.assign(rows, kNan);
       result.lse.cond.assign(rows, 0.0);
@@ -119,6 +123,7 @@ Answer answer_attention(const Call& call) {
   golden.scale = params.scale;
   golden.softcap = params.softcap;
   golden.want_lse = call.wants(RLK_ATTENTION_OUT_LSE);
+  golden.rounding = call.rounding;
   AttentionResult result = attention(golden);
   return {{std::move(result.out), std::move(result.lse)}, result.error};
 }

@@ -12,25 +12,31 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// A gradient under construction: for each element the sum of its terms and of their conditions.
+// A gradient under construction: for each element the sum of its terms, of their conditions, and of what they move by
+// when factors are rounded.
 class Gradient {
 public:
-  Gradient(const View& like, Layout layout) : layout_(layout), shape_(like.shape, like.shape + like.ndim) {
+  Gradient(const View& like, Layout layout, const Rounding& rounding)
+      : layout_(layout), shape_(like.shape, like.shape + like.ndim), rounding_(rounding) {
     int64_t count = 1;
     for (const int64_t size : shape_) count *= size;
     sums_.resize(static_cast<size_t>(count));
     conds_.resize(sums_.size());
+    if (rounding_) rounded_.resize(sums_.size());
   }
 
-  // Adds factor * values to a row. factor is off by eps factor_cond, products and sums by an eps of their magnitude.
+  // Adds factor * values to a row. factor is off by eps factor_cond, products and sums by an eps of their magnitude;
+  // the factor is an intermediate that may be rounded.
   void add(int64_t batch, int64_t token, int64_t head, double factor, double factor_cond,
            std::span<const double> values) {
     const size_t axis = layout_ == Layout::dense ? 1 : 0;
     const int64_t row = (layout_ == Layout::dense ? batch * shape_[axis] : 0) + token;
     const auto first = static_cast<size_t>((row * shape_[axis + 1] + head) * shape_[axis + 2]);
+    const double rounding = rounding_.of(factor);
     for (size_t d = 0; d < values.size(); ++d) {
       sums_[first + d].add(factor * values[d]);
       conds_[first + d] += kTiny + (factor_cond + std::fabs(factor)) * std::fabs(values[d]);
+      if (rounding_) rounded_[first + d] += rounding * std::fabs(values[d]);
     }
   }
 
@@ -40,6 +46,7 @@ public:
       const double value = all_nan ? kNan : scale * sums_[i].value();
       output.value.push_back(value);
       output.cond.push_back(std::isfinite(value) ? scale * conds_[i] : 0.0);
+      if (rounding_) output.rounded.push_back(std::isfinite(value) ? scale * rounded_[i] : 0.0);
     }
     return output;
   }
@@ -49,6 +56,8 @@ private:
   std::vector<int64_t> shape_;
   std::vector<Sum> sums_;
   std::vector<double> conds_;
+  Rounding rounding_;
+  std::vector<double> rounded_;
 };
 
 double load_row(const View& tensor, Layout layout, int64_t batch, int64_t token, int64_t head) {
@@ -62,9 +71,9 @@ public:
         forward_(call.forward),
         shape_(call.forward),
         scale_(scale_of(call.forward)),
-        grad_q_(forward_.q, forward_.layout),
-        grad_k_(forward_.k, forward_.layout),
-        grad_v_(forward_.v, forward_.layout) {}
+        grad_q_(forward_.q, forward_.layout, forward_.rounding),
+        grad_k_(forward_.k, forward_.layout, forward_.rounding),
+        grad_v_(forward_.v, forward_.layout, forward_.rounding) {}
 
   void add_sequence(const AttentionSequence& sequence) {
     const auto of_queries = [&](const View& tensor) {
@@ -151,6 +160,7 @@ Answer answer_attention_backward(const Call& call) {
   golden.forward.window_right = params.window_right;
   golden.forward.scale = params.scale;
   golden.forward.softcap = params.softcap;
+  golden.forward.rounding = call.rounding;
   golden.out = call[RLK_ATTENTION_BACKWARD_IN_OUT];
   golden.lse = call[RLK_ATTENTION_BACKWARD_IN_LSE];
   golden.grad_out = call[RLK_ATTENTION_BACKWARD_IN_GRAD_OUT];

@@ -11,8 +11,16 @@
 // for NaN and an infinity for the same infinity; cond is 0 there. Each cond is the first-order effect on the element of
 // one-eps relative errors in every intermediate that a sensible fp32 implementation rounds: the formula stands where it
 // is computed. kTiny inside every cond lets an implementation flush subnormal results to zero.
+//
+// That is class `accurate`. Class `tolerance` allows `rounded` besides: for the intermediates that the declaration
+// permits to be rounded to the tensors' dtype, how far the element moves when each of them is off by half an ulp, all
+// in the worst direction. An implementation rounds an intermediate as it has it, which may be a multiple of the
+// formula's (softmax weights before they are divided by their sum), so half an ulp is taken at its largest:
+// Rounding::of.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -96,6 +104,22 @@ struct DataError {
   int64_t value = 0;
 };
 
+// A dtype that intermediates may be rounded to, to nearest.
+struct Rounding {
+  int mantissa_bits = 0;  // stored ones; 0: nothing may be rounded
+  int min_exponent = 0;   // of the smallest normal number
+
+  explicit operator bool() const { return mantissa_bits > 0; }
+  // How far a number may be from itself, rounded: half an ulp relative to the smallest number of its binade and, below
+  // the smallest normal number, half the distance of subnormals, or all of it.
+  double of(double x) const {
+    if (mantissa_bits == 0) return 0;
+    const double magnitude = std::fabs(x);
+    return std::max(std::ldexp(magnitude, -mantissa_bits - 1),
+                    std::min(magnitude, std::ldexp(1.0, min_exponent - mantissa_bits - 1)));
+  }
+};
+
 // Row-major values and conditions; both empty when the output was not asked for.
 struct Output {
   std::vector<double> value;
@@ -112,6 +136,7 @@ struct Call {
   std::span<const View> inputs;  // in declared order; an absent one is a View that is not present
   const void* params = nullptr;  // rlk_<op>_params, complete
   uint64_t wanted = 0;           // bit i: output i is asked for
+  Rounding rounding{};           // of the intermediates in [numerics] rounded
 
   const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
   bool wants(int output) const { return (wanted >> output & 1) != 0; }
@@ -196,6 +221,7 @@ struct AttentionCall {
   double scale = 0.0;
   double softcap = 0.0;
   bool want_lse = false;
+  Rounding rounding{};  // of the weights; in the backward of the score gradients too
 };
 // cu_seqlens_q is checked before cu_seqlens_k; a bad one makes out and lse NaN as a whole.
 struct AttentionResult {

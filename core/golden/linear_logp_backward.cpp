@@ -26,6 +26,7 @@ RowGradients row_gradients(const Call& call, const LinearOperands& operands, int
 
 struct Gradient {
   double value = 0, cond = 0;
+  double rounding = 0;  // what rounding it to the tensors' dtype may change
 };
 
 // dx[v] of one row.
@@ -46,23 +47,28 @@ Gradient gradient(const LinearScore& score, const RowGradients& row, bool is_tar
   return {dz * score.slope, kTiny + dz_cond * score.slope + std::fabs(dz) * score.slope_error};
 }
 
-// A sum of dx times numbers: each term is off by its own condition and once more for the product and the sum.
+// A sum of dx times numbers: each term is off by its own condition and once more for the product and the sum, and by
+// what dx is rounded by.
 struct Sums {
-  explicit Sums(int64_t size) : value(static_cast<size_t>(size)), cond(static_cast<size_t>(size)) {}
+  explicit Sums(int64_t size, const Rounding& rounding = {})
+      : value(static_cast<size_t>(size)), cond(static_cast<size_t>(size)), rounded(rounding ? value.size() : 0) {}
   void add(int64_t at, const Gradient& dx, double factor) {
     value[static_cast<size_t>(at)] += dx.value * factor;
     cond[static_cast<size_t>(at)] += (dx.cond + std::fabs(dx.value)) * std::fabs(factor);
+    if (!rounded.empty()) rounded[static_cast<size_t>(at)] += dx.rounding * std::fabs(factor);
   }
   void fill(int64_t begin, int64_t end, double number) {
     std::fill(value.begin() + begin, value.begin() + end, number);
   }
   Output output() && {
     for (size_t i = 0; i < value.size(); ++i) {
-      if (!std::isfinite(value[i])) cond[i] = 0;
+      if (std::isfinite(value[i])) continue;
+      cond[i] = 0;
+      if (!rounded.empty()) rounded[i] = 0;
     }
-    return {std::move(value), std::move(cond)};
+    return {std::move(value), std::move(cond), std::move(rounded)};
   }
-  std::vector<double> value, cond;
+  std::vector<double> value, cond, rounded;
 };
 
 }  // namespace
@@ -86,7 +92,7 @@ Answer answer_linear_logp_backward(const Call& call) {
   const auto at = [depth](const std::vector<double>& matrix, int64_t row, int64_t d) {
     return matrix[static_cast<size_t>(row * depth + d)];
   };
-  Sums grad_hidden(rows * depth), grad_weight(vocab * depth), grad_bias(vocab);
+  Sums grad_hidden(rows * depth, call.rounding), grad_weight(vocab * depth, call.rounding), grad_bias(vocab);
   Answer answer;
   for (int64_t n = 0; n < rows; ++n) {
     if (operands.is_ignored(n)) continue;
@@ -105,7 +111,8 @@ Answer answer_linear_logp_backward(const Call& call) {
     }
     const RowGradients row = row_gradients(call, operands, n);
     for (int64_t v = 0; v < vocab; ++v) {
-      const Gradient dx = gradient(scores[static_cast<size_t>(v)], row, v == row.target);
+      Gradient dx = gradient(scores[static_cast<size_t>(v)], row, v == row.target);
+      dx.rounding = call.rounding.of(dx.value);
       grad_bias.add(v, dx, 1);
       for (int64_t d = 0; d < depth; ++d) {
         grad_hidden.add(n * depth + d, dx, at(weight, v, d));

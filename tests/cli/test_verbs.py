@@ -78,6 +78,7 @@ class Questions(command.Case):
             for key in ("plugin", "implementation", "verdict", "reason_code", "reason", "numerics", "cost_us"):
                 self.assertIn(key, candidate)
             self.assertIn(candidate["verdict"], ("taken", "declined", "failed", "filtered"))
+            self.assertIn("accurate", candidate["numerics"])
         self.assertIn("taken", [candidate["verdict"] for candidate in document["candidates"]])
         self.assertIn("chosen: cpu/", self.output("explain", "attention", "--param", "layout=packed"))
 
@@ -92,6 +93,9 @@ class Questions(command.Case):
         self.assertEqual([entry["name"] for entry in logp["inputs"]],
                          ["logits", "ids", "bias", "mask", "row_indices"])
         self.assertEqual([op["name"] for op in self.json("ops", "add")["ops"]], ["add"])
+        self.assertEqual([r["name"] for r in ops["attention_backward"]["rounded"]], ["weights", "score gradients"])
+        self.assertEqual(ops["linear_logp"]["rounded"], [])
+        self.assertIn("may be rounded to a 16-bit T: weights", self.output("ops", "attention"))
         text = self.output("ops", "attention")
         for part in ("bottom_right", "cu_seqlens_q", "head_size", "host readable", "dtype T: f32 bf16 f16 f64"):
             self.assertIn(part, text)

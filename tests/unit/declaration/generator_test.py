@@ -78,6 +78,13 @@ class Declarations(unittest.TestCase):
     def test_the_kettle_itself_is_fine(self):
         self.assertIn("kettle", tables(KETTLE))
 
+    def test_what_may_be_rounded_has_a_source_and_symbols_that_exist(self):
+        reason = 'reason = "one product"'
+        steam = reason + '\n[[numerics.rounded]]\nname = "steam"\nover = ["N"]\nsource = "every pot"'
+        self.assertIn('{"steam", "every pot", kettle_', self.accepted((reason, steam)))
+        self.refused("[[numerics.rounded]] 1: no symbol 'M'", (reason, steam.replace('["N"]', '["M"]')))
+        self.refused("[[numerics.rounded]] 1: source is missing", (reason, steam.replace('\nsource = "every pot"', "")))
+
     def test_an_unknown_key_names_file_table_key_and_what_is_near(self):
         self.refused("kettle.toml: unknown key 'sumary'; near: summary", ("summary = ", "sumary = "))
         self.refused("kettle.toml: [numerics]: unknown key 'factr'; near: factor", ("factor = 2", "factr = 2"))

@@ -37,6 +37,9 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
   v: out head, lse none; where partial: undefined (the weight 0 of a query that does not see the key may meet the NaN in
       a tile); not read where hidden by key_mask
   partial: causal == on || window_left >= 0 || window_right >= 0
+
+Class tolerance may round to a 16-bit T, to nearest: weights, as operands of the product with v (FlashAttention 2 and 3,
+  cuDNN, memory-efficient attention, CK, FlashInfer).
 */
 
 #define RLK_ATTENTION_REVISION 3

@@ -32,6 +32,12 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
   grad_out: grad_q row, grad_k head, grad_v head; where partial: undefined (a weight of 0 may meet the NaN in a tile)
   grad_lse: grad_q row, grad_k head, grad_v none; where partial: undefined (a weight of 0 may meet the NaN in a tile)
   partial: causal == on || window_left >= 0 || window_right >= 0
+
+Class tolerance may round to a 16-bit T, to nearest: weights, as operands of the product with grad_out that gives grad_v
+  (FlashAttention 2 and 3).
+
+Class tolerance may round to a 16-bit T, to nearest: score gradients, before they are multiplied by scale, as operands
+  of the products that give grad_q and grad_k (FlashAttention 2 and 3).
 */
 
 #define RLK_ATTENTION_BACKWARD_REVISION 2

@@ -30,6 +30,9 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
   grad_entropy: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
   entropy: grad_hidden row, grad_weight all, grad_bias all; not read where hidden by mask, ids
   bias: grad_hidden all, grad_weight row, grad_bias element
+
+Class tolerance may round to a 16-bit T, to nearest: score gradients, dx in the formula, as operands of the two products
+  that give grad_hidden and grad_weight (Liger-Kernel, cut-cross-entropy).
 */
 
 #define RLK_LINEAR_LOGP_BACKWARD_REVISION 1

@@ -1,0 +1,137 @@
+// What golden allows for intermediates that may be rounded, against numbers worked out by hand.
+#include <gtest/gtest.h>
+#include <rlk/ops/linear_logp_backward.h>
+
+#include <array>
+#include <cmath>
+#include <deque>
+
+#include "core/golden/golden.hpp"
+
+namespace rlk::golden {
+namespace {
+
+constexpr Rounding kBf16 = {7, -126}, kF16 = {10, -14};
+constexpr double kHalfUlpBf16 = 0x1p-8, kHalfUlpF16 = 0x1p-11;
+
+// Keeps numbers and shapes alive for the views of one call.
+class Tensors {
+public:
+  View operator()(std::vector<int64_t> shape, std::vector<double> values) {
+    return view(shape, values_.emplace_back(std::move(values)).data(), Dtype::f64);
+  }
+  View ids(std::vector<int64_t> values) {
+    const auto count = static_cast<int64_t>(values.size());
+    return view({count}, ids_.emplace_back(std::move(values)).data(), Dtype::i64);
+  }
+
+private:
+  View view(const std::vector<int64_t>& shape, const void* data, Dtype dtype) {
+    std::vector<int64_t> strides(shape.size(), 1);
+    for (size_t axis = shape.size(); axis-- > 1;) strides[axis - 1] = strides[axis] * shape[axis];
+    View result;
+    result.data = data;
+    result.dtype = dtype;
+    result.ndim = static_cast<int>(shape.size());
+    result.shape = sizes_.emplace_back(shape).data();
+    result.strides = sizes_.emplace_back(std::move(strides)).data();
+    return result;
+  }
+  std::deque<std::vector<double>> values_;
+  std::deque<std::vector<int64_t>> ids_, sizes_;
+};
+
+TEST(GoldenRounding, HalfAnUlpIsRelativeAndBelowTheSmallestNormalNumberAbsolute) {
+  EXPECT_EQ(kBf16.of(1.0), 0x1p-8);
+  EXPECT_EQ(kBf16.of(-3.0), 3 * 0x1p-8);
+  EXPECT_EQ(kF16.of(0.75), 0.75 * 0x1p-11);
+  EXPECT_EQ(kF16.of(0x1p-14), 0x1p-25);  // the smallest normal number
+  EXPECT_EQ(kF16.of(0x1p-20), 0x1p-25);  // subnormal numbers are 2^-24 apart
+  EXPECT_EQ(kF16.of(0x1p-30), 0x1p-30);  // rounded to 0: nothing more can be lost
+  EXPECT_EQ(kF16.of(0.0), 0.0);
+  EXPECT_EQ(Rounding().of(1.0), 0.0);
+}
+
+// One query and two keys; head size 1.
+AttentionCall two_keys(Tensors& tensors, double q, std::vector<double> k, std::vector<double> v) {
+  AttentionCall call;
+  call.q = tensors({1, 1, 1, 1}, {q});
+  call.k = tensors({1, 2, 1, 1}, std::move(k));
+  call.v = tensors({1, 2, 1, 1}, std::move(v));
+  return call;
+}
+
+TEST(GoldenRounding, AttentionAllowsHalfAnUlpOfEachWeightTimesItsValue) {
+  Tensors tensors;
+  AttentionCall call = two_keys(tensors, 0, {1, 2}, {3, -1});
+  EXPECT_TRUE(attention(call).out.rounded.empty());
+  call.want_lse = true;
+  call.rounding = kBf16;
+  const AttentionResult result = attention(call);
+  EXPECT_DOUBLE_EQ(result.out.value[0], 1.0);
+  EXPECT_DOUBLE_EQ(result.out.rounded[0], kHalfUlpBf16 * (0.5 * 3 + 0.5 * 1));
+  EXPECT_TRUE(result.lse.rounded.empty());  // the sum of the weights is not one of rounded ones
+}
+
+TEST(GoldenRounding, AttentionAllowsAWeightThatIsSubnormalInF16HalfTheirDistance) {
+  Tensors tensors;
+  AttentionCall call = two_keys(tensors, 1, {0, -15}, {1, 100});
+  call.rounding = kF16;
+  const double p = 1 / (1 + std::exp(-15.0));
+  ASSERT_LT(1 - p, 0x1p-14);
+  ASSERT_GT(1 - p, 0x1p-25);
+  EXPECT_DOUBLE_EQ(attention(call).out.rounded[0], kHalfUlpF16 * p + 0x1p-25 * 100);
+}
+
+TEST(GoldenRounding, AQueryThatSeesNoKeyIsExactlyZero) {
+  Tensors tensors;
+  AttentionCall call = two_keys(tensors, 1, {1, 1}, {1, 1});
+  call.k.shape = call.v.shape = tensors({1, 0, 1, 1}, {}).shape;
+  call.rounding = kBf16;
+  EXPECT_EQ(attention(call).out.rounded, std::vector<double>{0});
+}
+
+TEST(GoldenRounding, AttentionBackwardAllowsItForWeightsAndScoreGradients) {
+  Tensors tensors;
+  AttentionBackwardCall call;
+  call.forward = two_keys(tensors, 4, {5, 5}, {3, -1});
+  call.forward.scale = 0.5;
+  call.forward.rounding = kBf16;
+  call.out = tensors({1, 1, 1, 1}, {1});
+  call.lse = tensors({1, 1, 1}, {10 + std::log(2.0)});
+  call.grad_out = tensors({1, 1, 1, 1}, {2});
+  // p = 1/2 each; grad_out v = 6 and -2, grad_out out = 2: the score gradients are 2 and -2.
+  const AttentionBackwardResult result = attention_backward(call);
+  EXPECT_NEAR(result.grad_q.value[0], 0, 1e-14);
+  EXPECT_NEAR(result.grad_q.rounded[0], 0.5 * kHalfUlpBf16 * (2 * 5 + 2 * 5), 1e-14);
+  EXPECT_NEAR(result.grad_k.value[1], 0.5 * -2 * 4, 1e-13);
+  EXPECT_NEAR(result.grad_k.rounded[1], 0.5 * kHalfUlpBf16 * 2 * 4, 1e-14);
+  EXPECT_NEAR(result.grad_v.value[0], 1, 1e-14);
+  EXPECT_NEAR(result.grad_v.rounded[0], kHalfUlpBf16 * 0.5 * 2, 1e-14);
+}
+
+TEST(GoldenRounding, LinearLogpBackwardAllowsItInBothProductsAndNotInTheSumOfTheBias) {
+  Tensors tensors;
+  std::array<View, RLK_LINEAR_LOGP_BACKWARD_N_INPUTS> inputs;
+  inputs[RLK_LINEAR_LOGP_BACKWARD_IN_HIDDEN] = tensors({1, 1}, {2});
+  inputs[RLK_LINEAR_LOGP_BACKWARD_IN_WEIGHT] = tensors({2, 1}, {3, 3});
+  inputs[RLK_LINEAR_LOGP_BACKWARD_IN_IDS] = tensors.ids({0});
+  inputs[RLK_LINEAR_LOGP_BACKWARD_IN_LSE] = tensors({1}, {6 + std::log(2.0)});
+  inputs[RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LOGP] = tensors({1}, {4});
+  const rlk_linear_logp_backward_params params = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
+  Call call{inputs, &params, 7, kF16};
+  // dx = 4 (1 - 1/2) and -4/2.
+  const Answer answer = find("linear_logp_backward")(call);
+  const Output& grad_hidden = answer.outputs[RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_HIDDEN];
+  const Output& grad_weight = answer.outputs[RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_WEIGHT];
+  EXPECT_NEAR(grad_hidden.value[0], 0, 1e-14);
+  EXPECT_NEAR(grad_hidden.rounded[0], kHalfUlpF16 * (2 * 3 + 2 * 3), 1e-14);
+  EXPECT_NEAR(grad_weight.value[1], -4, 1e-14);
+  EXPECT_NEAR(grad_weight.rounded[1], kHalfUlpF16 * 2 * 2, 1e-14);
+  EXPECT_TRUE(answer.outputs[RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_BIAS].rounded.empty());
+  call.rounding = {};
+  EXPECT_TRUE(find("linear_logp_backward")(call).outputs[0].rounded.empty());
+}
+
+}  // namespace
+}  // namespace rlk::golden
