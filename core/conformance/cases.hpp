@@ -34,6 +34,8 @@ enum class Content : uint8_t {
   one_nan,        // one NaN in one input: nan.hpp
   wide,           // magnitudes at which exp overflows unless the maximum is subtracted
   fault,          // one element breaks its domain: data_errors.hpp
+  positive,       // no negative number: sums only grow, and errors that lean to one side add up
+  sparse,         // a row has one number and zeros: every term of a sum over rows is seen in a column of its own
 };
 const char* name_of(Content content);
 
@@ -65,6 +67,9 @@ std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bo
 std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 // Contents that hurt and a misaligned start, on the base's sizes.
 std::vector<Case> content_cases(const Case& base);
+// What the looser bound of class `tolerance` could hide, at the base's sizes and with long sums of intermediates that
+// may be rounded: rounding_cases.cpp.
+std::vector<Case> rounding_cases(const Case& base);
 // Data errors: every one that the base's inputs can have, or only the first of each input.
 std::vector<Case> fault_cases(const Case& base, bool every);
 // Each variation alone.

@@ -66,6 +66,8 @@ void fill_real(const DomainDecl& domain, Content content, const Random& random, 
     double value = scale * random.normal(static_cast<uint64_t>(i));
     if (domain.step > 0) value = domain.step * std::round(value / domain.step);
     const int64_t row = i / columns, column = i % columns;
+    if (content == Content::positive) value = std::fabs(value);
+    if (content == Content::sparse && argument.shape.size() > 1 && row % columns != column) value = 0;
     if (content == Content::minus_inf && domain.minus_inf) {
       // Every row keeps one number; the first keeps no other.
       const bool kept = column == (row * 7 + 3) % columns;

@@ -31,6 +31,7 @@ public:
     offer_(base, Stage::plain);
     all(content_cases(base), Stage::content);
     all(nan_cases(base, smoke_), Stage::content);
+    all(rounding_cases(base), Stage::content);
     all(fault_cases(base, stands_for_variant), Stage::content);
     for (const Case& single : single_cases(base, smoke_)) {
       offer_(single, Stage::single);

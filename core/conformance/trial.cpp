@@ -5,6 +5,7 @@
 
 #include "core/conformance/classes.hpp"
 #include "core/conformance/data.hpp"
+#include "core/conformance/lean.hpp"
 #include "core/declaration/numerics.hpp"
 
 namespace rlk::core::conformance {
@@ -65,6 +66,9 @@ private:
     const Outcome first = rig_.run(plan_, call(), settings);
     if (auto failure = checked(first, kPoison)) return failure;
     if (is_accurate()) verdict.numerics |= RLK_NUMERICS_ACCURATE;
+    if (example_.spec.content == Content::positive) {
+      if (auto failure = check_lean(call(), example_.answer, first, quality_)) return failure;
+    }
     // Where no arithmetic is specified there is nothing to be the same as, and the claim earns nothing.
     if (claims(RLK_NUMERICS_PORTABLE) && call().decl->portable && has_elements()) {
       if (auto failure = check_portable(call(), example_.answer, first)) return failure;

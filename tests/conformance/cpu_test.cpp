@@ -26,7 +26,11 @@ void expect_all_verified(bool smoke) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<UnitResult> results = run_conformance(target.target(), options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  std::map<std::string, std::pair<int, double>> table;  // units, worst error
+  struct Row {
+    int units = 0;
+    double worst = 0, shrinkage = 0;
+  };
+  std::map<std::string, Row> table;
   for (const UnitResult& r : results) {
     const std::string unit =
         r.op + " " + r.implementation + " " + r.dtype + " \"" + r.feature + "\" (" + r.variant + ")";
@@ -39,13 +43,15 @@ void expect_all_verified(bool smoke) {
     if (find_declaration(r.op)->portable && r.feature.empty()) {
       EXPECT_NE(r.numerics & RLK_NUMERICS_PORTABLE, 0u) << unit;
     }
-    auto& [units, worst] = table[r.op + " " + r.implementation + " " + r.dtype];
+    auto& [units, worst, shrinkage] = table[r.op + " " + r.implementation + " " + r.dtype];
     ++units;
     worst = std::max(worst, r.worst_error_ratio);
+    shrinkage = std::max(shrinkage, r.worst_shrinkage);
   }
   EXPECT_GE(table.size(), 2 * declarations().size());  // each operator in at least two dtypes
   for (const auto& [name, row] : table) {
-    std::printf("%-28s %2d units, largest error / allowed %.3f\n", name.c_str(), row.first, row.second);
+    std::printf("%-34s %2d units, largest error / allowed %.3f, shrinkage %.3f\n", name.c_str(), row.units, row.worst,
+                row.shrinkage);
   }
   std::printf("%s: %zu units in %.1f s\n", smoke ? "smoke" : "full", results.size(), took.count());
 }

@@ -52,6 +52,17 @@ inline uint16_t narrow_f16(float value) {
   return static_cast<uint16_t>(sign | ((bits + 0xfff + (bits >> 13 & 1)) >> 13));
 }
 
+// The bits of the next number of 16 bits towards zero, and that number.
+inline uint16_t cut(double x, Dtype dtype) {
+  const auto number = static_cast<float>(x);
+  if (dtype == Dtype::bf16) return static_cast<uint16_t>(bits_of(number) >> 16);
+  if (std::fabs(number) < 0x1p-14f) return narrow_f16(std::trunc(number * 0x1p24f) * 0x1p-24f);
+  return narrow_f16(float_from_bits(bits_of(number) & 0xffffe000u));
+}
+inline float truncated(double x, Dtype dtype) {
+  return dtype == Dtype::bf16 ? widen_bf16(cut(x, dtype)) : widen_f16(cut(x, dtype));
+}
+
 // A strided tensor with the memory of one run. Absent when data is NULL.
 class Tensor {
 public:
@@ -96,6 +107,7 @@ public:
   void store(int64_t offset, A value) const {
     if (dtype_ == Dtype::f32) return write(offset, static_cast<float>(value));
     if (dtype_ == Dtype::f64) return write(offset, static_cast<double>(value));
+    if (mutant("outputs_truncated") && std::isfinite(value)) return write(offset, cut(value, dtype_));
     if (dtype_ == Dtype::bf16) return write(offset, narrow_bf16(static_cast<float>(value)));
     write(offset, narrow_f16(static_cast<float>(value)));
   }
