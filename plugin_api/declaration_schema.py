@@ -43,7 +43,8 @@ TABLES = {
                  "rounded": list},
     "numerics.rounded": {"name": str, "source": str, "over": list},
     "forms": {"param": str, "names": list},
-    "symbol": {"name": str, "doc": str, "sizes": list, "dynamic": bool, "min": int, "form": str},
+    "symbol": {"name": str, "doc": str, "sizes": list, "production": list, "dynamic": bool, "min": int,
+               "form": str},
     "input": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "domain": dict, "optional": bool,
               "host": bool, "form": str, "inout": bool, "list": bool, "nan": (str, dict),
               "nan_when": list, "nan_text": str},
@@ -183,6 +184,7 @@ class Checker:
                     self.check_argument(where, row)
         self.check_in_place()
         self.check_sizes()
+        self.check_production()
         self.check_factor()
         for where, row in self.rows("param"):
             self.check_param(where, row)
@@ -196,8 +198,9 @@ class Checker:
                 self.known(f"{where} violate", name, self.names("symbol"), "symbol")
         free = [a["name"] for a in self.op.get("input", []) if a["shape"] == "any" or str(a["shape"]).startswith("*")]
         for i, case in enumerate(self.op.get("shape_case", [])):
-            if len(case) != len(free):
-                self.fail(f"[[shape_case]] {i + 1}", f"{len(case)} shapes; expected one for each of {', '.join(free)}")
+            shapes = len(case) - ("production" in case)
+            if shapes != len(free):
+                self.fail(f"[[shape_case]] {i + 1}", f"{shapes} shapes; expected one for each of {', '.join(free)}")
 
     def limits(self):
         for kind, most in LIMITS.items():
@@ -357,6 +360,25 @@ class Checker:
                 if name not in known:
                     self.fail(where, f"{name} of {size!r} cannot be known: no required argument"
                                      f"{' of form ' + form if form else ''} has a dimension that is {name} alone")
+
+    def check_production(self):
+        """What can grow says how large it is where the operator is run: cases are made of these sizes."""
+        symbols = set(self.names("symbol"))
+        for where, row in self.rows("symbol"):
+            tied = str(row["sizes"][0]) in symbols
+            if tied == ("production" in row):
+                self.fail(where, "production has no place: the symbol has the size of another" if tied else
+                          "production is missing: the sizes at which the operator is really run, the usual one first")
+        cases = self.op.get("shape_case", [])
+        if cases and not any("production" in case for case in cases):
+            self.fail("[[shape_case]]", "production is missing in all of them: the sizes that the first and the last "
+                                        "dimension of the result have where the operator is really run")
+        for where, row in [*self.rows("symbol"), *((f"[[shape_case]] {i + 1}", c) for i, c in enumerate(cases))]:
+            for size in row.get("production", [1]):
+                if type(size) is not int or size < 1:
+                    self.fail(where, f"production has {size!r}; expected positive integers")
+            if row.get("production") == []:
+                self.fail(where, "production is empty; expected sizes")
 
     def check_factor(self):
         """Where an output is a floating number its error bound is declared; integers are compared exactly."""

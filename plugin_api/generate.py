@@ -373,12 +373,17 @@ class Tables(Expressions):
             rows.append(f"{{{text(r['name'])}, {text(r['source'])}, {over}}}")
         return self.array("RoundedDecl", rows)
 
+    def production(self, item):
+        """The sizes at which a symbol, or a shape case, is run by those who use the operator."""
+        return self.array("int64_t", [str(n) for n in item.get("production", [])])
+
     def emit(self):
         op = self.op
         variables = [f"{{{text(v)}, {self.array('DtypeExpr', [self.dtype(c) for c in choices])}}}"
                      for v, choices in op["dtypes"].items()]
         symbols = [f"{{{text(s['name'])}, {text(s['doc'])}, {'true' if s.get('dynamic') else 'false'}, "
-                   f"{s.get('min', 0)}, {self.form(s)}, {self.array('Expr', [self.expr(e) for e in s['sizes']])}}}"
+                   f"{s.get('min', 0)}, {self.form(s)}, {self.array('Expr', [self.expr(e) for e in s['sizes']])}, "
+                   f"{self.production(s)}}}"
                    for s in op["symbol"]]
         inputs = [self.argument(a) for a in op["input"]]
         outputs = [self.argument(a) for a in op["output"]]
@@ -394,10 +399,10 @@ class Tables(Expressions):
                          f"{self.settings(broken.get('params', {}))}, {self.present(broken.get('present', []))}}}")
         cases = []
         for case in op["shape_case"]:
-            shapes = [self.array("int64_t", [str(n) for n in s]) for s in case.values()]
+            shapes = [self.array("int64_t", [str(n) for n in s]) for key, s in case.items() if key != "production"]
             span = "std::span<const int64_t>"
             spans = self.array(span, [s if s != "{}" else span + s for s in shapes])
-            cases.append(f"{{{spans}}}")
+            cases.append(f"{{{spans}, {self.production(case)}}}")
         form_param = self.params[op["forms"]["param"]] if "forms" in op else -1
         upper = self.name.upper()
         self.lines.append(f"constexpr rlk_{self.name}_params {self.name}_defaults = RLK_{upper}_PARAMS_INIT;")

@@ -116,8 +116,9 @@ struct SymbolDecl {
   const char* doc;
   bool dynamic;  // plans may serve any value; it then leaves the plan key
   int64_t min;
-  int form;                     // the only form that has it, or -1
-  std::span<const Expr> sizes;  // for case generation, over earlier symbols; the first is the ordinary one
+  int form;                             // the only form that has it, or -1
+  std::span<const Expr> sizes;          // for case generation, over earlier symbols; the first is the ordinary one
+  std::span<const int64_t> production;  // sizes at which it is really run; empty where it equals another symbol
 };
 
 // uniform: reals in [min, max], both ends included. integer: any number in [low, high) is as good as another. id and
@@ -240,6 +241,7 @@ struct RoundedDecl {
 
 struct ShapeCase {
   std::span<const std::span<const int64_t>> shapes;  // one per shape of kind any, in the order of the inputs
+  std::span<const int64_t> production;  // sizes that the first and the last dimension of the result take in turn
 };
 
 struct OpDecl {

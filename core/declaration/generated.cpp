@@ -39,18 +39,18 @@ constexpr DtypeExpr logp_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {Dtype
 constexpr DtypeExpr logp_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr logp_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr logp_4[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr logp_5[] = {{"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}, {"N + 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 3; }}};
-constexpr Expr logp_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Dim logp_7[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl logp_8[] = {{ShapeDecl::Kind::dims, logp_7, "[R, V]"}};
-constexpr NanRule logp_9[] = {{{}, -1, NanReach::row}};
-constexpr Dim logp_10[] = {{0, 0}};
-constexpr ShapeDecl logp_11[] = {{ShapeDecl::Kind::dims, logp_10, "[N]"}};
-constexpr Dim logp_12[] = {{2, 0}};
-constexpr ShapeDecl logp_13[] = {{ShapeDecl::Kind::dims, logp_12, "[V]"}};
-constexpr NanRule logp_14[] = {{{}, -1, NanReach::all}};
-constexpr Dim logp_15[] = {{0, 0}};
-constexpr ShapeDecl logp_16[] = {{ShapeDecl::Kind::dims, logp_15, "[N]"}};
+constexpr int64_t logp_5[] = {4096, 16384};
+constexpr Expr logp_6[] = {{"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}, {"N + 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 3; }}};
+constexpr Expr logp_7[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t logp_8[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Dim logp_9[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl logp_10[] = {{ShapeDecl::Kind::dims, logp_9, "[R, V]"}};
+constexpr NanRule logp_11[] = {{{}, -1, NanReach::row}};
+constexpr Dim logp_12[] = {{0, 0}};
+constexpr ShapeDecl logp_13[] = {{ShapeDecl::Kind::dims, logp_12, "[N]"}};
+constexpr Dim logp_14[] = {{2, 0}};
+constexpr ShapeDecl logp_15[] = {{ShapeDecl::Kind::dims, logp_14, "[V]"}};
+constexpr NanRule logp_16[] = {{{}, -1, NanReach::all}};
 constexpr Dim logp_17[] = {{0, 0}};
 constexpr ShapeDecl logp_18[] = {{ShapeDecl::Kind::dims, logp_17, "[N]"}};
 constexpr Dim logp_19[] = {{0, 0}};
@@ -59,137 +59,149 @@ constexpr Dim logp_21[] = {{0, 0}};
 constexpr ShapeDecl logp_22[] = {{ShapeDecl::Kind::dims, logp_21, "[N]"}};
 constexpr Dim logp_23[] = {{0, 0}};
 constexpr ShapeDecl logp_24[] = {{ShapeDecl::Kind::dims, logp_23, "[N]"}};
-constexpr double logp_25[] = {0.7};
-constexpr double logp_26[] = {3.0};
-constexpr double logp_27[] = {-1.0};
-constexpr FeatureSetting logp_28[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
-constexpr SymbolSetting logp_29[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting logp_30[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
+constexpr Dim logp_25[] = {{0, 0}};
+constexpr ShapeDecl logp_26[] = {{ShapeDecl::Kind::dims, logp_25, "[N]"}};
+constexpr double logp_27[] = {0.7};
+constexpr double logp_28[] = {3.0};
+constexpr double logp_29[] = {-1.0};
+constexpr FeatureSetting logp_30[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
+constexpr SymbolSetting logp_31[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting logp_32[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
 constexpr rlk_logp_params logp_defaults = RLK_LOGP_PARAMS_INIT;
-constexpr const char* logp_31[] = {"selected-token log-probability as used by TRL, verl, OpenRLHF and slime"};
-constexpr const char* logp_32[] = {""};
-constexpr DtypeVariable logp_33[] = {{"T", logp_1}, {"I", logp_2}, {"O", logp_3}};
-constexpr SymbolDecl logp_34[] = {{"N", "output rows (tokens)", true, 0, -1, logp_4}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_6}};
-constexpr ArgDecl logp_35[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_8, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x1a}, {}, 0.0, {}, logp_9, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_11, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the logits before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_14, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_16, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "logits row of each output row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_18, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl logp_36[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_20, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_22, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_24, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl logp_37[] = {{"temperature", "divides the capped logits", ParamType::f64, offsetof(rlk_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_25}, {"softcap", "caps logits to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_26}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_27}, {"vocab_start", "global id of column 0", ParamType::i64, offsetof(rlk_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl logp_38[] = {{"vocab_shard", logp_28, 0x0, true}};
-constexpr RuleDecl logp_39[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_29, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_params, vocab_start)) <= v.i64(offsetof(rlk_logp_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_30, 0x0}};
+constexpr const char* logp_33[] = {"selected-token log-probability as used by TRL, verl, OpenRLHF and slime"};
+constexpr const char* logp_34[] = {""};
+constexpr DtypeVariable logp_35[] = {{"T", logp_1}, {"I", logp_2}, {"O", logp_3}};
+constexpr SymbolDecl logp_36[] = {{"N", "output rows (tokens)", true, 0, -1, logp_4, logp_5}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_6, {}}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_7, logp_8}};
+constexpr ArgDecl logp_37[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_10, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x1a}, {}, 0.0, {}, logp_11, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the logits before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_15, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_16, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_18, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "logits row of each output row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_20, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl logp_38[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_22, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_24, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_26, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl logp_39[] = {{"temperature", "divides the capped logits", ParamType::f64, offsetof(rlk_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_27}, {"softcap", "caps logits to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_28}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_29}, {"vocab_start", "global id of column 0", ParamType::i64, offsetof(rlk_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl logp_40[] = {{"vocab_shard", logp_30, 0x0, true}};
+constexpr RuleDecl logp_41[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_31, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_params, vocab_start)) <= v.i64(offsetof(rlk_logp_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_32, 0x0}};
 
 // ---- logp_backward
 constexpr DtypeExpr logp_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr logp_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr logp_backward_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr logp_backward_4[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr logp_backward_5[] = {{"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}, {"N + 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 3; }}};
-constexpr Expr logp_backward_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Dim logp_backward_7[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl logp_backward_8[] = {{ShapeDecl::Kind::dims, logp_backward_7, "[R, V]"}};
-constexpr NanRule logp_backward_9[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::column}};
-constexpr Dim logp_backward_10[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_11[] = {{ShapeDecl::Kind::dims, logp_backward_10, "[N]"}};
+constexpr int64_t logp_backward_5[] = {4096, 16384};
+constexpr Expr logp_backward_6[] = {{"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}, {"N + 3", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 3; }}};
+constexpr Expr logp_backward_7[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t logp_backward_8[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Dim logp_backward_9[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl logp_backward_10[] = {{ShapeDecl::Kind::dims, logp_backward_9, "[R, V]"}};
+constexpr NanRule logp_backward_11[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::column}};
 constexpr Dim logp_backward_12[] = {{0, 0}};
 constexpr ShapeDecl logp_backward_13[] = {{ShapeDecl::Kind::dims, logp_backward_12, "[N]"}};
-constexpr NanRule logp_backward_14[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
-constexpr Dim logp_backward_15[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_16[] = {{ShapeDecl::Kind::dims, logp_backward_15, "[N]"}};
-constexpr NanRule logp_backward_17[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
-constexpr Dim logp_backward_18[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_19[] = {{ShapeDecl::Kind::dims, logp_backward_18, "[N]"}};
-constexpr NanRule logp_backward_20[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
-constexpr Dim logp_backward_21[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_22[] = {{ShapeDecl::Kind::dims, logp_backward_21, "[N]"}};
-constexpr NanRule logp_backward_23[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
-constexpr Dim logp_backward_24[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_25[] = {{ShapeDecl::Kind::dims, logp_backward_24, "[N]"}};
-constexpr NanRule logp_backward_26[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
-constexpr Dim logp_backward_27[] = {{2, 0}};
-constexpr ShapeDecl logp_backward_28[] = {{ShapeDecl::Kind::dims, logp_backward_27, "[V]"}};
-constexpr NanRule logp_backward_29[] = {{{}, 0, NanReach::column}, {{}, 1, NanReach::element}};
-constexpr Dim logp_backward_30[] = {{0, 0}};
-constexpr ShapeDecl logp_backward_31[] = {{ShapeDecl::Kind::dims, logp_backward_30, "[N]"}};
+constexpr Dim logp_backward_14[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_15[] = {{ShapeDecl::Kind::dims, logp_backward_14, "[N]"}};
+constexpr NanRule logp_backward_16[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
+constexpr Dim logp_backward_17[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_18[] = {{ShapeDecl::Kind::dims, logp_backward_17, "[N]"}};
+constexpr NanRule logp_backward_19[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
+constexpr Dim logp_backward_20[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_21[] = {{ShapeDecl::Kind::dims, logp_backward_20, "[N]"}};
+constexpr NanRule logp_backward_22[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
+constexpr Dim logp_backward_23[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_24[] = {{ShapeDecl::Kind::dims, logp_backward_23, "[N]"}};
+constexpr NanRule logp_backward_25[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
+constexpr Dim logp_backward_26[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_27[] = {{ShapeDecl::Kind::dims, logp_backward_26, "[N]"}};
+constexpr NanRule logp_backward_28[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}};
+constexpr Dim logp_backward_29[] = {{2, 0}};
+constexpr ShapeDecl logp_backward_30[] = {{ShapeDecl::Kind::dims, logp_backward_29, "[V]"}};
+constexpr NanRule logp_backward_31[] = {{{}, 0, NanReach::column}, {{}, 1, NanReach::element}};
 constexpr Dim logp_backward_32[] = {{0, 0}};
 constexpr ShapeDecl logp_backward_33[] = {{ShapeDecl::Kind::dims, logp_backward_32, "[N]"}};
-constexpr Dim logp_backward_34[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl logp_backward_35[] = {{ShapeDecl::Kind::dims, logp_backward_34, "[R, V]"}};
-constexpr int logp_backward_36[] = {0};
-constexpr Dim logp_backward_37[] = {{2, 0}};
-constexpr ShapeDecl logp_backward_38[] = {{ShapeDecl::Kind::dims, logp_backward_37, "[V]"}};
-constexpr double logp_backward_39[] = {0.7};
-constexpr double logp_backward_40[] = {3.0};
-constexpr double logp_backward_41[] = {-1.0};
-constexpr FeatureSetting logp_backward_42[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
-constexpr SymbolSetting logp_backward_43[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting logp_backward_44[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
+constexpr Dim logp_backward_34[] = {{0, 0}};
+constexpr ShapeDecl logp_backward_35[] = {{ShapeDecl::Kind::dims, logp_backward_34, "[N]"}};
+constexpr Dim logp_backward_36[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl logp_backward_37[] = {{ShapeDecl::Kind::dims, logp_backward_36, "[R, V]"}};
+constexpr int logp_backward_38[] = {0};
+constexpr Dim logp_backward_39[] = {{2, 0}};
+constexpr ShapeDecl logp_backward_40[] = {{ShapeDecl::Kind::dims, logp_backward_39, "[V]"}};
+constexpr double logp_backward_41[] = {0.7};
+constexpr double logp_backward_42[] = {3.0};
+constexpr double logp_backward_43[] = {-1.0};
+constexpr FeatureSetting logp_backward_44[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
+constexpr SymbolSetting logp_backward_45[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting logp_backward_46[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
 constexpr rlk_logp_backward_params logp_backward_defaults = RLK_LOGP_BACKWARD_PARAMS_INIT;
-constexpr const char* logp_backward_45[] = {"derivative of the formula of logp"};
-constexpr const char* logp_backward_46[] = {""};
-constexpr DtypeVariable logp_backward_47[] = {{"T", logp_backward_1}, {"I", logp_backward_2}, {"O", logp_backward_3}};
-constexpr SymbolDecl logp_backward_48[] = {{"N", "output rows of logp (tokens)", true, 0, -1, logp_backward_4}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_backward_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_backward_6}};
-constexpr ArgDecl logp_backward_49[] = {{"logits", "unnormalised scores, as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_backward_8, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .hidden_by = 0x302}, {}, 0.0, {}, logp_backward_9, ""}, {"ids", "token ids, as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_backward_11, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_backward_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"lse", "lse of logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logp_backward_13, {.kind = Domain::forward, .forward_op = "logp", .forward_output = "lse", .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_14, ""}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_backward_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_17, ""}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_20, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_22, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_23, ""}, {"entropy", "entropy of logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_25, {.kind = Domain::forward, .forward_op = "logp", .forward_output = "entropy", .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_26, ""}, {"bias", "as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_backward_28, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_backward_29, ""}, {"mask", "as given to logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_backward_31, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "as given to logp, strictly increasing", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_backward_33, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .increasing = true}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl logp_backward_50[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_backward_35, {}, logp_backward_36, 0.0, {}, {}, ""}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_38, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl logp_backward_51[] = {{"temperature", "as given to logp", ParamType::f64, offsetof(rlk_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_backward_39}, {"softcap", "as given to logp", ParamType::f64, offsetof(rlk_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_backward_40}, {"ignore_index", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_backward_41}, {"vocab_start", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl logp_backward_52[] = {{"vocab_shard", logp_backward_42, 0x0, true}, {"entropy_gradient", {}, 0x60, true}};
-constexpr RuleDecl logp_backward_53[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(9) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_backward_43, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_logp_backward_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_backward_44, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) == v.has(6); }}, "pass grad_entropy and the entropy of logp together, or neither", {}, {}, 0x20}};
+constexpr const char* logp_backward_47[] = {"derivative of the formula of logp"};
+constexpr const char* logp_backward_48[] = {""};
+constexpr DtypeVariable logp_backward_49[] = {{"T", logp_backward_1}, {"I", logp_backward_2}, {"O", logp_backward_3}};
+constexpr SymbolDecl logp_backward_50[] = {{"N", "output rows of logp (tokens)", true, 0, -1, logp_backward_4, logp_backward_5}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_backward_6, {}}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_backward_7, logp_backward_8}};
+constexpr ArgDecl logp_backward_51[] = {{"logits", "unnormalised scores, as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_backward_10, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .hidden_by = 0x302}, {}, 0.0, {}, logp_backward_11, ""}, {"ids", "token ids, as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_backward_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_backward_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"lse", "lse of logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logp_backward_15, {.kind = Domain::forward, .forward_op = "logp", .forward_output = "lse", .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_16, ""}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_backward_18, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_19, ""}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_21, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_22, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_24, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_25, ""}, {"entropy", "entropy of logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_27, {.kind = Domain::forward, .forward_op = "logp", .forward_output = "entropy", .hidden_by = 0x102}, {}, 0.0, {}, logp_backward_28, ""}, {"bias", "as given to logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_backward_30, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_backward_31, ""}, {"mask", "as given to logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_backward_33, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "as given to logp, strictly increasing", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_backward_35, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .increasing = true}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl logp_backward_52[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_backward_37, {}, logp_backward_38, 0.0, {}, {}, ""}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_backward_40, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl logp_backward_53[] = {{"temperature", "as given to logp", ParamType::f64, offsetof(rlk_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_backward_41}, {"softcap", "as given to logp", ParamType::f64, offsetof(rlk_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_backward_42}, {"ignore_index", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_backward_43}, {"vocab_start", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to logp", ParamType::i64, offsetof(rlk_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl logp_backward_54[] = {{"vocab_shard", logp_backward_44, 0x0, true}, {"entropy_gradient", {}, 0x60, true}};
+constexpr RuleDecl logp_backward_55[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(9) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_backward_45, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_logp_backward_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_backward_46, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) == v.has(6); }}, "pass grad_entropy and the entropy of logp together, or neither", {}, {}, 0x20}};
 
 // ---- attention
 constexpr DtypeExpr attention_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr attention_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr attention_3[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
-constexpr Expr attention_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"65", []([[maybe_unused]] const Values& v) -> int64_t { return 65; }}};
-constexpr Expr attention_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"130", []([[maybe_unused]] const Values& v) -> int64_t { return 130; }}};
-constexpr Expr attention_6[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Expr attention_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"131", []([[maybe_unused]] const Values& v) -> int64_t { return 131; }}};
-constexpr Expr attention_8[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
-constexpr Expr attention_9[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
-constexpr Expr attention_10[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
-constexpr Dim attention_11[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_12[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_13[] = {{ShapeDecl::Kind::dims, attention_11, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_12, "[Tq, Hq, D]"}};
-constexpr NanRule attention_14[] = {{{}, -1, NanReach::row}};
-constexpr Dim attention_15[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_16[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_17[] = {{ShapeDecl::Kind::dims, attention_15, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_16, "[Tk, Hkv, D]"}};
-constexpr NanRule attention_18[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_params, causal)) == 1 || v.i64(offsetof(rlk_attention_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, -1, NanReach::head}};
-constexpr Dim attention_19[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_20[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_21[] = {{ShapeDecl::Kind::dims, attention_19, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_20, "[Tk, Hkv, D]"}};
-constexpr NanRule attention_22[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_params, causal)) == 1 || v.i64(offsetof(rlk_attention_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::none}};
-constexpr Dim attention_23[] = {{0, 1}};
-constexpr ShapeDecl attention_24[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_23, "[B + 1]"}};
-constexpr Dim attention_25[] = {{0, 1}};
-constexpr ShapeDecl attention_26[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_25, "[B + 1]"}};
-constexpr Dim attention_27[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl attention_28[] = {{ShapeDecl::Kind::dims, attention_27, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
-constexpr Dim attention_29[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_30[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_31[] = {{ShapeDecl::Kind::dims, attention_29, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_30, "[Tq, Hq, D]"}};
-constexpr Dim attention_32[] = {{0, 0}, {1, 0}, {5, 0}};
-constexpr Dim attention_33[] = {{3, 0}, {5, 0}};
-constexpr ShapeDecl attention_34[] = {{ShapeDecl::Kind::dims, attention_32, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_33, "[Tq, Hq]"}};
-constexpr const char* attention_35[] = {"dense", "packed"};
-constexpr const char* attention_36[] = {"off", "on"};
-constexpr double attention_37[] = {3.0};
-constexpr double attention_38[] = {2.0};
-constexpr double attention_39[] = {0.3};
-constexpr double attention_40[] = {1.5};
-constexpr const char* attention_41[] = {"bottom_right", "top_left"};
-constexpr FeatureSetting attention_42[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting attention_43[] = {{2, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr SymbolSetting attention_44[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr SymbolSetting attention_45[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
+constexpr int64_t attention_4[] = {64};
+constexpr Expr attention_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"65", []([[maybe_unused]] const Values& v) -> int64_t { return 65; }}};
+constexpr int64_t attention_6[] = {4096, 8192};
+constexpr Expr attention_7[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"130", []([[maybe_unused]] const Values& v) -> int64_t { return 130; }}};
+constexpr int64_t attention_8[] = {4096, 8192};
+constexpr Expr attention_9[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t attention_10[] = {4096, 8192};
+constexpr Expr attention_11[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"131", []([[maybe_unused]] const Values& v) -> int64_t { return 131; }}};
+constexpr int64_t attention_12[] = {4096, 8192};
+constexpr Expr attention_13[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr int64_t attention_14[] = {32, 64};
+constexpr Expr attention_15[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
+constexpr int64_t attention_16[] = {4, 8};
+constexpr Expr attention_17[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
+constexpr int64_t attention_18[] = {128};
+constexpr Dim attention_19[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_20[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_21[] = {{ShapeDecl::Kind::dims, attention_19, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_20, "[Tq, Hq, D]"}};
+constexpr NanRule attention_22[] = {{{}, -1, NanReach::row}};
+constexpr Dim attention_23[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_24[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_25[] = {{ShapeDecl::Kind::dims, attention_23, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_24, "[Tk, Hkv, D]"}};
+constexpr NanRule attention_26[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_params, causal)) == 1 || v.i64(offsetof(rlk_attention_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, -1, NanReach::head}};
+constexpr Dim attention_27[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_28[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_29[] = {{ShapeDecl::Kind::dims, attention_27, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_28, "[Tk, Hkv, D]"}};
+constexpr NanRule attention_30[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_params, causal)) == 1 || v.i64(offsetof(rlk_attention_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::none}};
+constexpr Dim attention_31[] = {{0, 1}};
+constexpr ShapeDecl attention_32[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_31, "[B + 1]"}};
+constexpr Dim attention_33[] = {{0, 1}};
+constexpr ShapeDecl attention_34[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_33, "[B + 1]"}};
+constexpr Dim attention_35[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl attention_36[] = {{ShapeDecl::Kind::dims, attention_35, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim attention_37[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_38[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_39[] = {{ShapeDecl::Kind::dims, attention_37, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_38, "[Tq, Hq, D]"}};
+constexpr Dim attention_40[] = {{0, 0}, {1, 0}, {5, 0}};
+constexpr Dim attention_41[] = {{3, 0}, {5, 0}};
+constexpr ShapeDecl attention_42[] = {{ShapeDecl::Kind::dims, attention_40, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_41, "[Tq, Hq]"}};
+constexpr const char* attention_43[] = {"dense", "packed"};
+constexpr const char* attention_44[] = {"off", "on"};
+constexpr double attention_45[] = {3.0};
+constexpr double attention_46[] = {2.0};
+constexpr double attention_47[] = {0.3};
+constexpr double attention_48[] = {1.5};
+constexpr const char* attention_49[] = {"bottom_right", "top_left"};
+constexpr FeatureSetting attention_50[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting attention_51[] = {{2, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr SymbolSetting attention_52[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr SymbolSetting attention_53[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
 constexpr rlk_attention_params attention_defaults = RLK_ATTENTION_PARAMS_INIT;
-constexpr const char* attention_46[] = {"Vaswani et al. 2017, section 3.2.1", "packed layout and bottom-right alignment as in FlashAttention 2.1", "softcap as in Gemma 2, section 2"};
-constexpr int attention_47[] = {2, 4};
-constexpr RoundedDecl attention_48[] = {{"weights", "softmax weights as operands of the product with v: FlashAttention 2 and 3, cuDNN, memory-efficient attention, aclnn, CK, FlashInfer", attention_47}};
-constexpr const char* attention_49[] = {"dense", "packed"};
-constexpr DtypeVariable attention_50[] = {{"T", attention_1}, {"C", attention_2}};
-constexpr SymbolDecl attention_51[] = {{"B", "sequences", true, 0, -1, attention_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_7}, {"Hq", "query heads", false, 1, -1, attention_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_9}, {"D", "head size", false, 1, -1, attention_10}};
-constexpr ArgDecl attention_52[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_14, ""}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_17, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, attention_18, "the weight 0 of a query that does not see the key may meet the NaN in a tile"}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_21, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, attention_22, "the weight 0 of a query that does not see the key may meet the NaN in a tile"}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_24, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_26, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}, {}, ""}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_28, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl attention_53[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_31, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_34, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl attention_54[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_35, {}}, {"causal", "hide keys after the query's own position, which is at the bottom right or where causal_alignment says", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_36, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_37}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_38}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_39}, {"softcap", "bounds the scaled scores by softcap * tanh(x / softcap); 0 is off", ParamType::f64, offsetof(rlk_attention_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_40}, {"causal_alignment", "where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their beginning", ParamType::enumeration, offsetof(rlk_attention_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_41, {}}};
-constexpr FeatureDecl attention_55[] = {{"causal_top_left", attention_42, 0x0, false}, {"window_top_left", attention_43, 0x0, false}};
-constexpr RuleDecl attention_56[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_44, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_45, {}, 0x0}};
+constexpr const char* attention_54[] = {"Vaswani et al. 2017, section 3.2.1", "packed layout and bottom-right alignment as in FlashAttention 2.1", "softcap as in Gemma 2, section 2"};
+constexpr int attention_55[] = {2, 4};
+constexpr RoundedDecl attention_56[] = {{"weights", "softmax weights as operands of the product with v: FlashAttention 2 and 3, cuDNN, memory-efficient attention, aclnn, CK, FlashInfer", attention_55}};
+constexpr const char* attention_57[] = {"dense", "packed"};
+constexpr DtypeVariable attention_58[] = {{"T", attention_1}, {"C", attention_2}};
+constexpr SymbolDecl attention_59[] = {{"B", "sequences", true, 0, -1, attention_3, attention_4}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_5, attention_6}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_7, attention_8}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_9, attention_10}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_11, attention_12}, {"Hq", "query heads", false, 1, -1, attention_13, attention_14}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_15, attention_16}, {"D", "head size", false, 1, -1, attention_17, attention_18}};
+constexpr ArgDecl attention_60[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_22, ""}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_25, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, attention_26, "the weight 0 of a query that does not see the key may meet the NaN in a tile"}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_29, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, attention_30, "the weight 0 of a query that does not see the key may meet the NaN in a tile"}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_32, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_34, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}, {}, ""}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_36, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl attention_61[] = {{"out", "attention output", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_39, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the scaled, masked scores, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_42, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl attention_62[] = {{"layout", "dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens", ParamType::enumeration, offsetof(rlk_attention_params, layout), 0.0, 0, false, false, false, 0.0, attention_43, {}}, {"causal", "hide keys after the query's own position, which is at the bottom right or where causal_alignment says", ParamType::enumeration, offsetof(rlk_attention_params, causal), 0.0, 0, false, false, false, 0.0, attention_44, {}}, {"window_left", "keys visible before the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_45}, {"window_right", "keys visible after the query's own position; -1 is all", ParamType::i64, offsetof(rlk_attention_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_46}, {"scale", "multiplies the scores; 0 means 1 / sqrt(D)", ParamType::f64, offsetof(rlk_attention_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_47}, {"softcap", "bounds the scaled scores by softcap * tanh(x / softcap); 0 is off", ParamType::f64, offsetof(rlk_attention_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_48}, {"causal_alignment", "where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their beginning", ParamType::enumeration, offsetof(rlk_attention_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_49, {}}};
+constexpr FeatureDecl attention_63[] = {{"causal_top_left", attention_50, 0x0, false}, {"window_top_left", attention_51, 0x0, false}};
+constexpr RuleDecl attention_64[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_52, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_53, {}, 0x0}};
 
 // ---- add
 constexpr DtypeExpr add_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -203,399 +215,425 @@ constexpr double add_8[] = {-0.5};
 constexpr int64_t add_9[] = {5};
 constexpr int64_t add_10[] = {5};
 constexpr std::span<const int64_t> add_11[] = {add_9, add_10};
-constexpr int64_t add_12[] = {3, 5, 129};
-constexpr int64_t add_13[] = {5, 1};
-constexpr std::span<const int64_t> add_14[] = {add_12, add_13};
-constexpr int64_t add_15[] = {1, 7};
-constexpr int64_t add_16[] = {4, 1, 1};
-constexpr std::span<const int64_t> add_17[] = {add_15, add_16};
-constexpr int64_t add_18[] = {3};
-constexpr std::span<const int64_t> add_19[] = {std::span<const int64_t>{}, add_18};
-constexpr int64_t add_20[] = {2, 0, 3};
-constexpr int64_t add_21[] = {3};
-constexpr std::span<const int64_t> add_22[] = {add_20, add_21};
-constexpr int64_t add_23[] = {2, 1, 2, 1, 2, 1, 2, 3};
-constexpr int64_t add_24[] = {2, 3, 1, 5, 2, 1};
-constexpr std::span<const int64_t> add_25[] = {add_23, add_24};
-constexpr int64_t add_26[] = {1000};
-constexpr int64_t add_27[] = {1000};
-constexpr std::span<const int64_t> add_28[] = {add_26, add_27};
+constexpr int64_t add_12[] = {4096, 151936, 1048576};
+constexpr int64_t add_13[] = {3, 5, 129};
+constexpr int64_t add_14[] = {5, 1};
+constexpr std::span<const int64_t> add_15[] = {add_13, add_14};
+constexpr int64_t add_16[] = {4096, 8192};
+constexpr int64_t add_17[] = {1, 7};
+constexpr int64_t add_18[] = {4, 1, 1};
+constexpr std::span<const int64_t> add_19[] = {add_17, add_18};
+constexpr int64_t add_20[] = {3};
+constexpr std::span<const int64_t> add_21[] = {std::span<const int64_t>{}, add_20};
+constexpr int64_t add_22[] = {2, 0, 3};
+constexpr int64_t add_23[] = {3};
+constexpr std::span<const int64_t> add_24[] = {add_22, add_23};
+constexpr int64_t add_25[] = {2, 1, 2, 1, 2, 1, 2, 3};
+constexpr int64_t add_26[] = {2, 3, 1, 5, 2, 1};
+constexpr std::span<const int64_t> add_27[] = {add_25, add_26};
+constexpr int64_t add_28[] = {1000};
+constexpr int64_t add_29[] = {1000};
+constexpr std::span<const int64_t> add_30[] = {add_28, add_29};
 constexpr rlk_add_params add_defaults = RLK_ADD_PARAMS_INIT;
-constexpr const char* add_29[] = {"torch.add"};
-constexpr const char* add_30[] = {""};
-constexpr DtypeVariable add_31[] = {{"T", add_1}};
-constexpr ArgDecl add_32[] = {{"a", "first summand", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_2, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, add_3, ""}, {"b", "second summand, multiplied by alpha", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_4, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, add_5, ""}};
-constexpr ArgDecl add_33[] = {{"out", "sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_6, {}, add_7, 0.0, {}, {}, ""}};
-constexpr ParamDecl add_34[] = {{"alpha", "factor of b", ParamType::f64, offsetof(rlk_add_params, alpha), 1.0, 0, false, false, true, 0.0, {}, add_8}};
-constexpr ShapeCase add_35[] = {{add_11}, {add_14}, {add_17}, {add_19}, {add_22}, {add_25}, {add_28}};
+constexpr const char* add_31[] = {"torch.add"};
+constexpr const char* add_32[] = {""};
+constexpr DtypeVariable add_33[] = {{"T", add_1}};
+constexpr ArgDecl add_34[] = {{"a", "first summand", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_2, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, add_3, ""}, {"b", "second summand, multiplied by alpha", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_4, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, add_5, ""}};
+constexpr ArgDecl add_35[] = {{"out", "sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, add_6, {}, add_7, 0.0, {}, {}, ""}};
+constexpr ParamDecl add_36[] = {{"alpha", "factor of b", ParamType::f64, offsetof(rlk_add_params, alpha), 1.0, 0, false, false, true, 0.0, {}, add_8}};
+constexpr ShapeCase add_37[] = {{add_11, add_12}, {add_15, add_16}, {add_19, {}}, {add_21, {}}, {add_24, {}}, {add_27, {}}, {add_30, {}}};
 
 // ---- attention_backward
 constexpr DtypeExpr attention_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr attention_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr attention_backward_3[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
-constexpr Expr attention_backward_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr attention_backward_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"70", []([[maybe_unused]] const Values& v) -> int64_t { return 70; }}};
-constexpr Expr attention_backward_6[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"45", []([[maybe_unused]] const Values& v) -> int64_t { return 45; }}};
-constexpr Expr attention_backward_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
-constexpr Expr attention_backward_8[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
-constexpr Expr attention_backward_9[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
-constexpr Expr attention_backward_10[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
-constexpr Dim attention_backward_11[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_backward_12[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_13[] = {{ShapeDecl::Kind::dims, attention_backward_11, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_12, "[Tq, Hq, D]"}};
-constexpr NanRule attention_backward_14[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
-constexpr Dim attention_backward_15[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_backward_16[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_17[] = {{ShapeDecl::Kind::dims, attention_backward_15, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_16, "[Tk, Hkv, D]"}};
-constexpr NanRule attention_backward_18[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}};
-constexpr Dim attention_backward_19[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_backward_20[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_21[] = {{ShapeDecl::Kind::dims, attention_backward_19, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_20, "[Tk, Hkv, D]"}};
-constexpr NanRule attention_backward_22[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::row}, {{}, 2, NanReach::none}};
-constexpr Dim attention_backward_23[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_backward_24[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_25[] = {{ShapeDecl::Kind::dims, attention_backward_23, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_24, "[Tq, Hq, D]"}};
-constexpr NanRule attention_backward_26[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::none}};
-constexpr Dim attention_backward_27[] = {{0, 0}, {1, 0}, {5, 0}};
-constexpr Dim attention_backward_28[] = {{3, 0}, {5, 0}};
-constexpr ShapeDecl attention_backward_29[] = {{ShapeDecl::Kind::dims, attention_backward_27, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_backward_28, "[Tq, Hq]"}};
-constexpr NanRule attention_backward_30[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
+constexpr int64_t attention_backward_4[] = {64};
+constexpr Expr attention_backward_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t attention_backward_6[] = {4096, 8192};
+constexpr Expr attention_backward_7[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"70", []([[maybe_unused]] const Values& v) -> int64_t { return 70; }}};
+constexpr int64_t attention_backward_8[] = {4096, 8192};
+constexpr Expr attention_backward_9[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"45", []([[maybe_unused]] const Values& v) -> int64_t { return 45; }}};
+constexpr int64_t attention_backward_10[] = {4096, 8192};
+constexpr Expr attention_backward_11[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"19", []([[maybe_unused]] const Values& v) -> int64_t { return 19; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr int64_t attention_backward_12[] = {4096, 8192};
+constexpr Expr attention_backward_13[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr int64_t attention_backward_14[] = {32, 64};
+constexpr Expr attention_backward_15[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
+constexpr int64_t attention_backward_16[] = {4, 8};
+constexpr Expr attention_backward_17[] = {{"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"256", []([[maybe_unused]] const Values& v) -> int64_t { return 256; }}, {"128", []([[maybe_unused]] const Values& v) -> int64_t { return 128; }}};
+constexpr int64_t attention_backward_18[] = {128};
+constexpr Dim attention_backward_19[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_20[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_21[] = {{ShapeDecl::Kind::dims, attention_backward_19, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_20, "[Tq, Hq, D]"}};
+constexpr NanRule attention_backward_22[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
+constexpr Dim attention_backward_23[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_24[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_25[] = {{ShapeDecl::Kind::dims, attention_backward_23, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_24, "[Tk, Hkv, D]"}};
+constexpr NanRule attention_backward_26[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}};
+constexpr Dim attention_backward_27[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_28[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_29[] = {{ShapeDecl::Kind::dims, attention_backward_27, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_28, "[Tk, Hkv, D]"}};
+constexpr NanRule attention_backward_30[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::head}, {{}, 1, NanReach::row}, {{}, 2, NanReach::none}};
 constexpr Dim attention_backward_31[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
 constexpr Dim attention_backward_32[] = {{3, 0}, {5, 0}, {7, 0}};
 constexpr ShapeDecl attention_backward_33[] = {{ShapeDecl::Kind::dims, attention_backward_31, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_32, "[Tq, Hq, D]"}};
-constexpr NanRule attention_backward_34[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
+constexpr NanRule attention_backward_34[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::none}};
 constexpr Dim attention_backward_35[] = {{0, 0}, {1, 0}, {5, 0}};
 constexpr Dim attention_backward_36[] = {{3, 0}, {5, 0}};
 constexpr ShapeDecl attention_backward_37[] = {{ShapeDecl::Kind::dims, attention_backward_35, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_backward_36, "[Tq, Hq]"}};
-constexpr NanRule attention_backward_38[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::none}};
-constexpr Dim attention_backward_39[] = {{0, 1}};
-constexpr ShapeDecl attention_backward_40[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_39, "[B + 1]"}};
-constexpr Dim attention_backward_41[] = {{0, 1}};
-constexpr ShapeDecl attention_backward_42[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_41, "[B + 1]"}};
-constexpr Dim attention_backward_43[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl attention_backward_44[] = {{ShapeDecl::Kind::dims, attention_backward_43, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
-constexpr Dim attention_backward_45[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
-constexpr Dim attention_backward_46[] = {{3, 0}, {5, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_47[] = {{ShapeDecl::Kind::dims, attention_backward_45, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_46, "[Tq, Hq, D]"}};
-constexpr Dim attention_backward_48[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_backward_49[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_50[] = {{ShapeDecl::Kind::dims, attention_backward_48, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_49, "[Tk, Hkv, D]"}};
-constexpr Dim attention_backward_51[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
-constexpr Dim attention_backward_52[] = {{4, 0}, {6, 0}, {7, 0}};
-constexpr ShapeDecl attention_backward_53[] = {{ShapeDecl::Kind::dims, attention_backward_51, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_52, "[Tk, Hkv, D]"}};
-constexpr const char* attention_backward_54[] = {"dense", "packed"};
-constexpr const char* attention_backward_55[] = {"off", "on"};
-constexpr double attention_backward_56[] = {3.0};
-constexpr double attention_backward_57[] = {2.0};
-constexpr double attention_backward_58[] = {0.3};
-constexpr double attention_backward_59[] = {1.5};
-constexpr const char* attention_backward_60[] = {"bottom_right", "top_left"};
-constexpr FeatureSetting attention_backward_61[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting attention_backward_62[] = {{2, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr SymbolSetting attention_backward_63[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr SymbolSetting attention_backward_64[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
+constexpr NanRule attention_backward_38[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
+constexpr Dim attention_backward_39[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_40[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_41[] = {{ShapeDecl::Kind::dims, attention_backward_39, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_40, "[Tq, Hq, D]"}};
+constexpr NanRule attention_backward_42[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::head}};
+constexpr Dim attention_backward_43[] = {{0, 0}, {1, 0}, {5, 0}};
+constexpr Dim attention_backward_44[] = {{3, 0}, {5, 0}};
+constexpr ShapeDecl attention_backward_45[] = {{ShapeDecl::Kind::dims, attention_backward_43, "[B, Sq, Hq]"}, {ShapeDecl::Kind::dims, attention_backward_44, "[Tq, Hq]"}};
+constexpr NanRule attention_backward_46[] = {{{"partial", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_attention_backward_params, causal)) == 1 || v.i64(offsetof(rlk_attention_backward_params, window_left)) >= 0 || v.i64(offsetof(rlk_attention_backward_params, window_right)) >= 0; }}, -1, NanReach::undefined}, {{}, 0, NanReach::row}, {{}, 1, NanReach::head}, {{}, 2, NanReach::none}};
+constexpr Dim attention_backward_47[] = {{0, 1}};
+constexpr ShapeDecl attention_backward_48[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_47, "[B + 1]"}};
+constexpr Dim attention_backward_49[] = {{0, 1}};
+constexpr ShapeDecl attention_backward_50[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, attention_backward_49, "[B + 1]"}};
+constexpr Dim attention_backward_51[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl attention_backward_52[] = {{ShapeDecl::Kind::dims, attention_backward_51, "[B, Sk]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim attention_backward_53[] = {{0, 0}, {1, 0}, {5, 0}, {7, 0}};
+constexpr Dim attention_backward_54[] = {{3, 0}, {5, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_55[] = {{ShapeDecl::Kind::dims, attention_backward_53, "[B, Sq, Hq, D]"}, {ShapeDecl::Kind::dims, attention_backward_54, "[Tq, Hq, D]"}};
+constexpr Dim attention_backward_56[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_57[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_58[] = {{ShapeDecl::Kind::dims, attention_backward_56, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_57, "[Tk, Hkv, D]"}};
+constexpr Dim attention_backward_59[] = {{0, 0}, {2, 0}, {6, 0}, {7, 0}};
+constexpr Dim attention_backward_60[] = {{4, 0}, {6, 0}, {7, 0}};
+constexpr ShapeDecl attention_backward_61[] = {{ShapeDecl::Kind::dims, attention_backward_59, "[B, Sk, Hkv, D]"}, {ShapeDecl::Kind::dims, attention_backward_60, "[Tk, Hkv, D]"}};
+constexpr const char* attention_backward_62[] = {"dense", "packed"};
+constexpr const char* attention_backward_63[] = {"off", "on"};
+constexpr double attention_backward_64[] = {3.0};
+constexpr double attention_backward_65[] = {2.0};
+constexpr double attention_backward_66[] = {0.3};
+constexpr double attention_backward_67[] = {1.5};
+constexpr const char* attention_backward_68[] = {"bottom_right", "top_left"};
+constexpr FeatureSetting attention_backward_69[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting attention_backward_70[] = {{2, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr SymbolSetting attention_backward_71[] = {{5, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr SymbolSetting attention_backward_72[] = {{7, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}}};
 constexpr rlk_attention_backward_params attention_backward_defaults = RLK_ATTENTION_BACKWARD_PARAMS_INIT;
-constexpr const char* attention_backward_65[] = {"derivative of the formula of attention", "delta as in FlashAttention, Dao et al. 2022, appendix B.4"};
-constexpr int attention_backward_66[] = {1, 3};
-constexpr int attention_backward_67[] = {1, 3, 2, 4};
-constexpr RoundedDecl attention_backward_68[] = {{"weights", "as operands of the product with grad_out that gives grad_v: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_66}, {"score gradients", "of the scores before scale, as operands of the products that give grad_q and grad_k: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_67}};
-constexpr const char* attention_backward_69[] = {"dense", "packed"};
-constexpr DtypeVariable attention_backward_70[] = {{"T", attention_backward_1}, {"C", attention_backward_2}};
-constexpr SymbolDecl attention_backward_71[] = {{"B", "sequences", true, 0, -1, attention_backward_3}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_backward_4}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_backward_5}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_backward_6}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_backward_7}, {"Hq", "query heads", false, 1, -1, attention_backward_8}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_backward_9}, {"D", "head size", false, 1, -1, attention_backward_10}};
-constexpr ArgDecl attention_backward_72[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_13, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_14, "a weight of 0 may meet the NaN in a tile"}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_17, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x200}, {}, 0.0, {}, attention_backward_18, "a weight of 0 may meet the NaN in a tile"}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_21, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x200}, {}, 0.0, {}, attention_backward_22, "a weight of 0 may meet the NaN in a tile"}, {"out", "out of attention", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_25, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "out"}, {}, 0.0, {}, attention_backward_26, "a weight of 0 may meet the NaN in a tile"}, {"lse", "lse of attention", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, attention_backward_29, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "lse"}, {}, 0.0, {}, attention_backward_30, "a weight of 0 may meet the NaN in a tile"}, {"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_33, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_34, "a weight of 0 may meet the NaN in a tile"}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_backward_37, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_38, "a weight of 0 may meet the NaN in a tile"}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_40, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_42, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}, {}, ""}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_backward_44, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl attention_backward_73[] = {{"grad_q", "gradient of q", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_47, {}, {}, 0.0, {}, {}, ""}, {"grad_k", "gradient of k", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_50, {}, {}, 0.0, {}, {}, ""}, {"grad_v", "gradient of v", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_53, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl attention_backward_74[] = {{"layout", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, layout), 0.0, 0, false, false, false, 0.0, attention_backward_54, {}}, {"causal", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal), 0.0, 0, false, false, false, 0.0, attention_backward_55, {}}, {"window_left", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_backward_56}, {"window_right", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_backward_57}, {"scale", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_backward_58}, {"softcap", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_backward_59}, {"causal_alignment", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_backward_60, {}}};
-constexpr FeatureDecl attention_backward_75[] = {{"causal_top_left", attention_backward_61, 0x0, false}, {"window_top_left", attention_backward_62, 0x0, false}};
-constexpr RuleDecl attention_backward_76[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_backward_63, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_backward_64, {}, 0x0}};
+constexpr const char* attention_backward_73[] = {"derivative of the formula of attention", "delta as in FlashAttention, Dao et al. 2022, appendix B.4"};
+constexpr int attention_backward_74[] = {1, 3};
+constexpr int attention_backward_75[] = {1, 3, 2, 4};
+constexpr RoundedDecl attention_backward_76[] = {{"weights", "as operands of the product with grad_out that gives grad_v: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_74}, {"score gradients", "of the scores before scale, as operands of the products that give grad_q and grad_k: FlashAttention 2 and 3, cuDNN, memory-efficient attention", attention_backward_75}};
+constexpr const char* attention_backward_77[] = {"dense", "packed"};
+constexpr DtypeVariable attention_backward_78[] = {{"T", attention_backward_1}, {"C", attention_backward_2}};
+constexpr SymbolDecl attention_backward_79[] = {{"B", "sequences", true, 0, -1, attention_backward_3, attention_backward_4}, {"Sq", "queries of each dense sequence", true, 0, 0, attention_backward_5, attention_backward_6}, {"Sk", "keys of each dense sequence", true, 0, 0, attention_backward_7, attention_backward_8}, {"Tq", "queries of all packed sequences", true, 0, 1, attention_backward_9, attention_backward_10}, {"Tk", "keys of all packed sequences", true, 0, 1, attention_backward_11, attention_backward_12}, {"Hq", "query heads", false, 1, -1, attention_backward_13, attention_backward_14}, {"Hkv", "key and value heads; divides Hq", false, 1, -1, attention_backward_15, attention_backward_16}, {"D", "head size", false, 1, -1, attention_backward_17, attention_backward_18}};
+constexpr ArgDecl attention_backward_80[] = {{"q", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_22, "a weight of 0 may meet the NaN in a tile"}, {"k", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_25, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x200}, {}, 0.0, {}, attention_backward_26, "a weight of 0 may meet the NaN in a tile"}, {"v", "values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_29, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x200}, {}, 0.0, {}, attention_backward_30, "a weight of 0 may meet the NaN in a tile"}, {"out", "out of attention", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_33, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "out"}, {}, 0.0, {}, attention_backward_34, "a weight of 0 may meet the NaN in a tile"}, {"lse", "lse of attention", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, attention_backward_37, {.kind = Domain::forward, .forward_op = "attention", .forward_output = "lse"}, {}, 0.0, {}, attention_backward_38, "a weight of 0 may meet the NaN in a tile"}, {"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_41, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_42, "a weight of 0 may meet the NaN in a tile"}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, attention_backward_45, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, attention_backward_46, "a weight of 0 may meet the NaN in a tile"}, {"cu_seqlens_q", "cumulative query lengths, from 0 to Tq", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_48, {.kind = Domain::cu_seqlens, .high = {"Tq", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens_k", "cumulative key lengths, from 0 to Tk", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, attention_backward_50, {.kind = Domain::cu_seqlens, .high = {"Tk", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4); }}}, {}, 0.0, {}, {}, ""}, {"key_mask", "0: padding, a key that no query sees", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, 0, attention_backward_52, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl attention_backward_81[] = {{"grad_q", "gradient of q", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_55, {}, {}, 0.0, {}, {}, ""}, {"grad_k", "gradient of k", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_58, {}, {}, 0.0, {}, {}, ""}, {"grad_v", "gradient of v", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, attention_backward_61, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl attention_backward_82[] = {{"layout", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, layout), 0.0, 0, false, false, false, 0.0, attention_backward_62, {}}, {"causal", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal), 0.0, 0, false, false, false, 0.0, attention_backward_63, {}}, {"window_left", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_left), 0.0, -1, true, false, false, -1.0, {}, attention_backward_64}, {"window_right", "as given to attention", ParamType::i64, offsetof(rlk_attention_backward_params, window_right), 0.0, -1, true, false, false, -1.0, {}, attention_backward_65}, {"scale", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, scale), 0.0, 0, true, false, true, 0.0, {}, attention_backward_66}, {"softcap", "as given to attention", ParamType::f64, offsetof(rlk_attention_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, attention_backward_67}, {"causal_alignment", "as given to attention", ParamType::enumeration, offsetof(rlk_attention_backward_params, causal_alignment), 0.0, 0, false, false, false, 0.0, attention_backward_68, {}}};
+constexpr FeatureDecl attention_backward_83[] = {{"causal_top_left", attention_backward_69, 0x0, false}, {"window_top_left", attention_backward_70, 0x0, false}};
+constexpr RuleDecl attention_backward_84[] = {{"grouped_heads", {"Hq % Hkv == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5) % v.symbol(6) == 0; }}, "each key head must serve the same number of query heads", attention_backward_71, {}, 0x0}, {"head_size", {"D <= 256", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(7) <= 256; }}, "head sizes up to 256 are defined", attention_backward_72, {}, 0x0}};
 
 // ---- gae
 constexpr DtypeExpr gae_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr gae_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr DtypeExpr gae_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr gae_4[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr gae_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr gae_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim gae_7[] = {{0, 0}, {1, 0}};
-constexpr Dim gae_8[] = {{2, 0}};
-constexpr ShapeDecl gae_9[] = {{ShapeDecl::Kind::dims, gae_7, "[B, L]"}, {ShapeDecl::Kind::dims, gae_8, "[N]"}};
-constexpr NanRule gae_10[] = {{{}, -1, NanReach::earlier}};
-constexpr Dim gae_11[] = {{0, 0}, {1, 0}};
-constexpr Dim gae_12[] = {{2, 0}};
-constexpr ShapeDecl gae_13[] = {{ShapeDecl::Kind::dims, gae_11, "[B, L]"}, {ShapeDecl::Kind::dims, gae_12, "[N]"}};
-constexpr NanRule gae_14[] = {{{}, -1, NanReach::earlier}};
-constexpr Dim gae_15[] = {{0, 0}, {1, 0}};
-constexpr Dim gae_16[] = {{2, 0}};
-constexpr ShapeDecl gae_17[] = {{ShapeDecl::Kind::dims, gae_15, "[B, L]"}, {ShapeDecl::Kind::dims, gae_16, "[N]"}};
-constexpr Dim gae_18[] = {{0, 0}};
-constexpr Dim gae_19[] = {{0, 0}};
-constexpr ShapeDecl gae_20[] = {{ShapeDecl::Kind::dims, gae_18, "[B]"}, {ShapeDecl::Kind::dims, gae_19, "[B]"}};
-constexpr NanRule gae_21[] = {{{}, -1, NanReach::sequence}};
-constexpr Dim gae_22[] = {{0, 1}};
-constexpr ShapeDecl gae_23[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, gae_22, "[B + 1]"}};
-constexpr Dim gae_24[] = {{0, 0}, {1, 0}};
-constexpr Dim gae_25[] = {{2, 0}};
-constexpr ShapeDecl gae_26[] = {{ShapeDecl::Kind::dims, gae_24, "[B, L]"}, {ShapeDecl::Kind::dims, gae_25, "[N]"}};
+constexpr int64_t gae_5[] = {64, 1024};
+constexpr Expr gae_6[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t gae_7[] = {2048, 8192, 32768};
+constexpr Expr gae_8[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t gae_9[] = {131072};
+constexpr Dim gae_10[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_11[] = {{2, 0}};
+constexpr ShapeDecl gae_12[] = {{ShapeDecl::Kind::dims, gae_10, "[B, L]"}, {ShapeDecl::Kind::dims, gae_11, "[N]"}};
+constexpr NanRule gae_13[] = {{{}, -1, NanReach::earlier}};
+constexpr Dim gae_14[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_15[] = {{2, 0}};
+constexpr ShapeDecl gae_16[] = {{ShapeDecl::Kind::dims, gae_14, "[B, L]"}, {ShapeDecl::Kind::dims, gae_15, "[N]"}};
+constexpr NanRule gae_17[] = {{{}, -1, NanReach::earlier}};
+constexpr Dim gae_18[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_19[] = {{2, 0}};
+constexpr ShapeDecl gae_20[] = {{ShapeDecl::Kind::dims, gae_18, "[B, L]"}, {ShapeDecl::Kind::dims, gae_19, "[N]"}};
+constexpr Dim gae_21[] = {{0, 0}};
+constexpr Dim gae_22[] = {{0, 0}};
+constexpr ShapeDecl gae_23[] = {{ShapeDecl::Kind::dims, gae_21, "[B]"}, {ShapeDecl::Kind::dims, gae_22, "[B]"}};
+constexpr NanRule gae_24[] = {{{}, -1, NanReach::sequence}};
+constexpr Dim gae_25[] = {{0, 1}};
+constexpr ShapeDecl gae_26[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, gae_25, "[B + 1]"}};
 constexpr Dim gae_27[] = {{0, 0}, {1, 0}};
 constexpr Dim gae_28[] = {{2, 0}};
 constexpr ShapeDecl gae_29[] = {{ShapeDecl::Kind::dims, gae_27, "[B, L]"}, {ShapeDecl::Kind::dims, gae_28, "[N]"}};
-constexpr const char* gae_30[] = {"dense", "packed"};
-constexpr double gae_31[] = {0.9};
-constexpr double gae_32[] = {0.8};
-constexpr const char* gae_33[] = {"carry", "zero"};
+constexpr Dim gae_30[] = {{0, 0}, {1, 0}};
+constexpr Dim gae_31[] = {{2, 0}};
+constexpr ShapeDecl gae_32[] = {{ShapeDecl::Kind::dims, gae_30, "[B, L]"}, {ShapeDecl::Kind::dims, gae_31, "[N]"}};
+constexpr const char* gae_33[] = {"dense", "packed"};
+constexpr double gae_34[] = {0.9};
+constexpr double gae_35[] = {0.8};
+constexpr const char* gae_36[] = {"carry", "zero"};
 constexpr rlk_gae_params gae_defaults = RLK_GAE_PARAMS_INIT;
-constexpr const char* gae_34[] = {"J. Schulman et al., 2016, arXiv:1506.02438, equation 16", "masks as in verl, OpenRLHF and slime"};
-constexpr const char* gae_35[] = {"dense", "packed"};
-constexpr DtypeVariable gae_36[] = {{"T", gae_1}, {"O", gae_2}, {"C", gae_3}};
-constexpr SymbolDecl gae_37[] = {{"B", "sequences", true, 0, -1, gae_4}, {"L", "tokens of each dense sequence", true, 0, 0, gae_5}, {"N", "tokens of all packed sequences", true, 0, 1, gae_6}};
-constexpr ArgDecl gae_38[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x4}, {}, 0.0, {}, gae_10, ""}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_13, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x4}, {}, 0.0, {}, gae_14, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_17, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"bootstrap", "value estimate behind the last active token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_20, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, gae_21, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, gae_23, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl gae_39[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_26, {}, {}, 0.0, {}, {}, ""}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_29, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl gae_40[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_gae_params, layout), 0.0, 0, false, false, false, 0.0, gae_30, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_31}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_32}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_33, {}}};
+constexpr const char* gae_37[] = {"J. Schulman et al., 2016, arXiv:1506.02438, equation 16", "masks as in verl, OpenRLHF and slime"};
+constexpr const char* gae_38[] = {"dense", "packed"};
+constexpr DtypeVariable gae_39[] = {{"T", gae_1}, {"O", gae_2}, {"C", gae_3}};
+constexpr SymbolDecl gae_40[] = {{"B", "sequences", true, 0, -1, gae_4, gae_5}, {"L", "tokens of each dense sequence", true, 0, 0, gae_6, gae_7}, {"N", "tokens of all packed sequences", true, 0, 1, gae_8, gae_9}};
+constexpr ArgDecl gae_41[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_12, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x4}, {}, 0.0, {}, gae_13, ""}, {"values", "value estimate at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gae_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x4}, {}, 0.0, {}, gae_17, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, gae_20, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"bootstrap", "value estimate behind the last active token; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, gae_23, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, gae_24, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, gae_26, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl gae_42[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, gae_29, {}, {}, 0.0, {}, {}, ""}, {"returns", "target of the value function", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, gae_32, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl gae_43[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_gae_params, layout), 0.0, 0, false, false, false, 0.0, gae_33, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_gae_params, gamma), 1.0, 0, true, false, true, 0.0, {}, gae_34}, {"lam", "lambda: the weight of longer estimates", ParamType::f64, offsetof(rlk_gae_params, lam), 1.0, 0, true, false, true, 0.0, {}, gae_35}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_gae_params, mask_rule), 0.0, 0, false, false, false, 0.0, gae_36, {}}};
 
 // ---- group_advantages
 constexpr DtypeExpr group_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr group_advantages_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr group_advantages_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr group_advantages_4[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
-constexpr Expr group_advantages_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
-constexpr Dim group_advantages_6[] = {{0, 0}};
-constexpr Dim group_advantages_7[] = {{0, 0}};
+constexpr int64_t group_advantages_5[] = {512, 1024, 8192};
+constexpr Expr group_advantages_6[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr int64_t group_advantages_7[] = {64, 1024};
 constexpr Dim group_advantages_8[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_9[] = {{ShapeDecl::Kind::dims, group_advantages_6, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_7, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_8, "[B]"}};
-constexpr NanRule group_advantages_10[] = {{{"rescale == nonzero", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, rescale)) == 1; }}, -1, NanReach::text}, {{"scale == batch", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, scale)) == 1; }}, -1, NanReach::all}, {{}, -1, NanReach::group}};
-constexpr Dim group_advantages_11[] = {{1, 1}};
-constexpr ShapeDecl group_advantages_12[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_11, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
-constexpr Dim group_advantages_13[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_14[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_13, "[B]"}};
+constexpr Dim group_advantages_9[] = {{0, 0}};
+constexpr Dim group_advantages_10[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_11[] = {{ShapeDecl::Kind::dims, group_advantages_8, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_9, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_10, "[B]"}};
+constexpr NanRule group_advantages_12[] = {{{"rescale == nonzero", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, rescale)) == 1; }}, -1, NanReach::text}, {{"scale == batch", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, scale)) == 1; }}, -1, NanReach::all}, {{}, -1, NanReach::group}};
+constexpr Dim group_advantages_13[] = {{1, 1}};
+constexpr ShapeDecl group_advantages_14[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_13, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
 constexpr Dim group_advantages_15[] = {{0, 0}};
-constexpr Dim group_advantages_16[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_16[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, group_advantages_15, "[B]"}};
 constexpr Dim group_advantages_17[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_18[] = {{ShapeDecl::Kind::dims, group_advantages_15, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_16, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_17, "[B]"}};
+constexpr Dim group_advantages_18[] = {{0, 0}};
 constexpr Dim group_advantages_19[] = {{0, 0}};
-constexpr Dim group_advantages_20[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_20[] = {{ShapeDecl::Kind::dims, group_advantages_17, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_18, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_19, "[B]"}};
 constexpr Dim group_advantages_21[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_22[] = {{ShapeDecl::Kind::dims, group_advantages_19, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_20, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_21, "[B]"}};
+constexpr Dim group_advantages_22[] = {{0, 0}};
 constexpr Dim group_advantages_23[] = {{0, 0}};
-constexpr Dim group_advantages_24[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_24[] = {{ShapeDecl::Kind::dims, group_advantages_21, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_22, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_23, "[B]"}};
 constexpr Dim group_advantages_25[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_26[] = {{ShapeDecl::Kind::dims, group_advantages_23, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_24, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_25, "[B]"}};
-constexpr NanRule group_advantages_27[] = {{{}, -1, NanReach::element}};
-constexpr Dim group_advantages_28[] = {{0, 0}};
-constexpr Dim group_advantages_29[] = {{0, 0}};
+constexpr Dim group_advantages_26[] = {{0, 0}};
+constexpr Dim group_advantages_27[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_28[] = {{ShapeDecl::Kind::dims, group_advantages_25, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_26, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_27, "[B]"}};
+constexpr NanRule group_advantages_29[] = {{{}, -1, NanReach::element}};
 constexpr Dim group_advantages_30[] = {{0, 0}};
-constexpr ShapeDecl group_advantages_31[] = {{ShapeDecl::Kind::dims, group_advantages_28, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_29, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_30, "[B]"}};
-constexpr const char* group_advantages_32[] = {"fixed", "boundaries", "ids"};
-constexpr double group_advantages_33[] = {4.0, 1.0};
-constexpr const char* group_advantages_34[] = {"unbiased", "population"};
-constexpr const char* group_advantages_35[] = {"additive", "max_clamp"};
-constexpr double group_advantages_36[] = {2.5};
-constexpr const char* group_advantages_37[] = {"group", "batch", "none"};
-constexpr const char* group_advantages_38[] = {"mean", "rloo", "opo", "given", "second_best"};
-constexpr const char* group_advantages_39[] = {"zero", "raw"};
-constexpr const char* group_advantages_40[] = {"none", "nonzero"};
-constexpr FeatureSetting group_advantages_41[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting group_advantages_42[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting group_advantages_43[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
-constexpr FeatureSetting group_advantages_44[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting group_advantages_45[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting group_advantages_46[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
-constexpr FeatureSetting group_advantages_47[] = {{6, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr Dim group_advantages_31[] = {{0, 0}};
+constexpr Dim group_advantages_32[] = {{0, 0}};
+constexpr ShapeDecl group_advantages_33[] = {{ShapeDecl::Kind::dims, group_advantages_30, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_31, "[B]"}, {ShapeDecl::Kind::dims, group_advantages_32, "[B]"}};
+constexpr const char* group_advantages_34[] = {"fixed", "boundaries", "ids"};
+constexpr double group_advantages_35[] = {4.0, 1.0};
+constexpr const char* group_advantages_36[] = {"unbiased", "population"};
+constexpr const char* group_advantages_37[] = {"additive", "max_clamp"};
+constexpr double group_advantages_38[] = {2.5};
+constexpr const char* group_advantages_39[] = {"group", "batch", "none"};
+constexpr const char* group_advantages_40[] = {"mean", "rloo", "opo", "given", "second_best"};
+constexpr const char* group_advantages_41[] = {"zero", "raw"};
+constexpr const char* group_advantages_42[] = {"none", "nonzero"};
+constexpr FeatureSetting group_advantages_43[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting group_advantages_44[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting group_advantages_45[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting group_advantages_46[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting group_advantages_47[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting group_advantages_48[] = {{6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting group_advantages_49[] = {{6, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_group_advantages_params group_advantages_defaults = RLK_GROUP_ADVANTAGES_PARAMS_INIT;
-constexpr const char* group_advantages_48[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "RLOO, arXiv:2402.14740, as in verl", "OPO, arXiv:2505.23585, as in verl", "ReMax, arXiv:2310.10505, as in verl", "pass@k, arXiv:2503.19595, and GPG, arXiv:2504.02546, as in verl"};
-constexpr const char* group_advantages_49[] = {"fixed", "boundaries", "ids"};
-constexpr DtypeVariable group_advantages_50[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
-constexpr SymbolDecl group_advantages_51[] = {{"B", "samples", true, 0, -1, group_advantages_4}, {"G", "groups", true, 0, 1, group_advantages_5}};
-constexpr ArgDecl group_advantages_52[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_9, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, group_advantages_10, "rescale nonzero counts a NaN as a reward that is not 0; its group is NaN"}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_12, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_14, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"mask", "0: the sample has no reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, group_advantages_18, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"lengths", "tokens of each sample, for opo", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, group_advantages_22, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}, {}, 0.0, {}, {}, ""}, {"baselines", "what given subtracts from each reward: that of the greedy sample in ReMax", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, group_advantages_26, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, group_advantages_27, ""}};
-constexpr ArgDecl group_advantages_53[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_31, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl group_advantages_54[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_32, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_33}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_34, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_35, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_36}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_37, {}}, {"baseline", "what is subtracted: the mean of the group, of its other members, weighted by length; baselines; pass@k's second best", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_38, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_39, {}}, {"rescale", "nonzero: rewards of the batch over those that are not 0, GPG's factor", ParamType::enumeration, offsetof(rlk_group_advantages_params, rescale), 0.0, 0, false, false, false, 0.0, group_advantages_40, {}}};
-constexpr FeatureDecl group_advantages_55[] = {{"eps", group_advantages_41, 0x0, true}, {"opo", group_advantages_42, 0x10, true}, {"given", group_advantages_43, 0x20, true}, {"raw_opo", group_advantages_44, 0x10, false}};
-constexpr RuleDecl group_advantages_56[] = {{"whole_groups", {"grouping == fixed ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_45, 0x0}, {"lengths_of_opo", {"has(lengths) == (baseline == opo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 2); }}, "baseline opo weighs rewards by lengths, and no other baseline reads them", {}, {}, 0x10}, {"given_baselines", {"has(baselines) == (baseline == given)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 3); }}, "baseline given subtracts baselines, and no other baseline reads them", {}, group_advantages_46, 0x0}, {"second_best_of_two", {"baseline != second_best || (singleton == zero && samples_per_prompt != 1)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, baseline)) != 4 || (v.i64(offsetof(rlk_group_advantages_params, singleton)) == 0 && v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) != 1); }}, "baseline second_best needs two samples of each prompt: it goes with singleton zero and not with samples_per_prompt 1", {}, group_advantages_47, 0x0}};
+constexpr const char* group_advantages_50[] = {"group normalisation of TRL (unbiased, additive 1e-4), verl (unbiased, additive 1e-6, raw singletons), RL-Kernel (population, max_clamp 1e-6)", "RLOO, arXiv:2402.14740, as in verl", "OPO, arXiv:2505.23585, as in verl", "ReMax, arXiv:2310.10505, as in verl", "pass@k, arXiv:2503.19595, and GPG, arXiv:2504.02546, as in verl"};
+constexpr const char* group_advantages_51[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable group_advantages_52[] = {{"T", group_advantages_1}, {"I", group_advantages_2}, {"O", group_advantages_3}};
+constexpr SymbolDecl group_advantages_53[] = {{"B", "samples", true, 0, -1, group_advantages_4, group_advantages_5}, {"G", "groups", true, 0, 1, group_advantages_6, group_advantages_7}};
+constexpr ArgDecl group_advantages_54[] = {{"rewards", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, group_advantages_11, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, group_advantages_12, "rescale nonzero counts a NaN as a reward that is not 0; its group is NaN"}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, group_advantages_14, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, group_advantages_16, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"mask", "0: the sample has no reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, group_advantages_20, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"lengths", "tokens of each sample, for opo", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, group_advantages_24, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}, {}, 0.0, {}, {}, ""}, {"baselines", "what given subtracts from each reward: that of the greedy sample in ReMax", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, group_advantages_28, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, group_advantages_29, ""}};
+constexpr ArgDecl group_advantages_55[] = {{"advantages", "normalised rewards", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, group_advantages_33, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl group_advantages_56[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_group_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, group_advantages_34, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_group_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, group_advantages_35}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_group_advantages_params, std), 0.0, 0, false, false, false, 0.0, group_advantages_36, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_group_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, group_advantages_37, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_group_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, group_advantages_38}, {"scale", "whose standard deviation divides; none is Dr.GRPO's", ParamType::enumeration, offsetof(rlk_group_advantages_params, scale), 0.0, 0, false, false, false, 0.0, group_advantages_39, {}}, {"baseline", "what is subtracted: the mean of the group, of its other members, weighted by length; baselines; pass@k's second best", ParamType::enumeration, offsetof(rlk_group_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, group_advantages_40, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_group_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, group_advantages_41, {}}, {"rescale", "nonzero: rewards of the batch over those that are not 0, GPG's factor", ParamType::enumeration, offsetof(rlk_group_advantages_params, rescale), 0.0, 0, false, false, false, 0.0, group_advantages_42, {}}};
+constexpr FeatureDecl group_advantages_57[] = {{"eps", group_advantages_43, 0x0, true}, {"opo", group_advantages_44, 0x10, true}, {"given", group_advantages_45, 0x20, true}, {"raw_opo", group_advantages_46, 0x10, false}};
+constexpr RuleDecl group_advantages_58[] = {{"whole_groups", {"grouping == fixed ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, group_advantages_47, 0x0}, {"lengths_of_opo", {"has(lengths) == (baseline == opo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 2); }}, "baseline opo weighs rewards by lengths, and no other baseline reads them", {}, {}, 0x10}, {"given_baselines", {"has(baselines) == (baseline == given)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) == (v.i64(offsetof(rlk_group_advantages_params, baseline)) == 3); }}, "baseline given subtracts baselines, and no other baseline reads them", {}, group_advantages_48, 0x0}, {"second_best_of_two", {"baseline != second_best || (singleton == zero && samples_per_prompt != 1)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_group_advantages_params, baseline)) != 4 || (v.i64(offsetof(rlk_group_advantages_params, singleton)) == 0 && v.i64(offsetof(rlk_group_advantages_params, samples_per_prompt)) != 1); }}, "baseline second_best needs two samples of each prompt: it goes with singleton zero and not with samples_per_prompt 1", {}, group_advantages_49, 0x0}};
 
 // ---- grpo_loss
 constexpr DtypeExpr grpo_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr grpo_loss_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr grpo_loss_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr grpo_loss_4[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}};
-constexpr Expr grpo_loss_5[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr grpo_loss_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Expr grpo_loss_7[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
-constexpr Dim grpo_loss_8[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr Dim grpo_loss_9[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr ShapeDecl grpo_loss_10[] = {{ShapeDecl::Kind::dims, grpo_loss_8, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_9, "[B, T, V]"}};
-constexpr NanRule grpo_loss_11[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}, {{}, 3, NanReach::row}, {{}, 4, NanReach::row}, {{}, 5, NanReach::none}, {{}, 6, NanReach::none}};
-constexpr Dim grpo_loss_12[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_13[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_14[] = {{ShapeDecl::Kind::dims, grpo_loss_12, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_13, "[B, T]"}};
-constexpr Dim grpo_loss_15[] = {{0, 0}, {1, 0}};
+constexpr int64_t grpo_loss_5[] = {64, 512};
+constexpr Expr grpo_loss_6[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr int64_t grpo_loss_7[] = {2048, 8192};
+constexpr Expr grpo_loss_8[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t grpo_loss_9[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Expr grpo_loss_10[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
+constexpr int64_t grpo_loss_11[] = {64};
+constexpr Dim grpo_loss_12[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr Dim grpo_loss_13[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr ShapeDecl grpo_loss_14[] = {{ShapeDecl::Kind::dims, grpo_loss_12, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_13, "[B, T, V]"}};
+constexpr NanRule grpo_loss_15[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}, {{}, 3, NanReach::row}, {{}, 4, NanReach::row}, {{}, 5, NanReach::none}, {{}, 6, NanReach::none}};
 constexpr Dim grpo_loss_16[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_17[] = {{ShapeDecl::Kind::dims, grpo_loss_15, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_16, "[B, T]"}};
-constexpr NanRule grpo_loss_18[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::none}, {{}, 6, NanReach::none}};
-constexpr Dim grpo_loss_19[] = {{0, 0}};
-constexpr Dim grpo_loss_20[] = {{0, 0}};
-constexpr ShapeDecl grpo_loss_21[] = {{ShapeDecl::Kind::dims, grpo_loss_19, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_20, "[B]"}};
-constexpr NanRule grpo_loss_22[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::none}, {{}, 6, NanReach::group}};
-constexpr Dim grpo_loss_23[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr Dim grpo_loss_24[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr ShapeDecl grpo_loss_25[] = {{ShapeDecl::Kind::dims, grpo_loss_23, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_24, "[B, T, V]"}};
-constexpr NanRule grpo_loss_26[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::none}, {{}, 2, NanReach::all}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::row}, {{}, 6, NanReach::none}};
-constexpr Dim grpo_loss_27[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_28[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_29[] = {{ShapeDecl::Kind::dims, grpo_loss_27, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_28, "[B, T]"}};
-constexpr Dim grpo_loss_30[] = {{3, 1}};
-constexpr ShapeDecl grpo_loss_31[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, grpo_loss_30, "[G + 1]"}};
-constexpr Dim grpo_loss_32[] = {{-1, 1}};
-constexpr Dim grpo_loss_33[] = {{-1, 1}};
-constexpr ShapeDecl grpo_loss_34[] = {{ShapeDecl::Kind::dims, grpo_loss_32, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_33, "[1]"}};
-constexpr Dim grpo_loss_35[] = {{-1, 1}};
+constexpr Dim grpo_loss_17[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_18[] = {{ShapeDecl::Kind::dims, grpo_loss_16, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_17, "[B, T]"}};
+constexpr Dim grpo_loss_19[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_20[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_21[] = {{ShapeDecl::Kind::dims, grpo_loss_19, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_20, "[B, T]"}};
+constexpr NanRule grpo_loss_22[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::none}, {{}, 6, NanReach::none}};
+constexpr Dim grpo_loss_23[] = {{0, 0}};
+constexpr Dim grpo_loss_24[] = {{0, 0}};
+constexpr ShapeDecl grpo_loss_25[] = {{ShapeDecl::Kind::dims, grpo_loss_23, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_24, "[B]"}};
+constexpr NanRule grpo_loss_26[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::all}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::none}, {{}, 6, NanReach::group}};
+constexpr Dim grpo_loss_27[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr Dim grpo_loss_28[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr ShapeDecl grpo_loss_29[] = {{ShapeDecl::Kind::dims, grpo_loss_27, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_28, "[B, T, V]"}};
+constexpr NanRule grpo_loss_30[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::none}, {{}, 2, NanReach::all}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}, {{}, 5, NanReach::row}, {{}, 6, NanReach::none}};
+constexpr Dim grpo_loss_31[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_32[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_33[] = {{ShapeDecl::Kind::dims, grpo_loss_31, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_32, "[B, T]"}};
+constexpr Dim grpo_loss_34[] = {{3, 1}};
+constexpr ShapeDecl grpo_loss_35[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, grpo_loss_34, "[G + 1]"}};
 constexpr Dim grpo_loss_36[] = {{-1, 1}};
-constexpr ShapeDecl grpo_loss_37[] = {{ShapeDecl::Kind::dims, grpo_loss_35, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_36, "[1]"}};
-constexpr Dim grpo_loss_38[] = {{-1, 1}};
+constexpr Dim grpo_loss_37[] = {{-1, 1}};
+constexpr ShapeDecl grpo_loss_38[] = {{ShapeDecl::Kind::dims, grpo_loss_36, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_37, "[1]"}};
 constexpr Dim grpo_loss_39[] = {{-1, 1}};
-constexpr ShapeDecl grpo_loss_40[] = {{ShapeDecl::Kind::dims, grpo_loss_38, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_39, "[1]"}};
-constexpr Dim grpo_loss_41[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_42[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_43[] = {{ShapeDecl::Kind::dims, grpo_loss_41, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_42, "[B, T]"}};
-constexpr Dim grpo_loss_44[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_40[] = {{-1, 1}};
+constexpr ShapeDecl grpo_loss_41[] = {{ShapeDecl::Kind::dims, grpo_loss_39, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_40, "[1]"}};
+constexpr Dim grpo_loss_42[] = {{-1, 1}};
+constexpr Dim grpo_loss_43[] = {{-1, 1}};
+constexpr ShapeDecl grpo_loss_44[] = {{ShapeDecl::Kind::dims, grpo_loss_42, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_43, "[1]"}};
 constexpr Dim grpo_loss_45[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_46[] = {{ShapeDecl::Kind::dims, grpo_loss_44, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_45, "[B, T]"}};
-constexpr Dim grpo_loss_47[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_46[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_47[] = {{ShapeDecl::Kind::dims, grpo_loss_45, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_46, "[B, T]"}};
 constexpr Dim grpo_loss_48[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_49[] = {{ShapeDecl::Kind::dims, grpo_loss_47, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_48, "[B, T]"}};
-constexpr Dim grpo_loss_50[] = {{0, 0}};
-constexpr Dim grpo_loss_51[] = {{0, 0}};
-constexpr ShapeDecl grpo_loss_52[] = {{ShapeDecl::Kind::dims, grpo_loss_50, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_51, "[B]"}};
-constexpr const char* grpo_loss_53[] = {"fixed", "boundaries"};
-constexpr double grpo_loss_54[] = {2.0};
-constexpr const char* grpo_loss_55[] = {"unbiased", "population"};
-constexpr const char* grpo_loss_56[] = {"additive", "max_clamp"};
-constexpr double grpo_loss_57[] = {2.5};
-constexpr double grpo_loss_58[] = {0.5};
-constexpr double grpo_loss_59[] = {0.45};
-constexpr double grpo_loss_60[] = {0.04};
-constexpr double grpo_loss_61[] = {0.7};
-constexpr double grpo_loss_62[] = {-1.0};
-constexpr FeatureSetting grpo_loss_63[] = {{7, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting grpo_loss_64[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting grpo_loss_65[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr Dim grpo_loss_49[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_50[] = {{ShapeDecl::Kind::dims, grpo_loss_48, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_49, "[B, T]"}};
+constexpr Dim grpo_loss_51[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_52[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_53[] = {{ShapeDecl::Kind::dims, grpo_loss_51, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_52, "[B, T]"}};
+constexpr Dim grpo_loss_54[] = {{0, 0}};
+constexpr Dim grpo_loss_55[] = {{0, 0}};
+constexpr ShapeDecl grpo_loss_56[] = {{ShapeDecl::Kind::dims, grpo_loss_54, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_55, "[B]"}};
+constexpr const char* grpo_loss_57[] = {"fixed", "boundaries"};
+constexpr double grpo_loss_58[] = {2.0};
+constexpr const char* grpo_loss_59[] = {"unbiased", "population"};
+constexpr const char* grpo_loss_60[] = {"additive", "max_clamp"};
+constexpr double grpo_loss_61[] = {2.5};
+constexpr double grpo_loss_62[] = {0.5};
+constexpr double grpo_loss_63[] = {0.45};
+constexpr double grpo_loss_64[] = {0.04};
+constexpr double grpo_loss_65[] = {0.7};
+constexpr double grpo_loss_66[] = {-1.0};
+constexpr FeatureSetting grpo_loss_67[] = {{7, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting grpo_loss_68[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting grpo_loss_69[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_grpo_loss_params grpo_loss_defaults = RLK_GRPO_LOSS_PARAMS_INIT;
-constexpr const char* grpo_loss_66[] = {"grpo_loss of RL-Kernel, with a two-pass standard deviation", "Shao et al. 2024, GRPO"};
-constexpr const char* grpo_loss_67[] = {"fixed", "boundaries"};
-constexpr DtypeVariable grpo_loss_68[] = {{"T", grpo_loss_1}, {"I", grpo_loss_2}, {"O", grpo_loss_3}};
-constexpr SymbolDecl grpo_loss_69[] = {{"B", "sequences", true, 0, -1, grpo_loss_4}, {"T", "tokens of each sequence", true, 0, -1, grpo_loss_5}, {"V", "vocabulary entries", false, 1, -1, grpo_loss_6}, {"G", "groups", true, 0, 1, grpo_loss_7}};
-constexpr ArgDecl grpo_loss_70[] = {{"logits", "scores of the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_10, {.kind = Domain::real, .scale = 1.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_11, ""}, {"ids", "tokens that were sampled", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, grpo_loss_14, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}, .ignore_param = 9}, {}, 0.0, {}, {}, ""}, {"old_logp", "log-probabilities of the tokens when the batch was made", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, grpo_loss_17, {.kind = Domain::uniform, .min = -4.6, .max = -3.2, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_18, ""}, {"rewards", "one number per sequence", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, grpo_loss_22, ""}, {"ref_logits", "scores of the reference; needed with beta", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, grpo_loss_25, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_26, ""}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, grpo_loss_29, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"group_boundaries", "first sequence of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, grpo_loss_31, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl grpo_loss_71[] = {{"loss", "policy_loss + beta kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_34, {}, {}, 0.0, {}, {}, ""}, {"policy_loss", "the clipped surrogate alone", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_37, {}, {}, 0.0, {}, {}, ""}, {"kl", "the mean k3 estimate", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_40, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of z; what the backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_43, {}, {}, 0.0, {}, {}, ""}, {"logp", "lp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_46, {}, {}, 0.0, {}, {}, ""}, {"ref_logp", "lr, 0 without ref_logits; what the backward reads with beta", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_49, {}, {}, 0.0, {}, {}, ""}, {"advantages", "A", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_52, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl grpo_loss_72[] = {{"grouping", "how sequences become groups", ParamType::enumeration, offsetof(rlk_grpo_loss_params, grouping), 0.0, 0, false, false, false, 0.0, grpo_loss_53, {}}, {"samples_per_prompt", "sequences of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_grpo_loss_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, grpo_loss_54}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_grpo_loss_params, std), 0.0, 1, false, false, false, 0.0, grpo_loss_55, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_grpo_loss_params, eps_mode), 0.0, 1, false, false, false, 0.0, grpo_loss_56, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_grpo_loss_params, eps), 1e-06, 0, true, true, true, 0.0, {}, grpo_loss_57}, {"clip_low", "lower clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_58}, {"clip_high", "upper clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_59}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_grpo_loss_params, beta), 0.0, 0, false, false, true, 0.0, {}, grpo_loss_60}, {"temperature", "divides both logits", ParamType::f64, offsetof(rlk_grpo_loss_params, temperature), 1.0, 0, true, true, true, 0.0, {}, grpo_loss_61}, {"ignore_index", "an action id that marks an ignored token", ParamType::i64, offsetof(rlk_grpo_loss_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, grpo_loss_62}};
-constexpr FeatureDecl grpo_loss_73[] = {{"kl_loss", grpo_loss_63, 0x10, true}};
-constexpr RuleDecl grpo_loss_74[] = {{"whole_groups", {"samples_per_prompt == 0 || (grouping == fixed && samples_per_prompt > 1 && B % samples_per_prompt == 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) == 0 || (v.i64(offsetof(rlk_grpo_loss_params, grouping)) == 0 && v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) > 1 && v.symbol(0) % v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) == 0); }}, "samples_per_prompt must be at least 2, divide the number of sequences, and goes with grouping fixed alone", {}, grpo_loss_64, 0x0}, {"kl_needs_reference", {"beta == 0 || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_grpo_loss_params, beta)) == 0 || v.has(4); }}, "pass ref_logits, or leave beta 0", {}, grpo_loss_65, 0x0}};
+constexpr const char* grpo_loss_70[] = {"grpo_loss of RL-Kernel, with a two-pass standard deviation", "Shao et al. 2024, GRPO"};
+constexpr const char* grpo_loss_71[] = {"fixed", "boundaries"};
+constexpr DtypeVariable grpo_loss_72[] = {{"T", grpo_loss_1}, {"I", grpo_loss_2}, {"O", grpo_loss_3}};
+constexpr SymbolDecl grpo_loss_73[] = {{"B", "sequences", true, 0, -1, grpo_loss_4, grpo_loss_5}, {"T", "tokens of each sequence", true, 0, -1, grpo_loss_6, grpo_loss_7}, {"V", "vocabulary entries", false, 1, -1, grpo_loss_8, grpo_loss_9}, {"G", "groups", true, 0, 1, grpo_loss_10, grpo_loss_11}};
+constexpr ArgDecl grpo_loss_74[] = {{"logits", "scores of the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_14, {.kind = Domain::real, .scale = 1.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_15, ""}, {"ids", "tokens that were sampled", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, grpo_loss_18, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}, .ignore_param = 9}, {}, 0.0, {}, {}, ""}, {"old_logp", "log-probabilities of the tokens when the batch was made", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, grpo_loss_21, {.kind = Domain::uniform, .min = -4.6, .max = -3.2, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_22, ""}, {"rewards", "one number per sequence", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_25, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, grpo_loss_26, ""}, {"ref_logits", "scores of the reference; needed with beta", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, grpo_loss_29, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x22}, {}, 0.0, {}, grpo_loss_30, ""}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, grpo_loss_33, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"group_boundaries", "first sequence of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, grpo_loss_35, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl grpo_loss_75[] = {{"loss", "policy_loss + beta kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_38, {}, {}, 0.0, {}, {}, ""}, {"policy_loss", "the clipped surrogate alone", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_41, {}, {}, 0.0, {}, {}, ""}, {"kl", "the mean k3 estimate", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_44, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of z; what the backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_47, {}, {}, 0.0, {}, {}, ""}, {"logp", "lp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_50, {}, {}, 0.0, {}, {}, ""}, {"ref_logp", "lr, 0 without ref_logits; what the backward reads with beta", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_53, {}, {}, 0.0, {}, {}, ""}, {"advantages", "A", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_56, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl grpo_loss_76[] = {{"grouping", "how sequences become groups", ParamType::enumeration, offsetof(rlk_grpo_loss_params, grouping), 0.0, 0, false, false, false, 0.0, grpo_loss_57, {}}, {"samples_per_prompt", "sequences of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_grpo_loss_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, grpo_loss_58}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_grpo_loss_params, std), 0.0, 1, false, false, false, 0.0, grpo_loss_59, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_grpo_loss_params, eps_mode), 0.0, 1, false, false, false, 0.0, grpo_loss_60, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_grpo_loss_params, eps), 1e-06, 0, true, true, true, 0.0, {}, grpo_loss_61}, {"clip_low", "lower clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_62}, {"clip_high", "upper clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_63}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_grpo_loss_params, beta), 0.0, 0, false, false, true, 0.0, {}, grpo_loss_64}, {"temperature", "divides both logits", ParamType::f64, offsetof(rlk_grpo_loss_params, temperature), 1.0, 0, true, true, true, 0.0, {}, grpo_loss_65}, {"ignore_index", "an action id that marks an ignored token", ParamType::i64, offsetof(rlk_grpo_loss_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, grpo_loss_66}};
+constexpr FeatureDecl grpo_loss_77[] = {{"kl_loss", grpo_loss_67, 0x10, true}};
+constexpr RuleDecl grpo_loss_78[] = {{"whole_groups", {"samples_per_prompt == 0 || (grouping == fixed && samples_per_prompt > 1 && B % samples_per_prompt == 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) == 0 || (v.i64(offsetof(rlk_grpo_loss_params, grouping)) == 0 && v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) > 1 && v.symbol(0) % v.i64(offsetof(rlk_grpo_loss_params, samples_per_prompt)) == 0); }}, "samples_per_prompt must be at least 2, divide the number of sequences, and goes with grouping fixed alone", {}, grpo_loss_68, 0x0}, {"kl_needs_reference", {"beta == 0 || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_grpo_loss_params, beta)) == 0 || v.has(4); }}, "pass ref_logits, or leave beta 0", {}, grpo_loss_69, 0x0}};
 
 // ---- grpo_loss_backward
 constexpr DtypeExpr grpo_loss_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr grpo_loss_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr grpo_loss_backward_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr grpo_loss_backward_4[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}};
-constexpr Expr grpo_loss_backward_5[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr grpo_loss_backward_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Expr grpo_loss_backward_7[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
-constexpr Dim grpo_loss_backward_8[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr Dim grpo_loss_backward_9[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr ShapeDecl grpo_loss_backward_10[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_8, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_9, "[B, T, V]"}};
-constexpr NanRule grpo_loss_backward_11[] = {{{}, -1, NanReach::row}};
-constexpr Dim grpo_loss_backward_12[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_backward_13[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_backward_14[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_12, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_13, "[B, T]"}};
-constexpr Dim grpo_loss_backward_15[] = {{0, 0}, {1, 0}};
+constexpr int64_t grpo_loss_backward_5[] = {64, 512};
+constexpr Expr grpo_loss_backward_6[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
+constexpr int64_t grpo_loss_backward_7[] = {2048, 8192};
+constexpr Expr grpo_loss_backward_8[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t grpo_loss_backward_9[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Expr grpo_loss_backward_10[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}};
+constexpr int64_t grpo_loss_backward_11[] = {64};
+constexpr Dim grpo_loss_backward_12[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr Dim grpo_loss_backward_13[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr ShapeDecl grpo_loss_backward_14[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_12, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_13, "[B, T, V]"}};
+constexpr NanRule grpo_loss_backward_15[] = {{{}, -1, NanReach::row}};
 constexpr Dim grpo_loss_backward_16[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_backward_17[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_15, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_16, "[B, T]"}};
-constexpr NanRule grpo_loss_backward_18[] = {{{}, -1, NanReach::row}};
-constexpr Dim grpo_loss_backward_19[] = {{0, 0}};
-constexpr Dim grpo_loss_backward_20[] = {{0, 0}};
-constexpr ShapeDecl grpo_loss_backward_21[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_19, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_20, "[B]"}};
-constexpr NanRule grpo_loss_backward_22[] = {{{}, -1, NanReach::group}};
-constexpr Dim grpo_loss_backward_23[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_backward_24[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_backward_25[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_23, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_24, "[B, T]"}};
-constexpr NanRule grpo_loss_backward_26[] = {{{}, -1, NanReach::row}};
-constexpr Dim grpo_loss_backward_27[] = {{-1, 1}};
-constexpr Dim grpo_loss_backward_28[] = {{-1, 1}};
-constexpr ShapeDecl grpo_loss_backward_29[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_27, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_28, "[1]"}};
-constexpr NanRule grpo_loss_backward_30[] = {{{}, -1, NanReach::all}};
-constexpr Dim grpo_loss_backward_31[] = {{0, 0}, {1, 0}};
-constexpr Dim grpo_loss_backward_32[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl grpo_loss_backward_33[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_31, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_32, "[B, T]"}};
-constexpr NanRule grpo_loss_backward_34[] = {{{}, -1, NanReach::row}};
+constexpr Dim grpo_loss_backward_17[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_backward_18[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_16, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_17, "[B, T]"}};
+constexpr Dim grpo_loss_backward_19[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_backward_20[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_backward_21[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_19, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_20, "[B, T]"}};
+constexpr NanRule grpo_loss_backward_22[] = {{{}, -1, NanReach::row}};
+constexpr Dim grpo_loss_backward_23[] = {{0, 0}};
+constexpr Dim grpo_loss_backward_24[] = {{0, 0}};
+constexpr ShapeDecl grpo_loss_backward_25[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_23, "[B]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_24, "[B]"}};
+constexpr NanRule grpo_loss_backward_26[] = {{{}, -1, NanReach::group}};
+constexpr Dim grpo_loss_backward_27[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_backward_28[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_backward_29[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_27, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_28, "[B, T]"}};
+constexpr NanRule grpo_loss_backward_30[] = {{{}, -1, NanReach::row}};
+constexpr Dim grpo_loss_backward_31[] = {{-1, 1}};
+constexpr Dim grpo_loss_backward_32[] = {{-1, 1}};
+constexpr ShapeDecl grpo_loss_backward_33[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_31, "[1]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_32, "[1]"}};
+constexpr NanRule grpo_loss_backward_34[] = {{{}, -1, NanReach::all}};
 constexpr Dim grpo_loss_backward_35[] = {{0, 0}, {1, 0}};
 constexpr Dim grpo_loss_backward_36[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl grpo_loss_backward_37[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_35, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_36, "[B, T]"}};
-constexpr Dim grpo_loss_backward_38[] = {{3, 1}};
-constexpr ShapeDecl grpo_loss_backward_39[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, grpo_loss_backward_38, "[G + 1]"}};
-constexpr Dim grpo_loss_backward_40[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr Dim grpo_loss_backward_41[] = {{0, 0}, {1, 0}, {2, 0}};
-constexpr ShapeDecl grpo_loss_backward_42[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_40, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_41, "[B, T, V]"}};
-constexpr int grpo_loss_backward_43[] = {0};
-constexpr const char* grpo_loss_backward_44[] = {"fixed", "boundaries"};
-constexpr double grpo_loss_backward_45[] = {2.0};
-constexpr const char* grpo_loss_backward_46[] = {"unbiased", "population"};
-constexpr const char* grpo_loss_backward_47[] = {"additive", "max_clamp"};
-constexpr double grpo_loss_backward_48[] = {2.5};
-constexpr double grpo_loss_backward_49[] = {0.5};
-constexpr double grpo_loss_backward_50[] = {0.45};
-constexpr double grpo_loss_backward_51[] = {0.04};
-constexpr double grpo_loss_backward_52[] = {0.7};
-constexpr double grpo_loss_backward_53[] = {-1.0};
-constexpr FeatureSetting grpo_loss_backward_54[] = {{7, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting grpo_loss_backward_55[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting grpo_loss_backward_56[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr NanRule grpo_loss_backward_38[] = {{{}, -1, NanReach::row}};
+constexpr Dim grpo_loss_backward_39[] = {{0, 0}, {1, 0}};
+constexpr Dim grpo_loss_backward_40[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl grpo_loss_backward_41[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_39, "[B, T]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_40, "[B, T]"}};
+constexpr Dim grpo_loss_backward_42[] = {{3, 1}};
+constexpr ShapeDecl grpo_loss_backward_43[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, grpo_loss_backward_42, "[G + 1]"}};
+constexpr Dim grpo_loss_backward_44[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr Dim grpo_loss_backward_45[] = {{0, 0}, {1, 0}, {2, 0}};
+constexpr ShapeDecl grpo_loss_backward_46[] = {{ShapeDecl::Kind::dims, grpo_loss_backward_44, "[B, T, V]"}, {ShapeDecl::Kind::dims, grpo_loss_backward_45, "[B, T, V]"}};
+constexpr int grpo_loss_backward_47[] = {0};
+constexpr const char* grpo_loss_backward_48[] = {"fixed", "boundaries"};
+constexpr double grpo_loss_backward_49[] = {2.0};
+constexpr const char* grpo_loss_backward_50[] = {"unbiased", "population"};
+constexpr const char* grpo_loss_backward_51[] = {"additive", "max_clamp"};
+constexpr double grpo_loss_backward_52[] = {2.5};
+constexpr double grpo_loss_backward_53[] = {0.5};
+constexpr double grpo_loss_backward_54[] = {0.45};
+constexpr double grpo_loss_backward_55[] = {0.04};
+constexpr double grpo_loss_backward_56[] = {0.7};
+constexpr double grpo_loss_backward_57[] = {-1.0};
+constexpr FeatureSetting grpo_loss_backward_58[] = {{7, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting grpo_loss_backward_59[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting grpo_loss_backward_60[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_grpo_loss_backward_params grpo_loss_backward_defaults = RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT;
-constexpr const char* grpo_loss_backward_57[] = {"derivative of the formula of grpo_loss"};
-constexpr const char* grpo_loss_backward_58[] = {"fixed", "boundaries"};
-constexpr DtypeVariable grpo_loss_backward_59[] = {{"T", grpo_loss_backward_1}, {"I", grpo_loss_backward_2}, {"O", grpo_loss_backward_3}};
-constexpr SymbolDecl grpo_loss_backward_60[] = {{"B", "sequences", true, 0, -1, grpo_loss_backward_4}, {"T", "tokens of each sequence", true, 0, -1, grpo_loss_backward_5}, {"V", "vocabulary entries", false, 1, -1, grpo_loss_backward_6}, {"G", "groups", true, 0, 1, grpo_loss_backward_7}};
-constexpr ArgDecl grpo_loss_backward_61[] = {{"logits", "scores of the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_10, {.kind = Domain::uniform, .min = -3.0, .max = 3.0, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_11, ""}, {"ids", "tokens that were sampled", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, grpo_loss_backward_14, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}, .ignore_param = 9}, {}, 0.0, {}, {}, ""}, {"old_logp", "log-probabilities of the tokens when the batch was made", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, grpo_loss_backward_17, {.kind = Domain::uniform, .min = -4.6, .max = -3.2, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_18, ""}, {"rewards", "one number per sequence", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_21, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, grpo_loss_backward_22, ""}, {"lse", "lse of grpo_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_25, {.kind = Domain::forward, .forward_op = "grpo_loss", .forward_output = "lse", .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_26, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_29, {.kind = Domain::uniform, .min = 0.5, .max = 1.5}, {}, 0.0, {}, grpo_loss_backward_30, ""}, {"ref_logp", "ref_logp of grpo_loss; needed with beta", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_backward_33, {.kind = Domain::uniform, .min = -4.7, .max = -3.1, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_34, ""}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, grpo_loss_backward_37, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"group_boundaries", "first sequence of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, grpo_loss_backward_39, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl grpo_loss_backward_62[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_42, {}, grpo_loss_backward_43, 0.0, {}, {}, ""}};
-constexpr ParamDecl grpo_loss_backward_63[] = {{"grouping", "how sequences become groups", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, grouping), 0.0, 0, false, false, false, 0.0, grpo_loss_backward_44, {}}, {"samples_per_prompt", "sequences of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_grpo_loss_backward_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, grpo_loss_backward_45}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, std), 0.0, 1, false, false, false, 0.0, grpo_loss_backward_46, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, eps_mode), 0.0, 1, false, false, false, 0.0, grpo_loss_backward_47, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, eps), 1e-06, 0, true, true, true, 0.0, {}, grpo_loss_backward_48}, {"clip_low", "lower clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_backward_49}, {"clip_high", "upper clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_backward_50}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, beta), 0.0, 0, false, false, true, 0.0, {}, grpo_loss_backward_51}, {"temperature", "divides both logits", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, grpo_loss_backward_52}, {"ignore_index", "an action id that marks an ignored token", ParamType::i64, offsetof(rlk_grpo_loss_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, grpo_loss_backward_53}};
-constexpr FeatureDecl grpo_loss_backward_64[] = {{"kl_loss", grpo_loss_backward_54, 0x40, true}};
-constexpr RuleDecl grpo_loss_backward_65[] = {{"whole_groups", {"samples_per_prompt == 0 || (grouping == fixed && samples_per_prompt > 1 && B % samples_per_prompt == 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0 || (v.i64(offsetof(rlk_grpo_loss_backward_params, grouping)) == 0 && v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) > 1 && v.symbol(0) % v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0); }}, "samples_per_prompt must be at least 2, divide the number of sequences, and goes with grouping fixed alone", {}, grpo_loss_backward_55, 0x0}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_grpo_loss_backward_params, beta)) == 0 || v.has(6); }}, "pass ref_logp, or leave beta 0", {}, grpo_loss_backward_56, 0x0}};
+constexpr const char* grpo_loss_backward_61[] = {"derivative of the formula of grpo_loss"};
+constexpr const char* grpo_loss_backward_62[] = {"fixed", "boundaries"};
+constexpr DtypeVariable grpo_loss_backward_63[] = {{"T", grpo_loss_backward_1}, {"I", grpo_loss_backward_2}, {"O", grpo_loss_backward_3}};
+constexpr SymbolDecl grpo_loss_backward_64[] = {{"B", "sequences", true, 0, -1, grpo_loss_backward_4, grpo_loss_backward_5}, {"T", "tokens of each sequence", true, 0, -1, grpo_loss_backward_6, grpo_loss_backward_7}, {"V", "vocabulary entries", false, 1, -1, grpo_loss_backward_8, grpo_loss_backward_9}, {"G", "groups", true, 0, 1, grpo_loss_backward_10, grpo_loss_backward_11}};
+constexpr ArgDecl grpo_loss_backward_65[] = {{"logits", "scores of the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_14, {.kind = Domain::uniform, .min = -3.0, .max = 3.0, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_15, ""}, {"ids", "tokens that were sampled", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, grpo_loss_backward_18, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}, .ignore_param = 9}, {}, 0.0, {}, {}, ""}, {"old_logp", "log-probabilities of the tokens when the batch was made", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, grpo_loss_backward_21, {.kind = Domain::uniform, .min = -4.6, .max = -3.2, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_22, ""}, {"rewards", "one number per sequence", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_25, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, grpo_loss_backward_26, ""}, {"lse", "lse of grpo_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_29, {.kind = Domain::forward, .forward_op = "grpo_loss", .forward_output = "lse", .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_30, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_33, {.kind = Domain::uniform, .min = 0.5, .max = 1.5}, {}, 0.0, {}, grpo_loss_backward_34, ""}, {"ref_logp", "ref_logp of grpo_loss; needed with beta", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, grpo_loss_backward_37, {.kind = Domain::uniform, .min = -4.7, .max = -3.1, .hidden_by = 0x82}, {}, 0.0, {}, grpo_loss_backward_38, ""}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, grpo_loss_backward_41, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"group_boundaries", "first sequence of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, grpo_loss_backward_43, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl grpo_loss_backward_66[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, grpo_loss_backward_46, {}, grpo_loss_backward_47, 0.0, {}, {}, ""}};
+constexpr ParamDecl grpo_loss_backward_67[] = {{"grouping", "how sequences become groups", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, grouping), 0.0, 0, false, false, false, 0.0, grpo_loss_backward_48, {}}, {"samples_per_prompt", "sequences of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_grpo_loss_backward_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, grpo_loss_backward_49}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, std), 0.0, 1, false, false, false, 0.0, grpo_loss_backward_50, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_grpo_loss_backward_params, eps_mode), 0.0, 1, false, false, false, 0.0, grpo_loss_backward_51, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, eps), 1e-06, 0, true, true, true, 0.0, {}, grpo_loss_backward_52}, {"clip_low", "lower clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_backward_53}, {"clip_high", "upper clip of the ratio", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, grpo_loss_backward_54}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, beta), 0.0, 0, false, false, true, 0.0, {}, grpo_loss_backward_55}, {"temperature", "divides both logits", ParamType::f64, offsetof(rlk_grpo_loss_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, grpo_loss_backward_56}, {"ignore_index", "an action id that marks an ignored token", ParamType::i64, offsetof(rlk_grpo_loss_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, grpo_loss_backward_57}};
+constexpr FeatureDecl grpo_loss_backward_68[] = {{"kl_loss", grpo_loss_backward_58, 0x40, true}};
+constexpr RuleDecl grpo_loss_backward_69[] = {{"whole_groups", {"samples_per_prompt == 0 || (grouping == fixed && samples_per_prompt > 1 && B % samples_per_prompt == 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0 || (v.i64(offsetof(rlk_grpo_loss_backward_params, grouping)) == 0 && v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) > 1 && v.symbol(0) % v.i64(offsetof(rlk_grpo_loss_backward_params, samples_per_prompt)) == 0); }}, "samples_per_prompt must be at least 2, divide the number of sequences, and goes with grouping fixed alone", {}, grpo_loss_backward_59, 0x0}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_grpo_loss_backward_params, beta)) == 0 || v.has(6); }}, "pass ref_logp, or leave beta 0", {}, grpo_loss_backward_60, 0x0}};
 
 // ---- linear_logp
 constexpr DtypeExpr linear_logp_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr linear_logp_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr linear_logp_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr linear_logp_4[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr linear_logp_5[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
-constexpr Expr linear_logp_6[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
-constexpr Dim linear_logp_7[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_8[] = {{ShapeDecl::Kind::dims, linear_logp_7, "[N, D]"}};
-constexpr NanRule linear_logp_9[] = {{{}, -1, NanReach::row}};
-constexpr Dim linear_logp_10[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_11[] = {{ShapeDecl::Kind::dims, linear_logp_10, "[V, D]"}};
-constexpr NanRule linear_logp_12[] = {{{}, -1, NanReach::all}};
-constexpr Dim linear_logp_13[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_14[] = {{ShapeDecl::Kind::dims, linear_logp_13, "[N]"}};
-constexpr Dim linear_logp_15[] = {{1, 0}};
-constexpr ShapeDecl linear_logp_16[] = {{ShapeDecl::Kind::dims, linear_logp_15, "[V]"}};
-constexpr NanRule linear_logp_17[] = {{{}, -1, NanReach::all}};
-constexpr Dim linear_logp_18[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_19[] = {{ShapeDecl::Kind::dims, linear_logp_18, "[N]"}};
-constexpr Dim linear_logp_20[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_21[] = {{ShapeDecl::Kind::dims, linear_logp_20, "[N]"}};
-constexpr Dim linear_logp_22[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_23[] = {{ShapeDecl::Kind::dims, linear_logp_22, "[N]"}};
-constexpr Dim linear_logp_24[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_25[] = {{ShapeDecl::Kind::dims, linear_logp_24, "[N]"}};
-constexpr double linear_logp_26[] = {0.7};
-constexpr double linear_logp_27[] = {3.0};
-constexpr double linear_logp_28[] = {-1.0};
-constexpr FeatureSetting linear_logp_29[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
-constexpr FeatureSetting linear_logp_30[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
+constexpr int64_t linear_logp_5[] = {4096, 16384};
+constexpr Expr linear_logp_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
+constexpr int64_t linear_logp_7[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Expr linear_logp_8[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr int64_t linear_logp_9[] = {4096, 5120, 8192};
+constexpr Dim linear_logp_10[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_11[] = {{ShapeDecl::Kind::dims, linear_logp_10, "[N, D]"}};
+constexpr NanRule linear_logp_12[] = {{{}, -1, NanReach::row}};
+constexpr Dim linear_logp_13[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_14[] = {{ShapeDecl::Kind::dims, linear_logp_13, "[V, D]"}};
+constexpr NanRule linear_logp_15[] = {{{}, -1, NanReach::all}};
+constexpr Dim linear_logp_16[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_17[] = {{ShapeDecl::Kind::dims, linear_logp_16, "[N]"}};
+constexpr Dim linear_logp_18[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_19[] = {{ShapeDecl::Kind::dims, linear_logp_18, "[V]"}};
+constexpr NanRule linear_logp_20[] = {{{}, -1, NanReach::all}};
+constexpr Dim linear_logp_21[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_22[] = {{ShapeDecl::Kind::dims, linear_logp_21, "[N]"}};
+constexpr Dim linear_logp_23[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_24[] = {{ShapeDecl::Kind::dims, linear_logp_23, "[N]"}};
+constexpr Dim linear_logp_25[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_26[] = {{ShapeDecl::Kind::dims, linear_logp_25, "[N]"}};
+constexpr Dim linear_logp_27[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_28[] = {{ShapeDecl::Kind::dims, linear_logp_27, "[N]"}};
+constexpr double linear_logp_29[] = {0.7};
+constexpr double linear_logp_30[] = {3.0};
+constexpr double linear_logp_31[] = {-1.0};
+constexpr FeatureSetting linear_logp_32[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
+constexpr FeatureSetting linear_logp_33[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
 constexpr rlk_linear_logp_params linear_logp_defaults = RLK_LINEAR_LOGP_PARAMS_INIT;
-constexpr const char* linear_logp_31[] = {"fused linear log-probability as in RL-Kernel's linear_logp and Liger-Kernel's fused linear losses"};
-constexpr const char* linear_logp_32[] = {""};
-constexpr DtypeVariable linear_logp_33[] = {{"T", linear_logp_1}, {"I", linear_logp_2}, {"O", linear_logp_3}};
-constexpr SymbolDecl linear_logp_34[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_4}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_5}, {"D", "size of a hidden state", false, 1, -1, linear_logp_6}};
-constexpr ArgDecl linear_logp_35[] = {{"hidden", "hidden states", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x14}, {}, 0.0, {}, linear_logp_9, ""}, {"weight", "rows of the vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_11, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_12, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_14, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the products before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_16, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_17, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_19, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl linear_logp_36[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_21, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what linear_logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_23, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_25, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl linear_logp_37[] = {{"temperature", "divides the capped scores", ParamType::f64, offsetof(rlk_linear_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_26}, {"softcap", "caps scores to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_linear_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_27}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_linear_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_28}, {"vocab_start", "global id of row 0 of weight", ParamType::i64, offsetof(rlk_linear_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_linear_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl linear_logp_38[] = {{"vocab_shard", linear_logp_29, 0x0, true}};
-constexpr RuleDecl linear_logp_39[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_30, 0x0}};
+constexpr const char* linear_logp_34[] = {"fused linear log-probability as in RL-Kernel's linear_logp and Liger-Kernel's fused linear losses"};
+constexpr const char* linear_logp_35[] = {""};
+constexpr DtypeVariable linear_logp_36[] = {{"T", linear_logp_1}, {"I", linear_logp_2}, {"O", linear_logp_3}};
+constexpr SymbolDecl linear_logp_37[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_4, linear_logp_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_6, linear_logp_7}, {"D", "size of a hidden state", false, 1, -1, linear_logp_8, linear_logp_9}};
+constexpr ArgDecl linear_logp_38[] = {{"hidden", "hidden states", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x14}, {}, 0.0, {}, linear_logp_12, ""}, {"weight", "rows of the vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_14, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_15, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_17, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the products before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_19, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_20, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_22, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl linear_logp_39[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_24, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what linear_logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_26, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_28, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl linear_logp_40[] = {{"temperature", "divides the capped scores", ParamType::f64, offsetof(rlk_linear_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_29}, {"softcap", "caps scores to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_linear_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_30}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_linear_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_31}, {"vocab_start", "global id of row 0 of weight", ParamType::i64, offsetof(rlk_linear_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_linear_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_41[] = {{"vocab_shard", linear_logp_32, 0x0, true}};
+constexpr RuleDecl linear_logp_42[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_33, 0x0}};
 
 // ---- linear_logp_backward
 constexpr DtypeExpr linear_logp_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
@@ -603,19 +641,19 @@ constexpr DtypeExpr linear_logp_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::
 constexpr DtypeExpr linear_logp_backward_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr DtypeExpr linear_logp_backward_4[] = {{DtypeExpr::Kind::variable, Dtype::f32, 0}, {DtypeExpr::Kind::accumulate, Dtype::f32, 0}};
 constexpr Expr linear_logp_backward_5[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr linear_logp_backward_6[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
-constexpr Expr linear_logp_backward_7[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
-constexpr Dim linear_logp_backward_8[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_backward_9[] = {{ShapeDecl::Kind::dims, linear_logp_backward_8, "[N, D]"}};
-constexpr NanRule linear_logp_backward_10[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
-constexpr Dim linear_logp_backward_11[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_backward_12[] = {{ShapeDecl::Kind::dims, linear_logp_backward_11, "[V, D]"}};
-constexpr NanRule linear_logp_backward_13[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}};
-constexpr Dim linear_logp_backward_14[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_backward_15[] = {{ShapeDecl::Kind::dims, linear_logp_backward_14, "[N]"}};
-constexpr Dim linear_logp_backward_16[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_backward_17[] = {{ShapeDecl::Kind::dims, linear_logp_backward_16, "[N]"}};
-constexpr NanRule linear_logp_backward_18[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
+constexpr int64_t linear_logp_backward_6[] = {4096, 16384};
+constexpr Expr linear_logp_backward_7[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"257", []([[maybe_unused]] const Values& v) -> int64_t { return 257; }}};
+constexpr int64_t linear_logp_backward_8[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Expr linear_logp_backward_9[] = {{"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
+constexpr int64_t linear_logp_backward_10[] = {4096, 5120, 8192};
+constexpr Dim linear_logp_backward_11[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_12[] = {{ShapeDecl::Kind::dims, linear_logp_backward_11, "[N, D]"}};
+constexpr NanRule linear_logp_backward_13[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
+constexpr Dim linear_logp_backward_14[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_15[] = {{ShapeDecl::Kind::dims, linear_logp_backward_14, "[V, D]"}};
+constexpr NanRule linear_logp_backward_16[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}};
+constexpr Dim linear_logp_backward_17[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_18[] = {{ShapeDecl::Kind::dims, linear_logp_backward_17, "[N]"}};
 constexpr Dim linear_logp_backward_19[] = {{0, 0}};
 constexpr ShapeDecl linear_logp_backward_20[] = {{ShapeDecl::Kind::dims, linear_logp_backward_19, "[N]"}};
 constexpr NanRule linear_logp_backward_21[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
@@ -628,53 +666,56 @@ constexpr NanRule linear_logp_backward_27[] = {{{}, 0, NanReach::row}, {{}, 1, N
 constexpr Dim linear_logp_backward_28[] = {{0, 0}};
 constexpr ShapeDecl linear_logp_backward_29[] = {{ShapeDecl::Kind::dims, linear_logp_backward_28, "[N]"}};
 constexpr NanRule linear_logp_backward_30[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
-constexpr Dim linear_logp_backward_31[] = {{1, 0}};
-constexpr ShapeDecl linear_logp_backward_32[] = {{ShapeDecl::Kind::dims, linear_logp_backward_31, "[V]"}};
-constexpr NanRule linear_logp_backward_33[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::row}, {{}, 2, NanReach::element}};
-constexpr Dim linear_logp_backward_34[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_backward_35[] = {{ShapeDecl::Kind::dims, linear_logp_backward_34, "[N]"}};
-constexpr Dim linear_logp_backward_36[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_backward_37[] = {{ShapeDecl::Kind::dims, linear_logp_backward_36, "[N, D]"}};
-constexpr Dim linear_logp_backward_38[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl linear_logp_backward_39[] = {{ShapeDecl::Kind::dims, linear_logp_backward_38, "[V, D]"}};
-constexpr Dim linear_logp_backward_40[] = {{1, 0}};
-constexpr ShapeDecl linear_logp_backward_41[] = {{ShapeDecl::Kind::dims, linear_logp_backward_40, "[V]"}};
-constexpr double linear_logp_backward_42[] = {0.7};
-constexpr double linear_logp_backward_43[] = {3.0};
-constexpr double linear_logp_backward_44[] = {-1.0};
-constexpr FeatureSetting linear_logp_backward_45[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
-constexpr FeatureSetting linear_logp_backward_46[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
+constexpr Dim linear_logp_backward_31[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_32[] = {{ShapeDecl::Kind::dims, linear_logp_backward_31, "[N]"}};
+constexpr NanRule linear_logp_backward_33[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::all}, {{}, 2, NanReach::all}};
+constexpr Dim linear_logp_backward_34[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_backward_35[] = {{ShapeDecl::Kind::dims, linear_logp_backward_34, "[V]"}};
+constexpr NanRule linear_logp_backward_36[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::row}, {{}, 2, NanReach::element}};
+constexpr Dim linear_logp_backward_37[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_backward_38[] = {{ShapeDecl::Kind::dims, linear_logp_backward_37, "[N]"}};
+constexpr Dim linear_logp_backward_39[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_40[] = {{ShapeDecl::Kind::dims, linear_logp_backward_39, "[N, D]"}};
+constexpr Dim linear_logp_backward_41[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl linear_logp_backward_42[] = {{ShapeDecl::Kind::dims, linear_logp_backward_41, "[V, D]"}};
+constexpr Dim linear_logp_backward_43[] = {{1, 0}};
+constexpr ShapeDecl linear_logp_backward_44[] = {{ShapeDecl::Kind::dims, linear_logp_backward_43, "[V]"}};
+constexpr double linear_logp_backward_45[] = {0.7};
+constexpr double linear_logp_backward_46[] = {3.0};
+constexpr double linear_logp_backward_47[] = {-1.0};
+constexpr FeatureSetting linear_logp_backward_48[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
+constexpr FeatureSetting linear_logp_backward_49[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
 constexpr rlk_linear_logp_backward_params linear_logp_backward_defaults = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
-constexpr const char* linear_logp_backward_47[] = {"derivative of the formula of linear_logp"};
-constexpr int linear_logp_backward_48[] = {0, 1};
-constexpr RoundedDecl linear_logp_backward_49[] = {{"score gradients", "dx as operand of the two products that give grad_hidden and grad_weight: Liger-Kernel's fused linear cross entropy, cut-cross-entropy (which sums grad_bias before it rounds)", linear_logp_backward_48}};
-constexpr const char* linear_logp_backward_50[] = {""};
-constexpr DtypeVariable linear_logp_backward_51[] = {{"T", linear_logp_backward_1}, {"I", linear_logp_backward_2}, {"O", linear_logp_backward_3}, {"G", linear_logp_backward_4}};
-constexpr SymbolDecl linear_logp_backward_52[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_backward_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_backward_6}, {"D", "size of a hidden state", false, 1, -1, linear_logp_backward_7}};
-constexpr ArgDecl linear_logp_backward_53[] = {{"hidden", "hidden states, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_9, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_10, ""}, {"weight", "rows of the vocabulary projection, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_12, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_backward_13, ""}, {"ids", "token ids, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_backward_15, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"lse", "lse of linear_logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_logp_backward_17, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "lse", .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_18, ""}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_backward_20, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_21, ""}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_23, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_24, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_26, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_27, ""}, {"entropy", "entropy of linear_logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_29, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "entropy", .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_30, ""}, {"bias", "as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_backward_32, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_backward_33, ""}, {"mask", "as given to linear_logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_backward_35, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl linear_logp_backward_54[] = {{"grad_hidden", "gradient of hidden; of a shard its contribution", {DtypeExpr::Kind::variable, Dtype::f32, 3}, false, false, -1, linear_logp_backward_37, {}, {}, 0.0, {}, {}, ""}, {"grad_weight", "gradient of weight", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_39, {}, {}, 0.0, {}, {}, ""}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_41, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl linear_logp_backward_55[] = {{"temperature", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_backward_42}, {"softcap", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_backward_43}, {"ignore_index", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_backward_44}, {"vocab_start", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl linear_logp_backward_56[] = {{"vocab_shard", linear_logp_backward_45, 0x0, true}, {"entropy_gradient", {}, 0xc0, true}};
-constexpr RuleDecl linear_logp_backward_57[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_backward_46, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) == v.has(7); }}, "pass grad_entropy and the entropy of linear_logp together, or neither", {}, {}, 0x40}};
+constexpr const char* linear_logp_backward_50[] = {"derivative of the formula of linear_logp"};
+constexpr int linear_logp_backward_51[] = {0, 1};
+constexpr RoundedDecl linear_logp_backward_52[] = {{"score gradients", "dx as operand of the two products that give grad_hidden and grad_weight: Liger-Kernel's fused linear cross entropy, cut-cross-entropy (which sums grad_bias before it rounds)", linear_logp_backward_51}};
+constexpr const char* linear_logp_backward_53[] = {""};
+constexpr DtypeVariable linear_logp_backward_54[] = {{"T", linear_logp_backward_1}, {"I", linear_logp_backward_2}, {"O", linear_logp_backward_3}, {"G", linear_logp_backward_4}};
+constexpr SymbolDecl linear_logp_backward_55[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_backward_5, linear_logp_backward_6}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_backward_7, linear_logp_backward_8}, {"D", "size of a hidden state", false, 1, -1, linear_logp_backward_9, linear_logp_backward_10}};
+constexpr ArgDecl linear_logp_backward_56[] = {{"hidden", "hidden states, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_13, ""}, {"weight", "rows of the vocabulary projection, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_backward_15, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_backward_16, ""}, {"ids", "token ids, as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_backward_18, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"lse", "lse of linear_logp", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_logp_backward_20, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "lse", .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_21, ""}, {"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_backward_23, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_24, ""}, {"grad_lse", "gradient of lse", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_26, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_27, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_29, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_30, ""}, {"entropy", "entropy of linear_logp; needed with grad_entropy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_32, {.kind = Domain::forward, .forward_op = "linear_logp", .forward_output = "entropy", .hidden_by = 0x204}, {}, 0.0, {}, linear_logp_backward_33, ""}, {"bias", "as given to linear_logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_backward_35, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_backward_36, ""}, {"mask", "as given to linear_logp", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_backward_38, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl linear_logp_backward_57[] = {{"grad_hidden", "gradient of hidden; of a shard its contribution", {DtypeExpr::Kind::variable, Dtype::f32, 3}, false, false, -1, linear_logp_backward_40, {}, {}, 0.0, {}, {}, ""}, {"grad_weight", "gradient of weight", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_42, {}, {}, 0.0, {}, {}, ""}, {"grad_bias", "gradient of bias", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_backward_44, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl linear_logp_backward_58[] = {{"temperature", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_backward_45}, {"softcap", "as given to linear_logp", ParamType::f64, offsetof(rlk_linear_logp_backward_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_backward_46}, {"ignore_index", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_backward_47}, {"vocab_start", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "as given to linear_logp", ParamType::i64, offsetof(rlk_linear_logp_backward_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_backward_59[] = {{"vocab_shard", linear_logp_backward_48, 0x0, true}, {"entropy_gradient", {}, 0xc0, true}};
+constexpr RuleDecl linear_logp_backward_60[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_backward_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_backward_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_backward_49, 0x0}, {"entropy_pair", {"has(grad_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) == v.has(7); }}, "pass grad_entropy and the entropy of linear_logp together, or neither", {}, {}, 0x40}};
 
 // ---- logits_ratio_kl
 constexpr DtypeExpr logits_ratio_kl_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr logits_ratio_kl_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr Expr logits_ratio_kl_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr logits_ratio_kl_4[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Dim logits_ratio_kl_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl logits_ratio_kl_6[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_5, "[N, V]"}};
-constexpr NanRule logits_ratio_kl_7[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}, {{}, 3, NanReach::row}, {{}, 4, NanReach::none}};
-constexpr Dim logits_ratio_kl_8[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_9[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_8, "[N]"}};
-constexpr Dim logits_ratio_kl_10[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl logits_ratio_kl_11[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_10, "[N, V]"}};
-constexpr NanRule logits_ratio_kl_12[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::row}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::row}};
-constexpr Dim logits_ratio_kl_13[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_14[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_13, "[N]"}};
-constexpr NanRule logits_ratio_kl_15[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::element}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}};
-constexpr Dim logits_ratio_kl_16[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_17[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_16, "[N]"}};
+constexpr int64_t logits_ratio_kl_4[] = {4096, 16384};
+constexpr Expr logits_ratio_kl_5[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t logits_ratio_kl_6[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Dim logits_ratio_kl_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl logits_ratio_kl_8[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_7, "[N, V]"}};
+constexpr NanRule logits_ratio_kl_9[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::row}, {{}, 2, NanReach::row}, {{}, 3, NanReach::row}, {{}, 4, NanReach::none}};
+constexpr Dim logits_ratio_kl_10[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_11[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_10, "[N]"}};
+constexpr Dim logits_ratio_kl_12[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl logits_ratio_kl_13[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_12, "[N, V]"}};
+constexpr NanRule logits_ratio_kl_14[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::row}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::row}};
+constexpr Dim logits_ratio_kl_15[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_16[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_15, "[N]"}};
+constexpr NanRule logits_ratio_kl_17[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::element}, {{}, 2, NanReach::none}, {{}, 3, NanReach::none}, {{}, 4, NanReach::none}};
 constexpr Dim logits_ratio_kl_18[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_19[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_18, "[N]"}};
 constexpr Dim logits_ratio_kl_20[] = {{0, 0}};
@@ -685,869 +726,904 @@ constexpr Dim logits_ratio_kl_24[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_25[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_24, "[N]"}};
 constexpr Dim logits_ratio_kl_26[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_27[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_26, "[N]"}};
-constexpr const char* logits_ratio_kl_28[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* logits_ratio_kl_29[] = {"none", "ratio"};
-constexpr double logits_ratio_kl_30[] = {2.0};
-constexpr double logits_ratio_kl_31[] = {3.0};
-constexpr double logits_ratio_kl_32[] = {1.5};
-constexpr double logits_ratio_kl_33[] = {0.0};
-constexpr double logits_ratio_kl_34[] = {0.7};
-constexpr double logits_ratio_kl_35[] = {-1.0};
+constexpr Dim logits_ratio_kl_28[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_29[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_28, "[N]"}};
+constexpr const char* logits_ratio_kl_30[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* logits_ratio_kl_31[] = {"none", "ratio"};
+constexpr double logits_ratio_kl_32[] = {2.0};
+constexpr double logits_ratio_kl_33[] = {3.0};
+constexpr double logits_ratio_kl_34[] = {1.5};
+constexpr double logits_ratio_kl_35[] = {0.0};
+constexpr double logits_ratio_kl_36[] = {0.7};
+constexpr double logits_ratio_kl_37[] = {-1.0};
 constexpr rlk_logits_ratio_kl_params logits_ratio_kl_defaults = RLK_LOGITS_RATIO_KL_PARAMS_INIT;
-constexpr const char* logits_ratio_kl_36[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
-constexpr const char* logits_ratio_kl_37[] = {""};
-constexpr DtypeVariable logits_ratio_kl_38[] = {{"T", logits_ratio_kl_1}, {"I", logits_ratio_kl_2}};
-constexpr SymbolDecl logits_ratio_kl_39[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_4}};
-constexpr ArgDecl logits_ratio_kl_40[] = {{"logits", "scores of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_7, ""}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_9, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0, {}, {}, ""}, {"ref_logits", "scores of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_11, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_12, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_14, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_15, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_17, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl logits_ratio_kl_41[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_19, {}, {}, 0.0, {}, {}, ""}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_21, {}, {}, 0.0, {}, {}, ""}, {"logp", "log-probability of the token under the policy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_23, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the policy; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_25, {}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probability of the token under the reference; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_27, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl logits_ratio_kl_42[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_28, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_29, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_30}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_31}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_32}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, logits_ratio_kl_33}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_34}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_35}};
-constexpr FeatureDecl logits_ratio_kl_43[] = {{"kl", {}, 0x200000004, true}, {"saved_ref_logp", {}, 0x1200000004, false}};
-constexpr RuleDecl logits_ratio_kl_44[] = {{"kl_pair", {"has(kl) == has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logits and ask for kl together, or neither", {}, {}, 0x200000000}, {"ref_logp_source", {"!has(ref_logp) || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return !v.has(36) || v.has(2); }}, "ref_logp comes from ref_logits: pass them", {}, {}, 0x1000000000}};
+constexpr const char* logits_ratio_kl_38[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
+constexpr const char* logits_ratio_kl_39[] = {""};
+constexpr DtypeVariable logits_ratio_kl_40[] = {{"T", logits_ratio_kl_1}, {"I", logits_ratio_kl_2}};
+constexpr SymbolDecl logits_ratio_kl_41[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_3, logits_ratio_kl_4}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_5, logits_ratio_kl_6}};
+constexpr ArgDecl logits_ratio_kl_42[] = {{"logits", "scores of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_8, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_9, ""}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_11, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0, {}, {}, ""}, {"ref_logits", "scores of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_13, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_14, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_16, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x12}, {}, 0.0, {}, logits_ratio_kl_17, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_19, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl logits_ratio_kl_43[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_21, {}, {}, 0.0, {}, {}, ""}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_23, {}, {}, 0.0, {}, {}, ""}, {"logp", "log-probability of the token under the policy", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_25, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the policy; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_27, {}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probability of the token under the reference; what logits_ratio_kl_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_29, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl logits_ratio_kl_44[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_30, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_31, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_32}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_33}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_34}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, logits_ratio_kl_35}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_36}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_37}};
+constexpr FeatureDecl logits_ratio_kl_45[] = {{"kl", {}, 0x200000004, true}, {"saved_ref_logp", {}, 0x1200000004, false}};
+constexpr RuleDecl logits_ratio_kl_46[] = {{"kl_pair", {"has(kl) == has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logits and ask for kl together, or neither", {}, {}, 0x200000000}, {"ref_logp_source", {"!has(ref_logp) || has(ref_logits)", []([[maybe_unused]] const Values& v) -> int64_t { return !v.has(36) || v.has(2); }}, "ref_logp comes from ref_logits: pass them", {}, {}, 0x1000000000}};
 
 // ---- logits_ratio_kl_backward
 constexpr DtypeExpr logits_ratio_kl_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr logits_ratio_kl_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr Expr logits_ratio_kl_backward_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr logits_ratio_kl_backward_4[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Dim logits_ratio_kl_backward_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_6[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_5, "[N, V]"}};
-constexpr NanRule logits_ratio_kl_backward_7[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_8[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_9[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_8, "[N]"}};
+constexpr int64_t logits_ratio_kl_backward_4[] = {4096, 16384};
+constexpr Expr logits_ratio_kl_backward_5[] = {{"37", []([[maybe_unused]] const Values& v) -> int64_t { return 37; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t logits_ratio_kl_backward_6[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Dim logits_ratio_kl_backward_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_8[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_7, "[N, V]"}};
+constexpr NanRule logits_ratio_kl_backward_9[] = {{{}, -1, NanReach::row}};
 constexpr Dim logits_ratio_kl_backward_10[] = {{0, 0}};
 constexpr ShapeDecl logits_ratio_kl_backward_11[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_10, "[N]"}};
-constexpr NanRule logits_ratio_kl_backward_12[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_13[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_14[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_13, "[N]"}};
-constexpr NanRule logits_ratio_kl_backward_15[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_16[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_17[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_16, "[N]"}};
-constexpr NanRule logits_ratio_kl_backward_18[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_19[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_20[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_19, "[N]"}};
-constexpr NanRule logits_ratio_kl_backward_21[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_22[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_23[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_22, "[N]"}};
-constexpr NanRule logits_ratio_kl_backward_24[] = {{{}, -1, NanReach::row}};
-constexpr Dim logits_ratio_kl_backward_25[] = {{0, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_26[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_25, "[N]"}};
-constexpr Dim logits_ratio_kl_backward_27[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl logits_ratio_kl_backward_28[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_27, "[N, V]"}};
-constexpr int logits_ratio_kl_backward_29[] = {0};
-constexpr const char* logits_ratio_kl_backward_30[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* logits_ratio_kl_backward_31[] = {"value", "k2"};
-constexpr const char* logits_ratio_kl_backward_32[] = {"none", "ratio"};
-constexpr double logits_ratio_kl_backward_33[] = {2.0};
-constexpr double logits_ratio_kl_backward_34[] = {3.0};
-constexpr double logits_ratio_kl_backward_35[] = {1.5};
-constexpr double logits_ratio_kl_backward_36[] = {0.7};
-constexpr double logits_ratio_kl_backward_37[] = {-1.0};
-constexpr FeatureSetting logits_ratio_kl_backward_38[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr Dim logits_ratio_kl_backward_12[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_13[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_12, "[N]"}};
+constexpr NanRule logits_ratio_kl_backward_14[] = {{{}, -1, NanReach::row}};
+constexpr Dim logits_ratio_kl_backward_15[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_16[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_15, "[N]"}};
+constexpr NanRule logits_ratio_kl_backward_17[] = {{{}, -1, NanReach::row}};
+constexpr Dim logits_ratio_kl_backward_18[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_19[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_18, "[N]"}};
+constexpr NanRule logits_ratio_kl_backward_20[] = {{{}, -1, NanReach::row}};
+constexpr Dim logits_ratio_kl_backward_21[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_22[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_21, "[N]"}};
+constexpr NanRule logits_ratio_kl_backward_23[] = {{{}, -1, NanReach::row}};
+constexpr Dim logits_ratio_kl_backward_24[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_25[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_24, "[N]"}};
+constexpr NanRule logits_ratio_kl_backward_26[] = {{{}, -1, NanReach::row}};
+constexpr Dim logits_ratio_kl_backward_27[] = {{0, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_28[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_27, "[N]"}};
+constexpr Dim logits_ratio_kl_backward_29[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl logits_ratio_kl_backward_30[] = {{ShapeDecl::Kind::dims, logits_ratio_kl_backward_29, "[N, V]"}};
+constexpr int logits_ratio_kl_backward_31[] = {0};
+constexpr const char* logits_ratio_kl_backward_32[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* logits_ratio_kl_backward_33[] = {"value", "k2"};
+constexpr const char* logits_ratio_kl_backward_34[] = {"none", "ratio"};
+constexpr double logits_ratio_kl_backward_35[] = {2.0};
+constexpr double logits_ratio_kl_backward_36[] = {3.0};
+constexpr double logits_ratio_kl_backward_37[] = {1.5};
+constexpr double logits_ratio_kl_backward_38[] = {0.7};
+constexpr double logits_ratio_kl_backward_39[] = {-1.0};
+constexpr FeatureSetting logits_ratio_kl_backward_40[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_logits_ratio_kl_backward_params logits_ratio_kl_backward_defaults = RLK_LOGITS_RATIO_KL_BACKWARD_PARAMS_INIT;
-constexpr const char* logits_ratio_kl_backward_39[] = {"derivative of the formula of logits_ratio_kl"};
-constexpr const char* logits_ratio_kl_backward_40[] = {""};
-constexpr DtypeVariable logits_ratio_kl_backward_41[] = {{"T", logits_ratio_kl_backward_1}, {"I", logits_ratio_kl_backward_2}};
-constexpr SymbolDecl logits_ratio_kl_backward_42[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_backward_3}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_backward_4}};
-constexpr ArgDecl logits_ratio_kl_backward_43[] = {{"logits", "as given to logits_ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_6, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_7, ""}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_backward_9, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0, {}, {}, ""}, {"lse", "lse of logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_11, {.kind = Domain::forward, .forward_op = "logits_ratio_kl", .forward_output = "lse", .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_12, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_14, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_15, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_17, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_18, ""}, {"old_logp", "as given to logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_20, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_21, ""}, {"ref_logp", "ref_logp of logits_ratio_kl; needed with grad_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_23, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_24, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_backward_26, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl logits_ratio_kl_backward_44[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_28, {}, logits_ratio_kl_backward_29, 0.0, {}, {}, ""}};
-constexpr ParamDecl logits_ratio_kl_backward_45[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_backward_30, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_31, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_32, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_33}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_34}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_35}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_backward_36}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_backward_37}};
-constexpr FeatureDecl logits_ratio_kl_backward_46[] = {{"kl_gradient", {}, 0x50, true}};
-constexpr RuleDecl logits_ratio_kl_backward_47[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == v.has(6); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x10}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, logits_ratio_kl_backward_38, 0x0}};
+constexpr const char* logits_ratio_kl_backward_41[] = {"derivative of the formula of logits_ratio_kl"};
+constexpr const char* logits_ratio_kl_backward_42[] = {""};
+constexpr DtypeVariable logits_ratio_kl_backward_43[] = {{"T", logits_ratio_kl_backward_1}, {"I", logits_ratio_kl_backward_2}};
+constexpr SymbolDecl logits_ratio_kl_backward_44[] = {{"N", "tokens", true, 0, -1, logits_ratio_kl_backward_3, logits_ratio_kl_backward_4}, {"V", "vocabulary entries", false, 1, -1, logits_ratio_kl_backward_5, logits_ratio_kl_backward_6}};
+constexpr ArgDecl logits_ratio_kl_backward_45[] = {{"logits", "as given to logits_ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_8, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_9, ""}, {"ids", "token ids", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logits_ratio_kl_backward_11, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"V", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}, .ignore_param = 7}, {}, 0.0, {}, {}, ""}, {"lse", "lse of logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_13, {.kind = Domain::forward, .forward_op = "logits_ratio_kl", .forward_output = "lse", .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_14, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_17, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_20, ""}, {"old_logp", "as given to logits_ratio_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_22, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_23, ""}, {"ref_logp", "ref_logp of logits_ratio_kl; needed with grad_kl", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logits_ratio_kl_backward_25, {.kind = Domain::uniform, .min = -9.0, .max = -4.0, .hidden_by = 0x82}, {}, 0.0, {}, logits_ratio_kl_backward_26, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logits_ratio_kl_backward_28, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl logits_ratio_kl_backward_46[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logits_ratio_kl_backward_30, {}, logits_ratio_kl_backward_31, 0.0, {}, {}, ""}};
+constexpr ParamDecl logits_ratio_kl_backward_47[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, logits_ratio_kl_backward_32, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_33, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_logits_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, logits_ratio_kl_backward_34, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_35}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_36}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, logits_ratio_kl_backward_37}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_logits_ratio_kl_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logits_ratio_kl_backward_38}, {"ignore_index", "an id that marks a masked token", ParamType::i64, offsetof(rlk_logits_ratio_kl_backward_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logits_ratio_kl_backward_39}};
+constexpr FeatureDecl logits_ratio_kl_backward_48[] = {{"kl_gradient", {}, 0x50, true}};
+constexpr RuleDecl logits_ratio_kl_backward_49[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == v.has(6); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x10}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_logits_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, logits_ratio_kl_backward_40, 0x0}};
 
 // ---- logp_merge
 constexpr DtypeExpr logp_merge_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr Expr logp_merge_2[] = {{"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"70", []([[maybe_unused]] const Values& v) -> int64_t { return 70; }}};
-constexpr Expr logp_merge_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}};
-constexpr Dim logp_merge_4[] = {{1, 0}, {0, 0}};
-constexpr ShapeDecl logp_merge_5[] = {{ShapeDecl::Kind::dims, logp_merge_4, "[S, N]"}};
-constexpr NanRule logp_merge_6[] = {{{}, -1, NanReach::column}};
-constexpr Dim logp_merge_7[] = {{1, 0}, {0, 0}};
-constexpr ShapeDecl logp_merge_8[] = {{ShapeDecl::Kind::dims, logp_merge_7, "[S, N]"}};
-constexpr NanRule logp_merge_9[] = {{{}, -1, NanReach::column}};
-constexpr Dim logp_merge_10[] = {{1, 0}, {0, 0}};
-constexpr ShapeDecl logp_merge_11[] = {{ShapeDecl::Kind::dims, logp_merge_10, "[S, N]"}};
-constexpr NanRule logp_merge_12[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::none}, {{}, 2, NanReach::column}};
-constexpr Dim logp_merge_13[] = {{0, 0}};
-constexpr ShapeDecl logp_merge_14[] = {{ShapeDecl::Kind::dims, logp_merge_13, "[N]"}};
+constexpr int64_t logp_merge_3[] = {4096, 131072};
+constexpr Expr logp_merge_4[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}};
+constexpr int64_t logp_merge_5[] = {8, 16};
+constexpr Dim logp_merge_6[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_7[] = {{ShapeDecl::Kind::dims, logp_merge_6, "[S, N]"}};
+constexpr NanRule logp_merge_8[] = {{{}, -1, NanReach::column}};
+constexpr Dim logp_merge_9[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_10[] = {{ShapeDecl::Kind::dims, logp_merge_9, "[S, N]"}};
+constexpr NanRule logp_merge_11[] = {{{}, -1, NanReach::column}};
+constexpr Dim logp_merge_12[] = {{1, 0}, {0, 0}};
+constexpr ShapeDecl logp_merge_13[] = {{ShapeDecl::Kind::dims, logp_merge_12, "[S, N]"}};
+constexpr NanRule logp_merge_14[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::none}, {{}, 2, NanReach::column}};
 constexpr Dim logp_merge_15[] = {{0, 0}};
 constexpr ShapeDecl logp_merge_16[] = {{ShapeDecl::Kind::dims, logp_merge_15, "[N]"}};
 constexpr Dim logp_merge_17[] = {{0, 0}};
 constexpr ShapeDecl logp_merge_18[] = {{ShapeDecl::Kind::dims, logp_merge_17, "[N]"}};
+constexpr Dim logp_merge_19[] = {{0, 0}};
+constexpr ShapeDecl logp_merge_20[] = {{ShapeDecl::Kind::dims, logp_merge_19, "[N]"}};
 constexpr rlk_logp_merge_params logp_merge_defaults = RLK_LOGP_MERGE_PARAMS_INIT;
-constexpr const char* logp_merge_19[] = {"vocabulary-parallel cross entropy as in Megatron-LM; grouping property of the Shannon entropy"};
-constexpr const char* logp_merge_20[] = {""};
-constexpr DtypeVariable logp_merge_21[] = {{"T", logp_merge_1}};
-constexpr SymbolDecl logp_merge_22[] = {{"N", "rows (tokens)", true, 0, -1, logp_merge_2}, {"S", "vocabulary shards", false, 1, -1, logp_merge_3}};
-constexpr ArgDecl logp_merge_23[] = {{"shard_logp", "logp of each shard: -inf where another shard owns the id", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_5, {.kind = Domain::owner, .scale = 3.0}, {}, 0.0, {}, logp_merge_6, ""}, {"shard_lse", "lse of each shard: -inf where the shard has no finite score", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_8, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, logp_merge_9, ""}, {"shard_entropy", "entropy of each shard; needed for the output entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_11, {.kind = Domain::uniform, .min = 0.0, .max = 9.0}, {}, 0.0, {}, logp_merge_12, ""}};
-constexpr ArgDecl logp_merge_24[] = {{"logp", "log-probability of the target over the whole vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_14, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp over the whole vocabulary; what the backward operators read", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_16, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy over the whole vocabulary, nats", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_18, {}, {}, 0.0, {}, {}, ""}};
-constexpr FeatureDecl logp_merge_25[] = {{"entropy", {}, 0x400000004, true}};
-constexpr RuleDecl logp_merge_26[] = {{"entropy_pair", {"has(shard_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(34); }}, "pass shard_entropy and ask for entropy, or neither", {}, {}, 0x4}};
+constexpr const char* logp_merge_21[] = {"vocabulary-parallel cross entropy as in Megatron-LM; grouping property of the Shannon entropy"};
+constexpr const char* logp_merge_22[] = {""};
+constexpr DtypeVariable logp_merge_23[] = {{"T", logp_merge_1}};
+constexpr SymbolDecl logp_merge_24[] = {{"N", "rows (tokens)", true, 0, -1, logp_merge_2, logp_merge_3}, {"S", "vocabulary shards", false, 1, -1, logp_merge_4, logp_merge_5}};
+constexpr ArgDecl logp_merge_25[] = {{"shard_logp", "logp of each shard: -inf where another shard owns the id", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_7, {.kind = Domain::owner, .scale = 3.0}, {}, 0.0, {}, logp_merge_8, ""}, {"shard_lse", "lse of each shard: -inf where the shard has no finite score", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_10, {.kind = Domain::real, .scale = 4.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, logp_merge_11, ""}, {"shard_entropy", "entropy of each shard; needed for the output entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_13, {.kind = Domain::uniform, .min = 0.0, .max = 9.0}, {}, 0.0, {}, logp_merge_14, ""}};
+constexpr ArgDecl logp_merge_26[] = {{"logp", "log-probability of the target over the whole vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_merge_16, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp over the whole vocabulary; what the backward operators read", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_18, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy over the whole vocabulary, nats", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_merge_20, {}, {}, 0.0, {}, {}, ""}};
+constexpr FeatureDecl logp_merge_27[] = {{"entropy", {}, 0x400000004, true}};
+constexpr RuleDecl logp_merge_28[] = {{"entropy_pair", {"has(shard_entropy) == has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(34); }}, "pass shard_entropy and ask for entropy, or neither", {}, {}, 0x4}};
 
 // ---- multi_reward_advantages
 constexpr DtypeExpr multi_reward_advantages_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr multi_reward_advantages_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr DtypeExpr multi_reward_advantages_3[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr multi_reward_advantages_4[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
-constexpr Expr multi_reward_advantages_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}};
-constexpr Expr multi_reward_advantages_6[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
-constexpr Dim multi_reward_advantages_7[] = {{0, 0}, {1, 0}};
-constexpr Dim multi_reward_advantages_8[] = {{0, 0}, {1, 0}};
-constexpr Dim multi_reward_advantages_9[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl multi_reward_advantages_10[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_7, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_8, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_9, "[B, K]"}};
-constexpr NanRule multi_reward_advantages_11[] = {{{"scale == batch", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, scale)) == 1; }}, -1, NanReach::all}, {{}, -1, NanReach::group}};
-constexpr Dim multi_reward_advantages_12[] = {{2, 1}};
-constexpr ShapeDecl multi_reward_advantages_13[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_12, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
-constexpr Dim multi_reward_advantages_14[] = {{0, 0}};
-constexpr ShapeDecl multi_reward_advantages_15[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_14, "[B]"}};
-constexpr Dim multi_reward_advantages_16[] = {{1, 0}};
-constexpr Dim multi_reward_advantages_17[] = {{1, 0}};
-constexpr Dim multi_reward_advantages_18[] = {{1, 0}};
-constexpr ShapeDecl multi_reward_advantages_19[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_16, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_17, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_18, "[K]"}};
-constexpr NanRule multi_reward_advantages_20[] = {{{}, -1, NanReach::all}};
-constexpr Dim multi_reward_advantages_21[] = {{0, 0}, {1, 0}};
-constexpr Dim multi_reward_advantages_22[] = {{0, 0}, {1, 0}};
-constexpr Dim multi_reward_advantages_23[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl multi_reward_advantages_24[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_21, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_22, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_23, "[B, K]"}};
-constexpr Dim multi_reward_advantages_25[] = {{0, 0}};
-constexpr Dim multi_reward_advantages_26[] = {{0, 0}};
-constexpr Dim multi_reward_advantages_27[] = {{0, 0}};
-constexpr ShapeDecl multi_reward_advantages_28[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_25, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_26, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_27, "[B]"}};
-constexpr const char* multi_reward_advantages_29[] = {"fixed", "boundaries", "ids"};
-constexpr double multi_reward_advantages_30[] = {4.0, 1.0};
-constexpr const char* multi_reward_advantages_31[] = {"sum_then_normalize", "normalize_then_sum"};
-constexpr const char* multi_reward_advantages_32[] = {"unbiased", "population"};
-constexpr const char* multi_reward_advantages_33[] = {"additive", "max_clamp"};
-constexpr double multi_reward_advantages_34[] = {2.5};
-constexpr const char* multi_reward_advantages_35[] = {"group", "batch", "none"};
-constexpr const char* multi_reward_advantages_36[] = {"mean", "rloo"};
-constexpr const char* multi_reward_advantages_37[] = {"zero", "raw"};
-constexpr FeatureSetting multi_reward_advantages_38[] = {{4, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {5, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting multi_reward_advantages_39[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting multi_reward_advantages_40[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr int64_t multi_reward_advantages_5[] = {512, 1024, 8192};
+constexpr Expr multi_reward_advantages_6[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}};
+constexpr int64_t multi_reward_advantages_7[] = {8};
+constexpr Expr multi_reward_advantages_8[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}};
+constexpr int64_t multi_reward_advantages_9[] = {64, 1024};
+constexpr Dim multi_reward_advantages_10[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_11[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_12[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl multi_reward_advantages_13[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_10, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_11, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_12, "[B, K]"}};
+constexpr NanRule multi_reward_advantages_14[] = {{{"scale == batch", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, scale)) == 1; }}, -1, NanReach::all}, {{}, -1, NanReach::group}};
+constexpr Dim multi_reward_advantages_15[] = {{2, 1}};
+constexpr ShapeDecl multi_reward_advantages_16[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_15, "[G + 1]"}, {ShapeDecl::Kind::none, {}, ""}};
+constexpr Dim multi_reward_advantages_17[] = {{0, 0}};
+constexpr ShapeDecl multi_reward_advantages_18[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, multi_reward_advantages_17, "[B]"}};
+constexpr Dim multi_reward_advantages_19[] = {{1, 0}};
+constexpr Dim multi_reward_advantages_20[] = {{1, 0}};
+constexpr Dim multi_reward_advantages_21[] = {{1, 0}};
+constexpr ShapeDecl multi_reward_advantages_22[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_19, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_20, "[K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_21, "[K]"}};
+constexpr NanRule multi_reward_advantages_23[] = {{{}, -1, NanReach::all}};
+constexpr Dim multi_reward_advantages_24[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_25[] = {{0, 0}, {1, 0}};
+constexpr Dim multi_reward_advantages_26[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl multi_reward_advantages_27[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_24, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_25, "[B, K]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_26, "[B, K]"}};
+constexpr Dim multi_reward_advantages_28[] = {{0, 0}};
+constexpr Dim multi_reward_advantages_29[] = {{0, 0}};
+constexpr Dim multi_reward_advantages_30[] = {{0, 0}};
+constexpr ShapeDecl multi_reward_advantages_31[] = {{ShapeDecl::Kind::dims, multi_reward_advantages_28, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_29, "[B]"}, {ShapeDecl::Kind::dims, multi_reward_advantages_30, "[B]"}};
+constexpr const char* multi_reward_advantages_32[] = {"fixed", "boundaries", "ids"};
+constexpr double multi_reward_advantages_33[] = {4.0, 1.0};
+constexpr const char* multi_reward_advantages_34[] = {"sum_then_normalize", "normalize_then_sum"};
+constexpr const char* multi_reward_advantages_35[] = {"unbiased", "population"};
+constexpr const char* multi_reward_advantages_36[] = {"additive", "max_clamp"};
+constexpr double multi_reward_advantages_37[] = {2.5};
+constexpr const char* multi_reward_advantages_38[] = {"group", "batch", "none"};
+constexpr const char* multi_reward_advantages_39[] = {"mean", "rloo"};
+constexpr const char* multi_reward_advantages_40[] = {"zero", "raw"};
+constexpr FeatureSetting multi_reward_advantages_41[] = {{4, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {5, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting multi_reward_advantages_42[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting multi_reward_advantages_43[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
 constexpr rlk_multi_reward_advantages_params multi_reward_advantages_defaults = RLK_MULTI_REWARD_ADVANTAGES_PARAMS_INIT;
-constexpr const char* multi_reward_advantages_41[] = {"multi_objective_aggregation of TRL's GRPO", "GDPO, arXiv:2601.05242, as in verl"};
-constexpr const char* multi_reward_advantages_42[] = {"fixed", "boundaries", "ids"};
-constexpr DtypeVariable multi_reward_advantages_43[] = {{"T", multi_reward_advantages_1}, {"I", multi_reward_advantages_2}, {"O", multi_reward_advantages_3}};
-constexpr SymbolDecl multi_reward_advantages_44[] = {{"B", "samples", true, 0, -1, multi_reward_advantages_4}, {"K", "rewards of each sample", false, 1, -1, multi_reward_advantages_5}, {"G", "groups", true, 0, 1, multi_reward_advantages_6}};
-constexpr ArgDecl multi_reward_advantages_45[] = {{"rewards", "K numbers per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, multi_reward_advantages_10, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x10}, {}, 0.0, {}, multi_reward_advantages_11, ""}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, multi_reward_advantages_13, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, multi_reward_advantages_15, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"weights", "weight of each reward; 1 without", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, multi_reward_advantages_19, {.kind = Domain::uniform, .min = -1.0, .max = 2.0}, {}, 0.0, {}, multi_reward_advantages_20, ""}, {"mask", "0: the sample has no such reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, multi_reward_advantages_24, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl multi_reward_advantages_46[] = {{"advantages", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, multi_reward_advantages_28, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl multi_reward_advantages_47[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_29, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_multi_reward_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, multi_reward_advantages_30}, {"combine", "whether the sum of the rewards is normalised or each of them", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, combine), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_31, {}}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, std), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_32, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_33, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_multi_reward_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, multi_reward_advantages_34}, {"scale", "whose standard deviation divides", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, scale), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_35, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_36, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_37, {}}};
-constexpr FeatureDecl multi_reward_advantages_48[] = {{"eps", multi_reward_advantages_38, 0x0, true}, {"each_of_few", multi_reward_advantages_39, 0x18, false}};
-constexpr RuleDecl multi_reward_advantages_49[] = {{"whole_groups", {"grouping == fixed ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, multi_reward_advantages_40, 0x0}};
+constexpr const char* multi_reward_advantages_44[] = {"multi_objective_aggregation of TRL's GRPO", "GDPO, arXiv:2601.05242, as in verl"};
+constexpr const char* multi_reward_advantages_45[] = {"fixed", "boundaries", "ids"};
+constexpr DtypeVariable multi_reward_advantages_46[] = {{"T", multi_reward_advantages_1}, {"I", multi_reward_advantages_2}, {"O", multi_reward_advantages_3}};
+constexpr SymbolDecl multi_reward_advantages_47[] = {{"B", "samples", true, 0, -1, multi_reward_advantages_4, multi_reward_advantages_5}, {"K", "rewards of each sample", false, 1, -1, multi_reward_advantages_6, multi_reward_advantages_7}, {"G", "groups", true, 0, 1, multi_reward_advantages_8, multi_reward_advantages_9}};
+constexpr ArgDecl multi_reward_advantages_48[] = {{"rewards", "K numbers per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, multi_reward_advantages_13, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x10}, {}, 0.0, {}, multi_reward_advantages_14, ""}, {"group_boundaries", "first row of each group, and B", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, multi_reward_advantages_16, {.kind = Domain::cu_seqlens, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"group_ids", "group of each row, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 2, multi_reward_advantages_18, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"weights", "weight of each reward; 1 without", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, multi_reward_advantages_22, {.kind = Domain::uniform, .min = -1.0, .max = 2.0}, {}, 0.0, {}, multi_reward_advantages_23, ""}, {"mask", "0: the sample has no such reward; anything else: it has", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, multi_reward_advantages_27, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl multi_reward_advantages_49[] = {{"advantages", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, multi_reward_advantages_31, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl multi_reward_advantages_50[] = {{"grouping", "how rows become groups", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, grouping), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_32, {}}, {"samples_per_prompt", "rows of each group of grouping fixed, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_multi_reward_advantages_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, multi_reward_advantages_33}, {"combine", "whether the sum of the rewards is normalised or each of them", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, combine), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_34, {}}, {"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, std), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_35, {}}, {"eps_mode", "eps is added to the standard deviation, or is its least value", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, eps_mode), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_36, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_multi_reward_advantages_params, eps), 1e-06, 0, true, true, true, 0.0, {}, multi_reward_advantages_37}, {"scale", "whose standard deviation divides", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, scale), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_38, {}}, {"baseline", "what is subtracted: the mean of the group, or of its other members", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, baseline), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_39, {}}, {"singleton", "a group of one: advantage 0, or mean 0 and standard deviation 1 (verl)", ParamType::enumeration, offsetof(rlk_multi_reward_advantages_params, singleton), 0.0, 0, false, false, false, 0.0, multi_reward_advantages_40, {}}};
+constexpr FeatureDecl multi_reward_advantages_51[] = {{"eps", multi_reward_advantages_41, 0x0, true}, {"each_of_few", multi_reward_advantages_42, 0x18, false}};
+constexpr RuleDecl multi_reward_advantages_52[] = {{"whole_groups", {"grouping == fixed ? samples_per_prompt == 0 || B % samples_per_prompt == 0 : samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_multi_reward_advantages_params, grouping)) == 0 ? v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_multi_reward_advantages_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of rows, and goes with grouping fixed alone", {}, multi_reward_advantages_43, 0x0}};
 
 // ---- optimal_token_baseline
 constexpr DtypeExpr optimal_token_baseline_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr optimal_token_baseline_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr DtypeExpr optimal_token_baseline_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr optimal_token_baseline_4[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"12", []([[maybe_unused]] const Values& v) -> int64_t { return 12; }}};
-constexpr Expr optimal_token_baseline_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr optimal_token_baseline_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim optimal_token_baseline_7[] = {{0, 0}, {1, 0}};
-constexpr Dim optimal_token_baseline_8[] = {{2, 0}};
-constexpr ShapeDecl optimal_token_baseline_9[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_7, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_8, "[N]"}};
-constexpr NanRule optimal_token_baseline_10[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::earlier}};
-constexpr Dim optimal_token_baseline_11[] = {{0, 0}, {1, 0}};
-constexpr Dim optimal_token_baseline_12[] = {{2, 0}};
-constexpr ShapeDecl optimal_token_baseline_13[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_11, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_12, "[N]"}};
-constexpr NanRule optimal_token_baseline_14[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
-constexpr Dim optimal_token_baseline_15[] = {{0, 0}, {1, 0}};
-constexpr Dim optimal_token_baseline_16[] = {{2, 0}};
-constexpr ShapeDecl optimal_token_baseline_17[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_15, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_16, "[N]"}};
-constexpr NanRule optimal_token_baseline_18[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
-constexpr Dim optimal_token_baseline_19[] = {{0, 0}, {1, 0}};
-constexpr Dim optimal_token_baseline_20[] = {{2, 0}};
-constexpr ShapeDecl optimal_token_baseline_21[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_19, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_20, "[N]"}};
+constexpr int64_t optimal_token_baseline_5[] = {64, 512};
+constexpr Expr optimal_token_baseline_6[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t optimal_token_baseline_7[] = {2048, 8192, 32768};
+constexpr Expr optimal_token_baseline_8[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t optimal_token_baseline_9[] = {131072};
+constexpr Dim optimal_token_baseline_10[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_11[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_12[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_10, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_11, "[N]"}};
+constexpr NanRule optimal_token_baseline_13[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::earlier}};
+constexpr Dim optimal_token_baseline_14[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_15[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_16[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_14, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_15, "[N]"}};
+constexpr NanRule optimal_token_baseline_17[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
+constexpr Dim optimal_token_baseline_18[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_19[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_20[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_18, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_19, "[N]"}};
+constexpr NanRule optimal_token_baseline_21[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
 constexpr Dim optimal_token_baseline_22[] = {{0, 0}, {1, 0}};
 constexpr Dim optimal_token_baseline_23[] = {{2, 0}};
 constexpr ShapeDecl optimal_token_baseline_24[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_22, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_23, "[N]"}};
-constexpr NanRule optimal_token_baseline_25[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
-constexpr Dim optimal_token_baseline_26[] = {{0, 0}};
-constexpr Dim optimal_token_baseline_27[] = {{0, 0}};
-constexpr ShapeDecl optimal_token_baseline_28[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_26, "[B]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_27, "[B]"}};
-constexpr Dim optimal_token_baseline_29[] = {{0, 1}};
-constexpr ShapeDecl optimal_token_baseline_30[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, optimal_token_baseline_29, "[B + 1]"}};
-constexpr Dim optimal_token_baseline_31[] = {{0, 0}, {1, 0}};
-constexpr Dim optimal_token_baseline_32[] = {{2, 0}};
-constexpr ShapeDecl optimal_token_baseline_33[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_31, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_32, "[N]"}};
+constexpr Dim optimal_token_baseline_25[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_26[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_27[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_25, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_26, "[N]"}};
+constexpr NanRule optimal_token_baseline_28[] = {{{}, 0, NanReach::group}, {{}, 1, NanReach::none}};
+constexpr Dim optimal_token_baseline_29[] = {{0, 0}};
+constexpr Dim optimal_token_baseline_30[] = {{0, 0}};
+constexpr ShapeDecl optimal_token_baseline_31[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_29, "[B]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_30, "[B]"}};
+constexpr Dim optimal_token_baseline_32[] = {{0, 1}};
+constexpr ShapeDecl optimal_token_baseline_33[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, optimal_token_baseline_32, "[B + 1]"}};
 constexpr Dim optimal_token_baseline_34[] = {{0, 0}, {1, 0}};
 constexpr Dim optimal_token_baseline_35[] = {{2, 0}};
 constexpr ShapeDecl optimal_token_baseline_36[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_34, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_35, "[N]"}};
-constexpr const char* optimal_token_baseline_37[] = {"dense", "packed"};
-constexpr double optimal_token_baseline_38[] = {2.0, 1.0};
-constexpr const char* optimal_token_baseline_39[] = {"token", "active"};
-constexpr const char* optimal_token_baseline_40[] = {"off", "on"};
-constexpr double optimal_token_baseline_41[] = {2.5};
-constexpr FeatureSetting optimal_token_baseline_42[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting optimal_token_baseline_43[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr Dim optimal_token_baseline_37[] = {{0, 0}, {1, 0}};
+constexpr Dim optimal_token_baseline_38[] = {{2, 0}};
+constexpr ShapeDecl optimal_token_baseline_39[] = {{ShapeDecl::Kind::dims, optimal_token_baseline_37, "[B, L]"}, {ShapeDecl::Kind::dims, optimal_token_baseline_38, "[N]"}};
+constexpr const char* optimal_token_baseline_40[] = {"dense", "packed"};
+constexpr double optimal_token_baseline_41[] = {2.0, 1.0};
+constexpr const char* optimal_token_baseline_42[] = {"token", "active"};
+constexpr const char* optimal_token_baseline_43[] = {"off", "on"};
+constexpr double optimal_token_baseline_44[] = {2.5};
+constexpr FeatureSetting optimal_token_baseline_45[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting optimal_token_baseline_46[] = {{1, {"B + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
 constexpr rlk_optimal_token_baseline_params optimal_token_baseline_defaults = RLK_OPTIMAL_TOKEN_BASELINE_PARAMS_INIT;
-constexpr const char* optimal_token_baseline_44[] = {"optimal_token_baseline and tir_optimal_token_baseline of verl"};
-constexpr const char* optimal_token_baseline_45[] = {"dense", "packed"};
-constexpr DtypeVariable optimal_token_baseline_46[] = {{"T", optimal_token_baseline_1}, {"O", optimal_token_baseline_2}, {"C", optimal_token_baseline_3}};
-constexpr SymbolDecl optimal_token_baseline_47[] = {{"B", "sequences", true, 0, -1, optimal_token_baseline_4}, {"L", "tokens of each dense sequence", true, 0, 0, optimal_token_baseline_5}, {"N", "tokens of all packed sequences", true, 0, 1, optimal_token_baseline_6}};
-constexpr ArgDecl optimal_token_baseline_48[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_10, ""}, {"logp", "log-probability of each token when it was sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_13, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_14, ""}, {"sum_p2", "sum of the squared probabilities of the vocabulary at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_17, {.kind = Domain::uniform, .min = 0.75, .max = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_18, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, optimal_token_baseline_21, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"weight", "importance weight of each token against the sampler", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, optimal_token_baseline_24, {.kind = Domain::uniform, .min = 0.25, .max = 2.0, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_25, ""}, {"group_ids", "group of each sequence, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 2}, true, false, -1, optimal_token_baseline_28, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, optimal_token_baseline_30, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl optimal_token_baseline_49[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, optimal_token_baseline_33, {}, {}, 0.0, {}, {}, ""}, {"returns", "sum of the rewards from each token on", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, optimal_token_baseline_36, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl optimal_token_baseline_50[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, layout), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_37, {}}, {"samples_per_prompt", "sequences of each group, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_optimal_token_baseline_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, optimal_token_baseline_38}, {"position", "which tokens of a group are compared: those at the same place, or at the same place among active tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, position), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_39, {}}, {"zero_tail", "on: no baseline where only the longest sequence of the group still has tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, zero_tail), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_40, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_optimal_token_baseline_params, eps), 1e-08, 0, true, true, true, 0.0, {}, optimal_token_baseline_41}};
-constexpr FeatureDecl optimal_token_baseline_51[] = {{"turns", optimal_token_baseline_42, 0x8, false}};
-constexpr RuleDecl optimal_token_baseline_52[] = {{"whole_groups", {"has(group_ids) ? samples_per_prompt == 0 : samples_per_prompt == 0 || B % samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) ? v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of sequences, and does not go with group_ids", {}, optimal_token_baseline_43, 0x0}};
+constexpr const char* optimal_token_baseline_47[] = {"optimal_token_baseline and tir_optimal_token_baseline of verl"};
+constexpr const char* optimal_token_baseline_48[] = {"dense", "packed"};
+constexpr DtypeVariable optimal_token_baseline_49[] = {{"T", optimal_token_baseline_1}, {"O", optimal_token_baseline_2}, {"C", optimal_token_baseline_3}};
+constexpr SymbolDecl optimal_token_baseline_50[] = {{"B", "sequences", true, 0, -1, optimal_token_baseline_4, optimal_token_baseline_5}, {"L", "tokens of each dense sequence", true, 0, 0, optimal_token_baseline_6, optimal_token_baseline_7}, {"N", "tokens of all packed sequences", true, 0, 1, optimal_token_baseline_8, optimal_token_baseline_9}};
+constexpr ArgDecl optimal_token_baseline_51[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_12, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_13, ""}, {"logp", "log-probability of each token when it was sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_16, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_17, ""}, {"sum_p2", "sum of the squared probabilities of the vocabulary at each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, optimal_token_baseline_20, {.kind = Domain::uniform, .min = 0.75, .max = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_21, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, optimal_token_baseline_24, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"weight", "importance weight of each token against the sampler", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, optimal_token_baseline_27, {.kind = Domain::uniform, .min = 0.25, .max = 2.0, .hidden_by = 0x8}, {}, 0.0, {}, optimal_token_baseline_28, ""}, {"group_ids", "group of each sequence, in [0, B)", {DtypeExpr::Kind::variable, Dtype::f32, 2}, true, false, -1, optimal_token_baseline_31, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"B", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0); }}}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, optimal_token_baseline_33, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl optimal_token_baseline_52[] = {{"advantages", "advantage of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, optimal_token_baseline_36, {}, {}, 0.0, {}, {}, ""}, {"returns", "sum of the rewards from each token on", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, optimal_token_baseline_39, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl optimal_token_baseline_53[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, layout), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_40, {}}, {"samples_per_prompt", "sequences of each group, divides B; 0 is all of B", ParamType::i64, offsetof(rlk_optimal_token_baseline_params, samples_per_prompt), 0.0, 0, true, false, false, 0.0, {}, optimal_token_baseline_41}, {"position", "which tokens of a group are compared: those at the same place, or at the same place among active tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, position), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_42, {}}, {"zero_tail", "on: no baseline where only the longest sequence of the group still has tokens", ParamType::enumeration, offsetof(rlk_optimal_token_baseline_params, zero_tail), 0.0, 0, false, false, false, 0.0, optimal_token_baseline_43, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_optimal_token_baseline_params, eps), 1e-08, 0, true, true, true, 0.0, {}, optimal_token_baseline_44}};
+constexpr FeatureDecl optimal_token_baseline_54[] = {{"turns", optimal_token_baseline_45, 0x8, false}};
+constexpr RuleDecl optimal_token_baseline_55[] = {{"whole_groups", {"has(group_ids) ? samples_per_prompt == 0 : samples_per_prompt == 0 || B % samples_per_prompt == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) ? v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 : v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0 || v.symbol(0) % v.i64(offsetof(rlk_optimal_token_baseline_params, samples_per_prompt)) == 0; }}, "samples_per_prompt must divide the number of sequences, and does not go with group_ids", {}, optimal_token_baseline_46, 0x0}};
 
 // ---- policy_loss
 constexpr DtypeExpr policy_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr policy_loss_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr policy_loss_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}};
-constexpr Expr policy_loss_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr policy_loss_5[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim policy_loss_6[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_7[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_8[] = {{ShapeDecl::Kind::dims, policy_loss_6, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_7, "[S]"}};
-constexpr NanRule policy_loss_9[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo || opsm != off", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3 || v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0; }}, 1, NanReach::text}, {{"has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) && (v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 3); }}, 1, NanReach::text}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_10[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_11[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_12[] = {{ShapeDecl::Kind::dims, policy_loss_10, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_11, "[S]"}};
-constexpr NanRule policy_loss_13[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_14[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_15[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_16[] = {{ShapeDecl::Kind::dims, policy_loss_14, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_15, "[S]"}};
-constexpr NanRule policy_loss_17[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 3; }}, 1, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_18[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_19[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_20[] = {{ShapeDecl::Kind::dims, policy_loss_18, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_19, "[S]"}};
+constexpr int64_t policy_loss_4[] = {64, 512};
+constexpr Expr policy_loss_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t policy_loss_6[] = {2048, 8192, 32768};
+constexpr Expr policy_loss_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t policy_loss_8[] = {131072};
+constexpr Dim policy_loss_9[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_10[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_11[] = {{ShapeDecl::Kind::dims, policy_loss_9, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_10, "[S]"}};
+constexpr NanRule policy_loss_12[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo || opsm != off", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3 || v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0; }}, 1, NanReach::text}, {{"has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(5) && (v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 3); }}, 1, NanReach::text}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_13[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_14[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_15[] = {{ShapeDecl::Kind::dims, policy_loss_13, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_14, "[S]"}};
+constexpr NanRule policy_loss_16[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_17[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_18[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_19[] = {{ShapeDecl::Kind::dims, policy_loss_17, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_18, "[S]"}};
+constexpr NanRule policy_loss_20[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 3; }}, 1, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
 constexpr Dim policy_loss_21[] = {{0, 0}, {1, 0}};
 constexpr Dim policy_loss_22[] = {{2, 0}};
 constexpr ShapeDecl policy_loss_23[] = {{ShapeDecl::Kind::dims, policy_loss_21, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_22, "[S]"}};
-constexpr NanRule policy_loss_24[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_25[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_26[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_27[] = {{ShapeDecl::Kind::dims, policy_loss_25, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_26, "[S]"}};
-constexpr NanRule policy_loss_28[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 3; }}, 1, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_29[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_30[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_31[] = {{ShapeDecl::Kind::dims, policy_loss_29, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_30, "[S]"}};
-constexpr NanRule policy_loss_32[] = {{{"top_entropy_quantile < 1 || least_entropy > 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) < 1 || v.f64(offsetof(rlk_policy_loss_params, least_entropy)) > 0; }}, -1, NanReach::text}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_33[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_34[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_35[] = {{ShapeDecl::Kind::dims, policy_loss_33, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_34, "[S]"}};
-constexpr NanRule policy_loss_36[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_37[] = {{0, 0}};
-constexpr Dim policy_loss_38[] = {{0, 0}};
-constexpr ShapeDecl policy_loss_39[] = {{ShapeDecl::Kind::dims, policy_loss_37, "[B]"}, {ShapeDecl::Kind::dims, policy_loss_38, "[B]"}};
-constexpr NanRule policy_loss_40[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::sequence}, {{}, 2, NanReach::text}};
-constexpr Dim policy_loss_41[] = {{0, 1}};
-constexpr ShapeDecl policy_loss_42[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, policy_loss_41, "[B + 1]"}};
-constexpr Dim policy_loss_43[] = {{-1, 1}};
-constexpr Dim policy_loss_44[] = {{-1, 1}};
-constexpr ShapeDecl policy_loss_45[] = {{ShapeDecl::Kind::dims, policy_loss_43, "[1]"}, {ShapeDecl::Kind::dims, policy_loss_44, "[1]"}};
-constexpr Dim policy_loss_46[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_47[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_48[] = {{ShapeDecl::Kind::dims, policy_loss_46, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_47, "[S]"}};
-constexpr Dim policy_loss_49[] = {{-1, 14}};
-constexpr Dim policy_loss_50[] = {{-1, 14}};
-constexpr ShapeDecl policy_loss_51[] = {{ShapeDecl::Kind::dims, policy_loss_49, "[14]"}, {ShapeDecl::Kind::dims, policy_loss_50, "[14]"}};
-constexpr const char* policy_loss_52[] = {"active_tokens", "kl", "ppo_kl", "clip_fraction", "clip_fraction_lower", "clip_ratio_low", "clip_ratio_high", "ratio", "entropy", "phi", "rollout_weight", "selected", "rejected", "rollout_is_mean"};
-constexpr const char* policy_loss_53[] = {"dense", "packed"};
-constexpr const char* policy_loss_54[] = {"ppo", "cispo", "sapo", "vespo", "gmpo", "gpg", "dro", "dppo_tv", "dppo_kl"};
-constexpr const char* policy_loss_55[] = {"token", "sequence", "sequence_token"};
-constexpr const char* policy_loss_56[] = {"around_one", "raw"};
-constexpr const char* policy_loss_57[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* policy_loss_58[] = {"value", "k2"};
-constexpr const char* policy_loss_59[] = {"off", "on"};
-constexpr const char* policy_loss_60[] = {"as_loss", "token_mean"};
-constexpr const char* policy_loss_61[] = {"none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"};
-constexpr const char* policy_loss_62[] = {"old", "current"};
-constexpr const char* policy_loss_63[] = {"off", "on"};
-constexpr const char* policy_loss_64[] = {"off", "old", "rollout"};
-constexpr const char* policy_loss_65[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double policy_loss_66[] = {3.5};
-constexpr const char* policy_loss_67[] = {"off", "on"};
-constexpr FeatureSetting policy_loss_68[] = {{4, {}, 0.5}, {5, {}, 0.45}};
-constexpr FeatureSetting policy_loss_69[] = {{8, {}, 0.4}, {9, {}, 0.4}};
-constexpr FeatureSetting policy_loss_70[] = {{1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {10, {}, 0.6}, {11, {}, 1.7}};
-constexpr FeatureSetting policy_loss_71[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {12, {}, 1.5}, {13, {}, 2.5}, {14, {}, 1.5}, {15, {}, 2.5}};
-constexpr FeatureSetting policy_loss_72[] = {{1, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}, {16, {}, 0.7}};
-constexpr FeatureSetting policy_loss_73[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {20, {}, 0.6}, {21, {}, 0.15}};
-constexpr FeatureSetting policy_loss_74[] = {{28, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_75[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_76[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_77[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_78[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {35, {}, 0.6}, {36, {}, 1.7}};
-constexpr FeatureSetting policy_loss_79[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {32, {}, 0.25}};
-constexpr FeatureSetting policy_loss_80[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_81[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}, {32, {}, 0.15}};
-constexpr FeatureSetting policy_loss_82[] = {{29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_83[] = {{32, {}, 0.25}};
-constexpr FeatureSetting policy_loss_84[] = {{49, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {50, {}, 0.2}};
-constexpr FeatureSetting policy_loss_85[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {54, {}, 4.5}};
-constexpr FeatureSetting policy_loss_86[] = {{7, {}, 1.4}};
-constexpr FeatureSetting policy_loss_87[] = {{6, {}, 1.5}};
-constexpr FeatureSetting policy_loss_88[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_89[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}};
-constexpr FeatureSetting policy_loss_90[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_91[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_92[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_93[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_94[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_95[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_96[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {25, {}, 4.5}};
-constexpr FeatureSetting policy_loss_97[] = {{26, {}, 0.4}};
-constexpr FeatureSetting policy_loss_98[] = {{27, {}, 1.2}};
-constexpr FeatureSetting policy_loss_99[] = {{26, {}, 0.6}, {23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_100[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {53, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_101[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_102[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {34, {}, 1.3}};
-constexpr FeatureSetting policy_loss_103[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_104[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {28, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}, {35, {}, 0.6}, {36, {}, 1.7}, {45, {}, 0.25}};
-constexpr FeatureSetting policy_loss_105[] = {{35, {}, 0.6}, {36, {}, 1.7}};
-constexpr FeatureSetting policy_loss_106[] = {{37, {}, 1.0}, {38, {}, 0.8}};
-constexpr FeatureSetting policy_loss_107[] = {{39, {}, 0.4}, {40, {}, 2.5}};
-constexpr FeatureSetting policy_loss_108[] = {{41, {}, 1.5}};
-constexpr FeatureSetting policy_loss_109[] = {{42, {}, 1.5}};
-constexpr FeatureSetting policy_loss_110[] = {{43, {}, 0.8}, {44, {}, 1.2}};
-constexpr FeatureSetting policy_loss_111[] = {{45, {}, 0.25}};
-constexpr FeatureSetting policy_loss_112[] = {{46, {}, 0.25}};
-constexpr FeatureSetting policy_loss_113[] = {{47, {}, 0.9}};
-constexpr FeatureSetting policy_loss_114[] = {{48, {}, 0.9}};
-constexpr FeatureSetting policy_loss_115[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_116[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_117[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_118[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}}};
-constexpr FeatureSetting policy_loss_119[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
-constexpr FeatureSetting policy_loss_120[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_121[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_122[] = {{29, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}};
-constexpr FeatureSetting policy_loss_123[] = {{24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_124[] = {{25, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_125[] = {{26, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_126[] = {{26, {}, 0.5}, {27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_127[] = {{27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_128[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_129[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_130[] = {{34, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_131[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_132[] = {{17, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_133[] = {{23, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_134[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_135[] = {{22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_136[] = {{35, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {36, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_137[] = {{38, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_138[] = {{39, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {40, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_139[] = {{42, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_140[] = {{43, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {44, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_141[] = {{46, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_142[] = {{48, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_143[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_144[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr Dim policy_loss_24[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_25[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_26[] = {{ShapeDecl::Kind::dims, policy_loss_24, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_25, "[S]"}};
+constexpr NanRule policy_loss_27[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_28[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_29[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_30[] = {{ShapeDecl::Kind::dims, policy_loss_28, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_29, "[S]"}};
+constexpr NanRule policy_loss_31[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 3; }}, 1, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 4; }}, 1, NanReach::sequence}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_32[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_33[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_34[] = {{ShapeDecl::Kind::dims, policy_loss_32, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_33, "[S]"}};
+constexpr NanRule policy_loss_35[] = {{{"top_entropy_quantile < 1 || least_entropy > 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) < 1 || v.f64(offsetof(rlk_policy_loss_params, least_entropy)) > 0; }}, -1, NanReach::text}, {{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_36[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_37[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_38[] = {{ShapeDecl::Kind::dims, policy_loss_36, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_37, "[S]"}};
+constexpr NanRule policy_loss_39[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_40[] = {{0, 0}};
+constexpr Dim policy_loss_41[] = {{0, 0}};
+constexpr ShapeDecl policy_loss_42[] = {{ShapeDecl::Kind::dims, policy_loss_40, "[B]"}, {ShapeDecl::Kind::dims, policy_loss_41, "[B]"}};
+constexpr NanRule policy_loss_43[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::sequence}, {{}, 2, NanReach::text}};
+constexpr Dim policy_loss_44[] = {{0, 1}};
+constexpr ShapeDecl policy_loss_45[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, policy_loss_44, "[B + 1]"}};
+constexpr Dim policy_loss_46[] = {{-1, 1}};
+constexpr Dim policy_loss_47[] = {{-1, 1}};
+constexpr ShapeDecl policy_loss_48[] = {{ShapeDecl::Kind::dims, policy_loss_46, "[1]"}, {ShapeDecl::Kind::dims, policy_loss_47, "[1]"}};
+constexpr Dim policy_loss_49[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_50[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_51[] = {{ShapeDecl::Kind::dims, policy_loss_49, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_50, "[S]"}};
+constexpr Dim policy_loss_52[] = {{-1, 14}};
+constexpr Dim policy_loss_53[] = {{-1, 14}};
+constexpr ShapeDecl policy_loss_54[] = {{ShapeDecl::Kind::dims, policy_loss_52, "[14]"}, {ShapeDecl::Kind::dims, policy_loss_53, "[14]"}};
+constexpr const char* policy_loss_55[] = {"active_tokens", "kl", "ppo_kl", "clip_fraction", "clip_fraction_lower", "clip_ratio_low", "clip_ratio_high", "ratio", "entropy", "phi", "rollout_weight", "selected", "rejected", "rollout_is_mean"};
+constexpr const char* policy_loss_56[] = {"dense", "packed"};
+constexpr const char* policy_loss_57[] = {"ppo", "cispo", "sapo", "vespo", "gmpo", "gpg", "dro", "dppo_tv", "dppo_kl"};
+constexpr const char* policy_loss_58[] = {"token", "sequence", "sequence_token"};
+constexpr const char* policy_loss_59[] = {"around_one", "raw"};
+constexpr const char* policy_loss_60[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* policy_loss_61[] = {"value", "k2"};
+constexpr const char* policy_loss_62[] = {"off", "on"};
+constexpr const char* policy_loss_63[] = {"as_loss", "token_mean"};
+constexpr const char* policy_loss_64[] = {"none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"};
+constexpr const char* policy_loss_65[] = {"old", "current"};
+constexpr const char* policy_loss_66[] = {"off", "on"};
+constexpr const char* policy_loss_67[] = {"off", "old", "rollout"};
+constexpr const char* policy_loss_68[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double policy_loss_69[] = {3.5};
+constexpr const char* policy_loss_70[] = {"off", "on"};
+constexpr FeatureSetting policy_loss_71[] = {{4, {}, 0.5}, {5, {}, 0.45}};
+constexpr FeatureSetting policy_loss_72[] = {{8, {}, 0.4}, {9, {}, 0.4}};
+constexpr FeatureSetting policy_loss_73[] = {{1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {10, {}, 0.6}, {11, {}, 1.7}};
+constexpr FeatureSetting policy_loss_74[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {12, {}, 1.5}, {13, {}, 2.5}, {14, {}, 1.5}, {15, {}, 2.5}};
+constexpr FeatureSetting policy_loss_75[] = {{1, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}, {16, {}, 0.7}};
+constexpr FeatureSetting policy_loss_76[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {20, {}, 0.6}, {21, {}, 0.15}};
+constexpr FeatureSetting policy_loss_77[] = {{28, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_78[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_79[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_80[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_81[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {35, {}, 0.6}, {36, {}, 1.7}};
+constexpr FeatureSetting policy_loss_82[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {32, {}, 0.25}};
+constexpr FeatureSetting policy_loss_83[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_84[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}, {32, {}, 0.15}};
+constexpr FeatureSetting policy_loss_85[] = {{29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_86[] = {{32, {}, 0.25}};
+constexpr FeatureSetting policy_loss_87[] = {{49, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {50, {}, 0.2}};
+constexpr FeatureSetting policy_loss_88[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {54, {}, 4.5}};
+constexpr FeatureSetting policy_loss_89[] = {{7, {}, 1.4}};
+constexpr FeatureSetting policy_loss_90[] = {{6, {}, 1.5}};
+constexpr FeatureSetting policy_loss_91[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_92[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}};
+constexpr FeatureSetting policy_loss_93[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_94[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_95[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_96[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_97[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_98[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_99[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {25, {}, 4.5}};
+constexpr FeatureSetting policy_loss_100[] = {{26, {}, 0.4}};
+constexpr FeatureSetting policy_loss_101[] = {{27, {}, 1.2}};
+constexpr FeatureSetting policy_loss_102[] = {{26, {}, 0.6}, {23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_103[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {53, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_104[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_105[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {34, {}, 1.3}};
+constexpr FeatureSetting policy_loss_106[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_107[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {28, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}, {35, {}, 0.6}, {36, {}, 1.7}, {45, {}, 0.25}};
+constexpr FeatureSetting policy_loss_108[] = {{35, {}, 0.6}, {36, {}, 1.7}};
+constexpr FeatureSetting policy_loss_109[] = {{37, {}, 1.0}, {38, {}, 0.8}};
+constexpr FeatureSetting policy_loss_110[] = {{39, {}, 0.4}, {40, {}, 2.5}};
+constexpr FeatureSetting policy_loss_111[] = {{41, {}, 1.5}};
+constexpr FeatureSetting policy_loss_112[] = {{42, {}, 1.5}};
+constexpr FeatureSetting policy_loss_113[] = {{43, {}, 0.8}, {44, {}, 1.2}};
+constexpr FeatureSetting policy_loss_114[] = {{45, {}, 0.25}};
+constexpr FeatureSetting policy_loss_115[] = {{46, {}, 0.25}};
+constexpr FeatureSetting policy_loss_116[] = {{47, {}, 0.9}};
+constexpr FeatureSetting policy_loss_117[] = {{48, {}, 0.9}};
+constexpr FeatureSetting policy_loss_118[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_119[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_120[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_121[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}}};
+constexpr FeatureSetting policy_loss_122[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting policy_loss_123[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_124[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_125[] = {{29, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}};
+constexpr FeatureSetting policy_loss_126[] = {{24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_127[] = {{25, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_128[] = {{26, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_129[] = {{26, {}, 0.5}, {27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_130[] = {{27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_131[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_132[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_133[] = {{34, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_134[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_135[] = {{17, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_136[] = {{23, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_137[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_138[] = {{22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_139[] = {{35, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {36, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_140[] = {{38, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_141[] = {{39, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {40, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_142[] = {{42, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_143[] = {{43, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {44, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_144[] = {{46, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_145[] = {{48, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_146[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_147[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
 constexpr rlk_policy_loss_params policy_loss_defaults = RLK_POLICY_LOSS_PARAMS_INIT;
-constexpr const char* policy_loss_145[] = {"TRL, Liger-Kernel, verl, OpenRLHF, slime and RL-Kernel, 2026", "Schulman et al. 2017; DAPO; GSPO; CISPO; SAPO; VESPO; GMPO; DRO; DPPO"};
-constexpr const char* policy_loss_146[] = {"dense", "packed"};
-constexpr DtypeVariable policy_loss_147[] = {{"T", policy_loss_1}, {"C", policy_loss_2}};
-constexpr SymbolDecl policy_loss_148[] = {{"B", "sequences", true, 0, -1, policy_loss_3}, {"T", "tokens of each padded sequence", true, 0, 0, policy_loss_4}, {"S", "tokens of all packed sequences", true, 0, 1, policy_loss_5}};
-constexpr ArgDecl policy_loss_149[] = {{"logp", "log-probabilities of the tokens under the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_8, {.kind = Domain::uniform, .min = -2.1, .max = -0.2, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_9, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"advantages", "advantages of the tokens; stride 0 along T where a sequence has one", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_13, "metrics that are means are NaN, those that count are not"}, {"old_logp", "log-probabilities when the batch was made; absent: those of the policy, ratio 1", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_16, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_17, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, policy_loss_20, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probabilities under the reference, for the KL", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_23, {.kind = Domain::uniform, .min = -2.7, .max = -0.1, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_24, "metrics that are means are NaN, those that count are not"}, {"rollout_logp", "log-probabilities as the sampler reported them, for the corrections", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_27, {.kind = Domain::uniform, .min = -2.2, .max = -0.12, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_28, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"entropy", "entropy of the policy at the token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_31, {.kind = Domain::uniform, .min = 0.0, .max = 3.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_32, "metrics that are means are NaN, those that count are not; H >= h fails for a NaN: least_entropy leaves its token out, top_entropy_quantile every token"}, {"weight", "multiplies the policy loss of the token, no gradient (own masks and corrections)", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_35, {.kind = Domain::uniform, .min = 0.0, .max = 2.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_36, "metrics that are means are NaN, those that count are not"}, {"sequence_advantages", "added to the advantages of every token of the sequence", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_39, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, policy_loss_40, "metrics that are means are NaN, those that count are not"}, {"cu_seqlens", "cumulative sequence lengths, from 0 to S", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, policy_loss_42, {.kind = Domain::cu_seqlens, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl policy_loss_150[] = {{"loss", "the aggregated loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, policy_loss_45, {}, {}, 0.0, {}, {}, ""}, {"per_token", "the loss of each token before aggregation, 0 where not active", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_48, {}, {}, 0.0, {}, {}, ""}, {"metrics", "what trainers log, by name: see elements and notes", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, policy_loss_51, {}, {}, 0.0, policy_loss_52, {}, ""}};
-constexpr ParamDecl policy_loss_151[] = {{"layout", "dense: [sequence, token] with a mask; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_policy_loss_params, layout), 0.0, 0, false, false, false, 0.0, policy_loss_53, {}}, {"kind", "the policy loss of a token; presets of the trainers are in the notes", ParamType::enumeration, offsetof(rlk_policy_loss_params, kind), 0.0, 0, false, false, false, 0.0, policy_loss_54, {}}, {"importance_ratio", "of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token", ParamType::enumeration, offsetof(rlk_policy_loss_params, importance_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_55, {}}, {"clip_form", "bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves", ParamType::enumeration, offsetof(rlk_policy_loss_params, clip_form), 0.0, 0, false, false, false, 0.0, policy_loss_56, {}}, {"clip_low", "lower clip", ParamType::f64, offsetof(rlk_policy_loss_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, {}}, {"clip_high", "upper clip", ParamType::f64, offsetof(rlk_policy_loss_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, {}}, {"delta", "upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, delta), 0.0, 0, true, false, true, 0.0, {}, {}}, {"dual_clip", "c of the dual clip for negative advantages, more than 1; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, dual_clip), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_low", "the log ratio is at least minus this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, log_ratio_clamp_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_high", "the log ratio is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, log_ratio_clamp_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"sapo_tau_positive", "temperature of sapo where A > 0", ParamType::f64, offsetof(rlk_policy_loss_params, sapo_tau_positive), 1.0, 0, true, true, true, 0.0, {}, {}}, {"sapo_tau_negative", "temperature of sapo elsewhere", ParamType::f64, offsetof(rlk_policy_loss_params, sapo_tau_negative), 1.05, 0, true, true, true, 0.0, {}, {}}, {"vespo_k_positive", "k of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_k_positive), 2.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_positive", "lambda of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_lambda_positive), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_k_negative", "k of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_k_negative), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_negative", "lambda of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_lambda_negative), 2.0, 0, false, false, true, 0.0, {}, {}}, {"dro_beta", "beta of dro", ParamType::f64, offsetof(rlk_policy_loss_params, dro_beta), 0.1, 0, true, true, true, 0.0, {}, {}}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, beta), 0.0, 0, false, false, true, 0.0, {}, {}}, {"kl_kind", "estimator of the KL", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_kind), 0.0, 3, false, false, false, 0.0, policy_loss_57, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_gradient), 0.0, 0, false, false, false, 0.0, policy_loss_58, {}}, {"kl_diff_clamp", "bound of the difference to the reference; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, kl_diff_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_value_clamp", "bound of the KL of a token; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, kl_value_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_bias_correction", "multiplies the KL by the importance ratio before clipping", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_bias_correction), 0.0, 0, false, false, false, 0.0, policy_loss_59, {}}, {"entropy_coefficient", "factor of the entropy bonus; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, entropy_coefficient), 0.0, 0, false, false, true, 0.0, {}, {}}, {"entropy_aggregation", "the entropy bonus: a part of the loss of its token, or a mean over tokens by itself", ParamType::enumeration, offsetof(rlk_policy_loss_params, entropy_aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_60, {}}, {"entropy_denominator", "divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it", ParamType::f64, offsetof(rlk_policy_loss_params, entropy_denominator), 0.0, 0, true, false, true, 0.0, {}, {}}, {"top_entropy_quantile", "the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off", ParamType::f64, offsetof(rlk_policy_loss_params, top_entropy_quantile), 1.0, 0, true, false, true, 0.0, {}, {}}, {"least_entropy", "the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, least_entropy), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is", "importance weight between trainer and sampler, when rollout_logp is given", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_is), 0.0, 1, false, false, false, 0.0, policy_loss_61, {}}, {"rollout_is_min", "lower bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_min), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_max", "upper bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_max), 3.0, 0, true, true, true, 0.0, {}, {}}, {"rollout_ratio", "whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way)", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_62, {}}, {"rollout_log_clamp", "bound of the log ratio between trainer and sampler; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_log_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_normalize", "on: divides the importance weights by their mean over the batch", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_is_normalize), 0.0, 0, false, false, false, 0.0, policy_loss_63, {}}, {"rollout_is_mean", "that mean, where the batch is spread over processes; 0: of this call", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_mean), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_low", "a token stays where exp(k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_high", "a token stays where exp(k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k2_high", "a token stays where k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k3_high", "a token stays where k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_low", "a sequence stays where exp(sum of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_high", "a sequence stays where exp(sum of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k2_high", "a sequence stays where the sum of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k3_high", "a sequence stays where the sum of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_low", "a sequence stays where exp(mean of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_high", "a sequence stays where exp(mean of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k2_high", "a sequence stays where the mean of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k3_high", "a sequence stays where the mean of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k2_high", "a sequence stays where the largest k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k3_high", "a sequence stays where the largest k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"opsm", "off-policy sequence mask, measured from the old policy or from the sampler", ParamType::enumeration, offsetof(rlk_policy_loss_params, opsm), 0.0, 0, false, false, false, 0.0, policy_loss_64, {}}, {"opsm_threshold", "largest mean difference at which negative advantages stay", ParamType::f64, offsetof(rlk_policy_loss_params, opsm_threshold), 0.0, 0, false, false, true, 0.0, {}, {}}, {"aggregation", "from tokens to the loss", ParamType::enumeration, offsetof(rlk_policy_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_65, {}}, {"denominator", "divides the sum (a global count over its processes); 0: the natural one", ParamType::f64, offsetof(rlk_policy_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, policy_loss_66}, {"exclude_empty_sequences", "on: sequences without active tokens do not count as sequences", ParamType::enumeration, offsetof(rlk_policy_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, policy_loss_67, {}}, {"seq_denominator_floor", "a sequence is divided by at least this many tokens", ParamType::f64, offsetof(rlk_policy_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, {}}};
-constexpr FeatureDecl policy_loss_152[] = {{"clip", policy_loss_68, 0x4, false}, {"log_ratio_clamps", policy_loss_69, 0x4, false}, {"sapo_tau", policy_loss_70, 0x4, false}, {"vespo_shape", policy_loss_71, 0x4, false}, {"dro_penalty", policy_loss_72, 0x4, false}, {"kl_clamps", policy_loss_73, 0x10, false}, {"token_masks", policy_loss_74, 0x20, false}, {"truncated_sequences", policy_loss_75, 0x20, false}, {"truncated_sequences_of_mean_one", policy_loss_76, 0x20, false}, {"sequence_masks", policy_loss_77, 0x20, false}, {"sequence_masks_and_rejected_tokens", policy_loss_78, 0x20, false}, {"clamped_sequence_masks", policy_loss_79, 0x20, false}, {"geometric_masks", policy_loss_80, 0x20, false}, {"clamped_geometric_masks", policy_loss_81, 0x20, false}, {"importance_bounds", policy_loss_82, 0x20, false}, {"importance_clamp", policy_loss_83, 0x20, false}, {"opsm_threshold", policy_loss_84, 0x4, false}, {"floor_of_lengths", policy_loss_85, 0x0, false}, {"dual_clip_off_policy", policy_loss_86, 0x4, false}, {"delta_off_policy", policy_loss_87, 0x4, false}, {"kl_loss", policy_loss_88, 0x10, false}, {"kl_k1", policy_loss_89, 0x10, false}, {"kl_abs", policy_loss_90, 0x10, false}, {"kl_k2", policy_loss_91, 0x10, false}, {"kl_straight_through", policy_loss_92, 0x10, false}, {"kl_corrected", policy_loss_93, 0x14, false}, {"entropy_bonus", policy_loss_94, 0x40, false}, {"entropy_mean", policy_loss_95, 0x40, false}, {"entropy_mean_over_processes", policy_loss_96, 0x40, false}, {"top_entropies", policy_loss_97, 0x40, false}, {"top_entropies_over_processes", policy_loss_98, 0x40, false}, {"top_entropies_and_their_mean", policy_loss_99, 0x40, false}, {"without_empty_sequences", policy_loss_100, 0x8, false}, {"normalized_weights", policy_loss_101, 0x20, false}, {"given_weight_mean", policy_loss_102, 0x20, false}, {"weights_of_current", policy_loss_103, 0x24, false}, {"rejections_of_current", policy_loss_104, 0x24, false}, {"reject_tokens", policy_loss_105, 0x20, false}, {"reject_tokens_k2_k3", policy_loss_106, 0x20, false}, {"reject_sums", policy_loss_107, 0x20, false}, {"reject_sums_k2", policy_loss_108, 0x20, false}, {"reject_sums_k3", policy_loss_109, 0x20, false}, {"reject_means", policy_loss_110, 0x20, false}, {"reject_means_k2", policy_loss_111, 0x20, false}, {"reject_means_k3", policy_loss_112, 0x20, false}, {"reject_maxima_k2", policy_loss_113, 0x20, false}, {"reject_maxima_k3", policy_loss_114, 0x20, false}, {"opsm_rollout", policy_loss_115, 0x20, false}, {"unreduced", policy_loss_116, 0x200000000, false}};
-constexpr RuleDecl policy_loss_153[] = {{"sequence_ratio", {"importance_ratio == token || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 1; }}, "a sequence importance ratio is defined for ppo and cispo; gmpo and vespo have their own", {}, policy_loss_117, 0x0}, {"raw_bounds", {"clip_form == around_one || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, clip_form)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 1; }}, "raw bounds of the ratio are defined for ppo and cispo", {}, policy_loss_118, 0x0}, {"raw_order", {"clip_form == around_one || clip_low <= clip_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, clip_form)) == 0 || v.f64(offsetof(rlk_policy_loss_params, clip_low)) <= v.f64(offsetof(rlk_policy_loss_params, clip_high)); }}, "with clip_form raw, clip_low must not exceed clip_high", {}, policy_loss_119, 0x0}, {"delta_kind", {"delta == 0 || kind == ppo || kind == dppo_tv || kind == dppo_kl", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, delta)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 7 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 8; }}, "delta caps the ratio of ppo and dppo only", {}, policy_loss_120, 0x0}, {"dual_clip", {"dual_clip == 0 || (dual_clip > 1 && kind == ppo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, dual_clip)) == 0 || (v.f64(offsetof(rlk_policy_loss_params, dual_clip)) > 1 && v.i64(offsetof(rlk_policy_loss_params, kind)) == 0); }}, "dual_clip belongs to kind ppo and must be more than 1", {}, policy_loss_121, 0x0}, {"rollout_bounds", {"rollout_is_min <= rollout_is_max", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, rollout_is_min)) <= v.f64(offsetof(rlk_policy_loss_params, rollout_is_max)); }}, "the lower bound of the importance weight must not exceed the upper one", {}, policy_loss_122, 0x0}, {"own_bonus", {"entropy_aggregation == as_loss || aggregation != none", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, entropy_aggregation)) == 0 || v.i64(offsetof(rlk_policy_loss_params, aggregation)) != 4; }}, "without aggregation there is no loss that a mean of entropies could be added to", {}, policy_loss_123, 0x200000000}, {"entropy_denominator", {"entropy_denominator == 0 || entropy_aggregation == token_mean", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, entropy_denominator)) == 0 || v.i64(offsetof(rlk_policy_loss_params, entropy_aggregation)) == 1; }}, "entropy_denominator divides the bonus of entropy_aggregation token_mean alone", {}, policy_loss_124, 0x0}, {"quantile", {"top_entropy_quantile <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) <= 1; }}, "top_entropy_quantile is a share of the tokens, from 0 to 1", {}, policy_loss_125, 0x40}, {"one_entropy_bound", {"top_entropy_quantile == 1 || least_entropy == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) == 1 || v.f64(offsetof(rlk_policy_loss_params, least_entropy)) == 0; }}, "choose tokens by top_entropy_quantile or by least_entropy", {}, policy_loss_126, 0x40}, {"selection_needs_entropy", {"(top_entropy_quantile == 1 && least_entropy == 0) || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) == 1 && v.f64(offsetof(rlk_policy_loss_params, least_entropy)) == 0) || v.has(6); }}, "pass entropy, or leave top_entropy_quantile 1 and least_entropy 0", {}, policy_loss_127, 0x0}, {"weights_need_rollout", {"rollout_is == none || rollout_is == token_truncate || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 1 || v.has(5); }}, "pass rollout_logp, or set rollout_is none: without the sampler nothing is corrected", {}, policy_loss_128, 0x0}, {"normalized_weights", {"rollout_is_normalize == off || (rollout_is != none && has(rollout_logp))", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 0 || (v.i64(offsetof(rlk_policy_loss_params, rollout_is)) != 0 && v.has(5)); }}, "without rollout_logp, and with rollout_is none, there are no weights to normalize", {}, policy_loss_129, 0x0}, {"weight_mean", {"rollout_is_mean == 0 || rollout_is_normalize == on", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, rollout_is_mean)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1; }}, "rollout_is_mean is what rollout_is_normalize divides by: switch it on, or leave the mean 0", {}, policy_loss_130, 0x0}, {"vespo_weights", {"kind != vespo || !has(rollout_logp) || rollout_is == none || rollout_is == token_truncate || rollout_is == token_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) != 3 || !v.has(5) || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2; }}, "vespo takes importance weights of tokens: rollout_is none, token_truncate or token_mask", {}, policy_loss_131, 0x20}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, beta)) == 0 || v.has(4); }}, "pass ref_logp, or leave beta 0", {}, policy_loss_132, 0x0}, {"bonus_needs_entropy", {"entropy_coefficient == 0 || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, entropy_coefficient)) == 0 || v.has(6); }}, "pass entropy, or leave entropy_coefficient 0", {}, policy_loss_133, 0x0}, {"ratio_to_the_sampler", {"rollout_ratio == old || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_ratio)) == 0 || v.has(5); }}, "pass rollout_logp, or leave rollout_ratio old: without the sampler there is no ratio to it", {}, policy_loss_134, 0x0}, {"plain_weight", {"kl_bias_correction == off || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kl_bias_correction)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_bias_correction off or kl_gradient value", {}, policy_loss_135, 0x0}, {"reject_token_bounds", {"reject_token_k1_high == 0 || reject_token_k1_low <= reject_token_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_136, 0x20}, {"reject_token_needs_rollout", {"reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_token_* at 0", {}, policy_loss_137, 0x0}, {"reject_sequence_sum_bounds", {"reject_sequence_sum_k1_high == 0 || reject_sequence_sum_k1_low <= reject_sequence_sum_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_138, 0x20}, {"reject_sequence_sum_needs_rollout", {"reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high + reject_sequence_sum_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_sum_* at 0", {}, policy_loss_139, 0x0}, {"reject_sequence_mean_bounds", {"reject_sequence_mean_k1_high == 0 || reject_sequence_mean_k1_low <= reject_sequence_mean_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_140, 0x20}, {"reject_sequence_mean_needs_rollout", {"reject_sequence_mean_k1_low + reject_sequence_mean_k1_high + reject_sequence_mean_k2_high + reject_sequence_mean_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_mean_* at 0", {}, policy_loss_141, 0x0}, {"reject_sequence_max_needs_rollout", {"reject_sequence_max_k2_high + reject_sequence_max_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_max_* at 0", {}, policy_loss_142, 0x0}, {"opsm_needs_rollout", {"opsm != rollout || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 2 || v.has(5); }}, "pass rollout_logp, or measure from the old policy", {}, policy_loss_143, 0x0}, {"unreduced", {"aggregation != none || has(per_token)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, aggregation)) != 4 || v.has(33); }}, "without aggregation there is only per_token: pass per_token", {}, policy_loss_144, 0x0}};
+constexpr const char* policy_loss_148[] = {"TRL, Liger-Kernel, verl, OpenRLHF, slime and RL-Kernel, 2026", "Schulman et al. 2017; DAPO; GSPO; CISPO; SAPO; VESPO; GMPO; DRO; DPPO"};
+constexpr const char* policy_loss_149[] = {"dense", "packed"};
+constexpr DtypeVariable policy_loss_150[] = {{"T", policy_loss_1}, {"C", policy_loss_2}};
+constexpr SymbolDecl policy_loss_151[] = {{"B", "sequences", true, 0, -1, policy_loss_3, policy_loss_4}, {"T", "tokens of each padded sequence", true, 0, 0, policy_loss_5, policy_loss_6}, {"S", "tokens of all packed sequences", true, 0, 1, policy_loss_7, policy_loss_8}};
+constexpr ArgDecl policy_loss_152[] = {{"logp", "log-probabilities of the tokens under the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_11, {.kind = Domain::uniform, .min = -2.1, .max = -0.2, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_12, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"advantages", "advantages of the tokens; stride 0 along T where a sequence has one", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_15, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_16, "metrics that are means are NaN, those that count are not"}, {"old_logp", "log-probabilities when the batch was made; absent: those of the policy, ratio 1", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_19, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_20, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, policy_loss_23, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probabilities under the reference, for the KL", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_26, {.kind = Domain::uniform, .min = -2.7, .max = -0.1, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_27, "metrics that are means are NaN, those that count are not"}, {"rollout_logp", "log-probabilities as the sampler reported them, for the corrections", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_30, {.kind = Domain::uniform, .min = -2.2, .max = -0.12, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_31, "metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes"}, {"entropy", "entropy of the policy at the token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_34, {.kind = Domain::uniform, .min = 0.0, .max = 3.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_35, "metrics that are means are NaN, those that count are not; H >= h fails for a NaN: least_entropy leaves its token out, top_entropy_quantile every token"}, {"weight", "multiplies the policy loss of the token, no gradient (own masks and corrections)", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_38, {.kind = Domain::uniform, .min = 0.0, .max = 2.0, .hidden_by = 0x8}, {}, 0.0, {}, policy_loss_39, "metrics that are means are NaN, those that count are not"}, {"sequence_advantages", "added to the advantages of every token of the sequence", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_42, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, policy_loss_43, "metrics that are means are NaN, those that count are not"}, {"cu_seqlens", "cumulative sequence lengths, from 0 to S", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, policy_loss_45, {.kind = Domain::cu_seqlens, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl policy_loss_153[] = {{"loss", "the aggregated loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, policy_loss_48, {}, {}, 0.0, {}, {}, ""}, {"per_token", "the loss of each token before aggregation, 0 where not active", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_51, {}, {}, 0.0, {}, {}, ""}, {"metrics", "what trainers log, by name: see elements and notes", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, policy_loss_54, {}, {}, 0.0, policy_loss_55, {}, ""}};
+constexpr ParamDecl policy_loss_154[] = {{"layout", "dense: [sequence, token] with a mask; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_policy_loss_params, layout), 0.0, 0, false, false, false, 0.0, policy_loss_56, {}}, {"kind", "the policy loss of a token; presets of the trainers are in the notes", ParamType::enumeration, offsetof(rlk_policy_loss_params, kind), 0.0, 0, false, false, false, 0.0, policy_loss_57, {}}, {"importance_ratio", "of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token", ParamType::enumeration, offsetof(rlk_policy_loss_params, importance_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_58, {}}, {"clip_form", "bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves", ParamType::enumeration, offsetof(rlk_policy_loss_params, clip_form), 0.0, 0, false, false, false, 0.0, policy_loss_59, {}}, {"clip_low", "lower clip", ParamType::f64, offsetof(rlk_policy_loss_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, {}}, {"clip_high", "upper clip", ParamType::f64, offsetof(rlk_policy_loss_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, {}}, {"delta", "upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, delta), 0.0, 0, true, false, true, 0.0, {}, {}}, {"dual_clip", "c of the dual clip for negative advantages, more than 1; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, dual_clip), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_low", "the log ratio is at least minus this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, log_ratio_clamp_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_high", "the log ratio is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, log_ratio_clamp_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"sapo_tau_positive", "temperature of sapo where A > 0", ParamType::f64, offsetof(rlk_policy_loss_params, sapo_tau_positive), 1.0, 0, true, true, true, 0.0, {}, {}}, {"sapo_tau_negative", "temperature of sapo elsewhere", ParamType::f64, offsetof(rlk_policy_loss_params, sapo_tau_negative), 1.05, 0, true, true, true, 0.0, {}, {}}, {"vespo_k_positive", "k of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_k_positive), 2.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_positive", "lambda of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_lambda_positive), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_k_negative", "k of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_k_negative), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_negative", "lambda of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_params, vespo_lambda_negative), 2.0, 0, false, false, true, 0.0, {}, {}}, {"dro_beta", "beta of dro", ParamType::f64, offsetof(rlk_policy_loss_params, dro_beta), 0.1, 0, true, true, true, 0.0, {}, {}}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, beta), 0.0, 0, false, false, true, 0.0, {}, {}}, {"kl_kind", "estimator of the KL", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_kind), 0.0, 3, false, false, false, 0.0, policy_loss_60, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_gradient), 0.0, 0, false, false, false, 0.0, policy_loss_61, {}}, {"kl_diff_clamp", "bound of the difference to the reference; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, kl_diff_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_value_clamp", "bound of the KL of a token; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, kl_value_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_bias_correction", "multiplies the KL by the importance ratio before clipping", ParamType::enumeration, offsetof(rlk_policy_loss_params, kl_bias_correction), 0.0, 0, false, false, false, 0.0, policy_loss_62, {}}, {"entropy_coefficient", "factor of the entropy bonus; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, entropy_coefficient), 0.0, 0, false, false, true, 0.0, {}, {}}, {"entropy_aggregation", "the entropy bonus: a part of the loss of its token, or a mean over tokens by itself", ParamType::enumeration, offsetof(rlk_policy_loss_params, entropy_aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_63, {}}, {"entropy_denominator", "divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it", ParamType::f64, offsetof(rlk_policy_loss_params, entropy_denominator), 0.0, 0, true, false, true, 0.0, {}, {}}, {"top_entropy_quantile", "the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off", ParamType::f64, offsetof(rlk_policy_loss_params, top_entropy_quantile), 1.0, 0, true, false, true, 0.0, {}, {}}, {"least_entropy", "the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, least_entropy), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is", "importance weight between trainer and sampler, when rollout_logp is given", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_is), 0.0, 1, false, false, false, 0.0, policy_loss_64, {}}, {"rollout_is_min", "lower bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_min), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_max", "upper bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_max), 3.0, 0, true, true, true, 0.0, {}, {}}, {"rollout_ratio", "whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way)", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_65, {}}, {"rollout_log_clamp", "bound of the log ratio between trainer and sampler; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_log_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_normalize", "on: divides the importance weights by their mean over the batch", ParamType::enumeration, offsetof(rlk_policy_loss_params, rollout_is_normalize), 0.0, 0, false, false, false, 0.0, policy_loss_66, {}}, {"rollout_is_mean", "that mean, where the batch is spread over processes; 0: of this call", ParamType::f64, offsetof(rlk_policy_loss_params, rollout_is_mean), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_low", "a token stays where exp(k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_high", "a token stays where exp(k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k2_high", "a token stays where k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k3_high", "a token stays where k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_token_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_low", "a sequence stays where exp(sum of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_high", "a sequence stays where exp(sum of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k2_high", "a sequence stays where the sum of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k3_high", "a sequence stays where the sum of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_low", "a sequence stays where exp(mean of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_high", "a sequence stays where exp(mean of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k2_high", "a sequence stays where the mean of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k3_high", "a sequence stays where the mean of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k2_high", "a sequence stays where the largest k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k3_high", "a sequence stays where the largest k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"opsm", "off-policy sequence mask, measured from the old policy or from the sampler", ParamType::enumeration, offsetof(rlk_policy_loss_params, opsm), 0.0, 0, false, false, false, 0.0, policy_loss_67, {}}, {"opsm_threshold", "largest mean difference at which negative advantages stay", ParamType::f64, offsetof(rlk_policy_loss_params, opsm_threshold), 0.0, 0, false, false, true, 0.0, {}, {}}, {"aggregation", "from tokens to the loss", ParamType::enumeration, offsetof(rlk_policy_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_68, {}}, {"denominator", "divides the sum (a global count over its processes); 0: the natural one", ParamType::f64, offsetof(rlk_policy_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, policy_loss_69}, {"exclude_empty_sequences", "on: sequences without active tokens do not count as sequences", ParamType::enumeration, offsetof(rlk_policy_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, policy_loss_70, {}}, {"seq_denominator_floor", "a sequence is divided by at least this many tokens", ParamType::f64, offsetof(rlk_policy_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, {}}};
+constexpr FeatureDecl policy_loss_155[] = {{"clip", policy_loss_71, 0x4, false}, {"log_ratio_clamps", policy_loss_72, 0x4, false}, {"sapo_tau", policy_loss_73, 0x4, false}, {"vespo_shape", policy_loss_74, 0x4, false}, {"dro_penalty", policy_loss_75, 0x4, false}, {"kl_clamps", policy_loss_76, 0x10, false}, {"token_masks", policy_loss_77, 0x20, false}, {"truncated_sequences", policy_loss_78, 0x20, false}, {"truncated_sequences_of_mean_one", policy_loss_79, 0x20, false}, {"sequence_masks", policy_loss_80, 0x20, false}, {"sequence_masks_and_rejected_tokens", policy_loss_81, 0x20, false}, {"clamped_sequence_masks", policy_loss_82, 0x20, false}, {"geometric_masks", policy_loss_83, 0x20, false}, {"clamped_geometric_masks", policy_loss_84, 0x20, false}, {"importance_bounds", policy_loss_85, 0x20, false}, {"importance_clamp", policy_loss_86, 0x20, false}, {"opsm_threshold", policy_loss_87, 0x4, false}, {"floor_of_lengths", policy_loss_88, 0x0, false}, {"dual_clip_off_policy", policy_loss_89, 0x4, false}, {"delta_off_policy", policy_loss_90, 0x4, false}, {"kl_loss", policy_loss_91, 0x10, false}, {"kl_k1", policy_loss_92, 0x10, false}, {"kl_abs", policy_loss_93, 0x10, false}, {"kl_k2", policy_loss_94, 0x10, false}, {"kl_straight_through", policy_loss_95, 0x10, false}, {"kl_corrected", policy_loss_96, 0x14, false}, {"entropy_bonus", policy_loss_97, 0x40, false}, {"entropy_mean", policy_loss_98, 0x40, false}, {"entropy_mean_over_processes", policy_loss_99, 0x40, false}, {"top_entropies", policy_loss_100, 0x40, false}, {"top_entropies_over_processes", policy_loss_101, 0x40, false}, {"top_entropies_and_their_mean", policy_loss_102, 0x40, false}, {"without_empty_sequences", policy_loss_103, 0x8, false}, {"normalized_weights", policy_loss_104, 0x20, false}, {"given_weight_mean", policy_loss_105, 0x20, false}, {"weights_of_current", policy_loss_106, 0x24, false}, {"rejections_of_current", policy_loss_107, 0x24, false}, {"reject_tokens", policy_loss_108, 0x20, false}, {"reject_tokens_k2_k3", policy_loss_109, 0x20, false}, {"reject_sums", policy_loss_110, 0x20, false}, {"reject_sums_k2", policy_loss_111, 0x20, false}, {"reject_sums_k3", policy_loss_112, 0x20, false}, {"reject_means", policy_loss_113, 0x20, false}, {"reject_means_k2", policy_loss_114, 0x20, false}, {"reject_means_k3", policy_loss_115, 0x20, false}, {"reject_maxima_k2", policy_loss_116, 0x20, false}, {"reject_maxima_k3", policy_loss_117, 0x20, false}, {"opsm_rollout", policy_loss_118, 0x20, false}, {"unreduced", policy_loss_119, 0x200000000, false}};
+constexpr RuleDecl policy_loss_156[] = {{"sequence_ratio", {"importance_ratio == token || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, importance_ratio)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 1; }}, "a sequence importance ratio is defined for ppo and cispo; gmpo and vespo have their own", {}, policy_loss_120, 0x0}, {"raw_bounds", {"clip_form == around_one || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, clip_form)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 1; }}, "raw bounds of the ratio are defined for ppo and cispo", {}, policy_loss_121, 0x0}, {"raw_order", {"clip_form == around_one || clip_low <= clip_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, clip_form)) == 0 || v.f64(offsetof(rlk_policy_loss_params, clip_low)) <= v.f64(offsetof(rlk_policy_loss_params, clip_high)); }}, "with clip_form raw, clip_low must not exceed clip_high", {}, policy_loss_122, 0x0}, {"delta_kind", {"delta == 0 || kind == ppo || kind == dppo_tv || kind == dppo_kl", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, delta)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 7 || v.i64(offsetof(rlk_policy_loss_params, kind)) == 8; }}, "delta caps the ratio of ppo and dppo only", {}, policy_loss_123, 0x0}, {"dual_clip", {"dual_clip == 0 || (dual_clip > 1 && kind == ppo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, dual_clip)) == 0 || (v.f64(offsetof(rlk_policy_loss_params, dual_clip)) > 1 && v.i64(offsetof(rlk_policy_loss_params, kind)) == 0); }}, "dual_clip belongs to kind ppo and must be more than 1", {}, policy_loss_124, 0x0}, {"rollout_bounds", {"rollout_is_min <= rollout_is_max", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, rollout_is_min)) <= v.f64(offsetof(rlk_policy_loss_params, rollout_is_max)); }}, "the lower bound of the importance weight must not exceed the upper one", {}, policy_loss_125, 0x0}, {"own_bonus", {"entropy_aggregation == as_loss || aggregation != none", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, entropy_aggregation)) == 0 || v.i64(offsetof(rlk_policy_loss_params, aggregation)) != 4; }}, "without aggregation there is no loss that a mean of entropies could be added to", {}, policy_loss_126, 0x200000000}, {"entropy_denominator", {"entropy_denominator == 0 || entropy_aggregation == token_mean", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, entropy_denominator)) == 0 || v.i64(offsetof(rlk_policy_loss_params, entropy_aggregation)) == 1; }}, "entropy_denominator divides the bonus of entropy_aggregation token_mean alone", {}, policy_loss_127, 0x0}, {"quantile", {"top_entropy_quantile <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) <= 1; }}, "top_entropy_quantile is a share of the tokens, from 0 to 1", {}, policy_loss_128, 0x40}, {"one_entropy_bound", {"top_entropy_quantile == 1 || least_entropy == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) == 1 || v.f64(offsetof(rlk_policy_loss_params, least_entropy)) == 0; }}, "choose tokens by top_entropy_quantile or by least_entropy", {}, policy_loss_129, 0x40}, {"selection_needs_entropy", {"(top_entropy_quantile == 1 && least_entropy == 0) || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_policy_loss_params, top_entropy_quantile)) == 1 && v.f64(offsetof(rlk_policy_loss_params, least_entropy)) == 0) || v.has(6); }}, "pass entropy, or leave top_entropy_quantile 1 and least_entropy 0", {}, policy_loss_130, 0x0}, {"weights_need_rollout", {"rollout_is == none || rollout_is == token_truncate || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 1 || v.has(5); }}, "pass rollout_logp, or set rollout_is none: without the sampler nothing is corrected", {}, policy_loss_131, 0x0}, {"normalized_weights", {"rollout_is_normalize == off || (rollout_is != none && has(rollout_logp))", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 0 || (v.i64(offsetof(rlk_policy_loss_params, rollout_is)) != 0 && v.has(5)); }}, "without rollout_logp, and with rollout_is none, there are no weights to normalize", {}, policy_loss_132, 0x0}, {"weight_mean", {"rollout_is_mean == 0 || rollout_is_normalize == on", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, rollout_is_mean)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is_normalize)) == 1; }}, "rollout_is_mean is what rollout_is_normalize divides by: switch it on, or leave the mean 0", {}, policy_loss_133, 0x0}, {"vespo_weights", {"kind != vespo || !has(rollout_logp) || rollout_is == none || rollout_is == token_truncate || rollout_is == token_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kind)) != 3 || !v.has(5) || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 1 || v.i64(offsetof(rlk_policy_loss_params, rollout_is)) == 2; }}, "vespo takes importance weights of tokens: rollout_is none, token_truncate or token_mask", {}, policy_loss_134, 0x20}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, beta)) == 0 || v.has(4); }}, "pass ref_logp, or leave beta 0", {}, policy_loss_135, 0x0}, {"bonus_needs_entropy", {"entropy_coefficient == 0 || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, entropy_coefficient)) == 0 || v.has(6); }}, "pass entropy, or leave entropy_coefficient 0", {}, policy_loss_136, 0x0}, {"ratio_to_the_sampler", {"rollout_ratio == old || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, rollout_ratio)) == 0 || v.has(5); }}, "pass rollout_logp, or leave rollout_ratio old: without the sampler there is no ratio to it", {}, policy_loss_137, 0x0}, {"plain_weight", {"kl_bias_correction == off || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, kl_bias_correction)) == 0 || v.i64(offsetof(rlk_policy_loss_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_bias_correction off or kl_gradient value", {}, policy_loss_138, 0x0}, {"reject_token_bounds", {"reject_token_k1_high == 0 || reject_token_k1_low <= reject_token_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_139, 0x20}, {"reject_token_needs_rollout", {"reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_token_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_token_* at 0", {}, policy_loss_140, 0x0}, {"reject_sequence_sum_bounds", {"reject_sequence_sum_k1_high == 0 || reject_sequence_sum_k1_low <= reject_sequence_sum_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_141, 0x20}, {"reject_sequence_sum_needs_rollout", {"reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high + reject_sequence_sum_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_sum_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_sum_* at 0", {}, policy_loss_142, 0x0}, {"reject_sequence_mean_bounds", {"reject_sequence_mean_k1_high == 0 || reject_sequence_mean_k1_low <= reject_sequence_mean_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) <= v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_143, 0x20}, {"reject_sequence_mean_needs_rollout", {"reject_sequence_mean_k1_low + reject_sequence_mean_k1_high + reject_sequence_mean_k2_high + reject_sequence_mean_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_mean_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_mean_* at 0", {}, policy_loss_144, 0x0}, {"reject_sequence_max_needs_rollout", {"reject_sequence_max_k2_high + reject_sequence_max_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_params, reject_sequence_max_k3_high)) == 0 || v.has(5); }}, "pass rollout_logp, or leave every reject_sequence_max_* at 0", {}, policy_loss_145, 0x0}, {"opsm_needs_rollout", {"opsm != rollout || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, opsm)) != 2 || v.has(5); }}, "pass rollout_logp, or measure from the old policy", {}, policy_loss_146, 0x0}, {"unreduced", {"aggregation != none || has(per_token)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_params, aggregation)) != 4 || v.has(33); }}, "without aggregation there is only per_token: pass per_token", {}, policy_loss_147, 0x0}};
 
 // ---- policy_loss_backward
 constexpr DtypeExpr policy_loss_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr policy_loss_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr policy_loss_backward_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}};
-constexpr Expr policy_loss_backward_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr policy_loss_backward_5[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim policy_loss_backward_6[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_7[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_8[] = {{ShapeDecl::Kind::dims, policy_loss_backward_6, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_7, "[S]"}};
-constexpr NanRule policy_loss_backward_9[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo || opsm != off", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3 || v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0; }}, 0, NanReach::text}, {{"has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) && (v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 3); }}, 0, NanReach::text}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_10[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_11[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_12[] = {{ShapeDecl::Kind::dims, policy_loss_backward_10, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_11, "[S]"}};
-constexpr NanRule policy_loss_backward_13[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_14[] = {{-1, 1}};
-constexpr Dim policy_loss_backward_15[] = {{-1, 1}};
-constexpr ShapeDecl policy_loss_backward_16[] = {{ShapeDecl::Kind::dims, policy_loss_backward_14, "[1]"}, {ShapeDecl::Kind::dims, policy_loss_backward_15, "[1]"}};
-constexpr NanRule policy_loss_backward_17[] = {{{}, -1, NanReach::all}};
-constexpr Dim policy_loss_backward_18[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_19[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_20[] = {{ShapeDecl::Kind::dims, policy_loss_backward_18, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_19, "[S]"}};
-constexpr NanRule policy_loss_backward_21[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 3; }}, 0, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_22[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_23[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_24[] = {{ShapeDecl::Kind::dims, policy_loss_backward_22, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_23, "[S]"}};
+constexpr int64_t policy_loss_backward_4[] = {64, 512};
+constexpr Expr policy_loss_backward_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t policy_loss_backward_6[] = {2048, 8192, 32768};
+constexpr Expr policy_loss_backward_7[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"13", []([[maybe_unused]] const Values& v) -> int64_t { return 13; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t policy_loss_backward_8[] = {131072};
+constexpr Dim policy_loss_backward_9[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_10[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_11[] = {{ShapeDecl::Kind::dims, policy_loss_backward_9, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_10, "[S]"}};
+constexpr NanRule policy_loss_backward_12[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo || opsm != off", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3 || v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0; }}, 0, NanReach::text}, {{"has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(6) && (v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 3); }}, 0, NanReach::text}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_13[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_14[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_15[] = {{ShapeDecl::Kind::dims, policy_loss_backward_13, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_14, "[S]"}};
+constexpr NanRule policy_loss_backward_16[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_17[] = {{-1, 1}};
+constexpr Dim policy_loss_backward_18[] = {{-1, 1}};
+constexpr ShapeDecl policy_loss_backward_19[] = {{ShapeDecl::Kind::dims, policy_loss_backward_17, "[1]"}, {ShapeDecl::Kind::dims, policy_loss_backward_18, "[1]"}};
+constexpr NanRule policy_loss_backward_20[] = {{{}, -1, NanReach::all}};
+constexpr Dim policy_loss_backward_21[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_22[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_23[] = {{ShapeDecl::Kind::dims, policy_loss_backward_21, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_22, "[S]"}};
+constexpr NanRule policy_loss_backward_24[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 3; }}, 0, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
 constexpr Dim policy_loss_backward_25[] = {{0, 0}, {1, 0}};
 constexpr Dim policy_loss_backward_26[] = {{2, 0}};
 constexpr ShapeDecl policy_loss_backward_27[] = {{ShapeDecl::Kind::dims, policy_loss_backward_25, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_26, "[S]"}};
-constexpr NanRule policy_loss_backward_28[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_29[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_30[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_31[] = {{ShapeDecl::Kind::dims, policy_loss_backward_29, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_30, "[S]"}};
-constexpr NanRule policy_loss_backward_32[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 3; }}, 0, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_33[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_34[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_35[] = {{ShapeDecl::Kind::dims, policy_loss_backward_33, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_34, "[S]"}};
-constexpr NanRule policy_loss_backward_36[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_37[] = {{0, 0}};
-constexpr Dim policy_loss_backward_38[] = {{0, 0}};
-constexpr ShapeDecl policy_loss_backward_39[] = {{ShapeDecl::Kind::dims, policy_loss_backward_37, "[B]"}, {ShapeDecl::Kind::dims, policy_loss_backward_38, "[B]"}};
-constexpr NanRule policy_loss_backward_40[] = {{{}, 0, NanReach::sequence}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_41[] = {{0, 1}};
-constexpr ShapeDecl policy_loss_backward_42[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, policy_loss_backward_41, "[B + 1]"}};
-constexpr Dim policy_loss_backward_43[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_44[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_45[] = {{ShapeDecl::Kind::dims, policy_loss_backward_43, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_44, "[S]"}};
-constexpr NanRule policy_loss_backward_46[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::element}};
-constexpr Dim policy_loss_backward_47[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_48[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_49[] = {{ShapeDecl::Kind::dims, policy_loss_backward_47, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_48, "[S]"}};
-constexpr NanRule policy_loss_backward_50[] = {{{"top_entropy_quantile < 1 || least_entropy > 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) < 1 || v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) > 0; }}, -1, NanReach::text}, {{}, 0, NanReach::none}, {{}, 1, NanReach::none}};
-constexpr Dim policy_loss_backward_51[] = {{0, 0}, {1, 0}};
-constexpr Dim policy_loss_backward_52[] = {{2, 0}};
-constexpr ShapeDecl policy_loss_backward_53[] = {{ShapeDecl::Kind::dims, policy_loss_backward_51, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_52, "[S]"}};
+constexpr Dim policy_loss_backward_28[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_29[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_30[] = {{ShapeDecl::Kind::dims, policy_loss_backward_28, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_29, "[S]"}};
+constexpr NanRule policy_loss_backward_31[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_32[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_33[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_34[] = {{ShapeDecl::Kind::dims, policy_loss_backward_32, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_33, "[S]"}};
+constexpr NanRule policy_loss_backward_35[] = {{{"rejects", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) > 0; }}, -1, NanReach::text}, {{"kind == vespo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 3; }}, -1, NanReach::text}, {{"opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) >= 4; }}, -1, NanReach::text}, {{"rollout_is == sequence_truncate", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 3; }}, 0, NanReach::sequence}, {{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_36[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_37[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_38[] = {{ShapeDecl::Kind::dims, policy_loss_backward_36, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_37, "[S]"}};
+constexpr NanRule policy_loss_backward_39[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_40[] = {{0, 0}};
+constexpr Dim policy_loss_backward_41[] = {{0, 0}};
+constexpr ShapeDecl policy_loss_backward_42[] = {{ShapeDecl::Kind::dims, policy_loss_backward_40, "[B]"}, {ShapeDecl::Kind::dims, policy_loss_backward_41, "[B]"}};
+constexpr NanRule policy_loss_backward_43[] = {{{}, 0, NanReach::sequence}, {{}, 1, NanReach::none}};
+constexpr Dim policy_loss_backward_44[] = {{0, 1}};
+constexpr ShapeDecl policy_loss_backward_45[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, policy_loss_backward_44, "[B + 1]"}};
+constexpr Dim policy_loss_backward_46[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_47[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_48[] = {{ShapeDecl::Kind::dims, policy_loss_backward_46, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_47, "[S]"}};
+constexpr NanRule policy_loss_backward_49[] = {{{"importance_ratio != token || kind == gmpo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) != 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 4; }}, 0, NanReach::sequence}, {{}, 0, NanReach::element}, {{}, 1, NanReach::element}};
+constexpr Dim policy_loss_backward_50[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_51[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_52[] = {{ShapeDecl::Kind::dims, policy_loss_backward_50, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_51, "[S]"}};
+constexpr NanRule policy_loss_backward_53[] = {{{"top_entropy_quantile < 1 || least_entropy > 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) < 1 || v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) > 0; }}, -1, NanReach::text}, {{}, 0, NanReach::none}, {{}, 1, NanReach::none}};
 constexpr Dim policy_loss_backward_54[] = {{0, 0}, {1, 0}};
 constexpr Dim policy_loss_backward_55[] = {{2, 0}};
 constexpr ShapeDecl policy_loss_backward_56[] = {{ShapeDecl::Kind::dims, policy_loss_backward_54, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_55, "[S]"}};
-constexpr const char* policy_loss_backward_57[] = {"dense", "packed"};
-constexpr const char* policy_loss_backward_58[] = {"ppo", "cispo", "sapo", "vespo", "gmpo", "gpg", "dro", "dppo_tv", "dppo_kl"};
-constexpr const char* policy_loss_backward_59[] = {"token", "sequence", "sequence_token"};
-constexpr const char* policy_loss_backward_60[] = {"around_one", "raw"};
-constexpr const char* policy_loss_backward_61[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* policy_loss_backward_62[] = {"value", "k2"};
-constexpr const char* policy_loss_backward_63[] = {"off", "on"};
-constexpr const char* policy_loss_backward_64[] = {"as_loss", "token_mean"};
-constexpr const char* policy_loss_backward_65[] = {"none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"};
-constexpr const char* policy_loss_backward_66[] = {"old", "current"};
-constexpr const char* policy_loss_backward_67[] = {"off", "on"};
-constexpr const char* policy_loss_backward_68[] = {"off", "old", "rollout"};
-constexpr const char* policy_loss_backward_69[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double policy_loss_backward_70[] = {3.5};
-constexpr const char* policy_loss_backward_71[] = {"off", "on"};
-constexpr FeatureSetting policy_loss_backward_72[] = {{4, {}, 0.5}, {5, {}, 0.45}};
-constexpr FeatureSetting policy_loss_backward_73[] = {{8, {}, 0.4}, {9, {}, 0.4}};
-constexpr FeatureSetting policy_loss_backward_74[] = {{1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {10, {}, 0.6}, {11, {}, 1.7}};
-constexpr FeatureSetting policy_loss_backward_75[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {12, {}, 1.5}, {13, {}, 2.5}, {14, {}, 1.5}, {15, {}, 2.5}};
-constexpr FeatureSetting policy_loss_backward_76[] = {{1, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}, {16, {}, 0.7}};
-constexpr FeatureSetting policy_loss_backward_77[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {20, {}, 0.6}, {21, {}, 0.15}};
-constexpr FeatureSetting policy_loss_backward_78[] = {{28, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_79[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_80[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_81[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_82[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {35, {}, 0.6}, {36, {}, 1.7}};
-constexpr FeatureSetting policy_loss_backward_83[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {32, {}, 0.25}};
-constexpr FeatureSetting policy_loss_backward_84[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_85[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}, {32, {}, 0.15}};
-constexpr FeatureSetting policy_loss_backward_86[] = {{29, {}, 0.9}, {30, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_87[] = {{32, {}, 0.25}};
-constexpr FeatureSetting policy_loss_backward_88[] = {{49, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {50, {}, 0.2}};
-constexpr FeatureSetting policy_loss_backward_89[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {54, {}, 4.5}};
-constexpr FeatureSetting policy_loss_backward_90[] = {{7, {}, 1.4}};
-constexpr FeatureSetting policy_loss_backward_91[] = {{6, {}, 1.5}};
-constexpr FeatureSetting policy_loss_backward_92[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_93[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}};
-constexpr FeatureSetting policy_loss_backward_94[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_95[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_96[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_97[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_98[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_99[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_100[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {25, {}, 4.5}};
-constexpr FeatureSetting policy_loss_backward_101[] = {{26, {}, 0.4}};
-constexpr FeatureSetting policy_loss_backward_102[] = {{27, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_103[] = {{26, {}, 0.6}, {23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_104[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {53, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_105[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_106[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {34, {}, 1.3}};
-constexpr FeatureSetting policy_loss_backward_107[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_108[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {28, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}, {35, {}, 0.6}, {36, {}, 1.7}, {45, {}, 0.25}};
-constexpr FeatureSetting policy_loss_backward_109[] = {{35, {}, 0.6}, {36, {}, 1.7}};
-constexpr FeatureSetting policy_loss_backward_110[] = {{37, {}, 1.0}, {38, {}, 0.8}};
-constexpr FeatureSetting policy_loss_backward_111[] = {{39, {}, 0.4}, {40, {}, 2.5}};
-constexpr FeatureSetting policy_loss_backward_112[] = {{41, {}, 1.5}};
-constexpr FeatureSetting policy_loss_backward_113[] = {{42, {}, 1.5}};
-constexpr FeatureSetting policy_loss_backward_114[] = {{43, {}, 0.8}, {44, {}, 1.2}};
-constexpr FeatureSetting policy_loss_backward_115[] = {{45, {}, 0.25}};
-constexpr FeatureSetting policy_loss_backward_116[] = {{46, {}, 0.25}};
-constexpr FeatureSetting policy_loss_backward_117[] = {{47, {}, 0.9}};
-constexpr FeatureSetting policy_loss_backward_118[] = {{48, {}, 0.9}};
-constexpr FeatureSetting policy_loss_backward_119[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_120[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_backward_121[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_122[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}}};
-constexpr FeatureSetting policy_loss_backward_123[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
-constexpr FeatureSetting policy_loss_backward_124[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_125[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_126[] = {{29, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}};
-constexpr FeatureSetting policy_loss_backward_127[] = {{24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_backward_128[] = {{25, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_129[] = {{26, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_130[] = {{26, {}, 0.5}, {27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_131[] = {{27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_132[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_backward_133[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_134[] = {{34, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_135[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
-constexpr FeatureSetting policy_loss_backward_136[] = {{17, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_137[] = {{23, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_138[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_139[] = {{22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_140[] = {{35, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {36, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_141[] = {{38, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_142[] = {{39, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {40, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_143[] = {{42, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_144[] = {{43, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {44, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_145[] = {{46, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_146[] = {{48, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting policy_loss_backward_147[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
-constexpr FeatureSetting policy_loss_backward_148[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr Dim policy_loss_backward_57[] = {{0, 0}, {1, 0}};
+constexpr Dim policy_loss_backward_58[] = {{2, 0}};
+constexpr ShapeDecl policy_loss_backward_59[] = {{ShapeDecl::Kind::dims, policy_loss_backward_57, "[B, T]"}, {ShapeDecl::Kind::dims, policy_loss_backward_58, "[S]"}};
+constexpr const char* policy_loss_backward_60[] = {"dense", "packed"};
+constexpr const char* policy_loss_backward_61[] = {"ppo", "cispo", "sapo", "vespo", "gmpo", "gpg", "dro", "dppo_tv", "dppo_kl"};
+constexpr const char* policy_loss_backward_62[] = {"token", "sequence", "sequence_token"};
+constexpr const char* policy_loss_backward_63[] = {"around_one", "raw"};
+constexpr const char* policy_loss_backward_64[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* policy_loss_backward_65[] = {"value", "k2"};
+constexpr const char* policy_loss_backward_66[] = {"off", "on"};
+constexpr const char* policy_loss_backward_67[] = {"as_loss", "token_mean"};
+constexpr const char* policy_loss_backward_68[] = {"none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "geometric_mask"};
+constexpr const char* policy_loss_backward_69[] = {"old", "current"};
+constexpr const char* policy_loss_backward_70[] = {"off", "on"};
+constexpr const char* policy_loss_backward_71[] = {"off", "old", "rollout"};
+constexpr const char* policy_loss_backward_72[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double policy_loss_backward_73[] = {3.5};
+constexpr const char* policy_loss_backward_74[] = {"off", "on"};
+constexpr FeatureSetting policy_loss_backward_75[] = {{4, {}, 0.5}, {5, {}, 0.45}};
+constexpr FeatureSetting policy_loss_backward_76[] = {{8, {}, 0.4}, {9, {}, 0.4}};
+constexpr FeatureSetting policy_loss_backward_77[] = {{1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {10, {}, 0.6}, {11, {}, 1.7}};
+constexpr FeatureSetting policy_loss_backward_78[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {12, {}, 1.5}, {13, {}, 2.5}, {14, {}, 1.5}, {15, {}, 2.5}};
+constexpr FeatureSetting policy_loss_backward_79[] = {{1, {"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}}, {16, {}, 0.7}};
+constexpr FeatureSetting policy_loss_backward_80[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {20, {}, 0.6}, {21, {}, 0.15}};
+constexpr FeatureSetting policy_loss_backward_81[] = {{28, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_82[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_83[] = {{28, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_84[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_85[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {35, {}, 0.6}, {36, {}, 1.7}};
+constexpr FeatureSetting policy_loss_backward_86[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {32, {}, 0.25}};
+constexpr FeatureSetting policy_loss_backward_87[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_88[] = {{28, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {29, {}, 0.9}, {30, {}, 1.2}, {32, {}, 0.15}};
+constexpr FeatureSetting policy_loss_backward_89[] = {{29, {}, 0.9}, {30, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_90[] = {{32, {}, 0.25}};
+constexpr FeatureSetting policy_loss_backward_91[] = {{49, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {50, {}, 0.2}};
+constexpr FeatureSetting policy_loss_backward_92[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {54, {}, 4.5}};
+constexpr FeatureSetting policy_loss_backward_93[] = {{7, {}, 1.4}};
+constexpr FeatureSetting policy_loss_backward_94[] = {{6, {}, 1.5}};
+constexpr FeatureSetting policy_loss_backward_95[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_96[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}};
+constexpr FeatureSetting policy_loss_backward_97[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_98[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {18, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_99[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_100[] = {{17, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_101[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_102[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_103[] = {{23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {25, {}, 4.5}};
+constexpr FeatureSetting policy_loss_backward_104[] = {{26, {}, 0.4}};
+constexpr FeatureSetting policy_loss_backward_105[] = {{27, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_106[] = {{26, {}, 0.6}, {23, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_107[] = {{51, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {53, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_108[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_109[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {34, {}, 1.3}};
+constexpr FeatureSetting policy_loss_backward_110[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_111[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {28, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}}, {35, {}, 0.6}, {36, {}, 1.7}, {45, {}, 0.25}};
+constexpr FeatureSetting policy_loss_backward_112[] = {{35, {}, 0.6}, {36, {}, 1.7}};
+constexpr FeatureSetting policy_loss_backward_113[] = {{37, {}, 1.0}, {38, {}, 0.8}};
+constexpr FeatureSetting policy_loss_backward_114[] = {{39, {}, 0.4}, {40, {}, 2.5}};
+constexpr FeatureSetting policy_loss_backward_115[] = {{41, {}, 1.5}};
+constexpr FeatureSetting policy_loss_backward_116[] = {{42, {}, 1.5}};
+constexpr FeatureSetting policy_loss_backward_117[] = {{43, {}, 0.8}, {44, {}, 1.2}};
+constexpr FeatureSetting policy_loss_backward_118[] = {{45, {}, 0.25}};
+constexpr FeatureSetting policy_loss_backward_119[] = {{46, {}, 0.25}};
+constexpr FeatureSetting policy_loss_backward_120[] = {{47, {}, 0.9}};
+constexpr FeatureSetting policy_loss_backward_121[] = {{48, {}, 0.9}};
+constexpr FeatureSetting policy_loss_backward_122[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_123[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_backward_124[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_125[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}}};
+constexpr FeatureSetting policy_loss_backward_126[] = {{3, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {4, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr FeatureSetting policy_loss_backward_127[] = {{6, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_128[] = {{7, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_129[] = {{29, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}}};
+constexpr FeatureSetting policy_loss_backward_130[] = {{24, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_backward_131[] = {{25, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_132[] = {{26, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_133[] = {{26, {}, 0.5}, {27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_134[] = {{27, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_135[] = {{28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_backward_136[] = {{33, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_137[] = {{34, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_138[] = {{1, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {28, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
+constexpr FeatureSetting policy_loss_backward_139[] = {{17, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_140[] = {{23, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_141[] = {{31, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_142[] = {{22, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {19, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_143[] = {{35, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {36, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_144[] = {{38, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_145[] = {{39, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {40, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_146[] = {{42, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_147[] = {{43, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {44, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_148[] = {{46, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_149[] = {{48, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting policy_loss_backward_150[] = {{49, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting policy_loss_backward_151[] = {{51, {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}};
 constexpr rlk_policy_loss_backward_params policy_loss_backward_defaults = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
-constexpr const char* policy_loss_backward_149[] = {"derivative of the formula of policy_loss"};
-constexpr const char* policy_loss_backward_150[] = {"dense", "packed"};
-constexpr DtypeVariable policy_loss_backward_151[] = {{"T", policy_loss_backward_1}, {"C", policy_loss_backward_2}};
-constexpr SymbolDecl policy_loss_backward_152[] = {{"B", "sequences", true, 0, -1, policy_loss_backward_3}, {"T", "tokens of each padded sequence", true, 0, 0, policy_loss_backward_4}, {"S", "tokens of all packed sequences", true, 0, 1, policy_loss_backward_5}};
-constexpr ArgDecl policy_loss_backward_153[] = {{"logp", "log-probabilities of the tokens under the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_8, {.kind = Domain::uniform, .min = -2.1, .max = -0.2, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_9, "the tests of the corrections and phi of vespo: see the notes"}, {"advantages", "advantages of the tokens; stride 0 along T where a sequence has one", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_13, ""}, {"grad_loss", "gradient of loss; not used with aggregation none", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, policy_loss_backward_16, {.kind = Domain::uniform, .min = 0.5, .max = 1.5}, {}, 0.0, {}, policy_loss_backward_17, ""}, {"old_logp", "log-probabilities when the batch was made; absent: those of the policy, ratio 1", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_20, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_21, "the tests of the corrections and phi of vespo: see the notes"}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, policy_loss_backward_24, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probabilities under the reference, for the KL", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_27, {.kind = Domain::uniform, .min = -2.7, .max = -0.1, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_28, ""}, {"rollout_logp", "log-probabilities as the sampler reported them, for the corrections", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_31, {.kind = Domain::uniform, .min = -2.2, .max = -0.12, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_32, "the tests of the corrections and phi of vespo: see the notes"}, {"weight", "multiplies the policy loss of the token, no gradient (own masks and corrections)", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_35, {.kind = Domain::uniform, .min = 0.0, .max = 2.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_36, ""}, {"sequence_advantages", "added to the advantages of every token of the sequence", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_39, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, policy_loss_backward_40, ""}, {"cu_seqlens", "cumulative sequence lengths, from 0 to S", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, policy_loss_backward_42, {.kind = Domain::cu_seqlens, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}, {"grad_per_token", "gradient of per_token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_45, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_46, ""}, {"entropy", "entropy of the policy at the token, for top_entropy_quantile and least_entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_49, {.kind = Domain::uniform, .min = 0.0, .max = 3.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_50, "H >= h fails for a NaN: least_entropy leaves its token out, top_entropy_quantile every token"}};
-constexpr ArgDecl policy_loss_backward_154[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_53, {}, {}, 0.0, {}, {}, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_56, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl policy_loss_backward_155[] = {{"layout", "dense: [sequence, token] with a mask; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, layout), 0.0, 0, false, false, false, 0.0, policy_loss_backward_57, {}}, {"kind", "the policy loss of a token; presets of the trainers are in the notes", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kind), 0.0, 0, false, false, false, 0.0, policy_loss_backward_58, {}}, {"importance_ratio", "of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, importance_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_backward_59, {}}, {"clip_form", "bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, clip_form), 0.0, 0, false, false, false, 0.0, policy_loss_backward_60, {}}, {"clip_low", "lower clip", ParamType::f64, offsetof(rlk_policy_loss_backward_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, {}}, {"clip_high", "upper clip", ParamType::f64, offsetof(rlk_policy_loss_backward_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, {}}, {"delta", "upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, delta), 0.0, 0, true, false, true, 0.0, {}, {}}, {"dual_clip", "c of the dual clip for negative advantages, more than 1; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, dual_clip), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_low", "the log ratio is at least minus this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, log_ratio_clamp_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_high", "the log ratio is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, log_ratio_clamp_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"sapo_tau_positive", "temperature of sapo where A > 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, sapo_tau_positive), 1.0, 0, true, true, true, 0.0, {}, {}}, {"sapo_tau_negative", "temperature of sapo elsewhere", ParamType::f64, offsetof(rlk_policy_loss_backward_params, sapo_tau_negative), 1.05, 0, true, true, true, 0.0, {}, {}}, {"vespo_k_positive", "k of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_k_positive), 2.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_positive", "lambda of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_lambda_positive), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_k_negative", "k of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_k_negative), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_negative", "lambda of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_lambda_negative), 2.0, 0, false, false, true, 0.0, {}, {}}, {"dro_beta", "beta of dro", ParamType::f64, offsetof(rlk_policy_loss_backward_params, dro_beta), 0.1, 0, true, true, true, 0.0, {}, {}}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, beta), 0.0, 0, false, false, true, 0.0, {}, {}}, {"kl_kind", "estimator of the KL", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, policy_loss_backward_61, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, policy_loss_backward_62, {}}, {"kl_diff_clamp", "bound of the difference to the reference; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, kl_diff_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_value_clamp", "bound of the KL of a token; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, kl_value_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_bias_correction", "multiplies the KL by the importance ratio before clipping", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_bias_correction), 0.0, 0, false, false, false, 0.0, policy_loss_backward_63, {}}, {"entropy_coefficient", "factor of the entropy bonus; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, entropy_coefficient), 0.0, 0, false, false, true, 0.0, {}, {}}, {"entropy_aggregation", "the entropy bonus: a part of the loss of its token, or a mean over tokens by itself", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, entropy_aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_backward_64, {}}, {"entropy_denominator", "divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it", ParamType::f64, offsetof(rlk_policy_loss_backward_params, entropy_denominator), 0.0, 0, true, false, true, 0.0, {}, {}}, {"top_entropy_quantile", "the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, top_entropy_quantile), 1.0, 0, true, false, true, 0.0, {}, {}}, {"least_entropy", "the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, least_entropy), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is", "importance weight between trainer and sampler, when rollout_logp is given", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_is), 0.0, 1, false, false, false, 0.0, policy_loss_backward_65, {}}, {"rollout_is_min", "lower bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_min), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_max", "upper bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_max), 3.0, 0, true, true, true, 0.0, {}, {}}, {"rollout_ratio", "whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way)", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_backward_66, {}}, {"rollout_log_clamp", "bound of the log ratio between trainer and sampler; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_log_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_normalize", "on: divides the importance weights by their mean over the batch", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_is_normalize), 0.0, 0, false, false, false, 0.0, policy_loss_backward_67, {}}, {"rollout_is_mean", "that mean, where the batch is spread over processes; 0: of this call", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_mean), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_low", "a token stays where exp(k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_high", "a token stays where exp(k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k2_high", "a token stays where k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k3_high", "a token stays where k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_low", "a sequence stays where exp(sum of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_high", "a sequence stays where exp(sum of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k2_high", "a sequence stays where the sum of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k3_high", "a sequence stays where the sum of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_low", "a sequence stays where exp(mean of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_high", "a sequence stays where exp(mean of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k2_high", "a sequence stays where the mean of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k3_high", "a sequence stays where the mean of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k2_high", "a sequence stays where the largest k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k3_high", "a sequence stays where the largest k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"opsm", "off-policy sequence mask, measured from the old policy or from the sampler", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, opsm), 0.0, 0, false, false, false, 0.0, policy_loss_backward_68, {}}, {"opsm_threshold", "largest mean difference at which negative advantages stay", ParamType::f64, offsetof(rlk_policy_loss_backward_params, opsm_threshold), 0.0, 0, false, false, true, 0.0, {}, {}}, {"aggregation", "from tokens to the loss", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_backward_69, {}}, {"denominator", "divides the sum (a global count over its processes); 0: the natural one", ParamType::f64, offsetof(rlk_policy_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, policy_loss_backward_70}, {"exclude_empty_sequences", "on: sequences without active tokens do not count as sequences", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, policy_loss_backward_71, {}}, {"seq_denominator_floor", "a sequence is divided by at least this many tokens", ParamType::f64, offsetof(rlk_policy_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, {}}};
-constexpr FeatureDecl policy_loss_backward_156[] = {{"clip", policy_loss_backward_72, 0x8, false}, {"log_ratio_clamps", policy_loss_backward_73, 0x8, false}, {"sapo_tau", policy_loss_backward_74, 0x8, false}, {"vespo_shape", policy_loss_backward_75, 0x8, false}, {"dro_penalty", policy_loss_backward_76, 0x8, false}, {"kl_clamps", policy_loss_backward_77, 0x20, false}, {"token_masks", policy_loss_backward_78, 0x40, false}, {"truncated_sequences", policy_loss_backward_79, 0x40, false}, {"truncated_sequences_of_mean_one", policy_loss_backward_80, 0x40, false}, {"sequence_masks", policy_loss_backward_81, 0x40, false}, {"sequence_masks_and_rejected_tokens", policy_loss_backward_82, 0x40, false}, {"clamped_sequence_masks", policy_loss_backward_83, 0x40, false}, {"geometric_masks", policy_loss_backward_84, 0x40, false}, {"clamped_geometric_masks", policy_loss_backward_85, 0x40, false}, {"importance_bounds", policy_loss_backward_86, 0x40, false}, {"importance_clamp", policy_loss_backward_87, 0x40, false}, {"opsm_threshold", policy_loss_backward_88, 0x8, false}, {"floor_of_lengths", policy_loss_backward_89, 0x0, false}, {"dual_clip_off_policy", policy_loss_backward_90, 0x8, false}, {"delta_off_policy", policy_loss_backward_91, 0x8, false}, {"kl_loss", policy_loss_backward_92, 0x20, false}, {"kl_k1", policy_loss_backward_93, 0x20, false}, {"kl_abs", policy_loss_backward_94, 0x20, false}, {"kl_k2", policy_loss_backward_95, 0x20, false}, {"kl_straight_through", policy_loss_backward_96, 0x20, false}, {"kl_corrected", policy_loss_backward_97, 0x28, false}, {"entropy_gradient", policy_loss_backward_98, 0x200000000, false}, {"entropy_mean", policy_loss_backward_99, 0x200000000, false}, {"entropy_mean_over_processes", policy_loss_backward_100, 0x200000000, false}, {"top_entropies", policy_loss_backward_101, 0x800, false}, {"top_entropies_over_processes", policy_loss_backward_102, 0x800, false}, {"top_entropies_and_their_mean", policy_loss_backward_103, 0x200000800, false}, {"without_empty_sequences", policy_loss_backward_104, 0x10, false}, {"normalized_weights", policy_loss_backward_105, 0x40, false}, {"given_weight_mean", policy_loss_backward_106, 0x40, false}, {"weights_of_current", policy_loss_backward_107, 0x48, false}, {"rejections_of_current", policy_loss_backward_108, 0x48, false}, {"reject_tokens", policy_loss_backward_109, 0x40, false}, {"reject_tokens_k2_k3", policy_loss_backward_110, 0x40, false}, {"reject_sums", policy_loss_backward_111, 0x40, false}, {"reject_sums_k2", policy_loss_backward_112, 0x40, false}, {"reject_sums_k3", policy_loss_backward_113, 0x40, false}, {"reject_means", policy_loss_backward_114, 0x40, false}, {"reject_means_k2", policy_loss_backward_115, 0x40, false}, {"reject_means_k3", policy_loss_backward_116, 0x40, false}, {"reject_maxima_k2", policy_loss_backward_117, 0x40, false}, {"reject_maxima_k3", policy_loss_backward_118, 0x40, false}, {"opsm_rollout", policy_loss_backward_119, 0x40, false}, {"unreduced", policy_loss_backward_120, 0x400, false}};
-constexpr RuleDecl policy_loss_backward_157[] = {{"sequence_ratio", {"importance_ratio == token || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 1; }}, "a sequence importance ratio is defined for ppo and cispo; gmpo and vespo have their own", {}, policy_loss_backward_121, 0x0}, {"raw_bounds", {"clip_form == around_one || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, clip_form)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 1; }}, "raw bounds of the ratio are defined for ppo and cispo", {}, policy_loss_backward_122, 0x0}, {"raw_order", {"clip_form == around_one || clip_low <= clip_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, clip_form)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, clip_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, clip_high)); }}, "with clip_form raw, clip_low must not exceed clip_high", {}, policy_loss_backward_123, 0x0}, {"delta_kind", {"delta == 0 || kind == ppo || kind == dppo_tv || kind == dppo_kl", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, delta)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 7 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 8; }}, "delta caps the ratio of ppo and dppo only", {}, policy_loss_backward_124, 0x0}, {"dual_clip", {"dual_clip == 0 || (dual_clip > 1 && kind == ppo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, dual_clip)) == 0 || (v.f64(offsetof(rlk_policy_loss_backward_params, dual_clip)) > 1 && v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0); }}, "dual_clip belongs to kind ppo and must be more than 1", {}, policy_loss_backward_125, 0x0}, {"rollout_bounds", {"rollout_is_min <= rollout_is_max", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_min)) <= v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_max)); }}, "the lower bound of the importance weight must not exceed the upper one", {}, policy_loss_backward_126, 0x0}, {"own_bonus", {"entropy_aggregation == as_loss || aggregation != none", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, entropy_aggregation)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, aggregation)) != 4; }}, "without aggregation there is no loss that a mean of entropies could be added to", {}, policy_loss_backward_127, 0x400}, {"entropy_denominator", {"entropy_denominator == 0 || entropy_aggregation == token_mean", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, entropy_denominator)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, entropy_aggregation)) == 1; }}, "entropy_denominator divides the bonus of entropy_aggregation token_mean alone", {}, policy_loss_backward_128, 0x0}, {"quantile", {"top_entropy_quantile <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) <= 1; }}, "top_entropy_quantile is a share of the tokens, from 0 to 1", {}, policy_loss_backward_129, 0x800}, {"one_entropy_bound", {"top_entropy_quantile == 1 || least_entropy == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) == 1 || v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) == 0; }}, "choose tokens by top_entropy_quantile or by least_entropy", {}, policy_loss_backward_130, 0x800}, {"selection_needs_entropy", {"(top_entropy_quantile == 1 && least_entropy == 0) || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) == 1 && v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) == 0) || v.has(11); }}, "pass entropy, or leave top_entropy_quantile 1 and least_entropy 0", {}, policy_loss_backward_131, 0x0}, {"weights_need_rollout", {"rollout_is == none || rollout_is == token_truncate || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 1 || v.has(6); }}, "pass rollout_logp, or set rollout_is none: without the sampler nothing is corrected", {}, policy_loss_backward_132, 0x0}, {"normalized_weights", {"rollout_is_normalize == off || (rollout_is != none && has(rollout_logp))", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 0 || (v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) != 0 && v.has(6)); }}, "without rollout_logp, and with rollout_is none, there are no weights to normalize", {}, policy_loss_backward_133, 0x0}, {"weight_mean", {"rollout_is_mean == 0 || rollout_is_normalize == on", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_mean)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1; }}, "rollout_is_mean is what rollout_is_normalize divides by: switch it on, or leave the mean 0", {}, policy_loss_backward_134, 0x0}, {"vespo_weights", {"kind != vespo || !has(rollout_logp) || rollout_is == none || rollout_is == token_truncate || rollout_is == token_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) != 3 || !v.has(6) || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2; }}, "vespo takes importance weights of tokens: rollout_is none, token_truncate or token_mask", {}, policy_loss_backward_135, 0x40}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, beta)) == 0 || v.has(5); }}, "pass ref_logp, or leave beta 0", {}, policy_loss_backward_136, 0x0}, {"bonus_gradient", {"entropy_coefficient == 0 || has(grad_entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, entropy_coefficient)) == 0 || v.has(33); }}, "ask for grad_entropy, or leave entropy_coefficient 0: the gradient would be lost", {}, policy_loss_backward_137, 0x0}, {"ratio_to_the_sampler", {"rollout_ratio == old || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_ratio)) == 0 || v.has(6); }}, "pass rollout_logp, or leave rollout_ratio old: without the sampler there is no ratio to it", {}, policy_loss_backward_138, 0x0}, {"plain_weight", {"kl_bias_correction == off || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kl_bias_correction)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_bias_correction off or kl_gradient value", {}, policy_loss_backward_139, 0x0}, {"reject_token_bounds", {"reject_token_k1_high == 0 || reject_token_k1_low <= reject_token_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_140, 0x40}, {"reject_token_needs_rollout", {"reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_token_* at 0", {}, policy_loss_backward_141, 0x0}, {"reject_sequence_sum_bounds", {"reject_sequence_sum_k1_high == 0 || reject_sequence_sum_k1_low <= reject_sequence_sum_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_142, 0x40}, {"reject_sequence_sum_needs_rollout", {"reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high + reject_sequence_sum_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_sum_* at 0", {}, policy_loss_backward_143, 0x0}, {"reject_sequence_mean_bounds", {"reject_sequence_mean_k1_high == 0 || reject_sequence_mean_k1_low <= reject_sequence_mean_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_144, 0x40}, {"reject_sequence_mean_needs_rollout", {"reject_sequence_mean_k1_low + reject_sequence_mean_k1_high + reject_sequence_mean_k2_high + reject_sequence_mean_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_mean_* at 0", {}, policy_loss_backward_145, 0x0}, {"reject_sequence_max_needs_rollout", {"reject_sequence_max_k2_high + reject_sequence_max_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_max_* at 0", {}, policy_loss_backward_146, 0x0}, {"opsm_needs_rollout", {"opsm != rollout || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 2 || v.has(6); }}, "pass rollout_logp, or measure from the old policy", {}, policy_loss_backward_147, 0x0}, {"unreduced", {"aggregation != none || has(grad_per_token)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, aggregation)) != 4 || v.has(10); }}, "without aggregation there is only per_token: pass grad_per_token", {}, policy_loss_backward_148, 0x0}};
+constexpr const char* policy_loss_backward_152[] = {"derivative of the formula of policy_loss"};
+constexpr const char* policy_loss_backward_153[] = {"dense", "packed"};
+constexpr DtypeVariable policy_loss_backward_154[] = {{"T", policy_loss_backward_1}, {"C", policy_loss_backward_2}};
+constexpr SymbolDecl policy_loss_backward_155[] = {{"B", "sequences", true, 0, -1, policy_loss_backward_3, policy_loss_backward_4}, {"T", "tokens of each padded sequence", true, 0, 0, policy_loss_backward_5, policy_loss_backward_6}, {"S", "tokens of all packed sequences", true, 0, 1, policy_loss_backward_7, policy_loss_backward_8}};
+constexpr ArgDecl policy_loss_backward_156[] = {{"logp", "log-probabilities of the tokens under the policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_11, {.kind = Domain::uniform, .min = -2.1, .max = -0.2, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_12, "the tests of the corrections and phi of vespo: see the notes"}, {"advantages", "advantages of the tokens; stride 0 along T where a sequence has one", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_15, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_16, ""}, {"grad_loss", "gradient of loss; not used with aggregation none", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, policy_loss_backward_19, {.kind = Domain::uniform, .min = 0.5, .max = 1.5}, {}, 0.0, {}, policy_loss_backward_20, ""}, {"old_logp", "log-probabilities when the batch was made; absent: those of the policy, ratio 1", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_23, {.kind = Domain::uniform, .min = -2.3, .max = -0.15, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_24, "the tests of the corrections and phi of vespo: see the notes"}, {"mask", "0 leaves the token out, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, policy_loss_backward_27, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"ref_logp", "log-probabilities under the reference, for the KL", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_30, {.kind = Domain::uniform, .min = -2.7, .max = -0.1, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_31, ""}, {"rollout_logp", "log-probabilities as the sampler reported them, for the corrections", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_34, {.kind = Domain::uniform, .min = -2.2, .max = -0.12, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_35, "the tests of the corrections and phi of vespo: see the notes"}, {"weight", "multiplies the policy loss of the token, no gradient (own masks and corrections)", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_38, {.kind = Domain::uniform, .min = 0.0, .max = 2.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_39, ""}, {"sequence_advantages", "added to the advantages of every token of the sequence", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_42, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, policy_loss_backward_43, ""}, {"cu_seqlens", "cumulative sequence lengths, from 0 to S", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, true, 1, policy_loss_backward_45, {.kind = Domain::cu_seqlens, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}, {"grad_per_token", "gradient of per_token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_48, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_49, ""}, {"entropy", "entropy of the policy at the token, for top_entropy_quantile and least_entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_52, {.kind = Domain::uniform, .min = 0.0, .max = 3.0, .hidden_by = 0x10}, {}, 0.0, {}, policy_loss_backward_53, "H >= h fails for a NaN: least_entropy leaves its token out, top_entropy_quantile every token"}};
+constexpr ArgDecl policy_loss_backward_157[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, policy_loss_backward_56, {}, {}, 0.0, {}, {}, ""}, {"grad_entropy", "gradient of entropy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, policy_loss_backward_59, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl policy_loss_backward_158[] = {{"layout", "dense: [sequence, token] with a mask; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, layout), 0.0, 0, false, false, false, 0.0, policy_loss_backward_60, {}}, {"kind", "the policy loss of a token; presets of the trainers are in the notes", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kind), 0.0, 0, false, false, false, 0.0, policy_loss_backward_61, {}}, {"importance_ratio", "of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the token", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, importance_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_backward_62, {}}, {"clip_form", "bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, clip_form), 0.0, 0, false, false, false, 0.0, policy_loss_backward_63, {}}, {"clip_low", "lower clip", ParamType::f64, offsetof(rlk_policy_loss_backward_params, clip_low), 0.2, 0, true, false, true, 0.0, {}, {}}, {"clip_high", "upper clip", ParamType::f64, offsetof(rlk_policy_loss_backward_params, clip_high), 0.2, 0, true, false, true, 0.0, {}, {}}, {"delta", "upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, delta), 0.0, 0, true, false, true, 0.0, {}, {}}, {"dual_clip", "c of the dual clip for negative advantages, more than 1; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, dual_clip), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_low", "the log ratio is at least minus this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, log_ratio_clamp_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"log_ratio_clamp_high", "the log ratio is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, log_ratio_clamp_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"sapo_tau_positive", "temperature of sapo where A > 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, sapo_tau_positive), 1.0, 0, true, true, true, 0.0, {}, {}}, {"sapo_tau_negative", "temperature of sapo elsewhere", ParamType::f64, offsetof(rlk_policy_loss_backward_params, sapo_tau_negative), 1.05, 0, true, true, true, 0.0, {}, {}}, {"vespo_k_positive", "k of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_k_positive), 2.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_positive", "lambda of vespo where A >= 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_lambda_positive), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_k_negative", "k of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_k_negative), 3.0, 0, false, false, true, 0.0, {}, {}}, {"vespo_lambda_negative", "lambda of vespo where A < 0", ParamType::f64, offsetof(rlk_policy_loss_backward_params, vespo_lambda_negative), 2.0, 0, false, false, true, 0.0, {}, {}}, {"dro_beta", "beta of dro", ParamType::f64, offsetof(rlk_policy_loss_backward_params, dro_beta), 0.1, 0, true, true, true, 0.0, {}, {}}, {"beta", "factor of the KL; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, beta), 0.0, 0, false, false, true, 0.0, {}, {}}, {"kl_kind", "estimator of the KL", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, policy_loss_backward_64, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through)", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, policy_loss_backward_65, {}}, {"kl_diff_clamp", "bound of the difference to the reference; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, kl_diff_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_value_clamp", "bound of the KL of a token; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, kl_value_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"kl_bias_correction", "multiplies the KL by the importance ratio before clipping", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, kl_bias_correction), 0.0, 0, false, false, false, 0.0, policy_loss_backward_66, {}}, {"entropy_coefficient", "factor of the entropy bonus; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, entropy_coefficient), 0.0, 0, false, false, true, 0.0, {}, {}}, {"entropy_aggregation", "the entropy bonus: a part of the loss of its token, or a mean over tokens by itself", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, entropy_aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_backward_67, {}}, {"entropy_denominator", "divides the entropy bonus of token_mean (a global count over its processes); 0: the tokens in it", ParamType::f64, offsetof(rlk_policy_loss_backward_params, entropy_denominator), 0.0, 0, true, false, true, 0.0, {}, {}}, {"top_entropy_quantile", "the policy loss is that of this share of the tokens, those of the highest entropy; 1 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, top_entropy_quantile), 1.0, 0, true, false, true, 0.0, {}, {}}, {"least_entropy", "the policy loss is that of tokens of at least this entropy (a quantile over processes); 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, least_entropy), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is", "importance weight between trainer and sampler, when rollout_logp is given", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_is), 0.0, 1, false, false, false, 0.0, policy_loss_backward_68, {}}, {"rollout_is_min", "lower bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_min), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_max", "upper bound of the importance weight", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_max), 3.0, 0, true, true, true, 0.0, {}, {}}, {"rollout_ratio", "whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way)", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_ratio), 0.0, 0, false, false, false, 0.0, policy_loss_backward_69, {}}, {"rollout_log_clamp", "bound of the log ratio between trainer and sampler; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_log_clamp), 0.0, 0, true, false, true, 0.0, {}, {}}, {"rollout_is_normalize", "on: divides the importance weights by their mean over the batch", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, rollout_is_normalize), 0.0, 0, false, false, false, 0.0, policy_loss_backward_70, {}}, {"rollout_is_mean", "that mean, where the batch is spread over processes; 0: of this call", ParamType::f64, offsetof(rlk_policy_loss_backward_params, rollout_is_mean), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_low", "a token stays where exp(k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k1_high", "a token stays where exp(k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k2_high", "a token stays where k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_token_k3_high", "a token stays where k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_token_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_low", "a sequence stays where exp(sum of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k1_high", "a sequence stays where exp(sum of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k2_high", "a sequence stays where the sum of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_sum_k3_high", "a sequence stays where the sum of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_low", "a sequence stays where exp(mean of k1) is at least this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k1_high", "a sequence stays where exp(mean of k1) is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k2_high", "a sequence stays where the mean of k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_mean_k3_high", "a sequence stays where the mean of k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k2_high", "a sequence stays where the largest k2 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"reject_sequence_max_k3_high", "a sequence stays where the largest k3 is at most this; 0 is off", ParamType::f64, offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high), 0.0, 0, true, false, true, 0.0, {}, {}}, {"opsm", "off-policy sequence mask, measured from the old policy or from the sampler", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, opsm), 0.0, 0, false, false, false, 0.0, policy_loss_backward_71, {}}, {"opsm_threshold", "largest mean difference at which negative advantages stay", ParamType::f64, offsetof(rlk_policy_loss_backward_params, opsm_threshold), 0.0, 0, false, false, true, 0.0, {}, {}}, {"aggregation", "from tokens to the loss", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, policy_loss_backward_72, {}}, {"denominator", "divides the sum (a global count over its processes); 0: the natural one", ParamType::f64, offsetof(rlk_policy_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, policy_loss_backward_73}, {"exclude_empty_sequences", "on: sequences without active tokens do not count as sequences", ParamType::enumeration, offsetof(rlk_policy_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, policy_loss_backward_74, {}}, {"seq_denominator_floor", "a sequence is divided by at least this many tokens", ParamType::f64, offsetof(rlk_policy_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, {}}};
+constexpr FeatureDecl policy_loss_backward_159[] = {{"clip", policy_loss_backward_75, 0x8, false}, {"log_ratio_clamps", policy_loss_backward_76, 0x8, false}, {"sapo_tau", policy_loss_backward_77, 0x8, false}, {"vespo_shape", policy_loss_backward_78, 0x8, false}, {"dro_penalty", policy_loss_backward_79, 0x8, false}, {"kl_clamps", policy_loss_backward_80, 0x20, false}, {"token_masks", policy_loss_backward_81, 0x40, false}, {"truncated_sequences", policy_loss_backward_82, 0x40, false}, {"truncated_sequences_of_mean_one", policy_loss_backward_83, 0x40, false}, {"sequence_masks", policy_loss_backward_84, 0x40, false}, {"sequence_masks_and_rejected_tokens", policy_loss_backward_85, 0x40, false}, {"clamped_sequence_masks", policy_loss_backward_86, 0x40, false}, {"geometric_masks", policy_loss_backward_87, 0x40, false}, {"clamped_geometric_masks", policy_loss_backward_88, 0x40, false}, {"importance_bounds", policy_loss_backward_89, 0x40, false}, {"importance_clamp", policy_loss_backward_90, 0x40, false}, {"opsm_threshold", policy_loss_backward_91, 0x8, false}, {"floor_of_lengths", policy_loss_backward_92, 0x0, false}, {"dual_clip_off_policy", policy_loss_backward_93, 0x8, false}, {"delta_off_policy", policy_loss_backward_94, 0x8, false}, {"kl_loss", policy_loss_backward_95, 0x20, false}, {"kl_k1", policy_loss_backward_96, 0x20, false}, {"kl_abs", policy_loss_backward_97, 0x20, false}, {"kl_k2", policy_loss_backward_98, 0x20, false}, {"kl_straight_through", policy_loss_backward_99, 0x20, false}, {"kl_corrected", policy_loss_backward_100, 0x28, false}, {"entropy_gradient", policy_loss_backward_101, 0x200000000, false}, {"entropy_mean", policy_loss_backward_102, 0x200000000, false}, {"entropy_mean_over_processes", policy_loss_backward_103, 0x200000000, false}, {"top_entropies", policy_loss_backward_104, 0x800, false}, {"top_entropies_over_processes", policy_loss_backward_105, 0x800, false}, {"top_entropies_and_their_mean", policy_loss_backward_106, 0x200000800, false}, {"without_empty_sequences", policy_loss_backward_107, 0x10, false}, {"normalized_weights", policy_loss_backward_108, 0x40, false}, {"given_weight_mean", policy_loss_backward_109, 0x40, false}, {"weights_of_current", policy_loss_backward_110, 0x48, false}, {"rejections_of_current", policy_loss_backward_111, 0x48, false}, {"reject_tokens", policy_loss_backward_112, 0x40, false}, {"reject_tokens_k2_k3", policy_loss_backward_113, 0x40, false}, {"reject_sums", policy_loss_backward_114, 0x40, false}, {"reject_sums_k2", policy_loss_backward_115, 0x40, false}, {"reject_sums_k3", policy_loss_backward_116, 0x40, false}, {"reject_means", policy_loss_backward_117, 0x40, false}, {"reject_means_k2", policy_loss_backward_118, 0x40, false}, {"reject_means_k3", policy_loss_backward_119, 0x40, false}, {"reject_maxima_k2", policy_loss_backward_120, 0x40, false}, {"reject_maxima_k3", policy_loss_backward_121, 0x40, false}, {"opsm_rollout", policy_loss_backward_122, 0x40, false}, {"unreduced", policy_loss_backward_123, 0x400, false}};
+constexpr RuleDecl policy_loss_backward_160[] = {{"sequence_ratio", {"importance_ratio == token || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, importance_ratio)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 1; }}, "a sequence importance ratio is defined for ppo and cispo; gmpo and vespo have their own", {}, policy_loss_backward_124, 0x0}, {"raw_bounds", {"clip_form == around_one || kind == ppo || kind == cispo", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, clip_form)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 1; }}, "raw bounds of the ratio are defined for ppo and cispo", {}, policy_loss_backward_125, 0x0}, {"raw_order", {"clip_form == around_one || clip_low <= clip_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, clip_form)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, clip_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, clip_high)); }}, "with clip_form raw, clip_low must not exceed clip_high", {}, policy_loss_backward_126, 0x0}, {"delta_kind", {"delta == 0 || kind == ppo || kind == dppo_tv || kind == dppo_kl", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, delta)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 7 || v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 8; }}, "delta caps the ratio of ppo and dppo only", {}, policy_loss_backward_127, 0x0}, {"dual_clip", {"dual_clip == 0 || (dual_clip > 1 && kind == ppo)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, dual_clip)) == 0 || (v.f64(offsetof(rlk_policy_loss_backward_params, dual_clip)) > 1 && v.i64(offsetof(rlk_policy_loss_backward_params, kind)) == 0); }}, "dual_clip belongs to kind ppo and must be more than 1", {}, policy_loss_backward_128, 0x0}, {"rollout_bounds", {"rollout_is_min <= rollout_is_max", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_min)) <= v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_max)); }}, "the lower bound of the importance weight must not exceed the upper one", {}, policy_loss_backward_129, 0x0}, {"own_bonus", {"entropy_aggregation == as_loss || aggregation != none", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, entropy_aggregation)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, aggregation)) != 4; }}, "without aggregation there is no loss that a mean of entropies could be added to", {}, policy_loss_backward_130, 0x400}, {"entropy_denominator", {"entropy_denominator == 0 || entropy_aggregation == token_mean", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, entropy_denominator)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, entropy_aggregation)) == 1; }}, "entropy_denominator divides the bonus of entropy_aggregation token_mean alone", {}, policy_loss_backward_131, 0x0}, {"quantile", {"top_entropy_quantile <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) <= 1; }}, "top_entropy_quantile is a share of the tokens, from 0 to 1", {}, policy_loss_backward_132, 0x800}, {"one_entropy_bound", {"top_entropy_quantile == 1 || least_entropy == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) == 1 || v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) == 0; }}, "choose tokens by top_entropy_quantile or by least_entropy", {}, policy_loss_backward_133, 0x800}, {"selection_needs_entropy", {"(top_entropy_quantile == 1 && least_entropy == 0) || has(entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_policy_loss_backward_params, top_entropy_quantile)) == 1 && v.f64(offsetof(rlk_policy_loss_backward_params, least_entropy)) == 0) || v.has(11); }}, "pass entropy, or leave top_entropy_quantile 1 and least_entropy 0", {}, policy_loss_backward_134, 0x0}, {"weights_need_rollout", {"rollout_is == none || rollout_is == token_truncate || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 1 || v.has(6); }}, "pass rollout_logp, or set rollout_is none: without the sampler nothing is corrected", {}, policy_loss_backward_135, 0x0}, {"normalized_weights", {"rollout_is_normalize == off || (rollout_is != none && has(rollout_logp))", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 0 || (v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) != 0 && v.has(6)); }}, "without rollout_logp, and with rollout_is none, there are no weights to normalize", {}, policy_loss_backward_136, 0x0}, {"weight_mean", {"rollout_is_mean == 0 || rollout_is_normalize == on", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, rollout_is_mean)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is_normalize)) == 1; }}, "rollout_is_mean is what rollout_is_normalize divides by: switch it on, or leave the mean 0", {}, policy_loss_backward_137, 0x0}, {"vespo_weights", {"kind != vespo || !has(rollout_logp) || rollout_is == none || rollout_is == token_truncate || rollout_is == token_mask", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kind)) != 3 || !v.has(6) || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 1 || v.i64(offsetof(rlk_policy_loss_backward_params, rollout_is)) == 2; }}, "vespo takes importance weights of tokens: rollout_is none, token_truncate or token_mask", {}, policy_loss_backward_138, 0x40}, {"kl_needs_reference", {"beta == 0 || has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, beta)) == 0 || v.has(5); }}, "pass ref_logp, or leave beta 0", {}, policy_loss_backward_139, 0x0}, {"bonus_gradient", {"entropy_coefficient == 0 || has(grad_entropy)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, entropy_coefficient)) == 0 || v.has(33); }}, "ask for grad_entropy, or leave entropy_coefficient 0: the gradient would be lost", {}, policy_loss_backward_140, 0x0}, {"ratio_to_the_sampler", {"rollout_ratio == old || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, rollout_ratio)) == 0 || v.has(6); }}, "pass rollout_logp, or leave rollout_ratio old: without the sampler there is no ratio to it", {}, policy_loss_backward_141, 0x0}, {"plain_weight", {"kl_bias_correction == off || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, kl_bias_correction)) == 0 || v.i64(offsetof(rlk_policy_loss_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_bias_correction off or kl_gradient value", {}, policy_loss_backward_142, 0x0}, {"reject_token_bounds", {"reject_token_k1_high == 0 || reject_token_k1_low <= reject_token_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_143, 0x40}, {"reject_token_needs_rollout", {"reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_token_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_token_* at 0", {}, policy_loss_backward_144, 0x0}, {"reject_sequence_sum_bounds", {"reject_sequence_sum_k1_high == 0 || reject_sequence_sum_k1_low <= reject_sequence_sum_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_145, 0x40}, {"reject_sequence_sum_needs_rollout", {"reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high + reject_sequence_sum_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_sum_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_sum_* at 0", {}, policy_loss_backward_146, 0x0}, {"reject_sequence_mean_bounds", {"reject_sequence_mean_k1_high == 0 || reject_sequence_mean_k1_low <= reject_sequence_mean_k1_high", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) == 0 || v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) <= v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)); }}, "the lower bound of exp(k1) must not exceed the upper one", {}, policy_loss_backward_147, 0x40}, {"reject_sequence_mean_needs_rollout", {"reject_sequence_mean_k1_low + reject_sequence_mean_k1_high + reject_sequence_mean_k2_high + reject_sequence_mean_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_low)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k1_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_mean_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_mean_* at 0", {}, policy_loss_backward_148, 0x0}, {"reject_sequence_max_needs_rollout", {"reject_sequence_max_k2_high + reject_sequence_max_k3_high == 0 || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k2_high)) + v.f64(offsetof(rlk_policy_loss_backward_params, reject_sequence_max_k3_high)) == 0 || v.has(6); }}, "pass rollout_logp, or leave every reject_sequence_max_* at 0", {}, policy_loss_backward_149, 0x0}, {"opsm_needs_rollout", {"opsm != rollout || has(rollout_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, opsm)) != 2 || v.has(6); }}, "pass rollout_logp, or measure from the old policy", {}, policy_loss_backward_150, 0x0}, {"unreduced", {"aggregation != none || has(grad_per_token)", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_policy_loss_backward_params, aggregation)) != 4 || v.has(10); }}, "without aggregation there is only per_token: pass grad_per_token", {}, policy_loss_backward_151, 0x0}};
 
 // ---- ratio_kl
 constexpr DtypeExpr ratio_kl_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr ratio_kl_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr ratio_kl_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim ratio_kl_4[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_5[] = {{ShapeDecl::Kind::dims, ratio_kl_4, "[N]"}};
-constexpr NanRule ratio_kl_6[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_7[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_8[] = {{ShapeDecl::Kind::dims, ratio_kl_7, "[N]"}};
-constexpr NanRule ratio_kl_9[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_10[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_11[] = {{ShapeDecl::Kind::dims, ratio_kl_10, "[N]"}};
-constexpr NanRule ratio_kl_12[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::element}};
-constexpr Dim ratio_kl_13[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_14[] = {{ShapeDecl::Kind::dims, ratio_kl_13, "[N]"}};
-constexpr Dim ratio_kl_15[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_16[] = {{ShapeDecl::Kind::dims, ratio_kl_15, "[N]"}};
-constexpr Dim ratio_kl_17[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_18[] = {{ShapeDecl::Kind::dims, ratio_kl_17, "[N]"}};
-constexpr const char* ratio_kl_19[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* ratio_kl_20[] = {"none", "ratio"};
-constexpr double ratio_kl_21[] = {0.4};
-constexpr double ratio_kl_22[] = {0.2};
-constexpr double ratio_kl_23[] = {0.3};
-constexpr double ratio_kl_24[] = {0.0};
+constexpr int64_t ratio_kl_4[] = {4096, 131072};
+constexpr Dim ratio_kl_5[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_6[] = {{ShapeDecl::Kind::dims, ratio_kl_5, "[N]"}};
+constexpr NanRule ratio_kl_7[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_8[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_9[] = {{ShapeDecl::Kind::dims, ratio_kl_8, "[N]"}};
+constexpr NanRule ratio_kl_10[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_11[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_12[] = {{ShapeDecl::Kind::dims, ratio_kl_11, "[N]"}};
+constexpr NanRule ratio_kl_13[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::element}};
+constexpr Dim ratio_kl_14[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_15[] = {{ShapeDecl::Kind::dims, ratio_kl_14, "[N]"}};
+constexpr Dim ratio_kl_16[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_17[] = {{ShapeDecl::Kind::dims, ratio_kl_16, "[N]"}};
+constexpr Dim ratio_kl_18[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_19[] = {{ShapeDecl::Kind::dims, ratio_kl_18, "[N]"}};
+constexpr const char* ratio_kl_20[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* ratio_kl_21[] = {"none", "ratio"};
+constexpr double ratio_kl_22[] = {0.4};
+constexpr double ratio_kl_23[] = {0.2};
+constexpr double ratio_kl_24[] = {0.3};
+constexpr double ratio_kl_25[] = {0.0};
 constexpr rlk_ratio_kl_params ratio_kl_defaults = RLK_RATIO_KL_PARAMS_INIT;
-constexpr const char* ratio_kl_25[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
-constexpr const char* ratio_kl_26[] = {""};
-constexpr DtypeVariable ratio_kl_27[] = {{"T", ratio_kl_1}, {"O", ratio_kl_2}};
-constexpr SymbolDecl ratio_kl_28[] = {{"N", "tokens", true, 0, -1, ratio_kl_3}};
-constexpr ArgDecl ratio_kl_29[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_6, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_8, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_9, ""}, {"ref_logp", "log-probabilities of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_11, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_12, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_14, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl ratio_kl_30[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_16, {}, {}, 0.0, {}, {}, ""}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_18, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl ratio_kl_31[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_19, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_20, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_21}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_22}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_23}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, ratio_kl_24}};
-constexpr FeatureDecl ratio_kl_32[] = {{"kl", {}, 0x200000004, true}};
-constexpr RuleDecl ratio_kl_33[] = {{"kl_pair", {"has(kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logp and ask for kl together, or neither", {}, {}, 0x200000000}};
+constexpr const char* ratio_kl_26[] = {"KL estimators: J. Schulman, Approximating KL divergence, 2020", "clamps, straight-through forms and weights as in TRL, verl, OpenRLHF, slime and RL-Kernel"};
+constexpr const char* ratio_kl_27[] = {""};
+constexpr DtypeVariable ratio_kl_28[] = {{"T", ratio_kl_1}, {"O", ratio_kl_2}};
+constexpr SymbolDecl ratio_kl_29[] = {{"N", "tokens", true, 0, -1, ratio_kl_3, ratio_kl_4}};
+constexpr ArgDecl ratio_kl_30[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_6, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_7, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_9, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_10, ""}, {"ref_logp", "log-probabilities of the reference policy; needed for kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_12, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x8}, {}, 0.0, {}, ratio_kl_13, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_15, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl ratio_kl_31[] = {{"ratio", "importance ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_17, {}, {}, 0.0, {}, {}, ""}, {"kl", "KL estimate, nats", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_19, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl ratio_kl_32[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_20, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_21, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_22}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_23}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_24}, {"masked_ratio", "ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference", ParamType::f64, offsetof(rlk_ratio_kl_params, masked_ratio), 1.0, 0, false, false, true, 0.0, {}, ratio_kl_25}};
+constexpr FeatureDecl ratio_kl_33[] = {{"kl", {}, 0x200000004, true}};
+constexpr RuleDecl ratio_kl_34[] = {{"kl_pair", {"has(kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(33) == v.has(2); }}, "pass ref_logp and ask for kl together, or neither", {}, {}, 0x200000000}};
 
 // ---- ratio_kl_backward
 constexpr DtypeExpr ratio_kl_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr ratio_kl_backward_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr ratio_kl_backward_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim ratio_kl_backward_4[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_5[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_4, "[N]"}};
-constexpr NanRule ratio_kl_backward_6[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_backward_7[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_8[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_7, "[N]"}};
-constexpr NanRule ratio_kl_backward_9[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_backward_10[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_11[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_10, "[N]"}};
-constexpr NanRule ratio_kl_backward_12[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_backward_13[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_14[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_13, "[N]"}};
-constexpr NanRule ratio_kl_backward_15[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_backward_16[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_17[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_16, "[N]"}};
-constexpr NanRule ratio_kl_backward_18[] = {{{}, -1, NanReach::element}};
-constexpr Dim ratio_kl_backward_19[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_20[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_19, "[N]"}};
-constexpr Dim ratio_kl_backward_21[] = {{0, 0}};
-constexpr ShapeDecl ratio_kl_backward_22[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_21, "[N]"}};
-constexpr const char* ratio_kl_backward_23[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* ratio_kl_backward_24[] = {"value", "k2"};
-constexpr const char* ratio_kl_backward_25[] = {"none", "ratio"};
-constexpr double ratio_kl_backward_26[] = {0.4};
-constexpr double ratio_kl_backward_27[] = {0.2};
-constexpr double ratio_kl_backward_28[] = {0.3};
-constexpr FeatureSetting ratio_kl_backward_29[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr int64_t ratio_kl_backward_4[] = {4096, 131072};
+constexpr Dim ratio_kl_backward_5[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_6[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_5, "[N]"}};
+constexpr NanRule ratio_kl_backward_7[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_backward_8[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_9[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_8, "[N]"}};
+constexpr NanRule ratio_kl_backward_10[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_backward_11[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_12[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_11, "[N]"}};
+constexpr NanRule ratio_kl_backward_13[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_backward_14[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_15[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_14, "[N]"}};
+constexpr NanRule ratio_kl_backward_16[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_backward_17[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_18[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_17, "[N]"}};
+constexpr NanRule ratio_kl_backward_19[] = {{{}, -1, NanReach::element}};
+constexpr Dim ratio_kl_backward_20[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_21[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_20, "[N]"}};
+constexpr Dim ratio_kl_backward_22[] = {{0, 0}};
+constexpr ShapeDecl ratio_kl_backward_23[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_22, "[N]"}};
+constexpr const char* ratio_kl_backward_24[] = {"k1", "abs", "k2", "k3"};
+constexpr const char* ratio_kl_backward_25[] = {"value", "k2"};
+constexpr const char* ratio_kl_backward_26[] = {"none", "ratio"};
+constexpr double ratio_kl_backward_27[] = {0.4};
+constexpr double ratio_kl_backward_28[] = {0.2};
+constexpr double ratio_kl_backward_29[] = {0.3};
+constexpr FeatureSetting ratio_kl_backward_30[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_ratio_kl_backward_params ratio_kl_backward_defaults = RLK_RATIO_KL_BACKWARD_PARAMS_INIT;
-constexpr const char* ratio_kl_backward_30[] = {"derivative of the formula of ratio_kl"};
-constexpr const char* ratio_kl_backward_31[] = {""};
-constexpr DtypeVariable ratio_kl_backward_32[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
-constexpr SymbolDecl ratio_kl_backward_33[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3}};
-constexpr ArgDecl ratio_kl_backward_34[] = {{"logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_5, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_6, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_8, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_9, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_11, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_12, ""}, {"old_logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_14, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_15, ""}, {"ref_logp", "as given to ratio_kl; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_17, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_18, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_20, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl ratio_kl_backward_35[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_22, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl ratio_kl_backward_36[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_23, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_24, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_25, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_26}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_27}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_28}};
-constexpr FeatureDecl ratio_kl_backward_37[] = {{"kl_gradient", {}, 0x14, true}};
-constexpr RuleDecl ratio_kl_backward_38[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_29, 0x0}};
+constexpr const char* ratio_kl_backward_31[] = {"derivative of the formula of ratio_kl"};
+constexpr const char* ratio_kl_backward_32[] = {""};
+constexpr DtypeVariable ratio_kl_backward_33[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
+constexpr SymbolDecl ratio_kl_backward_34[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3, ratio_kl_backward_4}};
+constexpr ArgDecl ratio_kl_backward_35[] = {{"logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_6, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_7, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_9, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_10, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_13, ""}, {"old_logp", "as given to ratio_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_15, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_16, ""}, {"ref_logp", "as given to ratio_kl; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_18, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_19, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_21, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl ratio_kl_backward_36[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_23, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl ratio_kl_backward_37[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_24, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, true, 0.0, {}, ratio_kl_backward_29}};
+constexpr FeatureDecl ratio_kl_backward_38[] = {{"kl_gradient", {}, 0x14, true}};
+constexpr RuleDecl ratio_kl_backward_39[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_30, 0x0}};
 
 // ---- resampling_weights
 constexpr DtypeExpr resampling_weights_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr resampling_weights_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr resampling_weights_3[] = {{"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"36", []([[maybe_unused]] const Values& v) -> int64_t { return 36; }}};
-constexpr Dim resampling_weights_4[] = {{0, 0}};
-constexpr ShapeDecl resampling_weights_5[] = {{ShapeDecl::Kind::dims, resampling_weights_4, "[B]"}};
-constexpr NanRule resampling_weights_6[] = {{{"method != pow", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_resampling_weights_params, method)) != 0; }}, -1, NanReach::all}, {{}, -1, NanReach::element}};
-constexpr Dim resampling_weights_7[] = {{0, 0}};
-constexpr ShapeDecl resampling_weights_8[] = {{ShapeDecl::Kind::dims, resampling_weights_7, "[B]"}};
-constexpr Dim resampling_weights_9[] = {{0, 0}};
-constexpr ShapeDecl resampling_weights_10[] = {{ShapeDecl::Kind::dims, resampling_weights_9, "[B]"}};
-constexpr const char* resampling_weights_11[] = {"pow", "max_min", "max_random"};
-constexpr double resampling_weights_12[] = {0.5};
-constexpr double resampling_weights_13[] = {0.25};
-constexpr FeatureSetting resampling_weights_14[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {2, {}, 0.75}};
-constexpr FeatureSetting resampling_weights_15[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {}, 0.3}};
+constexpr int64_t resampling_weights_4[] = {512, 8192};
+constexpr Dim resampling_weights_5[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_6[] = {{ShapeDecl::Kind::dims, resampling_weights_5, "[B]"}};
+constexpr NanRule resampling_weights_7[] = {{{"method != pow", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_resampling_weights_params, method)) != 0; }}, -1, NanReach::all}, {{}, -1, NanReach::element}};
+constexpr Dim resampling_weights_8[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_9[] = {{ShapeDecl::Kind::dims, resampling_weights_8, "[B]"}};
+constexpr Dim resampling_weights_10[] = {{0, 0}};
+constexpr ShapeDecl resampling_weights_11[] = {{ShapeDecl::Kind::dims, resampling_weights_10, "[B]"}};
+constexpr const char* resampling_weights_12[] = {"pow", "max_min", "max_random"};
+constexpr double resampling_weights_13[] = {0.5};
+constexpr double resampling_weights_14[] = {0.25};
+constexpr FeatureSetting resampling_weights_15[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {2, {}, 0.75}};
+constexpr FeatureSetting resampling_weights_16[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {3, {}, 0.3}};
 constexpr rlk_resampling_weights_params resampling_weights_defaults = RLK_RESAMPLING_WEIGHTS_PARAMS_INIT;
-constexpr const char* resampling_weights_16[] = {"PF-PPO, arXiv:2409.06957, as in verl"};
-constexpr const char* resampling_weights_17[] = {""};
-constexpr DtypeVariable resampling_weights_18[] = {{"T", resampling_weights_1}, {"O", resampling_weights_2}};
-constexpr SymbolDecl resampling_weights_19[] = {{"B", "samples", true, 0, -1, resampling_weights_3}};
-constexpr ArgDecl resampling_weights_20[] = {{"scores", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, resampling_weights_5, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, resampling_weights_6, ""}, {"mask", "0: the sample is never drawn; anything else: it may be", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, resampling_weights_8, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl resampling_weights_21[] = {{"weights", "how much each sample weighs in the draw", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, resampling_weights_10, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl resampling_weights_22[] = {{"method", "which scores weigh much", ParamType::enumeration, offsetof(rlk_resampling_weights_params, method), 0.0, 0, false, false, false, 0.0, resampling_weights_11, {}}, {"power", "exponent of pow", ParamType::f64, offsetof(rlk_resampling_weights_params, power), 2.0, 0, true, false, true, 0.0, {}, resampling_weights_12}, {"best_weight", "weight of the largest score in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, best_weight), 0.4, 0, true, false, true, 0.0, {}, {}}, {"other_weight", "weight of the others in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, other_weight), 0.1, 0, true, false, true, 0.0, {}, {}}, {"eps", "added to every weight, so that every sample may be drawn", ParamType::f64, offsetof(rlk_resampling_weights_params, eps), 1e-08, 0, true, false, true, 0.0, {}, resampling_weights_13}};
-constexpr FeatureDecl resampling_weights_23[] = {{"best_weight", resampling_weights_14, 0x0, true}, {"other_weight", resampling_weights_15, 0x0, true}};
+constexpr const char* resampling_weights_17[] = {"PF-PPO, arXiv:2409.06957, as in verl"};
+constexpr const char* resampling_weights_18[] = {""};
+constexpr DtypeVariable resampling_weights_19[] = {{"T", resampling_weights_1}, {"O", resampling_weights_2}};
+constexpr SymbolDecl resampling_weights_20[] = {{"B", "samples", true, 0, -1, resampling_weights_3, resampling_weights_4}};
+constexpr ArgDecl resampling_weights_21[] = {{"scores", "one number per sample", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, resampling_weights_6, {.kind = Domain::real, .scale = 1.0, .step = 0.5, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, resampling_weights_7, ""}, {"mask", "0: the sample is never drawn; anything else: it may be", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, resampling_weights_9, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl resampling_weights_22[] = {{"weights", "how much each sample weighs in the draw", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, resampling_weights_11, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl resampling_weights_23[] = {{"method", "which scores weigh much", ParamType::enumeration, offsetof(rlk_resampling_weights_params, method), 0.0, 0, false, false, false, 0.0, resampling_weights_12, {}}, {"power", "exponent of pow", ParamType::f64, offsetof(rlk_resampling_weights_params, power), 2.0, 0, true, false, true, 0.0, {}, resampling_weights_13}, {"best_weight", "weight of the largest score in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, best_weight), 0.4, 0, true, false, true, 0.0, {}, {}}, {"other_weight", "weight of the others in max_random", ParamType::f64, offsetof(rlk_resampling_weights_params, other_weight), 0.1, 0, true, false, true, 0.0, {}, {}}, {"eps", "added to every weight, so that every sample may be drawn", ParamType::f64, offsetof(rlk_resampling_weights_params, eps), 1e-08, 0, true, false, true, 0.0, {}, resampling_weights_14}};
+constexpr FeatureDecl resampling_weights_24[] = {{"best_weight", resampling_weights_15, 0x0, true}, {"other_weight", resampling_weights_16, 0x0, true}};
 
 // ---- returns
 constexpr DtypeExpr returns_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr returns_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr DtypeExpr returns_3[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr returns_4[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr returns_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr returns_6[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim returns_7[] = {{0, 0}, {1, 0}};
-constexpr Dim returns_8[] = {{2, 0}};
-constexpr ShapeDecl returns_9[] = {{ShapeDecl::Kind::dims, returns_7, "[B, L]"}, {ShapeDecl::Kind::dims, returns_8, "[N]"}};
-constexpr NanRule returns_10[] = {{{}, -1, NanReach::earlier}};
-constexpr Dim returns_11[] = {{0, 0}, {1, 0}};
-constexpr Dim returns_12[] = {{2, 0}};
-constexpr ShapeDecl returns_13[] = {{ShapeDecl::Kind::dims, returns_11, "[B, L]"}, {ShapeDecl::Kind::dims, returns_12, "[N]"}};
-constexpr Dim returns_14[] = {{0, 0}};
-constexpr Dim returns_15[] = {{0, 0}};
-constexpr ShapeDecl returns_16[] = {{ShapeDecl::Kind::dims, returns_14, "[B]"}, {ShapeDecl::Kind::dims, returns_15, "[B]"}};
-constexpr NanRule returns_17[] = {{{}, -1, NanReach::sequence}};
-constexpr Dim returns_18[] = {{0, 1}};
-constexpr ShapeDecl returns_19[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, returns_18, "[B + 1]"}};
-constexpr Dim returns_20[] = {{0, 0}, {1, 0}};
-constexpr Dim returns_21[] = {{2, 0}};
-constexpr ShapeDecl returns_22[] = {{ShapeDecl::Kind::dims, returns_20, "[B, L]"}, {ShapeDecl::Kind::dims, returns_21, "[N]"}};
-constexpr const char* returns_23[] = {"dense", "packed"};
-constexpr double returns_24[] = {0.9};
-constexpr const char* returns_25[] = {"reset", "zero"};
+constexpr int64_t returns_5[] = {64, 1024};
+constexpr Expr returns_6[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t returns_7[] = {2048, 8192, 32768};
+constexpr Expr returns_8[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"5003", []([[maybe_unused]] const Values& v) -> int64_t { return 5003; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t returns_9[] = {131072};
+constexpr Dim returns_10[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_11[] = {{2, 0}};
+constexpr ShapeDecl returns_12[] = {{ShapeDecl::Kind::dims, returns_10, "[B, L]"}, {ShapeDecl::Kind::dims, returns_11, "[N]"}};
+constexpr NanRule returns_13[] = {{{}, -1, NanReach::earlier}};
+constexpr Dim returns_14[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_15[] = {{2, 0}};
+constexpr ShapeDecl returns_16[] = {{ShapeDecl::Kind::dims, returns_14, "[B, L]"}, {ShapeDecl::Kind::dims, returns_15, "[N]"}};
+constexpr Dim returns_17[] = {{0, 0}};
+constexpr Dim returns_18[] = {{0, 0}};
+constexpr ShapeDecl returns_19[] = {{ShapeDecl::Kind::dims, returns_17, "[B]"}, {ShapeDecl::Kind::dims, returns_18, "[B]"}};
+constexpr NanRule returns_20[] = {{{}, -1, NanReach::sequence}};
+constexpr Dim returns_21[] = {{0, 1}};
+constexpr ShapeDecl returns_22[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, returns_21, "[B + 1]"}};
+constexpr Dim returns_23[] = {{0, 0}, {1, 0}};
+constexpr Dim returns_24[] = {{2, 0}};
+constexpr ShapeDecl returns_25[] = {{ShapeDecl::Kind::dims, returns_23, "[B, L]"}, {ShapeDecl::Kind::dims, returns_24, "[N]"}};
+constexpr const char* returns_26[] = {"dense", "packed"};
+constexpr double returns_27[] = {0.9};
+constexpr const char* returns_28[] = {"reset", "zero"};
 constexpr rlk_returns_params returns_defaults = RLK_RETURNS_PARAMS_INIT;
-constexpr const char* returns_26[] = {"REINFORCE++, arXiv:2501.03262, in verl, OpenRLHF and slime"};
-constexpr const char* returns_27[] = {"dense", "packed"};
-constexpr DtypeVariable returns_28[] = {{"T", returns_1}, {"O", returns_2}, {"C", returns_3}};
-constexpr SymbolDecl returns_29[] = {{"B", "sequences", true, 0, -1, returns_4}, {"L", "tokens of each dense sequence", true, 0, 0, returns_5}, {"N", "tokens of all packed sequences", true, 0, 1, returns_6}};
-constexpr ArgDecl returns_30[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_9, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, returns_10, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_13, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"bootstrap", "return behind the last active token, of a sequence that was cut off; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, returns_16, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, returns_17, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_19, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl returns_31[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_22, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl returns_32[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_23, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_24}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_25, {}}};
+constexpr const char* returns_29[] = {"REINFORCE++, arXiv:2501.03262, in verl, OpenRLHF and slime"};
+constexpr const char* returns_30[] = {"dense", "packed"};
+constexpr DtypeVariable returns_31[] = {{"T", returns_1}, {"O", returns_2}, {"C", returns_3}};
+constexpr SymbolDecl returns_32[] = {{"B", "sequences", true, 0, -1, returns_4, returns_5}, {"L", "tokens of each dense sequence", true, 0, 0, returns_6, returns_7}, {"N", "tokens of all packed sequences", true, 0, 1, returns_8, returns_9}};
+constexpr ArgDecl returns_33[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_12, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, returns_13, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_16, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"bootstrap", "return behind the last active token, of a sequence that was cut off; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, returns_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, returns_20, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_22, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl returns_34[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_25, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl returns_35[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_26, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_27}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_28, {}}};
 
 // ---- sample
 constexpr DtypeExpr sample_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr sample_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr Expr sample_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}};
-constexpr Expr sample_4[] = {{"38", []([[maybe_unused]] const Values& v) -> int64_t { return 38; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
-constexpr Expr sample_5[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
-constexpr Dim sample_6[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl sample_7[] = {{ShapeDecl::Kind::dims, sample_6, "[N, V]"}};
-constexpr NanRule sample_8[] = {{{}, -1, NanReach::row}};
-constexpr Dim sample_9[] = {{0, 0}};
-constexpr ShapeDecl sample_10[] = {{ShapeDecl::Kind::dims, sample_9, "[N]"}};
-constexpr Dim sample_11[] = {{0, 0}};
-constexpr ShapeDecl sample_12[] = {{ShapeDecl::Kind::dims, sample_11, "[N]"}};
-constexpr NanRule sample_13[] = {{{}, -1, NanReach::row}};
+constexpr int64_t sample_4[] = {512, 4096};
+constexpr Expr sample_5[] = {{"38", []([[maybe_unused]] const Values& v) -> int64_t { return 38; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"129", []([[maybe_unused]] const Values& v) -> int64_t { return 129; }}, {"1031", []([[maybe_unused]] const Values& v) -> int64_t { return 1031; }}};
+constexpr int64_t sample_6[] = {32000, 128256, 151936, 16000, 8000, 4000, 64128, 32064, 16032, 75968, 37984, 18992};
+constexpr Expr sample_7[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
+constexpr int64_t sample_8[] = {32};
+constexpr Dim sample_9[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_10[] = {{ShapeDecl::Kind::dims, sample_9, "[N, V]"}};
+constexpr NanRule sample_11[] = {{{}, -1, NanReach::row}};
+constexpr Dim sample_12[] = {{0, 0}};
+constexpr ShapeDecl sample_13[] = {{ShapeDecl::Kind::dims, sample_12, "[N]"}};
 constexpr Dim sample_14[] = {{0, 0}};
 constexpr ShapeDecl sample_15[] = {{ShapeDecl::Kind::dims, sample_14, "[N]"}};
-constexpr Dim sample_16[] = {{0, 0}};
-constexpr ShapeDecl sample_17[] = {{ShapeDecl::Kind::dims, sample_16, "[N]"}};
-constexpr NanRule sample_18[] = {{{}, -1, NanReach::text}};
+constexpr NanRule sample_16[] = {{{}, -1, NanReach::row}};
+constexpr Dim sample_17[] = {{0, 0}};
+constexpr ShapeDecl sample_18[] = {{ShapeDecl::Kind::dims, sample_17, "[N]"}};
 constexpr Dim sample_19[] = {{0, 0}};
 constexpr ShapeDecl sample_20[] = {{ShapeDecl::Kind::dims, sample_19, "[N]"}};
 constexpr NanRule sample_21[] = {{{}, -1, NanReach::text}};
 constexpr Dim sample_22[] = {{0, 0}};
 constexpr ShapeDecl sample_23[] = {{ShapeDecl::Kind::dims, sample_22, "[N]"}};
-constexpr NanRule sample_24[] = {{{}, -1, NanReach::row}};
+constexpr NanRule sample_24[] = {{{}, -1, NanReach::text}};
 constexpr Dim sample_25[] = {{0, 0}};
 constexpr ShapeDecl sample_26[] = {{ShapeDecl::Kind::dims, sample_25, "[N]"}};
 constexpr NanRule sample_27[] = {{{}, -1, NanReach::row}};
 constexpr Dim sample_28[] = {{0, 0}};
 constexpr ShapeDecl sample_29[] = {{ShapeDecl::Kind::dims, sample_28, "[N]"}};
 constexpr NanRule sample_30[] = {{{}, -1, NanReach::row}};
-constexpr Dim sample_31[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl sample_32[] = {{ShapeDecl::Kind::dims, sample_31, "[N, V]"}};
-constexpr Dim sample_33[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl sample_34[] = {{ShapeDecl::Kind::dims, sample_33, "[N, V]"}};
-constexpr Dim sample_35[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl sample_36[] = {{ShapeDecl::Kind::dims, sample_35, "[N, V]"}};
-constexpr Dim sample_37[] = {{0, 0}};
-constexpr ShapeDecl sample_38[] = {{ShapeDecl::Kind::dims, sample_37, "[N]"}};
-constexpr Dim sample_39[] = {{0, 0}};
-constexpr ShapeDecl sample_40[] = {{ShapeDecl::Kind::dims, sample_39, "[N]"}};
-constexpr Dim sample_41[] = {{2, 0}, {0, 0}};
-constexpr ShapeDecl sample_42[] = {{ShapeDecl::Kind::dims, sample_41, "[K, N]"}};
-constexpr NanRule sample_43[] = {{{}, -1, NanReach::text}};
-constexpr Dim sample_44[] = {{0, 0}};
-constexpr ShapeDecl sample_45[] = {{ShapeDecl::Kind::dims, sample_44, "[N]"}};
-constexpr Dim sample_46[] = {{0, 0}};
-constexpr ShapeDecl sample_47[] = {{ShapeDecl::Kind::dims, sample_46, "[N]"}};
-constexpr Dim sample_48[] = {{0, 0}};
-constexpr ShapeDecl sample_49[] = {{ShapeDecl::Kind::dims, sample_48, "[N]"}};
-constexpr Dim sample_50[] = {{0, 0}};
-constexpr ShapeDecl sample_51[] = {{ShapeDecl::Kind::dims, sample_50, "[N]"}};
-constexpr Dim sample_52[] = {{0, 0}};
-constexpr ShapeDecl sample_53[] = {{ShapeDecl::Kind::dims, sample_52, "[N]"}};
-constexpr Dim sample_54[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl sample_55[] = {{ShapeDecl::Kind::dims, sample_54, "[N, V]"}};
-constexpr double sample_56[] = {0.7, 0.0, 1000000000000.0};
-constexpr double sample_57[] = {6.0};
-constexpr double sample_58[] = {0.5};
-constexpr double sample_59[] = {0.05};
-constexpr double sample_60[] = {7.0};
-constexpr double sample_61[] = {3.0};
-constexpr const char* sample_62[] = {"top_k_first", "joint"};
-constexpr const char* sample_63[] = {"keep", "lowest_id"};
-constexpr const char* sample_64[] = {"reach", "exceed"};
-constexpr const char* sample_65[] = {"lowest_id", "keep"};
-constexpr FeatureSetting sample_66[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {5, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
-constexpr SymbolSetting sample_67[] = {{1, {"8388609", []([[maybe_unused]] const Values& v) -> int64_t { return 8388609; }}}, {0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
-constexpr FeatureSetting sample_68[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr Dim sample_31[] = {{0, 0}};
+constexpr ShapeDecl sample_32[] = {{ShapeDecl::Kind::dims, sample_31, "[N]"}};
+constexpr NanRule sample_33[] = {{{}, -1, NanReach::row}};
+constexpr Dim sample_34[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_35[] = {{ShapeDecl::Kind::dims, sample_34, "[N, V]"}};
+constexpr Dim sample_36[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_37[] = {{ShapeDecl::Kind::dims, sample_36, "[N, V]"}};
+constexpr Dim sample_38[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_39[] = {{ShapeDecl::Kind::dims, sample_38, "[N, V]"}};
+constexpr Dim sample_40[] = {{0, 0}};
+constexpr ShapeDecl sample_41[] = {{ShapeDecl::Kind::dims, sample_40, "[N]"}};
+constexpr Dim sample_42[] = {{0, 0}};
+constexpr ShapeDecl sample_43[] = {{ShapeDecl::Kind::dims, sample_42, "[N]"}};
+constexpr Dim sample_44[] = {{2, 0}, {0, 0}};
+constexpr ShapeDecl sample_45[] = {{ShapeDecl::Kind::dims, sample_44, "[K, N]"}};
+constexpr NanRule sample_46[] = {{{}, -1, NanReach::text}};
+constexpr Dim sample_47[] = {{0, 0}};
+constexpr ShapeDecl sample_48[] = {{ShapeDecl::Kind::dims, sample_47, "[N]"}};
+constexpr Dim sample_49[] = {{0, 0}};
+constexpr ShapeDecl sample_50[] = {{ShapeDecl::Kind::dims, sample_49, "[N]"}};
+constexpr Dim sample_51[] = {{0, 0}};
+constexpr ShapeDecl sample_52[] = {{ShapeDecl::Kind::dims, sample_51, "[N]"}};
+constexpr Dim sample_53[] = {{0, 0}};
+constexpr ShapeDecl sample_54[] = {{ShapeDecl::Kind::dims, sample_53, "[N]"}};
+constexpr Dim sample_55[] = {{0, 0}};
+constexpr ShapeDecl sample_56[] = {{ShapeDecl::Kind::dims, sample_55, "[N]"}};
+constexpr Dim sample_57[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl sample_58[] = {{ShapeDecl::Kind::dims, sample_57, "[N, V]"}};
+constexpr double sample_59[] = {0.7, 0.0, 1000000000000.0};
+constexpr double sample_60[] = {6.0};
+constexpr double sample_61[] = {0.5};
+constexpr double sample_62[] = {0.05};
+constexpr double sample_63[] = {7.0};
+constexpr double sample_64[] = {3.0};
+constexpr const char* sample_65[] = {"top_k_first", "joint"};
+constexpr const char* sample_66[] = {"keep", "lowest_id"};
+constexpr const char* sample_67[] = {"reach", "exceed"};
+constexpr const char* sample_68[] = {"lowest_id", "keep"};
+constexpr FeatureSetting sample_69[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {5, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {6, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
+constexpr SymbolSetting sample_70[] = {{1, {"8388609", []([[maybe_unused]] const Values& v) -> int64_t { return 8388609; }}}, {0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting sample_71[] = {{4, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
 constexpr rlk_sample_params sample_defaults = RLK_SAMPLE_PARAMS_INIT;
-constexpr const char* sample_69[] = {"vLLM's sampling pipeline", "FlashInfer sampling (joint order, rounds)", "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox)"};
-constexpr const char* sample_70[] = {""};
-constexpr DtypeVariable sample_71[] = {{"T", sample_1}, {"I", sample_2}};
-constexpr SymbolDecl sample_72[] = {{"N", "rows", true, 0, -1, sample_3}, {"V", "vocabulary entries", false, 1, -1, sample_4}, {"K", "rounds of uniform_samples", true, 0, -1, sample_5}};
-constexpr ArgDecl sample_73[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sample_7, {.kind = Domain::real, .scale = 2.0, .step = 0.25, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, sample_8, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"row_ids", "names the row in the random stream", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, sample_10, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0, {}, {}, ""}, {"temperatures", "temperature of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_12, {.kind = Domain::uniform, .min = 0.0, .max = 2.0}, {}, 0.0, {}, sample_13, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"top_ks", "top_k of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_15, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}, {}, 0.0, {}, {}, ""}, {"top_ps", "top_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_17, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sample_18, "a NaN is no limit, as 1"}, {"min_ps", "min_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_20, {.kind = Domain::uniform, .min = 0.0, .max = 0.25}, {}, 0.0, {}, sample_21, "a NaN is no limit, as 0"}, {"repetition_penalties", "repetition_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_23, {.kind = Domain::uniform, .min = 0.5, .max = 2.0}, {}, 0.0, {}, sample_24, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"frequency_penalties", "frequency_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_26, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, sample_27, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"presence_penalties", "presence_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_29, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, sample_30, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"prompt_mask", "not 0: the token occurs in the prompt", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_32, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {}, 0.0, {}, {}, ""}, {"output_counts", "how often the token was generated; below 0 is 0", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_34, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0, {}, {}, ""}, {"allowed", "0: the token cannot be drawn (stop ids before min_tokens, a grammar)", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_36, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0, {}, {}, ""}, {"seeds", "seed of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_38, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0, {}, {}, ""}, {"steps", "step of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_40, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"10000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 10000000000; }}}, {}, 0.0, {}, {}, ""}, {"uniform_samples", "random numbers in [0, 1) of K rounds, instead of Philox", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_42, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sample_43, "a NaN is a failed round"}};
-constexpr ArgDecl sample_74[] = {{"ids", "drawn tokens, -1 where there is none", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, sample_45, {}, {}, 0.0, {}, {}, ""}, {"logp", "log-probability of the id under the logits as given", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_47, {}, {}, 0.0, {}, {}, ""}, {"processed_logp", "log-probability of the id in the distribution that it was drawn from", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_49, {}, {}, 0.0, {}, {}, ""}, {"status", "0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_51, {}, {}, 0.0, {}, {}, ""}, {"success", "1 where ids is a token, else 0", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_53, {}, {}, 0.0, {}, {}, ""}, {"keep_mask", "1 for the tokens that the filters keep, else 0; what a trainer replays", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_55, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl sample_75[] = {{"temperature", "divides the scores; below 1e-5 is greedy", ParamType::f64, offsetof(rlk_sample_params, temperature), 1.0, 0, true, false, true, 0.0, {}, sample_56}, {"top_k", "tokens that are kept; 0 and less is all", ParamType::i64, offsetof(rlk_sample_params, top_k), 0.0, 0, false, false, false, 0.0, {}, sample_57}, {"top_p", "probability that is kept; 1 and more is all", ParamType::f64, offsetof(rlk_sample_params, top_p), 1.0, 0, true, false, true, 0.0, {}, sample_58}, {"min_p", "keeps tokens with at least this share of the largest probability; 0 is all", ParamType::f64, offsetof(rlk_sample_params, min_p), 0.0, 0, true, false, true, 0.0, {}, sample_59}, {"repetition_penalty", "divides positive and multiplies other scores of tokens in prompt or output", ParamType::f64, offsetof(rlk_sample_params, repetition_penalty), 1.0, 0, true, true, true, 0.0, {}, {}}, {"frequency_penalty", "times the count in the output, subtracted", ParamType::f64, offsetof(rlk_sample_params, frequency_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"presence_penalty", "subtracted for tokens in the output", ParamType::f64, offsetof(rlk_sample_params, presence_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"seed", "key of the random stream; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, seed), 0.0, 0, false, false, false, 0.0, {}, sample_60}, {"step", "position in the random stream of a row, such as that of the token; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, step), 0.0, 0, false, false, false, 0.0, {}, sample_61}, {"filter_order", "whether top_p is a share of what top_k keeps or of all", ParamType::enumeration, offsetof(rlk_sample_params, filter_order), 0.0, 0, false, false, false, 0.0, sample_62, {}}, {"top_k_ties", "keep: all tokens that equal the k-th; lowest_id: exactly k, of equals those of lowest id", ParamType::enumeration, offsetof(rlk_sample_params, top_k_ties), 0.0, 0, false, false, false, 0.0, sample_63, {}}, {"top_p_boundary", "keep until the sum reaches top_p, or until it exceeds it", ParamType::enumeration, offsetof(rlk_sample_params, top_p_boundary), 0.0, 0, false, false, false, 0.0, sample_64, {}}, {"top_p_ties", "lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them", ParamType::enumeration, offsetof(rlk_sample_params, top_p_ties), 0.0, 0, false, false, false, 0.0, sample_65, {}}};
-constexpr FeatureDecl sample_76[] = {{"penalties", sample_66, 0x600, true}, {"row_penalties", {}, 0x7c0, false}};
-constexpr RuleDecl sample_77[] = {{"vocabulary", {"V <= 8388608", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) <= 8388608; }}, "sums of weights are 64-bit up to 2^23 vocabulary entries", sample_67, {}, 0x0}, {"repetition_counts", {"(repetition_penalty == 1 && !has(repetition_penalties)) || has(prompt_mask) || has(output_counts)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_sample_params, repetition_penalty)) == 1 && !v.has(6)) || v.has(9) || v.has(10); }}, "repetition_penalty needs prompt_mask, output_counts or both", {}, sample_68, 0x0}, {"output_counts", {"has(output_counts) || (frequency_penalty == 0 && presence_penalty == 0 && !has(frequency_penalties) && !has(presence_penalties))", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(10) || (v.f64(offsetof(rlk_sample_params, frequency_penalty)) == 0 && v.f64(offsetof(rlk_sample_params, presence_penalty)) == 0 && !v.has(7) && !v.has(8)); }}, "frequency_penalty and presence_penalty need output_counts", {}, {}, 0x100}};
+constexpr const char* sample_72[] = {"vLLM's sampling pipeline", "FlashInfer sampling (joint order, rounds)", "Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3 (Philox)"};
+constexpr const char* sample_73[] = {""};
+constexpr DtypeVariable sample_74[] = {{"T", sample_1}, {"I", sample_2}};
+constexpr SymbolDecl sample_75[] = {{"N", "rows", true, 0, -1, sample_3, sample_4}, {"V", "vocabulary entries", false, 1, -1, sample_5, sample_6}, {"K", "rounds of uniform_samples", true, 0, -1, sample_7, sample_8}};
+constexpr ArgDecl sample_76[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sample_10, {.kind = Domain::real, .scale = 2.0, .step = 0.25, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, sample_11, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"row_ids", "names the row in the random stream", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, sample_13, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0, {}, {}, ""}, {"temperatures", "temperature of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_15, {.kind = Domain::uniform, .min = 0.0, .max = 2.0}, {}, 0.0, {}, sample_16, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"top_ks", "top_k of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_18, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}, {}, 0.0, {}, {}, ""}, {"top_ps", "top_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_20, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sample_21, "a NaN is no limit, as 1"}, {"min_ps", "min_p of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_23, {.kind = Domain::uniform, .min = 0.0, .max = 0.25}, {}, 0.0, {}, sample_24, "a NaN is no limit, as 0"}, {"repetition_penalties", "repetition_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_26, {.kind = Domain::uniform, .min = 0.5, .max = 2.0}, {}, 0.0, {}, sample_27, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"frequency_penalties", "frequency_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_29, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, sample_30, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"presence_penalties", "presence_penalty of each row", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_32, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, sample_33, "a score or a temperature that is NaN gives its row status 3, id -1 and no kept token"}, {"prompt_mask", "not 0: the token occurs in the prompt", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_35, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {}, 0.0, {}, {}, ""}, {"output_counts", "how often the token was generated; below 0 is 0", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_37, {.kind = Domain::integer, .low = {"0 - 1", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 1; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0, {}, {}, ""}, {"allowed", "0: the token cannot be drawn (stop ids before min_tokens, a grammar)", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_39, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}}, {}, 0.0, {}, {}, ""}, {"seeds", "seed of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_41, {.kind = Domain::integer, .low = {"0 - 5", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 5; }}, .high = {"1000000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 1000000000000; }}}, {}, 0.0, {}, {}, ""}, {"steps", "step of each row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, sample_43, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"10000000000", []([[maybe_unused]] const Values& v) -> int64_t { return 10000000000; }}}, {}, 0.0, {}, {}, ""}, {"uniform_samples", "random numbers in [0, 1) of K rounds, instead of Philox", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, true, false, -1, sample_45, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sample_46, "a NaN is a failed round"}};
+constexpr ArgDecl sample_77[] = {{"ids", "drawn tokens, -1 where there is none", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, sample_48, {}, {}, 0.0, {}, {}, ""}, {"logp", "log-probability of the id under the logits as given", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_50, {}, {}, 0.0, {}, {}, ""}, {"processed_logp", "log-probability of the id in the distribution that it was drawn from", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, sample_52, {}, {}, 0.0, {}, {}, ""}, {"status", "0 drawn, 1 greedy, 2 no finite logit, 3 a NaN or +inf, 4 no round succeeded", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, sample_54, {}, {}, 0.0, {}, {}, ""}, {"success", "1 where ids is a token, else 0", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_56, {}, {}, 0.0, {}, {}, ""}, {"keep_mask", "1 for the tokens that the filters keep, else 0; what a trainer replays", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, sample_58, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl sample_78[] = {{"temperature", "divides the scores; below 1e-5 is greedy", ParamType::f64, offsetof(rlk_sample_params, temperature), 1.0, 0, true, false, true, 0.0, {}, sample_59}, {"top_k", "tokens that are kept; 0 and less is all", ParamType::i64, offsetof(rlk_sample_params, top_k), 0.0, 0, false, false, false, 0.0, {}, sample_60}, {"top_p", "probability that is kept; 1 and more is all", ParamType::f64, offsetof(rlk_sample_params, top_p), 1.0, 0, true, false, true, 0.0, {}, sample_61}, {"min_p", "keeps tokens with at least this share of the largest probability; 0 is all", ParamType::f64, offsetof(rlk_sample_params, min_p), 0.0, 0, true, false, true, 0.0, {}, sample_62}, {"repetition_penalty", "divides positive and multiplies other scores of tokens in prompt or output", ParamType::f64, offsetof(rlk_sample_params, repetition_penalty), 1.0, 0, true, true, true, 0.0, {}, {}}, {"frequency_penalty", "times the count in the output, subtracted", ParamType::f64, offsetof(rlk_sample_params, frequency_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"presence_penalty", "subtracted for tokens in the output", ParamType::f64, offsetof(rlk_sample_params, presence_penalty), 0.0, 0, false, false, true, 0.0, {}, {}}, {"seed", "key of the random stream; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, seed), 0.0, 0, false, false, false, 0.0, {}, sample_63}, {"step", "position in the random stream of a row, such as that of the token; all 64 bits count", ParamType::i64, offsetof(rlk_sample_params, step), 0.0, 0, false, false, false, 0.0, {}, sample_64}, {"filter_order", "whether top_p is a share of what top_k keeps or of all", ParamType::enumeration, offsetof(rlk_sample_params, filter_order), 0.0, 0, false, false, false, 0.0, sample_65, {}}, {"top_k_ties", "keep: all tokens that equal the k-th; lowest_id: exactly k, of equals those of lowest id", ParamType::enumeration, offsetof(rlk_sample_params, top_k_ties), 0.0, 0, false, false, false, 0.0, sample_66, {}}, {"top_p_boundary", "keep until the sum reaches top_p, or until it exceeds it", ParamType::enumeration, offsetof(rlk_sample_params, top_p_boundary), 0.0, 0, false, false, false, 0.0, sample_67, {}}, {"top_p_ties", "lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them", ParamType::enumeration, offsetof(rlk_sample_params, top_p_ties), 0.0, 0, false, false, false, 0.0, sample_68, {}}};
+constexpr FeatureDecl sample_79[] = {{"penalties", sample_69, 0x600, true}, {"row_penalties", {}, 0x7c0, false}};
+constexpr RuleDecl sample_80[] = {{"vocabulary", {"V <= 8388608", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) <= 8388608; }}, "sums of weights are 64-bit up to 2^23 vocabulary entries", sample_70, {}, 0x0}, {"repetition_counts", {"(repetition_penalty == 1 && !has(repetition_penalties)) || has(prompt_mask) || has(output_counts)", []([[maybe_unused]] const Values& v) -> int64_t { return (v.f64(offsetof(rlk_sample_params, repetition_penalty)) == 1 && !v.has(6)) || v.has(9) || v.has(10); }}, "repetition_penalty needs prompt_mask, output_counts or both", {}, sample_71, 0x0}, {"output_counts", {"has(output_counts) || (frequency_penalty == 0 && presence_penalty == 0 && !has(frequency_penalties) && !has(presence_penalties))", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(10) || (v.f64(offsetof(rlk_sample_params, frequency_penalty)) == 0 && v.f64(offsetof(rlk_sample_params, presence_penalty)) == 0 && !v.has(7) && !v.has(8)); }}, "frequency_penalty and presence_penalty need output_counts", {}, {}, 0x100}};
 
 // ---- value_loss
 constexpr DtypeExpr value_loss_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr value_loss_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr value_loss_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr value_loss_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr value_loss_5[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim value_loss_6[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_7[] = {{2, 0}};
-constexpr ShapeDecl value_loss_8[] = {{ShapeDecl::Kind::dims, value_loss_6, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_7, "[N]"}};
-constexpr NanRule value_loss_9[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim value_loss_10[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_11[] = {{2, 0}};
-constexpr ShapeDecl value_loss_12[] = {{ShapeDecl::Kind::dims, value_loss_10, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_11, "[N]"}};
-constexpr NanRule value_loss_13[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim value_loss_14[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_15[] = {{2, 0}};
-constexpr ShapeDecl value_loss_16[] = {{ShapeDecl::Kind::dims, value_loss_14, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_15, "[N]"}};
-constexpr NanRule value_loss_17[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
-constexpr Dim value_loss_18[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_19[] = {{2, 0}};
-constexpr ShapeDecl value_loss_20[] = {{ShapeDecl::Kind::dims, value_loss_18, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_19, "[N]"}};
-constexpr Dim value_loss_21[] = {{0, 1}};
-constexpr ShapeDecl value_loss_22[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_21, "[B + 1]"}};
-constexpr Dim value_loss_23[] = {{-1, 1}};
-constexpr Dim value_loss_24[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_25[] = {{ShapeDecl::Kind::dims, value_loss_23, "[1]"}, {ShapeDecl::Kind::dims, value_loss_24, "[1]"}};
-constexpr Dim value_loss_26[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_27[] = {{2, 0}};
-constexpr ShapeDecl value_loss_28[] = {{ShapeDecl::Kind::dims, value_loss_26, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_27, "[N]"}};
-constexpr Dim value_loss_29[] = {{-1, 1}};
-constexpr Dim value_loss_30[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_31[] = {{ShapeDecl::Kind::dims, value_loss_29, "[1]"}, {ShapeDecl::Kind::dims, value_loss_30, "[1]"}};
-constexpr const char* value_loss_32[] = {"dense", "packed"};
-constexpr const char* value_loss_33[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double value_loss_34[] = {3.5};
-constexpr const char* value_loss_35[] = {"off", "on"};
-constexpr double value_loss_36[] = {4.5};
-constexpr FeatureSetting value_loss_37[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr int64_t value_loss_4[] = {64, 512};
+constexpr Expr value_loss_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t value_loss_6[] = {2048, 8192, 32768};
+constexpr Expr value_loss_7[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t value_loss_8[] = {131072};
+constexpr Dim value_loss_9[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_10[] = {{2, 0}};
+constexpr ShapeDecl value_loss_11[] = {{ShapeDecl::Kind::dims, value_loss_9, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_10, "[N]"}};
+constexpr NanRule value_loss_12[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim value_loss_13[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_14[] = {{2, 0}};
+constexpr ShapeDecl value_loss_15[] = {{ShapeDecl::Kind::dims, value_loss_13, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_14, "[N]"}};
+constexpr NanRule value_loss_16[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim value_loss_17[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_18[] = {{2, 0}};
+constexpr ShapeDecl value_loss_19[] = {{ShapeDecl::Kind::dims, value_loss_17, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_18, "[N]"}};
+constexpr NanRule value_loss_20[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::element}, {{}, 2, NanReach::text}};
+constexpr Dim value_loss_21[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_22[] = {{2, 0}};
+constexpr ShapeDecl value_loss_23[] = {{ShapeDecl::Kind::dims, value_loss_21, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_22, "[N]"}};
+constexpr Dim value_loss_24[] = {{0, 1}};
+constexpr ShapeDecl value_loss_25[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_24, "[B + 1]"}};
+constexpr Dim value_loss_26[] = {{-1, 1}};
+constexpr Dim value_loss_27[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_28[] = {{ShapeDecl::Kind::dims, value_loss_26, "[1]"}, {ShapeDecl::Kind::dims, value_loss_27, "[1]"}};
+constexpr Dim value_loss_29[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_30[] = {{2, 0}};
+constexpr ShapeDecl value_loss_31[] = {{ShapeDecl::Kind::dims, value_loss_29, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_30, "[N]"}};
+constexpr Dim value_loss_32[] = {{-1, 1}};
+constexpr Dim value_loss_33[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_34[] = {{ShapeDecl::Kind::dims, value_loss_32, "[1]"}, {ShapeDecl::Kind::dims, value_loss_33, "[1]"}};
+constexpr const char* value_loss_35[] = {"dense", "packed"};
+constexpr const char* value_loss_36[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_37[] = {3.5};
+constexpr const char* value_loss_38[] = {"off", "on"};
+constexpr double value_loss_39[] = {4.5};
+constexpr FeatureSetting value_loss_40[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_value_loss_params value_loss_defaults = RLK_VALUE_LOSS_PARAMS_INIT;
-constexpr const char* value_loss_38[] = {"clipped value loss of verl, OpenRLHF and slime"};
-constexpr const char* value_loss_39[] = {"dense", "packed"};
-constexpr DtypeVariable value_loss_40[] = {{"T", value_loss_1}, {"C", value_loss_2}};
-constexpr SymbolDecl value_loss_41[] = {{"B", "sequences", true, 0, -1, value_loss_3}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_4}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_5}};
-constexpr ArgDecl value_loss_42[] = {{"values", "predictions", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_9, "clip_fraction counts comparisons, which a NaN fails"}, {"returns", "targets", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_13, "clip_fraction counts comparisons, which a NaN fails"}, {"old_values", "predictions when the data was sampled; needed with clip_eps", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_16, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_17, "clip_fraction counts comparisons, which a NaN fails"}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_20, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_22, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl value_loss_43[] = {{"loss", "the reduced loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_25, {}, {}, 0.0, {}, {}, ""}, {"token_loss", "the loss of each token", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_28, {}, {}, 0.0, {}, {}, ""}, {"clip_fraction", "share of active tokens whose clipped error is the larger", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_31, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl value_loss_44[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_32, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_33, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_34}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_35, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_36}};
-constexpr FeatureDecl value_loss_45[] = {{"clip", value_loss_37, 0x4, true}};
-constexpr RuleDecl value_loss_46[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == (v.f64(offsetof(rlk_value_loss_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x4}};
+constexpr const char* value_loss_41[] = {"clipped value loss of verl, OpenRLHF and slime"};
+constexpr const char* value_loss_42[] = {"dense", "packed"};
+constexpr DtypeVariable value_loss_43[] = {{"T", value_loss_1}, {"C", value_loss_2}};
+constexpr SymbolDecl value_loss_44[] = {{"B", "sequences", true, 0, -1, value_loss_3, value_loss_4}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_5, value_loss_6}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_7, value_loss_8}};
+constexpr ArgDecl value_loss_45[] = {{"values", "predictions", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_12, "clip_fraction counts comparisons, which a NaN fails"}, {"returns", "targets", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_15, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_16, "clip_fraction counts comparisons, which a NaN fails"}, {"old_values", "predictions when the data was sampled; needed with clip_eps", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_19, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x8}, {}, 0.0, {}, value_loss_20, "clip_fraction counts comparisons, which a NaN fails"}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_23, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_25, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl value_loss_46[] = {{"loss", "the reduced loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_28, {}, {}, 0.0, {}, {}, ""}, {"token_loss", "the loss of each token", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_31, {}, {}, 0.0, {}, {}, ""}, {"clip_fraction", "share of active tokens whose clipped error is the larger", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_34, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl value_loss_47[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_35, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_36, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_37}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_38, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_39}};
+constexpr FeatureDecl value_loss_48[] = {{"clip", value_loss_40, 0x4, true}};
+constexpr RuleDecl value_loss_49[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == (v.f64(offsetof(rlk_value_loss_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x4}};
 
 // ---- value_loss_backward
 constexpr DtypeExpr value_loss_backward_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr value_loss_backward_2[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}};
 constexpr Expr value_loss_backward_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr value_loss_backward_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Expr value_loss_backward_5[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
-constexpr Dim value_loss_backward_6[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_7[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_8[] = {{ShapeDecl::Kind::dims, value_loss_backward_6, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_7, "[N]"}};
-constexpr NanRule value_loss_backward_9[] = {{{}, -1, NanReach::element}};
-constexpr Dim value_loss_backward_10[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_11[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_12[] = {{ShapeDecl::Kind::dims, value_loss_backward_10, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_11, "[N]"}};
-constexpr NanRule value_loss_backward_13[] = {{{}, -1, NanReach::element}};
-constexpr Dim value_loss_backward_14[] = {{-1, 1}};
-constexpr Dim value_loss_backward_15[] = {{-1, 1}};
-constexpr ShapeDecl value_loss_backward_16[] = {{ShapeDecl::Kind::dims, value_loss_backward_14, "[1]"}, {ShapeDecl::Kind::dims, value_loss_backward_15, "[1]"}};
-constexpr NanRule value_loss_backward_17[] = {{{}, -1, NanReach::all}};
-constexpr Dim value_loss_backward_18[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_19[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_20[] = {{ShapeDecl::Kind::dims, value_loss_backward_18, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_19, "[N]"}};
-constexpr NanRule value_loss_backward_21[] = {{{}, -1, NanReach::element}};
-constexpr Dim value_loss_backward_22[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_23[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_24[] = {{ShapeDecl::Kind::dims, value_loss_backward_22, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_23, "[N]"}};
-constexpr NanRule value_loss_backward_25[] = {{{}, -1, NanReach::element}};
-constexpr Dim value_loss_backward_26[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_27[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_28[] = {{ShapeDecl::Kind::dims, value_loss_backward_26, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_27, "[N]"}};
-constexpr Dim value_loss_backward_29[] = {{0, 1}};
-constexpr ShapeDecl value_loss_backward_30[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_backward_29, "[B + 1]"}};
-constexpr Dim value_loss_backward_31[] = {{0, 0}, {1, 0}};
-constexpr Dim value_loss_backward_32[] = {{2, 0}};
-constexpr ShapeDecl value_loss_backward_33[] = {{ShapeDecl::Kind::dims, value_loss_backward_31, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_32, "[N]"}};
-constexpr const char* value_loss_backward_34[] = {"dense", "packed"};
-constexpr const char* value_loss_backward_35[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
-constexpr double value_loss_backward_36[] = {3.5};
-constexpr const char* value_loss_backward_37[] = {"off", "on"};
-constexpr double value_loss_backward_38[] = {4.5};
-constexpr FeatureSetting value_loss_backward_39[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr int64_t value_loss_backward_4[] = {64, 512};
+constexpr Expr value_loss_backward_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t value_loss_backward_6[] = {2048, 8192, 32768};
+constexpr Expr value_loss_backward_7[] = {{"17", []([[maybe_unused]] const Values& v) -> int64_t { return 17; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"67", []([[maybe_unused]] const Values& v) -> int64_t { return 67; }}};
+constexpr int64_t value_loss_backward_8[] = {131072};
+constexpr Dim value_loss_backward_9[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_10[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_11[] = {{ShapeDecl::Kind::dims, value_loss_backward_9, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_10, "[N]"}};
+constexpr NanRule value_loss_backward_12[] = {{{}, -1, NanReach::element}};
+constexpr Dim value_loss_backward_13[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_14[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_15[] = {{ShapeDecl::Kind::dims, value_loss_backward_13, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_14, "[N]"}};
+constexpr NanRule value_loss_backward_16[] = {{{}, -1, NanReach::element}};
+constexpr Dim value_loss_backward_17[] = {{-1, 1}};
+constexpr Dim value_loss_backward_18[] = {{-1, 1}};
+constexpr ShapeDecl value_loss_backward_19[] = {{ShapeDecl::Kind::dims, value_loss_backward_17, "[1]"}, {ShapeDecl::Kind::dims, value_loss_backward_18, "[1]"}};
+constexpr NanRule value_loss_backward_20[] = {{{}, -1, NanReach::all}};
+constexpr Dim value_loss_backward_21[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_22[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_23[] = {{ShapeDecl::Kind::dims, value_loss_backward_21, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_22, "[N]"}};
+constexpr NanRule value_loss_backward_24[] = {{{}, -1, NanReach::element}};
+constexpr Dim value_loss_backward_25[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_26[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_27[] = {{ShapeDecl::Kind::dims, value_loss_backward_25, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_26, "[N]"}};
+constexpr NanRule value_loss_backward_28[] = {{{}, -1, NanReach::element}};
+constexpr Dim value_loss_backward_29[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_30[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_31[] = {{ShapeDecl::Kind::dims, value_loss_backward_29, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_30, "[N]"}};
+constexpr Dim value_loss_backward_32[] = {{0, 1}};
+constexpr ShapeDecl value_loss_backward_33[] = {{ShapeDecl::Kind::none, {}, ""}, {ShapeDecl::Kind::dims, value_loss_backward_32, "[B + 1]"}};
+constexpr Dim value_loss_backward_34[] = {{0, 0}, {1, 0}};
+constexpr Dim value_loss_backward_35[] = {{2, 0}};
+constexpr ShapeDecl value_loss_backward_36[] = {{ShapeDecl::Kind::dims, value_loss_backward_34, "[B, L]"}, {ShapeDecl::Kind::dims, value_loss_backward_35, "[N]"}};
+constexpr const char* value_loss_backward_37[] = {"dense", "packed"};
+constexpr const char* value_loss_backward_38[] = {"token_mean", "token_sum", "seq_mean_token_mean", "seq_mean_token_sum", "none"};
+constexpr double value_loss_backward_39[] = {3.5};
+constexpr const char* value_loss_backward_40[] = {"off", "on"};
+constexpr double value_loss_backward_41[] = {4.5};
+constexpr FeatureSetting value_loss_backward_42[] = {{1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_value_loss_backward_params value_loss_backward_defaults = RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT;
-constexpr const char* value_loss_backward_40[] = {"derivative of the formula of value_loss"};
-constexpr const char* value_loss_backward_41[] = {"dense", "packed"};
-constexpr DtypeVariable value_loss_backward_42[] = {{"T", value_loss_backward_1}, {"C", value_loss_backward_2}};
-constexpr SymbolDecl value_loss_backward_43[] = {{"B", "sequences", true, 0, -1, value_loss_backward_3}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_backward_4}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_backward_5}};
-constexpr ArgDecl value_loss_backward_44[] = {{"values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_9, ""}, {"returns", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_13, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_backward_16, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, value_loss_backward_17, ""}, {"grad_token_loss", "gradient of token_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_backward_20, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_21, ""}, {"old_values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_backward_24, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_25, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_backward_28, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_backward_30, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl value_loss_backward_45[] = {{"grad_values", "gradient of values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_33, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl value_loss_backward_46[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_backward_34, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_backward_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_backward_35, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_backward_36}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_backward_37, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_backward_38}};
-constexpr FeatureDecl value_loss_backward_47[] = {{"clip", value_loss_backward_39, 0x10, true}};
-constexpr RuleDecl value_loss_backward_48[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
+constexpr const char* value_loss_backward_43[] = {"derivative of the formula of value_loss"};
+constexpr const char* value_loss_backward_44[] = {"dense", "packed"};
+constexpr DtypeVariable value_loss_backward_45[] = {{"T", value_loss_backward_1}, {"C", value_loss_backward_2}};
+constexpr SymbolDecl value_loss_backward_46[] = {{"B", "sequences", true, 0, -1, value_loss_backward_3, value_loss_backward_4}, {"L", "tokens of each dense sequence", true, 0, 0, value_loss_backward_5, value_loss_backward_6}, {"N", "tokens of all packed sequences", true, 0, 1, value_loss_backward_7, value_loss_backward_8}};
+constexpr ArgDecl value_loss_backward_47[] = {{"values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_12, ""}, {"returns", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_15, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_16, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, value_loss_backward_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, value_loss_backward_20, ""}, {"grad_token_loss", "gradient of token_loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, value_loss_backward_23, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_24, ""}, {"old_values", "as given to value_loss", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, value_loss_backward_27, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, value_loss_backward_28, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, value_loss_backward_31, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, 1, value_loss_backward_33, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl value_loss_backward_48[] = {{"grad_values", "gradient of values", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, value_loss_backward_36, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl value_loss_backward_49[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, layout), 0.0, 0, false, false, false, 0.0, value_loss_backward_37, {}}, {"clip_eps", "how far values may move from old_values before the loss stops falling; 0 is off", ParamType::f64, offsetof(rlk_value_loss_backward_params, clip_eps), 0.0, 0, true, false, true, 0.0, {}, {}}, {"aggregation", "how token losses become loss; none: loss is 0 and the token losses are the result", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, aggregation), 0.0, 0, false, false, false, 0.0, value_loss_backward_38, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_value_loss_backward_params, denominator), 0.0, 0, true, false, true, 0.0, {}, value_loss_backward_39}, {"exclude_empty_sequences", "on: sequences without an active token do not count in the natural denominator of the seq modes", ParamType::enumeration, offsetof(rlk_value_loss_backward_params, exclude_empty_sequences), 0.0, 0, false, false, false, 0.0, value_loss_backward_40, {}}, {"seq_denominator_floor", "least denominator of the mean over the tokens of a sequence", ParamType::f64, offsetof(rlk_value_loss_backward_params, seq_denominator_floor), 1.0, 0, true, true, true, 0.0, {}, value_loss_backward_41}};
+constexpr FeatureDecl value_loss_backward_50[] = {{"clip", value_loss_backward_42, 0x10, true}};
+constexpr RuleDecl value_loss_backward_51[] = {{"clip_pair", {"has(old_values) == (clip_eps > 0)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) == (v.f64(offsetof(rlk_value_loss_backward_params, clip_eps)) > 0); }}, "pass old_values and a clip_eps above 0 together, or neither", {}, {}, 0x10}};
 
 // ---- whiten
 constexpr DtypeExpr whiten_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}, {DtypeExpr::Kind::fixed, Dtype::f64, -1}};
 constexpr DtypeExpr whiten_2[] = {{DtypeExpr::Kind::accumulate, Dtype::f32, 0}, {DtypeExpr::Kind::variable, Dtype::f32, 0}};
 constexpr Expr whiten_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr whiten_4[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim whiten_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl whiten_6[] = {{ShapeDecl::Kind::dims, whiten_5, "[B, L]"}};
-constexpr NanRule whiten_7[] = {{{}, -1, NanReach::all}};
-constexpr Dim whiten_8[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl whiten_9[] = {{ShapeDecl::Kind::dims, whiten_8, "[B, L]"}};
+constexpr int64_t whiten_4[] = {64, 512};
+constexpr Expr whiten_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t whiten_6[] = {2048, 8192, 32768};
+constexpr Dim whiten_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_8[] = {{ShapeDecl::Kind::dims, whiten_7, "[B, L]"}};
+constexpr NanRule whiten_9[] = {{{}, -1, NanReach::all}};
 constexpr Dim whiten_10[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl whiten_11[] = {{ShapeDecl::Kind::dims, whiten_10, "[B, L]"}};
-constexpr const char* whiten_12[] = {"unbiased", "population"};
-constexpr const char* whiten_13[] = {"variance", "variance_floor", "deviation"};
-constexpr double whiten_14[] = {2.5};
-constexpr const char* whiten_15[] = {"on", "off"};
+constexpr Dim whiten_12[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_13[] = {{ShapeDecl::Kind::dims, whiten_12, "[B, L]"}};
+constexpr const char* whiten_14[] = {"unbiased", "population"};
+constexpr const char* whiten_15[] = {"variance", "variance_floor", "deviation"};
+constexpr double whiten_16[] = {2.5};
+constexpr const char* whiten_17[] = {"on", "off"};
 constexpr rlk_whiten_params whiten_defaults = RLK_WHITEN_PARAMS_INIT;
-constexpr const char* whiten_16[] = {"masked_whiten of verl (unbiased, variance, 1e-8) and TRL", "OpenRLHF's normalisation of advantages (biased, variance_floor, 1e-8)"};
-constexpr const char* whiten_17[] = {""};
-constexpr DtypeVariable whiten_18[] = {{"T", whiten_1}, {"O", whiten_2}};
-constexpr SymbolDecl whiten_19[] = {{"B", "sequences", true, 0, -1, whiten_3}, {"L", "tokens of each sequence", true, 0, -1, whiten_4}};
-constexpr ArgDecl whiten_20[] = {{"x", "numbers to normalise, advantages for example", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, whiten_6, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, whiten_7, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, whiten_9, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl whiten_21[] = {{"y", "normalised numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, whiten_11, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl whiten_22[] = {{"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_whiten_params, std), 0.0, 0, false, false, false, 0.0, whiten_12, {}}, {"eps_mode", "where eps goes: added to the variance, its least value, or added to the standard deviation", ParamType::enumeration, offsetof(rlk_whiten_params, eps_mode), 0.0, 0, false, false, false, 0.0, whiten_13, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_whiten_params, eps), 1e-08, 0, true, true, true, 0.0, {}, whiten_14}, {"shift_mean", "off: the mean is added again", ParamType::enumeration, offsetof(rlk_whiten_params, shift_mean), 0.0, 0, false, false, false, 0.0, whiten_15, {}}};
+constexpr const char* whiten_18[] = {"masked_whiten of verl (unbiased, variance, 1e-8) and TRL", "OpenRLHF's normalisation of advantages (biased, variance_floor, 1e-8)"};
+constexpr const char* whiten_19[] = {""};
+constexpr DtypeVariable whiten_20[] = {{"T", whiten_1}, {"O", whiten_2}};
+constexpr SymbolDecl whiten_21[] = {{"B", "sequences", true, 0, -1, whiten_3, whiten_4}, {"L", "tokens of each sequence", true, 0, -1, whiten_5, whiten_6}};
+constexpr ArgDecl whiten_22[] = {{"x", "numbers to normalise, advantages for example", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, whiten_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, whiten_9, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, whiten_11, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl whiten_23[] = {{"y", "normalised numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, whiten_13, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl whiten_24[] = {{"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_whiten_params, std), 0.0, 0, false, false, false, 0.0, whiten_14, {}}, {"eps_mode", "where eps goes: added to the variance, its least value, or added to the standard deviation", ParamType::enumeration, offsetof(rlk_whiten_params, eps_mode), 0.0, 0, false, false, false, 0.0, whiten_15, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_whiten_params, eps), 1e-08, 0, true, true, true, 0.0, {}, whiten_16}, {"shift_mean", "off: the mean is added again", ParamType::enumeration, offsetof(rlk_whiten_params, shift_mean), 0.0, 0, false, false, false, 0.0, whiten_17, {}}};
 
 constexpr OpDecl kDeclarations[] = {
     {"logp",
@@ -1556,7 +1632,7 @@ constexpr OpDecl kDeclarations[] = {
      "Log-probability of one chosen token per row, with optional log-sum-exp and entropy, in one pass over the logits.",
      "Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).\nz[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0\nlse[n]     = log sum_v exp(z[v])\nlogp[n]    = z[ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a logit of -inf contributes 0",
      "A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never\ndereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a\nrow whose every logit is -inf when the whole vocabulary is here: logp, lse and entropy of that row are NaN.\nWith a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns\nthe id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of\n(logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A logit of +inf makes its row NaN (inf - inf),\nwith softcap it is the cap. Where another shard owns the id logp is -inf also beside a NaN, which lse tells.",
-     logp_31,
+     logp_33,
      "logp_backward",
      8.0,
      "exp, log and tanh good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
@@ -1566,14 +1642,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logp_params),
      &logp_defaults,
      -1,
-     logp_32,
-     logp_33,
      logp_34,
      logp_35,
      logp_36,
      logp_37,
      logp_38,
      logp_39,
+     logp_40,
+     logp_41,
      {}},
     {"logp_backward",
      1,
@@ -1581,7 +1657,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of logits (and bias) from the gradients of logp, lse and entropy, with the softmax recomputed from lse.",
      "With z, p, r as in logp, c the column of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:\ndz[v]            = g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])\ngrad_logits[r,v] = dz[v] * d(z)/d(x)[v]\ngrad_bias[v]     = sum over rows of grad_logits[r, v]",
      "Ignored rows and rows that no row index names get a gradient of exactly 0. row_indices must be strictly increasing: a\nrow has one owner, so the result has one order of summation and needs no atomics; a violation is a data error. The data\nerrors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0. grad_logits may be the\nsame memory as logits. With a vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another\nshard owns has no column here.\nA NaN in a logit makes that element NaN; one in lse, a gradient or the entropy makes the row NaN but for logits of -inf.",
-     logp_backward_45,
+     logp_backward_47,
      "",
      8.0,
      "exp and tanh good to 2 ulp (4 units each), their product with the gradients, and sums of rows",
@@ -1591,14 +1667,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logp_backward_params),
      &logp_backward_defaults,
      -1,
-     logp_backward_46,
-     logp_backward_47,
      logp_backward_48,
      logp_backward_49,
      logp_backward_50,
      logp_backward_51,
      logp_backward_52,
      logp_backward_53,
+     logp_backward_54,
+     logp_backward_55,
      {}},
     {"attention",
      3,
@@ -1606,24 +1682,24 @@ constexpr OpDecl kDeclarations[] = {
      "Scaled dot-product attention over dense batches or packed sequences, with grouped heads and log-sum-exp.",
      "Query head h reads key head h / (Hq / Hkv). Within a sequence of Lq queries and Lk keys, with\no = Lk - Lq, or 0 when causal_alignment is top_left:\nx[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)\ns[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0\nvisible   = (causal is off or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\n            and (no key_mask or key_mask[b, j] != 0)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
      "Query i stands at key i + o; causality and both windows count from there. bottom_right: the last query stands at the\nlast key, as in FlashAttention and where keys are cached before their queries. top_left: the first query stands at the\nfirst key, as is_causal of torch's scaled_dot_product_attention; with one query and many cached keys causality then\nleaves key 0 alone. The two are one where Lq = Lk. A query that sees no key (an empty key sequence, a window that\nmisses, only masked keys) gives out 0 and lse -inf. key_mask hides keys and moves none: o counts padding too.\nNothing is read of a masked key, a NaN in its k or v changes nothing. In the packed layout sequence b is rows\ncu_seqlens[b] .. cu_seqlens[b+1]; zero lengths are legal; cu_seqlens that do not start at 0, decrease, or do not end at\nthe token count are a data error (row = the first bad position, value = its content) and the whole output is NaN.\nAccumulation is fp32 for 16-bit and fp32 tensors, fp64 for fp64.\nNaN: a running maximum that drops NaN (fmax) must not hide one: the sum has it, and the query's row is NaN. A NaN in v is\nmultiplied by the weight of every query that sees the key, also where the weight underflows.",
-     attention_46,
+     attention_54,
      "attention_backward",
      16.0,
      "the general limit of golden.hpp (8 times 2^-23): exp, dot products, rescaling, sums over keys",
-     attention_48,
+     attention_56,
      true,
      false,
      sizeof(rlk_attention_params),
      &attention_defaults,
      0,
-     attention_49,
-     attention_50,
-     attention_51,
-     attention_52,
-     attention_53,
-     attention_54,
-     attention_55,
-     attention_56,
+     attention_57,
+     attention_58,
+     attention_59,
+     attention_60,
+     attention_61,
+     attention_62,
+     attention_63,
+     attention_64,
      {}},
     {"add",
      1,
@@ -1631,7 +1707,7 @@ constexpr OpDecl kDeclarations[] = {
      "out = a + alpha * b with broadcasting.",
      "out[i] = a[i] + alpha * b[i], shapes aligned at their last dimension, a size of 1 (or a missing dimension) repeated",
      "Computed in fp32 or better and rounded once. Any strides, including 0; out may be exactly a or exactly b, never overlap\nthem otherwise.",
-     add_29,
+     add_31,
      "",
      2.0,
      "alpha is rounded to fp32, the product with it once more, and the sum is the output's own rounding",
@@ -1641,39 +1717,39 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_add_params),
      &add_defaults,
      -1,
-     add_30,
-     add_31,
-     {},
      add_32,
      add_33,
+     {},
      add_34,
+     add_35,
+     add_36,
      {},
      {},
-     add_35},
+     add_37},
     {"attention_backward",
      2,
      "attention",
      "Gradients of q, k and v from the gradients of out and lse of attention, with the softmax recomputed from lse.",
      "With x, s, visible and g as in attention, for query head h and the visible keys j of query i:\np[i, j]         = exp(s[i, j] - lse[i, h])\ndelta[i, h]     = sum_d grad_out[i, h, d] out[i, h, d]\nds[i, j]        = p[i, j] (sum_d grad_out[i, h, d] v[j, g, d] - delta[i, h] + grad_lse[i, h])\ndx[i, j]        = ds[i, j] (1 - (s[i, j] / softcap)^2), or ds[i, j] when softcap is 0\ngrad_q[i, h, d] = scale * sum over j of dx[i, j] k[j, g, d]\ngrad_k[j, g, d] = scale * sum over the query heads h of g and over i of dx[i, j] q[i, h, d]\ngrad_v[j, g, d] = sum over the query heads h of g and over i of p[i, j] grad_out[i, h, d]",
      "out and lse are those of attention with the same inputs and parameters. A query that sees no key, and a key that no\nquery sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors\nare those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum\nover query heads and queries has one order.",
-     attention_backward_65,
+     attention_backward_73,
      "",
      16.0,
      "the general limit of golden.hpp (8 times 2^-23): exp, tanh, three dot products, sums over keys and queries",
-     attention_backward_68,
+     attention_backward_76,
      true,
      false,
      sizeof(rlk_attention_backward_params),
      &attention_backward_defaults,
      0,
-     attention_backward_69,
-     attention_backward_70,
-     attention_backward_71,
-     attention_backward_72,
-     attention_backward_73,
-     attention_backward_74,
-     attention_backward_75,
-     attention_backward_76,
+     attention_backward_77,
+     attention_backward_78,
+     attention_backward_79,
+     attention_backward_80,
+     attention_backward_81,
+     attention_backward_82,
+     attention_backward_83,
+     attention_backward_84,
      {}},
     {"gae",
      1,
@@ -1681,7 +1757,7 @@ constexpr OpDecl kDeclarations[] = {
      "Generalised advantage estimation over sequences, with the returns of the value function.",
      "For each sequence b, from its last active token to its first, starting with v' = bootstrap[b] (0 without) and a = 0:\ndelta = rewards[b, t] + gamma v' - values[b, t]\na     = delta + gamma lam a\nv'    = values[b, t]\nadvantages[b, t] = a, returns[b, t] = a + values[b, t]",
      "A masked token has advantage and return 0, and its reward and value are never used. What it does to the recursion is\nmask_rule: carry (verl) leaves v' and a as they are, so the tokens around it are neighbours; zero (OpenRLHF; slime's\npadding) goes through it with reward 0 and value 0. Masked tokens behind the last active one do nothing under either\nrule: bootstrap is the value there, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
-     gae_34,
+     gae_37,
      "",
      8.0,
      "each step of the recursion rounds its three products and sums",
@@ -1691,12 +1767,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_gae_params),
      &gae_defaults,
      0,
-     gae_35,
-     gae_36,
-     gae_37,
      gae_38,
      gae_39,
      gae_40,
+     gae_41,
+     gae_42,
+     gae_43,
      {},
      {},
      {}},
@@ -1706,7 +1782,7 @@ constexpr OpDecl kDeclarations[] = {
      "Rewards less a baseline, normalised within groups of samples of the same prompt.",
      "With the n rewards r of a group g, their mean m and standard deviation s (over n - 1 or n):\nA[b] = (r[b] - c[b]) f alpha / D\nc[b] = m (mean, rloo), sum of len r / sum of len over the group (opo), baselines[b] (given)\nf    = n / (n - 1) with rloo (r[b] minus the mean of the others), else 1\nsecond_best: r[b] - c[b] is the distance of the group's best reward to its second best, and 0 for all others\nD    = s + eps or max(s, eps) (eps_mode) with scale group, the same of all rewards with scale batch, 1 with scale none\nalpha = 1, with rescale nonzero the number of rewards of the batch over the number (at least 1) that are not 0\nGroups are runs of samples_per_prompt (0: all of B), rows group_boundaries[g] .. group_boundaries[g + 1], or the rows\nthat have the same group_ids.",
      "A group without variance (a single reward, when singleton is zero) has advantages of exactly 0 (not with given): m and s\ncome from differences to a reward of the group, never from E[r^2] - E[r]^2. With singleton raw a group of one has c 0\n(given: what is given) and s 1, and a batch of one s 1. Under opo a length below 0 is 0, and lengths that are all 0\nweigh equally. Under second_best a group of one has 0, and where two rewards are the best the distance is 0, so all have\n0. A NaN makes its group NaN: all of it, except that with given and scale none it is its own row's. An empty group is\nlegal.\nmask 0 says that a sample has no reward: it is in no group, no statistic and no count, and its advantage is 0.\ngroup_ids are numbers in [0, B) in any order; another is a data error: the advantage of that row is NaN and no group has\nit. group_boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad\nposition, value = its content) and every advantage that mask leaves is NaN.\nThe floor of max_clamp keeps a NaN: max(NaN, eps) is NaN, as torch's and unlike fmax. Of infinite rewards no\nresult is defined (inf - inf).\n\nTrainers' advantages by operators; what is not named is at its default:\nTRL grpo           eps 1e-4; scale_rewards \"batch\" is scale batch, \"none\" scale none; mask 0 where the reward is None\nTRL rloo           baseline rloo, scale none; normalize_advantages: then whiten over [B, 1] (eps_mode deviation,\n                   eps 1e-4)\nverl grpo          singleton raw; norm_adv_by_std_in_grpo false (Dr.GRPO) is scale none\nverl rloo          baseline rloo, scale none, singleton raw (rloo_vectorized: singleton zero)\nverl opo           baseline opo, scale none, singleton raw, lengths: response lengths\nverl remax         baseline given, scale none; of token rewards: returns (mask_rule zero) minus the baselines\nverl grpo_passk    baseline second_best (norm_adv_by_std_in_grpo false: scale none)\nverl gpg           rescale nonzero, scale none, singleton raw (f_norm 1)\nverl reinforce_plus_plus           returns with gamma, then whiten\nverl reinforce_plus_plus_baseline  scale none, singleton raw, broadcast to tokens, then whiten\nverl gae, OpenRLHF gae             gae (carry, zero), then whiten (OpenRLHF: population, variance_floor)\nverl optimal_token_baseline        the operator optimal_token_baseline\nOpenRLHF rloo      baseline rloo, scale none; then returns with mask_rule zero\nOpenRLHF dr_grpo, reinforce_baseline  scale none; then returns, and for the latter whiten (population, variance_floor)\nOpenRLHF group_norm  eps 1e-9; then returns with mask_rule zero\nslime grpo, gspo   defaults; without grpo_std_normalization scale none\nslime reinforce_plus_plus  returns with mask_rule zero; _baseline: scale none, broadcast to tokens minus kl_coef KL\nRL-Kernel          std population, eps_mode max_clamp",
-     group_advantages_48,
+     group_advantages_50,
      "",
      8.0,
      "a mean, a standard deviation and a quotient of rounded differences",
@@ -1716,14 +1792,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_group_advantages_params),
      &group_advantages_defaults,
      0,
-     group_advantages_49,
-     group_advantages_50,
      group_advantages_51,
      group_advantages_52,
      group_advantages_53,
      group_advantages_54,
      group_advantages_55,
      group_advantages_56,
+     group_advantages_57,
+     group_advantages_58,
      {}},
     {"grpo_loss",
      1,
@@ -1731,7 +1807,7 @@ constexpr OpDecl kDeclarations[] = {
      "GRPO loss from policy logits and rewards: group advantages, clipped ratio, k3 KL to a reference, masked mean.",
      "Over active tokens (mask != 0 and ids != ignore_index), n of them, with z = logits / temperature:\nlp[b, t]    = z[b, t, ids[b, t]] - lse[b, t],  lse[b, t] = log sum_v exp(z[b, t, v]);  lr from ref_logits likewise\nA[b]        = (rewards[b] - mean) / D over the sequence's group; s its standard deviation (over m or m - 1 sequences),\n              D = s + eps (additive) or max(s, eps) (max_clamp)\nrho         = exp(lp - old_logp),  d = lr - lp\npolicy_loss = sum -min(rho A, clamp(rho, 1 - clip_low, 1 + clip_high) A) / n\nkl          = sum (exp(d) - d - 1) / n, 0 without ref_logits\nloss        = policy_loss + beta kl",
      "Without an active token all three are 0. A group without variance (or of one sequence) has A exactly 0: mean and s come\nfrom differences to a reward of the group, never from E[r^2] - E[r]^2; a NaN makes its group NaN, also of one. Groups\nare runs of samples_per_prompt sequences (0: all of B) or group_boundaries[g] .. group_boundaries[g + 1]; an empty group\nis legal. Boundaries that do not start at 0, decrease, or do not end at B are a data error (row = the first bad\nposition, value = its content) and every output is NaN.\nThe data errors of logp hold for active tokens (row = b T + t; of ref_logits too): what the token alone determines is\nNaN there, and so are loss, policy_loss and kl, sums that contain it. Ignored tokens are never read, their ids never\ndereferenced; their lse, logp and ref_logp are 0. Gradients flow to logits alone, from loss; policy_loss and kl are\nfor the log. The logits are streamed once each. As policy_loss with token_mean after logp and group_advantages.\nThe defaults are RL-Kernel's (population, max_clamp), those of group_advantages verl's (unbiased, additive): they\ndiffer. A token whose id is ignored counts as masked here; policy_loss has no ids, and there the mask must say so.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the loss of a token\nwhose logp, old_logp or advantage is NaN is NaN, clipped or not.",
-     grpo_loss_66,
+     grpo_loss_70,
      "grpo_loss_backward",
      8.0,
      "that of logp, an exponential of its result, and sums over tokens",
@@ -1741,14 +1817,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_grpo_loss_params),
      &grpo_loss_defaults,
      0,
-     grpo_loss_67,
-     grpo_loss_68,
-     grpo_loss_69,
-     grpo_loss_70,
      grpo_loss_71,
      grpo_loss_72,
      grpo_loss_73,
      grpo_loss_74,
+     grpo_loss_75,
+     grpo_loss_76,
+     grpo_loss_77,
+     grpo_loss_78,
      {}},
     {"grpo_loss_backward",
      1,
@@ -1756,7 +1832,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.",
      "With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):\ng[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds]\n                                           + beta (1 - exp(d)))\ngrad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature",
      "Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of\ngrpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all\nof it NaN. grad_logits may be the same memory as logits.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of a\ntoken whose logp, old_logp or advantage is NaN is NaN, clipped or not.",
-     grpo_loss_backward_57,
+     grpo_loss_backward_61,
      "",
      8.0,
      "that of logp_backward, times an exponential of logp",
@@ -1766,14 +1842,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_grpo_loss_backward_params),
      &grpo_loss_backward_defaults,
      0,
-     grpo_loss_backward_58,
-     grpo_loss_backward_59,
-     grpo_loss_backward_60,
-     grpo_loss_backward_61,
      grpo_loss_backward_62,
      grpo_loss_backward_63,
      grpo_loss_backward_64,
      grpo_loss_backward_65,
+     grpo_loss_backward_66,
+     grpo_loss_backward_67,
+     grpo_loss_backward_68,
+     grpo_loss_backward_69,
      {}},
     {"linear_logp",
      1,
@@ -1781,7 +1857,7 @@ constexpr OpDecl kDeclarations[] = {
      "Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.",
      "x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]\nz[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0\nlse[n]     = log sum_v exp(z[n, v])\nlogp[n]    = z[n, ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0",
      "As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its\noutputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and\nso is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of\nthat row are NaN.\nWith a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns\nthe id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',\nwhatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation\nmay hold the [N, V] scores.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row.",
-     linear_logp_31,
+     linear_logp_34,
      "linear_logp_backward",
      8.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
@@ -1791,14 +1867,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_linear_logp_params),
      &linear_logp_defaults,
      -1,
-     linear_logp_32,
-     linear_logp_33,
-     linear_logp_34,
      linear_logp_35,
      linear_logp_36,
      linear_logp_37,
      linear_logp_38,
      linear_logp_39,
+     linear_logp_40,
+     linear_logp_41,
+     linear_logp_42,
      {}},
     {"linear_logp_backward",
      1,
@@ -1806,24 +1882,24 @@ constexpr OpDecl kDeclarations[] = {
      "Gradients of hidden, weight and bias from those of logp, lse and entropy, with the scores computed anew.",
      "With x, z, p as in linear_logp, c the entry of the target and d(z)/d(x) = (1 - (cap(x) / softcap)^2) / temperature:\ndx[n, v]          = (g_logp (1[v == c] - p[v]) + g_lse p[v] - g_entropy p[v] (log p[v] + entropy[n])) * d(z)/d(x)[n, v]\ngrad_hidden[n, d] = sum_v dx[n, v] weight[v, d]\ngrad_weight[v, d] = sum_n dx[n, v] hidden[n, d]\ngrad_bias[v]      = sum_n dx[n, v]",
      "An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of\nlinear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of\nevery sum is undefined. Where x is -inf, dx is 0.\nWith a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the\nshard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it\nas acc(T) and round after that sum.\ngrad_weight and grad_bias are sums over rows in a fixed order. No implementation may hold the [N, V] scores.",
-     linear_logp_backward_47,
+     linear_logp_backward_50,
      "",
      16.0,
      "scores as in linear_logp, exp and tanh, and sums over the vocabulary or rows in short chains",
-     linear_logp_backward_49,
+     linear_logp_backward_52,
      true,
      false,
      sizeof(rlk_linear_logp_backward_params),
      &linear_logp_backward_defaults,
      -1,
-     linear_logp_backward_50,
-     linear_logp_backward_51,
-     linear_logp_backward_52,
      linear_logp_backward_53,
      linear_logp_backward_54,
      linear_logp_backward_55,
      linear_logp_backward_56,
      linear_logp_backward_57,
+     linear_logp_backward_58,
+     linear_logp_backward_59,
+     linear_logp_backward_60,
      {}},
     {"logits_ratio_kl",
      1,
@@ -1831,7 +1907,7 @@ constexpr OpDecl kDeclarations[] = {
      "Importance ratio and per-token KL estimate from the logits of the policy and of its reference, each read once.",
      "lse[n]    = log sum_v exp(logits[n, v] / temperature)\nlogp[n]   = logits[n, ids[n]] / temperature - lse[n], ref_logp[n] likewise from ref_logits\ndelta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp\nratio[n]  = exp(delta[n])\nd[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)\nkl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio\nF(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)\nclamp(x, c) = min(max(x, -c), c), or x when c is 0",
      "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers\nclamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's\nk1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.\nA token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and\nref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on\nthe bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are\nNaN under every clamp. The difference of two infinities of one sign is NaN.",
-     logits_ratio_kl_36,
+     logits_ratio_kl_38,
      "logits_ratio_kl_backward",
      8.0,
      "exp and log good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
@@ -1841,14 +1917,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logits_ratio_kl_params),
      &logits_ratio_kl_defaults,
      -1,
-     logits_ratio_kl_37,
-     logits_ratio_kl_38,
      logits_ratio_kl_39,
      logits_ratio_kl_40,
      logits_ratio_kl_41,
      logits_ratio_kl_42,
      logits_ratio_kl_43,
      logits_ratio_kl_44,
+     logits_ratio_kl_45,
+     logits_ratio_kl_46,
      {}},
     {"logits_ratio_kl_backward",
      1,
@@ -1856,7 +1932,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of the policy's logits from the gradients of ratio and kl, the softmax recomputed from lse.",
      "With delta, ratio, d, w, F and clamp as in logits_ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ng[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]\np[v]         = exp(logits[n, v] / temperature - lse[n])\ngrad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature",
      "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes\nno weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.\nMasked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a\ndata error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax. A NaN in what a token's gradient is made\nof (the logit of its id, lse, old_logp, ref_logp, its gradients) makes its row NaN under every clamp; in another logit\nthat logit's element. The difference of two infinities of one sign is NaN.",
-     logits_ratio_kl_backward_39,
+     logits_ratio_kl_backward_41,
      "",
      8.0,
      "exp good to 2 ulp (4 units each), products with the gradients",
@@ -1866,14 +1942,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logits_ratio_kl_backward_params),
      &logits_ratio_kl_backward_defaults,
      -1,
-     logits_ratio_kl_backward_40,
-     logits_ratio_kl_backward_41,
      logits_ratio_kl_backward_42,
      logits_ratio_kl_backward_43,
      logits_ratio_kl_backward_44,
      logits_ratio_kl_backward_45,
      logits_ratio_kl_backward_46,
      logits_ratio_kl_backward_47,
+     logits_ratio_kl_backward_48,
+     logits_ratio_kl_backward_49,
      {}},
     {"logp_merge",
      1,
@@ -1881,7 +1957,7 @@ constexpr OpDecl kDeclarations[] = {
      "Log-probability, log-sum-exp and entropy of the whole vocabulary from those of its shards, gathered by any means.",
      "shard_logp, shard_lse and shard_entropy are what logp and linear_logp answer for each shard s of the vocabulary.\nlse[n]     = log sum_s exp(shard_lse[s, n])\nshare[s]   = exp(shard_lse[s, n] - lse[n])\nlogp[n]    = max over s of (shard_logp[s, n] + shard_lse[s, n]) - lse[n]\nentropy[n] = sum over s with shard_lse[s, n] > -inf of share[s] (shard_entropy[s, n] - (shard_lse[s, n] - lse[n]))",
      "share[s] is the probability of shard s; the entropy is that of the shares plus the mean of the shards' own entropies.\nShards may have any sizes and stand in any order.\nAn ignored row is 0 in every shard. With two or more shards a row whose logp is 0 in all of them is therefore an ignored\nrow: its outputs are 0. With one shard every output is its input.\nA row with a NaN among its shards' logp or lse (a shard had a data error there) is NaN in all outputs; so is a row whose\nlogp is other than -inf in two or more shards, because then two shards claim to own the id, and a row with an lse of\n+inf. A NaN in shard_entropy alone makes entropy NaN. A row whose logp is -inf in every shard has a logp of -inf: its\ntarget's score is -inf, or no shard owns the id. A row whose lse is -inf in every shard has no finite score in the whole\nvocabulary: a data error, as in logp, and NaN.\nAsk the shards for logp in acc(T): a logp in 16 bits no longer holds the score of the target.",
-     logp_merge_19,
+     logp_merge_21,
      "",
      8.0,
      "exp and log good to 2 ulp (4 units each), and a sum of a few shards",
@@ -1891,14 +1967,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_logp_merge_params),
      &logp_merge_defaults,
      -1,
-     logp_merge_20,
-     logp_merge_21,
      logp_merge_22,
      logp_merge_23,
      logp_merge_24,
-     {},
      logp_merge_25,
      logp_merge_26,
+     {},
+     logp_merge_27,
+     logp_merge_28,
      {}},
     {"multi_reward_advantages",
      1,
@@ -1906,7 +1982,7 @@ constexpr OpDecl kDeclarations[] = {
      "Several rewards of each sample, weighted and normalised within groups of samples of the same prompt.",
      "norm(r) = (r[b] - m) f / D within groups, m, f, D and the groups as group_advantages has them\nsum_then_normalize: A = norm(r), r[b] = sum over k of weights[k] rewards[b, k]\nnormalize_then_sum: A[b] = sum over k of weights[k] norm(rewards[:, k])[b]",
      "Weights are 1 without the input. mask 0 says that a sample has no such reward: it is in no sum and no statistic of that\nreward. A sample without any reward is in no statistic at all, and its advantage is 0. Groups, their data errors, groups\nof one and NaN are those of group_advantages; scale batch is, under normalize_then_sum, each reward's own.\n\nTRL sum_then_normalize   eps 1e-4; mask 0 where a reward function returns None\nTRL normalize_then_sum   eps 1e-4, combine normalize_then_sum; then whiten over the samples as [B, 1] (eps_mode\n                         deviation, eps 1e-4, mask 0 where a sample has no reward)\nGDPO (verl)              combine normalize_then_sum, singleton raw; then, broadcast to tokens, whiten over their mask",
-     multi_reward_advantages_41,
+     multi_reward_advantages_44,
      "",
      8.0,
      "a weighted sum, a mean, a standard deviation and a quotient of rounded differences",
@@ -1916,14 +1992,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_multi_reward_advantages_params),
      &multi_reward_advantages_defaults,
      0,
-     multi_reward_advantages_42,
-     multi_reward_advantages_43,
-     multi_reward_advantages_44,
      multi_reward_advantages_45,
      multi_reward_advantages_46,
      multi_reward_advantages_47,
      multi_reward_advantages_48,
      multi_reward_advantages_49,
+     multi_reward_advantages_50,
+     multi_reward_advantages_51,
+     multi_reward_advantages_52,
      {}},
     {"optimal_token_baseline",
      1,
@@ -1931,7 +2007,7 @@ constexpr OpDecl kDeclarations[] = {
      "Advantages of tokens over a baseline of their own position: the group's returns weighted by path variance.",
      "Over the active tokens of each sequence b:\nG[b, t] = sum of rewards[b, j], j >= t\nw[b, t] = (1 - 2 exp(logp[b, t]) + sum_p2[b, t]) weight[b, t]^2\nW[b, t] = sum of w[b, j], j <= t\nWith p the position of the token, over the sequences i of the group that have an active token at p:\nc[p]    = sum of G[i, p] W[i, p] / (sum of W[i, p] + eps)\nadvantages[b, t] = G[b, t] - c[p], returns[b, t] = G[b, t]",
      "p is, by position, the place of the token in its sequence, masked tokens counted (token), or its place among the active\ntokens of its sequence, so that turns of a tool and of the model are not compared (active). c is 0 in a group of one\nsequence; under active a sequence without active tokens is in no group. zero_tail on makes c 0 for the one longest\nsequence of a group (most active tokens, no tie) at positions p >= the number of active tokens of the second longest.\nsum_p2 is the sum of the squared probabilities of the whole vocabulary at the token; weight is 1 without the input.\nA masked token has advantage and return 0, and nothing of it is used.\nGroups are runs of samples_per_prompt sequences (0: all of them), or the sequences with the same group_ids, numbers in\n[0, B) in any order. Another is a data error (row = the sequence, value = its id): the outputs of that sequence are NaN,\nand no group has it.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.\n\nverl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights\nverl tir_optimal_token_baseline  position active, zero_tail on",
-     optimal_token_baseline_44,
+     optimal_token_baseline_47,
      "",
      8.0,
      "sums along and across sequences, an exponential and a quotient",
@@ -1941,14 +2017,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_optimal_token_baseline_params),
      &optimal_token_baseline_defaults,
      0,
-     optimal_token_baseline_45,
-     optimal_token_baseline_46,
-     optimal_token_baseline_47,
      optimal_token_baseline_48,
      optimal_token_baseline_49,
      optimal_token_baseline_50,
      optimal_token_baseline_51,
      optimal_token_baseline_52,
+     optimal_token_baseline_53,
+     optimal_token_baseline_54,
+     optimal_token_baseline_55,
      {}},
     {"policy_loss",
      1,
@@ -1956,7 +2032,7 @@ constexpr OpDecl kDeclarations[] = {
      "Policy loss of RL training from token log-probabilities: PPO/GRPO family, corrections, KL, entropy, aggregation.",
      "Per sequence, over its active tokens t (mask != 0 and not rejected), n of them; sg() passes no gradient:\nlo      = old_logp, or sg(logp);  x = logp - lo;  d = ref_logp - logp;  A = advantages + sequence_advantages\ns       = clamp(x) for token, clamp(sum x / n) for sequence, clamp(logp - sg(logp) + sg(sum x / n)) for sequence_token,\n          clamp() to [-log_ratio_clamp_low, log_ratio_clamp_high], 0 is off;  rho = exp(s)\n[l, h]  = [1 - clip_low, 1 + clip_high], or [clip_low, clip_high] for clip_form = raw\npolicy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and dual_clip is on: min(that, -dual_clip A)\n          cispo: -sg(clamp(rho, l, h)) A logp\n          sapo:  -(4 / tau) sigmoid(tau (rho - 1)) A, tau = sapo_tau_positive where A > 0, else sapo_tau_negative\n          vespo: -sg(phi) A logp, phi = exp(lambda + k u - lambda exp(u)), 0 when not finite, lambda at least 1e-4,\n                 u = clamp(sum clamp(x, -20, 20) + sum clamp(log w, ln 1e-8, 20), ln 1e-8, 20), k and lambda by A >= 0\n          gmpo:  -(sum A / n) exp(sum L / n), L = sign(A) min(sign(A) x', sign(A) clamp(x', -clip_low, clip_high)),\n                 x' = the token's s\n          gpg:   -A logp\n          dro:   -(A logp - dro_beta x^2 / 2)\n          dppo:  -A sg(min(rho, delta)) logp valid; with p = exp(logp), q = exp(lo),\n                 dppo_tv: valid = p - q <= clip_high where A > 0, else p - q >= -clip_low\n                 dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,\n                          K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))\nkl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,\n          c = rho with kl_bias_correction, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)\nw       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;\n          gmpo: exp(sum log(w + 1e-10) / n))\ne       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending\n        order\n          at place ceil((1 - q)(N - 1) - 1e-6), counted from 0; with least_entropy on, h = least_entropy\nl[t]    = e policy opsm weight w + beta kl - e entropy_coefficient H;  per_token = l, 0 where not active\nloss    = token_mean:          sum l / D,                          D = denominator, or the number of active tokens\n          token_sum:           sum l / D,                          D = denominator, or 1\n          seq_mean_token_mean: sum_b (sum_t l / max(n_b, seq_denominator_floor)) / D, D = denominator, or sequences\n          seq_mean_token_sum:  sum_b sum_t l / D,                  D = denominator, or sequences\n          none:                0, for those who take per_token\n          With entropy_aggregation token_mean, l is without H, and loss has - entropy_coefficient sum e H / D_H instead,\n          D_H = entropy_denominator, or sum e, at least 1",
      "delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a\nloss of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.\nRollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),\nno gradient, active when rollout_logp is given:\nrollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0\noutside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is\ninside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by\nrollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the\nsequences that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and\nreject_sequence_* take tokens, and whole sequences, out of the mask before everything else (so also out of the\ndenominators): what stays passes every test that is on. k1 = -r must lie in [ln low, ln high], k2 = r^2 / 2 and k3 =\nexp(r) - 1 - r must be at most high; of a sequence the sum, mean or maximum over its unmasked tokens.\nopsm drops a token where A < 0 and mean(l - logp) > opsm_threshold, l = old_logp (lo) or rollout_logp.\nThe k3 of d = +inf is +inf, so that kl_value_clamp bounds it.\nThe order of the factors is TRL's: policy loss, off-policy mask, entropy mask, importance weight, then the KL.\nNaN: min, max and the clamps give NaN where one operand is NaN (torch's, not fmin and fmax), so that an advantage, logp or\nold_logp that is NaN makes its token's loss NaN; dppo and opsm drop no token for it. The tests of the sampler's corrections\nare failed by a NaN: its token or sequence is rejected, its masked weight is 0, its mean weight normalizes nothing. phi of\nvespo is 0 then, as where it is not finite. Metrics that are means of numbers are NaN, those that count are not.\ntop_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q): between two neighbours in order no\ntoken lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating\npoint). A NaN among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all\nas least_entropy. Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as\ntorch.min of two tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient =\nk2 keeps the value of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction\npasses its gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a\ndata error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.\nmetrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term\nis larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual\nclip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and\nclip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;\nphi; rollout_weight = mean w; selected = mean e. Besides them: active_tokens, their number; rejected, the share of\nunmasked tokens that were rejected; rollout_is_mean, M of this call.\nPresets (defaults otherwise):\nTRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean\nTRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)\nTRL dr_grpo     seq_mean_token_sum, denominator = B * max_completion_length\nTRL, Liger gspo importance_ratio sequence, seq_mean_token_mean\nTRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)\nTRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo\nTRL IS          rollout_is sequence_mask, rollout_is_max 3; two-sided: delta\nTRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile\nverl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10\nverl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences\nverl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; sapo: seq_mean_token_mean,\n                exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean\nverl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's\n                configuration, 20 where it has none)\nverl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef,\n                kl_kind abs to a ref_logp that is old_logp at the tokens chosen and logp elsewhere\nverl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator\nverl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,\n                rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean\nverl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as vanilla with rollout_is none; reinforce:\n                kind gpg\nLiger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max\nOpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence,\n                seq_mean_token_mean, exclude_empty_sequences, the sampler's log-probabilities as old_logp with a\n                correction; kl_kind k1, kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis:\n                geometric_mask; bounds 0.5 and 5\nslime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0\n                and 2; opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one\n                sequence\nslime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old\nNot reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also\naverages over masked positions; verl's ppo_kl is of the clamped log ratio.",
-     policy_loss_145,
+     policy_loss_148,
      "policy_loss_backward",
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over tokens",
@@ -1966,14 +2042,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_policy_loss_params),
      &policy_loss_defaults,
      0,
-     policy_loss_146,
-     policy_loss_147,
-     policy_loss_148,
      policy_loss_149,
      policy_loss_150,
      policy_loss_151,
      policy_loss_152,
      policy_loss_153,
+     policy_loss_154,
+     policy_loss_155,
+     policy_loss_156,
      {}},
     {"policy_loss_backward",
      1,
@@ -1981,7 +2057,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of logp (and entropy) from the gradients of loss and per_token of policy_loss.",
      "With l[t], n, D as in policy_loss and g[t] = grad_loss d loss / d l[t] + grad_per_token[t] over active tokens:\ngrad_logp[t]    = sum over active u of g[u] d l[u] / d logp[t]; other tokens of a sequence count where l has sequence\n                terms\ngrad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_mean\n                  -e entropy_coefficient grad_loss / D_H\nd loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0",
      "Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,\ne, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of\neach at an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.\nNaN: as in policy_loss; a NaN in a token's own logp, old_logp or advantage makes its gradient NaN, clipped or not, also\nwhere the gradient does not depend on the number itself.",
-     policy_loss_backward_149,
+     policy_loss_backward_152,
      "",
      8.0,
      "exp good to 2 ulp (4 units), its products with advantages and weights, and sums over a sequence",
@@ -1991,14 +2067,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_policy_loss_backward_params),
      &policy_loss_backward_defaults,
      0,
-     policy_loss_backward_150,
-     policy_loss_backward_151,
-     policy_loss_backward_152,
      policy_loss_backward_153,
      policy_loss_backward_154,
      policy_loss_backward_155,
      policy_loss_backward_156,
      policy_loss_backward_157,
+     policy_loss_backward_158,
+     policy_loss_backward_159,
+     policy_loss_backward_160,
      {}},
     {"ratio_kl",
      1,
@@ -2006,7 +2082,7 @@ constexpr OpDecl kDeclarations[] = {
      "Importance ratio and per-token KL estimate from log-probabilities.",
      "delta[n]  = clamp(logp[n] - old_logp[n], log_ratio_clamp), 0 without old_logp\nratio[n]  = exp(delta[n])\nd[n]      = clamp(ref_logp[n] - logp[n], diff_clamp)\nkl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n]) with kl_weight ratio\nF(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)\nclamp(x, c) = min(max(x, -c), c), or x when c is 0",
      "Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients\nkept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers\nclamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's\nk1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are\nNaN under every clamp. The difference of two infinities of one sign is NaN.",
-     ratio_kl_25,
+     ratio_kl_26,
      "ratio_kl_backward",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences",
@@ -2016,7 +2092,6 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_ratio_kl_params),
      &ratio_kl_defaults,
      -1,
-     ratio_kl_26,
      ratio_kl_27,
      ratio_kl_28,
      ratio_kl_29,
@@ -2024,6 +2099,7 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_31,
      ratio_kl_32,
      ratio_kl_33,
+     ratio_kl_34,
      {}},
     {"ratio_kl_backward",
      1,
@@ -2031,7 +2107,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of the log-probabilities from the gradients of ratio and kl.",
      "With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ngrad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]",
      "A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes\nno weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of the token\nis NaN under every clamp, also where a clamp stops gradients. The difference of two infinities of one sign is NaN.",
-     ratio_kl_backward_30,
+     ratio_kl_backward_31,
      "",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
@@ -2041,7 +2117,6 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_ratio_kl_backward_params),
      &ratio_kl_backward_defaults,
      -1,
-     ratio_kl_backward_31,
      ratio_kl_backward_32,
      ratio_kl_backward_33,
      ratio_kl_backward_34,
@@ -2049,6 +2124,7 @@ constexpr OpDecl kDeclarations[] = {
      ratio_kl_backward_36,
      ratio_kl_backward_37,
      ratio_kl_backward_38,
+     ratio_kl_backward_39,
      {}},
     {"resampling_weights",
      1,
@@ -2056,7 +2132,7 @@ constexpr OpDecl kDeclarations[] = {
      "How often each sample of a batch is to be drawn again, from its score, as in PF-PPO.",
      "weights[b] = w[b] + eps\npow:        w[b] = |scores[b]|^power\nmax_min:    w[b] = 1 where scores[b] is the largest or the smallest score of the batch, else 0\nmax_random: w[b] = best_weight where scores[b] is the largest score of the batch, else other_weight",
      "Weights, not probabilities: who draws divides by their sum. Equal scores have equal weights. A masked sample has weight\n0, without eps, and is neither the largest nor the smallest. |0|^0 is 1. Under max_min and max_random one NaN makes\nevery weight of a sample that is not masked NaN, under pow its own.\n\nverl compute_pf_ppo_reweight_data: scores are the token scores summed up, weight_pow is power; its lower limit of 1e-8\nis what eps adds.",
-     resampling_weights_16,
+     resampling_weights_17,
      "",
      8.0,
      "a power, as exponential of a logarithm, and a sum",
@@ -2066,13 +2142,13 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_resampling_weights_params),
      &resampling_weights_defaults,
      -1,
-     resampling_weights_17,
      resampling_weights_18,
      resampling_weights_19,
      resampling_weights_20,
      resampling_weights_21,
      resampling_weights_22,
      resampling_weights_23,
+     resampling_weights_24,
      {},
      {}},
     {"returns",
@@ -2081,7 +2157,7 @@ constexpr OpDecl kDeclarations[] = {
      "Discounted sum of the rewards from each token on, as REINFORCE++ uses it.",
      "For each sequence b, from its last active token to its first, starting with a = bootstrap[b] (0 without):\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
      "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the\nlast active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
-     returns_26,
+     returns_29,
      "",
      8.0,
      "each step of the recursion rounds a product and a sum",
@@ -2091,12 +2167,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_returns_params),
      &returns_defaults,
      0,
-     returns_27,
-     returns_28,
-     returns_29,
      returns_30,
      returns_31,
      returns_32,
+     returns_33,
+     returns_34,
+     returns_35,
      {},
      {},
      {}},
@@ -2106,7 +2182,7 @@ constexpr OpDecl kDeclarations[] = {
      "Draws one token per row from filtered, tempered logits; the same seed draws the same token on every backend.",
      "Scalar parameters of type f64 are rounded to fp32; a per-row input replaces the scalar of its row. r, f, s are the\nrepetition, frequency and presence penalty, t the temperature. Every operation below that is said to be fp32 is one IEEE\noperation, rounded to nearest even on its own: no fused multiply-add, no reciprocal. floor(a b / 2^64) is the upper half\nof a 64 x 64 bit product. Row n, token v:\n\n1. Scores, fp32.\n   c    = max(output_counts[n, v], 0), as fp32; seen = c > 0 or prompt_mask[n, v] != 0\n   a    = logits[n, v] as fp32\n   b    = a / r if seen and a > 0;  a * r if seen and not a > 0;  a otherwise\n   x[v] = (b - f * c) - s if c > 0, four operations;  b otherwise;  -inf where allowed[n, v] == 0, whatever b is\n   m    = max x. A token is active when x[v] > -inf.\n2. Rows without a distribution. status 3 when any x is NaN or +inf or t is NaN; else 2 when no token is active, a data\n   error. Else t < 1e-5 (fp32) is greedy, status 1: the id is the lowest v with x[v] == m, and alone is kept.\n3. Weights, integers with 40 fractional bits.\n   u    = (x[v] - m) / t, fp32: a subtraction and a division. w[v] = 0 unless u > -28\n   q    = -u * 2^26, fraction dropped; e = q * 1549082005; w[v] = 0 if e > 40 * 2^56, else d = 40 * 2^56 - e and\n   g    = bits 24 to 55 of d;  h = 44521, then h = C + floor(h g / 2^32) for C = 313739, 2875277, 20650546, 119194876,\n          515882451, 1488522236, 2^31 in this order\n   w[v] = floor(h 2^9 / 2^(40 - floor(d / 2^56))): 2^40 exp(u) to 3e-8, never rising when u falls, 2^40 at the maximum\n4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.\n   min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.\n   top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of\n          them.\n   top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all\n          before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;\n          with top_p_ties = keep also all that equal the last kept.\n   filter_order = top_k_first: top_k is given what min_p keeps, top_p what top_k keeps. joint: both are given what min_p\n   keeps, and a token must be kept by both.\n5. Draw. Of a set S with W = sum of w and a number U in [0, 2^64): the lowest v of S at which the sum of w over tokens\n   of S with ids <= v exceeds floor(U W / 2^64).\n   Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id\n   mod 2^32, row_id / 2^32, step mod 2^32, step / 2^32), all as unsigned; S is what the filters keep. status 0.\n   With uniform_samples: round k = 0, 1, ... draws from all active tokens with U = floor(uniform_samples[k, n] 2^64);\n   the first token that the filters keep is taken, status 0. A number outside [0, 1) is a round without a token. When no\n   round gives one, status 4.\n6. logp           = log of softmax(logits[n])[id]: the logits as given, without mask, penalty, temperature or filter\n   processed_logp = (x[id] - m) / t - log(sum of w over kept tokens / 2^40); 0 for a greedy row\n   success        = 1 when status is 0 or 1, else 0;  keep_mask[n, v] = 1 for kept tokens, else 0\n   Philox round, ten times: (c0, c1, c2, c3) = (hi(B c2) ^ c1 ^ k0, lo(B c2), hi(A c0) ^ c3 ^ k1, lo(A c0)), A =\n   0xD2511F53, B = 0xCD9E8D57; then k0 += 0x9E3779B9, k1 += 0xBB67AE85.",
      "A row is named in the random stream by row_ids, which has no default: its number would tie the draw to the position in\nthe batch, and a constant would draw the same token for equal rows (the samples of one group). Name the request or, with\nseveral samples of a prompt, the sample; step is the position in the sequence.\nRows of status 2, 3 and 4 have id -1 and NaN log-probabilities; status 2 and 3 keep no token. Only status 2 is a data\nerror. A logit of a token that is not allowed is not looked at, but for logp. min_tokens is allowed = 0 at the stop ids.\nDefaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic \"drop while the ascending sum\n<= 1 - top_p\" and \"keep until the descending sum >= top_p\" are one rule, reach; exceed keeps one token more where the\nsum is top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.\nuniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by\na call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.\nInteger outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating\noutput is asked for. The dropped weight of an active token is below 2^-40 of the maximum's.",
-     sample_69,
+     sample_72,
      "",
      8.0,
      "logp as in the operator logp; processed_logp is two roundings of fp64",
@@ -2116,14 +2192,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_sample_params),
      &sample_defaults,
      -1,
-     sample_70,
-     sample_71,
-     sample_72,
      sample_73,
      sample_74,
      sample_75,
      sample_76,
      sample_77,
+     sample_78,
+     sample_79,
+     sample_80,
      {}},
     {"value_loss",
      1,
@@ -2131,7 +2207,7 @@ constexpr OpDecl kDeclarations[] = {
      "Squared error of a value function, optionally clipped around its old values, per token and reduced.",
      "l[b, t]       = 1/2 max((v - R)^2, (c - R)^2), v = values[b, t], R = returns[b, t]\nc             = min(max(v, old_values[b, t] - clip_eps), old_values[b, t] + clip_eps), or v without clip\ntoken_loss    = l\nclip_fraction = active tokens with (c - R)^2 > (v - R)^2, over max(active tokens, 1)\nloss          = l aggregated over active tokens:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
      "A masked token has token_loss 0 and enters no sum. Sequences count with and without active tokens, or only with, by\nexclude_empty_sequences. A denominator given takes the place of D.\nverl and OpenRLHF have this half (exclude_empty_sequences on); slime has not: half of its denominator, and its clip\nfraction counts |v - old_values| > clip_eps.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or\nold value that is NaN makes its token's loss NaN. A comparison with a NaN does not count in clip_fraction.",
-     value_loss_38,
+     value_loss_41,
      "value_loss_backward",
      8.0,
      "differences, squares and sums in blocks",
@@ -2141,14 +2217,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_value_loss_params),
      &value_loss_defaults,
      0,
-     value_loss_39,
-     value_loss_40,
-     value_loss_41,
      value_loss_42,
      value_loss_43,
      value_loss_44,
      value_loss_45,
      value_loss_46,
+     value_loss_47,
+     value_loss_48,
+     value_loss_49,
      {}},
     {"value_loss_backward",
      1,
@@ -2156,7 +2232,7 @@ constexpr OpDecl kDeclarations[] = {
      "Gradient of the values from the gradients of loss and token_loss.",
      "g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]\ngrad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])\nWith v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they\nare equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by\nmax(active tokens of b, seq_denominator_floor).\nD as in value_loss:\ntoken_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)\ntoken_sum            S / D, natural D = 1\nseq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)\nseq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)",
      "The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The\nweights depend on the whole mask. With aggregation none grad_loss has no effect.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or\nold value that is NaN makes its token's gradient NaN, clipped or not.",
-     value_loss_backward_40,
+     value_loss_backward_43,
      "",
      8.0,
      "differences and products",
@@ -2166,14 +2242,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_value_loss_backward_params),
      &value_loss_backward_defaults,
      0,
-     value_loss_backward_41,
-     value_loss_backward_42,
-     value_loss_backward_43,
      value_loss_backward_44,
      value_loss_backward_45,
      value_loss_backward_46,
      value_loss_backward_47,
      value_loss_backward_48,
+     value_loss_backward_49,
+     value_loss_backward_50,
+     value_loss_backward_51,
      {}},
     {"whiten",
      1,
@@ -2181,7 +2257,7 @@ constexpr OpDecl kDeclarations[] = {
      "Masked normalisation to mean 0 and variance 1 over the whole batch.",
      "m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less\ny[b, t] = (x[b, t] - m) / D + (m unless shift_mean)\nD       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)",
      "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean).\nA NaN makes every y that is not masked NaN, also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax. Of\ninfinite x no result is defined (inf - inf).",
-     whiten_16,
+     whiten_18,
      "",
      8.0,
      "a mean and a variance in blocks, a square root and a quotient",
@@ -2191,12 +2267,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_whiten_params),
      &whiten_defaults,
      -1,
-     whiten_17,
-     whiten_18,
      whiten_19,
      whiten_20,
      whiten_21,
      whiten_22,
+     whiten_23,
+     whiten_24,
      {},
      {},
      {}},

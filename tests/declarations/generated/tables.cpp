@@ -17,116 +17,126 @@ namespace {
 constexpr DtypeExpr block_dequantize_1[] = {{DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e5m2, -1}, {DtypeExpr::Kind::fixed, Dtype::f4_e2m1fn, -1}};
 constexpr DtypeExpr block_dequantize_2[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}};
 constexpr Expr block_dequantize_3[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
-constexpr Expr block_dequantize_4[] = {{"20", []([[maybe_unused]] const Values& v) -> int64_t { return 20; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim block_dequantize_5[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl block_dequantize_6[] = {{ShapeDecl::Kind::dims, block_dequantize_5, "[N, K]"}};
-constexpr NanRule block_dequantize_7[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::row}};
-constexpr Dim block_dequantize_8[] = {{0, 0}, {-1, 0, {"ceil(K / block)", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(ceil_divide(Wide(v.symbol(1)), Wide(v.i64(offsetof(rlk_block_dequantize_params, block))))); }}, 0x2}};
-constexpr ShapeDecl block_dequantize_9[] = {{ShapeDecl::Kind::dims, block_dequantize_8, "[N, ceil(K / block)]"}};
-constexpr NanRule block_dequantize_10[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::element}};
-constexpr Dim block_dequantize_11[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl block_dequantize_12[] = {{ShapeDecl::Kind::dims, block_dequantize_11, "[N, K]"}};
-constexpr Dim block_dequantize_13[] = {{0, 0}, {-1, 0, {"ceil(K / block)", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(ceil_divide(Wide(v.symbol(1)), Wide(v.i64(offsetof(rlk_block_dequantize_params, block))))); }}, 0x2}};
-constexpr ShapeDecl block_dequantize_14[] = {{ShapeDecl::Kind::dims, block_dequantize_13, "[N, ceil(K / block)]"}};
-constexpr double block_dequantize_15[] = {5.0};
+constexpr int64_t block_dequantize_4[] = {256};
+constexpr Expr block_dequantize_5[] = {{"20", []([[maybe_unused]] const Values& v) -> int64_t { return 20; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"16", []([[maybe_unused]] const Values& v) -> int64_t { return 16; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t block_dequantize_6[] = {256};
+constexpr Dim block_dequantize_7[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl block_dequantize_8[] = {{ShapeDecl::Kind::dims, block_dequantize_7, "[N, K]"}};
+constexpr NanRule block_dequantize_9[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::row}};
+constexpr Dim block_dequantize_10[] = {{0, 0}, {-1, 0, {"ceil(K / block)", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(ceil_divide(Wide(v.symbol(1)), Wide(v.i64(offsetof(rlk_block_dequantize_params, block))))); }}, 0x2}};
+constexpr ShapeDecl block_dequantize_11[] = {{ShapeDecl::Kind::dims, block_dequantize_10, "[N, ceil(K / block)]"}};
+constexpr NanRule block_dequantize_12[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::element}};
+constexpr Dim block_dequantize_13[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl block_dequantize_14[] = {{ShapeDecl::Kind::dims, block_dequantize_13, "[N, K]"}};
+constexpr Dim block_dequantize_15[] = {{0, 0}, {-1, 0, {"ceil(K / block)", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(ceil_divide(Wide(v.symbol(1)), Wide(v.i64(offsetof(rlk_block_dequantize_params, block))))); }}, 0x2}};
+constexpr ShapeDecl block_dequantize_16[] = {{ShapeDecl::Kind::dims, block_dequantize_15, "[N, ceil(K / block)]"}};
+constexpr double block_dequantize_17[] = {5.0};
 constexpr rlk_block_dequantize_params block_dequantize_defaults = RLK_BLOCK_DEQUANTIZE_PARAMS_INIT;
-constexpr const char* block_dequantize_16[] = {"block-scaled fp8 weights as in DeepSeek-V3, section 3.3.2"};
-constexpr const char* block_dequantize_17[] = {""};
-constexpr DtypeVariable block_dequantize_18[] = {{"T", block_dequantize_1}, {"O", block_dequantize_2}};
-constexpr SymbolDecl block_dequantize_19[] = {{"N", "rows", true, 0, -1, block_dequantize_3}, {"K", "columns", true, 0, -1, block_dequantize_4}};
-constexpr ArgDecl block_dequantize_20[] = {{"x", "quantized numbers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, block_dequantize_6, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, block_dequantize_7, ""}, {"scales", "one per block", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, false, false, -1, block_dequantize_9, {.kind = Domain::uniform, .min = 0.25, .max = 4.0}, {}, 0.0, {}, block_dequantize_10, ""}};
-constexpr ArgDecl block_dequantize_21[] = {{"out", "numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, block_dequantize_12, {}, {}, 0.0, {}, {}, ""}, {"amax", "largest magnitude of each block", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, block_dequantize_14, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl block_dequantize_22[] = {{"block", "columns of a block", ParamType::i64, offsetof(rlk_block_dequantize_params, block), 0.0, 8, true, false, false, 1.0, {}, block_dequantize_15}};
+constexpr const char* block_dequantize_18[] = {"block-scaled fp8 weights as in DeepSeek-V3, section 3.3.2"};
+constexpr const char* block_dequantize_19[] = {""};
+constexpr DtypeVariable block_dequantize_20[] = {{"T", block_dequantize_1}, {"O", block_dequantize_2}};
+constexpr SymbolDecl block_dequantize_21[] = {{"N", "rows", true, 0, -1, block_dequantize_3, block_dequantize_4}, {"K", "columns", true, 0, -1, block_dequantize_5, block_dequantize_6}};
+constexpr ArgDecl block_dequantize_22[] = {{"x", "quantized numbers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, block_dequantize_8, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, block_dequantize_9, ""}, {"scales", "one per block", {DtypeExpr::Kind::fixed, Dtype::f32, -1}, false, false, -1, block_dequantize_11, {.kind = Domain::uniform, .min = 0.25, .max = 4.0}, {}, 0.0, {}, block_dequantize_12, ""}};
+constexpr ArgDecl block_dequantize_23[] = {{"out", "numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, block_dequantize_14, {}, {}, 0.0, {}, {}, ""}, {"amax", "largest magnitude of each block", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, block_dequantize_16, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl block_dequantize_24[] = {{"block", "columns of a block", ParamType::i64, offsetof(rlk_block_dequantize_params, block), 0.0, 8, true, false, false, 1.0, {}, block_dequantize_17}};
 
 // ---- cache_append
 constexpr DtypeExpr cache_append_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::bf16, -1}, {DtypeExpr::Kind::fixed, Dtype::f8_e4m3fn, -1}, {DtypeExpr::Kind::fixed, Dtype::f4_e2m1fn, -1}};
 constexpr DtypeExpr cache_append_2[] = {{DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i32, -1}};
 constexpr Expr cache_append_3[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}};
-constexpr Expr cache_append_4[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"23", []([[maybe_unused]] const Values& v) -> int64_t { return 23; }}};
-constexpr Expr cache_append_5[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim cache_append_6[] = {{0, 0}, {2, 0}};
-constexpr ShapeDecl cache_append_7[] = {{ShapeDecl::Kind::dims, cache_append_6, "[N, D]"}};
-constexpr NanRule cache_append_8[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::none}};
-constexpr Dim cache_append_9[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl cache_append_10[] = {{ShapeDecl::Kind::dims, cache_append_9, "[S, D]"}};
-constexpr NanRule cache_append_11[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
-constexpr Dim cache_append_12[] = {{0, 0}};
-constexpr ShapeDecl cache_append_13[] = {{ShapeDecl::Kind::dims, cache_append_12, "[N]"}};
-constexpr Dim cache_append_14[] = {{1, 0}};
-constexpr ShapeDecl cache_append_15[] = {{ShapeDecl::Kind::dims, cache_append_14, "[S]"}};
-constexpr Dim cache_append_16[] = {{1, 0}, {2, 0}};
-constexpr ShapeDecl cache_append_17[] = {{ShapeDecl::Kind::dims, cache_append_16, "[S, D]"}};
-constexpr Dim cache_append_18[] = {{1, 0}};
-constexpr ShapeDecl cache_append_19[] = {{ShapeDecl::Kind::dims, cache_append_18, "[S]"}};
-constexpr double cache_append_20[] = {0.5};
+constexpr int64_t cache_append_4[] = {256};
+constexpr Expr cache_append_5[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"23", []([[maybe_unused]] const Values& v) -> int64_t { return 23; }}};
+constexpr int64_t cache_append_6[] = {256};
+constexpr Expr cache_append_7[] = {{"4", []([[maybe_unused]] const Values& v) -> int64_t { return 4; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t cache_append_8[] = {256};
+constexpr Dim cache_append_9[] = {{0, 0}, {2, 0}};
+constexpr ShapeDecl cache_append_10[] = {{ShapeDecl::Kind::dims, cache_append_9, "[N, D]"}};
+constexpr NanRule cache_append_11[] = {{{}, 0, NanReach::all}, {{}, 1, NanReach::none}};
+constexpr Dim cache_append_12[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl cache_append_13[] = {{ShapeDecl::Kind::dims, cache_append_12, "[S, D]"}};
+constexpr NanRule cache_append_14[] = {{{}, 0, NanReach::element}, {{}, 1, NanReach::none}};
+constexpr Dim cache_append_15[] = {{0, 0}};
+constexpr ShapeDecl cache_append_16[] = {{ShapeDecl::Kind::dims, cache_append_15, "[N]"}};
+constexpr Dim cache_append_17[] = {{1, 0}};
+constexpr ShapeDecl cache_append_18[] = {{ShapeDecl::Kind::dims, cache_append_17, "[S]"}};
+constexpr Dim cache_append_19[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl cache_append_20[] = {{ShapeDecl::Kind::dims, cache_append_19, "[S, D]"}};
+constexpr Dim cache_append_21[] = {{1, 0}};
+constexpr ShapeDecl cache_append_22[] = {{ShapeDecl::Kind::dims, cache_append_21, "[S]"}};
+constexpr double cache_append_23[] = {0.5};
 constexpr rlk_cache_append_params cache_append_defaults = RLK_CACHE_APPEND_PARAMS_INIT;
-constexpr const char* cache_append_21[] = {"reshape_and_cache of vLLM, for one head"};
-constexpr const char* cache_append_22[] = {""};
-constexpr DtypeVariable cache_append_23[] = {{"T", cache_append_1}, {"I", cache_append_2}};
-constexpr SymbolDecl cache_append_24[] = {{"N", "rows", true, 0, -1, cache_append_3}, {"S", "slots of the cache", true, 1, -1, cache_append_4}, {"D", "size of a row", false, 0, -1, cache_append_5}};
-constexpr ArgDecl cache_append_25[] = {{"rows", "what is put in", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_7, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, cache_append_8, ""}, {"cache", "the cache", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_10, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, cache_append_11, ""}, {"slots", "where each row goes", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, cache_append_13, {.kind = Domain::row_index, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}, {"counts", "how often each slot was written: one more for every row", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, cache_append_15, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"100", []([[maybe_unused]] const Values& v) -> int64_t { return 100; }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl cache_append_26[] = {{"cache", "the cache", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_17, {}, {}, 0.0, {}, {}, "", 1}, {"counts", "how often each slot was written: one more for every row", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, cache_append_19, {}, {}, 0.0, {}, {}, "", 3}};
-constexpr ParamDecl cache_append_27[] = {{"scale", "multiplies the rows", ParamType::f64, offsetof(rlk_cache_append_params, scale), 1.0, 0, false, false, true, 0.0, {}, cache_append_20}};
+constexpr const char* cache_append_24[] = {"reshape_and_cache of vLLM, for one head"};
+constexpr const char* cache_append_25[] = {""};
+constexpr DtypeVariable cache_append_26[] = {{"T", cache_append_1}, {"I", cache_append_2}};
+constexpr SymbolDecl cache_append_27[] = {{"N", "rows", true, 0, -1, cache_append_3, cache_append_4}, {"S", "slots of the cache", true, 1, -1, cache_append_5, cache_append_6}, {"D", "size of a row", false, 0, -1, cache_append_7, cache_append_8}};
+constexpr ArgDecl cache_append_28[] = {{"rows", "what is put in", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_10, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, cache_append_11, ""}, {"cache", "the cache", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_13, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, cache_append_14, ""}, {"slots", "where each row goes", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, cache_append_16, {.kind = Domain::row_index, .high = {"S", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}, {"counts", "how often each slot was written: one more for every row", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, cache_append_18, {.kind = Domain::integer, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"100", []([[maybe_unused]] const Values& v) -> int64_t { return 100; }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl cache_append_29[] = {{"cache", "the cache", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cache_append_20, {}, {}, 0.0, {}, {}, "", 1}, {"counts", "how often each slot was written: one more for every row", {DtypeExpr::Kind::fixed, Dtype::i32, -1}, true, false, -1, cache_append_22, {}, {}, 0.0, {}, {}, "", 3}};
+constexpr ParamDecl cache_append_30[] = {{"scale", "multiplies the rows", ParamType::f64, offsetof(rlk_cache_append_params, scale), 1.0, 0, false, false, true, 0.0, {}, cache_append_23}};
 
 // ---- prefix_count
 constexpr Expr prefix_count_1[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, {"65", []([[maybe_unused]] const Values& v) -> int64_t { return 65; }}};
-constexpr Dim prefix_count_2[] = {{0, 0}};
-constexpr ShapeDecl prefix_count_3[] = {{ShapeDecl::Kind::dims, prefix_count_2, "[N]"}};
-constexpr Dim prefix_count_4[] = {{0, 0}};
-constexpr ShapeDecl prefix_count_5[] = {{ShapeDecl::Kind::dims, prefix_count_4, "[N]"}};
-constexpr double prefix_count_6[] = {3.0, 4.611686018427388e+18};
+constexpr int64_t prefix_count_2[] = {256};
+constexpr Dim prefix_count_3[] = {{0, 0}};
+constexpr ShapeDecl prefix_count_4[] = {{ShapeDecl::Kind::dims, prefix_count_3, "[N]"}};
+constexpr Dim prefix_count_5[] = {{0, 0}};
+constexpr ShapeDecl prefix_count_6[] = {{ShapeDecl::Kind::dims, prefix_count_5, "[N]"}};
+constexpr double prefix_count_7[] = {3.0, 4.611686018427388e+18};
 constexpr rlk_prefix_count_params prefix_count_defaults = RLK_PREFIX_COUNT_PARAMS_INIT;
-constexpr const char* prefix_count_7[] = {"exclusive scan, as in stream compaction"};
-constexpr const char* prefix_count_8[] = {""};
-constexpr SymbolDecl prefix_count_9[] = {{"N", "elements", true, 0, -1, prefix_count_1}};
-constexpr ArgDecl prefix_count_10[] = {{"mask", "which are marked", {DtypeExpr::Kind::fixed, Dtype::boolean, -1}, false, false, -1, prefix_count_3, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl prefix_count_11[] = {{"out", "how many are marked before", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, prefix_count_5, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl prefix_count_12[] = {{"start", "added to every count", ParamType::i64, offsetof(rlk_prefix_count_params, start), 0.0, 0, false, false, false, 0.0, {}, prefix_count_6}};
+constexpr const char* prefix_count_8[] = {"exclusive scan, as in stream compaction"};
+constexpr const char* prefix_count_9[] = {""};
+constexpr SymbolDecl prefix_count_10[] = {{"N", "elements", true, 0, -1, prefix_count_1, prefix_count_2}};
+constexpr ArgDecl prefix_count_11[] = {{"mask", "which are marked", {DtypeExpr::Kind::fixed, Dtype::boolean, -1}, false, false, -1, prefix_count_4, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl prefix_count_12[] = {{"out", "how many are marked before", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, false, false, -1, prefix_count_6, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl prefix_count_13[] = {{"start", "added to every count", ParamType::i64, offsetof(rlk_prefix_count_params, start), 0.0, 0, false, false, false, 0.0, {}, prefix_count_7}};
 
 // ---- shift_left
 constexpr DtypeExpr shift_left_1[] = {{DtypeExpr::Kind::fixed, Dtype::i32, -1}, {DtypeExpr::Kind::fixed, Dtype::i64, -1}, {DtypeExpr::Kind::fixed, Dtype::i8, -1}, {DtypeExpr::Kind::fixed, Dtype::u16, -1}};
 constexpr Expr shift_left_2[] = {{"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
-constexpr Expr shift_left_3[] = {{"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
-constexpr Dim shift_left_4[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl shift_left_5[] = {{ShapeDecl::Kind::dims, shift_left_4, "[R, C]"}};
+constexpr int64_t shift_left_3[] = {256};
+constexpr Expr shift_left_4[] = {{"6", []([[maybe_unused]] const Values& v) -> int64_t { return 6; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"33", []([[maybe_unused]] const Values& v) -> int64_t { return 33; }}};
+constexpr int64_t shift_left_5[] = {256};
 constexpr Dim shift_left_6[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl shift_left_7[] = {{ShapeDecl::Kind::dims, shift_left_6, "[R, C]"}};
 constexpr Dim shift_left_8[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl shift_left_9[] = {{ShapeDecl::Kind::dims, shift_left_8, "[R, C]"}};
-constexpr double shift_left_10[] = {7.0};
-constexpr FeatureSetting shift_left_11[] = {{0, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}}};
+constexpr Dim shift_left_10[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl shift_left_11[] = {{ShapeDecl::Kind::dims, shift_left_10, "[R, C]"}};
+constexpr double shift_left_12[] = {7.0};
+constexpr FeatureSetting shift_left_13[] = {{0, {"8", []([[maybe_unused]] const Values& v) -> int64_t { return 8; }}}};
 constexpr rlk_shift_left_params shift_left_defaults = RLK_SHIFT_LEFT_PARAMS_INIT;
-constexpr const char* shift_left_12[] = {"two's complement"};
-constexpr const char* shift_left_13[] = {""};
-constexpr DtypeVariable shift_left_14[] = {{"I", shift_left_1}};
-constexpr SymbolDecl shift_left_15[] = {{"R", "rows", true, 0, -1, shift_left_2}, {"C", "columns", false, 0, -1, shift_left_3}};
-constexpr ArgDecl shift_left_16[] = {{"x", "integers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, shift_left_5, {.kind = Domain::integer, .low = {"0 - 100", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 100; }}, .high = {"120", []([[maybe_unused]] const Values& v) -> int64_t { return 120; }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl shift_left_17[] = {{"out", "shifted, in the memory of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, shift_left_7, {}, {}, 0.0, {}, {}, "", 0}, {"lost", "1 where bits were lost", {DtypeExpr::Kind::fixed, Dtype::boolean, -1}, true, false, -1, shift_left_9, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl shift_left_18[] = {{"shift", "bits", ParamType::i64, offsetof(rlk_shift_left_params, shift), 0.0, 1, true, false, false, 0.0, {}, shift_left_10}};
-constexpr RuleDecl shift_left_19[] = {{"shift_fits", {"shift < 8", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_shift_left_params, shift)) < 8; }}, "shift by fewer bits", {}, shift_left_11, 0x0}};
+constexpr const char* shift_left_14[] = {"two's complement"};
+constexpr const char* shift_left_15[] = {""};
+constexpr DtypeVariable shift_left_16[] = {{"I", shift_left_1}};
+constexpr SymbolDecl shift_left_17[] = {{"R", "rows", true, 0, -1, shift_left_2, shift_left_3}, {"C", "columns", false, 0, -1, shift_left_4, shift_left_5}};
+constexpr ArgDecl shift_left_18[] = {{"x", "integers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, shift_left_7, {.kind = Domain::integer, .low = {"0 - 100", []([[maybe_unused]] const Values& v) -> int64_t { return 0 - 100; }}, .high = {"120", []([[maybe_unused]] const Values& v) -> int64_t { return 120; }}}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl shift_left_19[] = {{"out", "shifted, in the memory of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, shift_left_9, {}, {}, 0.0, {}, {}, "", 0}, {"lost", "1 where bits were lost", {DtypeExpr::Kind::fixed, Dtype::boolean, -1}, true, false, -1, shift_left_11, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl shift_left_20[] = {{"shift", "bits", ParamType::i64, offsetof(rlk_shift_left_params, shift), 0.0, 1, true, false, false, 0.0, {}, shift_left_12}};
+constexpr RuleDecl shift_left_21[] = {{"shift_fits", {"shift < 8", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_shift_left_params, shift)) < 8; }}, "shift by fewer bits", {}, shift_left_13, 0x0}};
 
 // ---- window_max
 constexpr DtypeExpr window_max_1[] = {{DtypeExpr::Kind::fixed, Dtype::f32, -1}, {DtypeExpr::Kind::fixed, Dtype::f16, -1}};
 constexpr Expr window_max_2[] = {{"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}};
-constexpr Expr window_max_3[] = {{"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}};
-constexpr Dim window_max_4[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl window_max_5[] = {{ShapeDecl::Kind::dims, window_max_4, "[N, W]"}};
-constexpr NanRule window_max_6[] = {{{}, -1, NanReach::row}};
-constexpr Dim window_max_7[] = {{0, 0}, {-1, 0, {"(W + 2 * pad - width) / stride + 1", []([[maybe_unused]] const Values& v) -> int64_t { return size_from((Wide(v.symbol(1)) + 2 * Wide(v.i64(offsetof(rlk_window_max_params, pad))) - Wide(v.i64(offsetof(rlk_window_max_params, width)))) / Wide(v.i64(offsetof(rlk_window_max_params, stride))) + 1); }}, 0x2}};
-constexpr ShapeDecl window_max_8[] = {{ShapeDecl::Kind::dims, window_max_7, "[N, (W + 2 * pad - width) / stride + 1]"}};
-constexpr double window_max_9[] = {2.0};
-constexpr double window_max_10[] = {2.0};
-constexpr double window_max_11[] = {1.0};
-constexpr FeatureSetting window_max_12[] = {{0, {"W + 2 * pad + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2 * v.i64(offsetof(rlk_window_max_params, pad)) + 1; }}}};
+constexpr int64_t window_max_3[] = {256};
+constexpr Expr window_max_4[] = {{"9", []([[maybe_unused]] const Values& v) -> int64_t { return 9; }}, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}};
+constexpr int64_t window_max_5[] = {256};
+constexpr Dim window_max_6[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl window_max_7[] = {{ShapeDecl::Kind::dims, window_max_6, "[N, W]"}};
+constexpr NanRule window_max_8[] = {{{}, -1, NanReach::row}};
+constexpr Dim window_max_9[] = {{0, 0}, {-1, 0, {"(W + 2 * pad - width) / stride + 1", []([[maybe_unused]] const Values& v) -> int64_t { return size_from((Wide(v.symbol(1)) + 2 * Wide(v.i64(offsetof(rlk_window_max_params, pad))) - Wide(v.i64(offsetof(rlk_window_max_params, width)))) / Wide(v.i64(offsetof(rlk_window_max_params, stride))) + 1); }}, 0x2}};
+constexpr ShapeDecl window_max_10[] = {{ShapeDecl::Kind::dims, window_max_9, "[N, (W + 2 * pad - width) / stride + 1]"}};
+constexpr double window_max_11[] = {2.0};
+constexpr double window_max_12[] = {2.0};
+constexpr double window_max_13[] = {1.0};
+constexpr FeatureSetting window_max_14[] = {{0, {"W + 2 * pad + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2 * v.i64(offsetof(rlk_window_max_params, pad)) + 1; }}}};
 constexpr rlk_window_max_params window_max_defaults = RLK_WINDOW_MAX_PARAMS_INIT;
-constexpr const char* window_max_13[] = {"max_pool1d of PyTorch, which forbids pad > width / 2"};
-constexpr const char* window_max_14[] = {""};
-constexpr DtypeVariable window_max_15[] = {{"T", window_max_1}};
-constexpr SymbolDecl window_max_16[] = {{"N", "rows", true, 0, -1, window_max_2}, {"W", "columns", true, 0, -1, window_max_3}};
-constexpr ArgDecl window_max_17[] = {{"x", "numbers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, window_max_5, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, window_max_6, ""}};
-constexpr ArgDecl window_max_18[] = {{"out", "one per window", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, window_max_8, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl window_max_19[] = {{"width", "columns of a window", ParamType::i64, offsetof(rlk_window_max_params, width), 0.0, 3, true, false, false, 1.0, {}, window_max_9}, {"stride", "columns between windows", ParamType::i64, offsetof(rlk_window_max_params, stride), 0.0, 1, true, false, false, 1.0, {}, window_max_10}, {"pad", "columns of -inf on both sides", ParamType::i64, offsetof(rlk_window_max_params, pad), 0.0, 0, true, false, false, 0.0, {}, window_max_11}};
-constexpr RuleDecl window_max_20[] = {{"window_fits", {"width <= W + 2 * pad", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_window_max_params, width)) <= v.symbol(1) + 2 * v.i64(offsetof(rlk_window_max_params, pad)); }}, "a window must fit into the padded row", {}, window_max_12, 0x0}};
+constexpr const char* window_max_15[] = {"max_pool1d of PyTorch, which forbids pad > width / 2"};
+constexpr const char* window_max_16[] = {""};
+constexpr DtypeVariable window_max_17[] = {{"T", window_max_1}};
+constexpr SymbolDecl window_max_18[] = {{"N", "rows", true, 0, -1, window_max_2, window_max_3}, {"W", "columns", true, 0, -1, window_max_4, window_max_5}};
+constexpr ArgDecl window_max_19[] = {{"x", "numbers", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, window_max_7, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, window_max_8, ""}};
+constexpr ArgDecl window_max_20[] = {{"out", "one per window", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, window_max_10, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl window_max_21[] = {{"width", "columns of a window", ParamType::i64, offsetof(rlk_window_max_params, width), 0.0, 3, true, false, false, 1.0, {}, window_max_11}, {"stride", "columns between windows", ParamType::i64, offsetof(rlk_window_max_params, stride), 0.0, 1, true, false, false, 1.0, {}, window_max_12}, {"pad", "columns of -inf on both sides", ParamType::i64, offsetof(rlk_window_max_params, pad), 0.0, 0, true, false, false, 0.0, {}, window_max_13}};
+constexpr RuleDecl window_max_22[] = {{"window_fits", {"width <= W + 2 * pad", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_window_max_params, width)) <= v.symbol(1) + 2 * v.i64(offsetof(rlk_window_max_params, pad)); }}, "a window must fit into the padded row", {}, window_max_14, 0x0}};
 
 constexpr OpDecl kDeclarations[] = {
     {"block_dequantize",
@@ -135,7 +145,7 @@ constexpr OpDecl kDeclarations[] = {
      "Multiplies blocks of 8-bit numbers by their scales.",
      "out[n, k]  = x[n, k] * scales[n, floor(k / block)]\namax[n, b] = the largest |out[n, k]| of block b",
      "",
-     block_dequantize_16,
+     block_dequantize_18,
      "",
      1.0,
      "one product",
@@ -145,12 +155,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_block_dequantize_params),
      &block_dequantize_defaults,
      -1,
-     block_dequantize_17,
-     block_dequantize_18,
      block_dequantize_19,
      block_dequantize_20,
      block_dequantize_21,
      block_dequantize_22,
+     block_dequantize_23,
+     block_dequantize_24,
      {},
      {},
      {}},
@@ -160,7 +170,7 @@ constexpr OpDecl kDeclarations[] = {
      "Puts rows into the slots of a cache.",
      "cache[slots[n], d] = scale * rows[n, d], in the order of n; of two rows with one slot the later one stays",
      "Elements of slots that nobody names keep their bits. A slot outside [0, S) is a data error (row = n, value = the slot);\nthat row is left out and the others are written.",
-     cache_append_21,
+     cache_append_24,
      "",
      1.0,
      "one product",
@@ -170,12 +180,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_cache_append_params),
      &cache_append_defaults,
      -1,
-     cache_append_22,
-     cache_append_23,
-     cache_append_24,
      cache_append_25,
      cache_append_26,
      cache_append_27,
+     cache_append_28,
+     cache_append_29,
+     cache_append_30,
      {},
      {},
      {}},
@@ -185,7 +195,7 @@ constexpr OpDecl kDeclarations[] = {
      "Counts the marked elements before each element.",
      "out[n] = start + |{m < n: mask[m] != 0}|",
      "",
-     prefix_count_7,
+     prefix_count_8,
      "",
      0.0,
      "",
@@ -195,12 +205,12 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_prefix_count_params),
      &prefix_count_defaults,
      -1,
-     prefix_count_8,
-     {},
      prefix_count_9,
+     {},
      prefix_count_10,
      prefix_count_11,
      prefix_count_12,
+     prefix_count_13,
      {},
      {},
      {}},
@@ -210,7 +220,7 @@ constexpr OpDecl kDeclarations[] = {
      "Shifts integers left, in place, and says which bits were lost.",
      "out[r, c] = x[r, c] * 2^shift, wrapped to the dtype; lost[r, c] = 1 where out[r, c] / 2^shift != x[r, c], else 0",
      "",
-     shift_left_12,
+     shift_left_14,
      "",
      0.0,
      "",
@@ -220,14 +230,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_shift_left_params),
      &shift_left_defaults,
      -1,
-     shift_left_13,
-     shift_left_14,
      shift_left_15,
      shift_left_16,
      shift_left_17,
      shift_left_18,
-     {},
      shift_left_19,
+     shift_left_20,
+     {},
+     shift_left_21,
      {}},
     {"window_max",
      1,
@@ -235,7 +245,7 @@ constexpr OpDecl kDeclarations[] = {
      "Largest number of each window of a row.",
      "out[n, p] = max over i < width of x[n, p * stride - pad + i], where that column exists, and -inf where none does",
      "",
-     window_max_13,
+     window_max_15,
      "",
      0.0,
      "a comparison rounds nothing",
@@ -245,14 +255,14 @@ constexpr OpDecl kDeclarations[] = {
      sizeof(rlk_window_max_params),
      &window_max_defaults,
      -1,
-     window_max_14,
-     window_max_15,
      window_max_16,
      window_max_17,
      window_max_18,
      window_max_19,
-     {},
      window_max_20,
+     window_max_21,
+     {},
+     window_max_22,
      {}},
 };
 

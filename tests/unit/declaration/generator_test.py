@@ -24,6 +24,7 @@ T = ["f32", "bf16"]
 [[symbol]]
 name = "N"
 sizes = [5, 1]
+production = [9]
 doc = "cups"
 [[input]]
 name = "water"
@@ -102,6 +103,8 @@ class Declarations(unittest.TestCase):
                      ("default = 1.0", "default = 1.5"))
         self.refused("[[param]] power: no value 'hot'", ('type = "f64"\ndefault = 1.0',
                                                          'type = "enum"\nvalues = ["warm"]\ndefault = "hot"'))
+        self.refused("[[symbol]] N: production is missing", ("production = [9]\n", ""))
+        self.refused("[[symbol]] N: production has 0; expected positive integers", ("[9]", "[9, 0]"))
         self.refused("[[symbol]] N: sizes is empty", ("sizes = [5, 1]", "sizes = []"))
 
     def test_other_operators_that_nobody_declares(self):
