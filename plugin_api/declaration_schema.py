@@ -72,7 +72,7 @@ REQUIRED = {
 }
 # What describes the values of an input, by its kind.
 DOMAINS = {
-    "real": {"scale": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
+    "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
     "uniform": {"min": NUMBER, "max": NUMBER},
     "integer": {"low": VALUE, "high": VALUE},
     "id": {"low": VALUE, "high": VALUE, "ignore": str},

@@ -296,6 +296,8 @@ class Tables(Expressions):
         fields = [f".kind = Domain::{d['kind']}"]
         if "scale" in d:
             fields.append(f".scale = {float(d['scale'])!r}")
+        if "wide" in d:
+            fields.append(f".wide = {float(d['wide'])!r}")
         if "step" in d:
             fields.append(f".step = {float(d['step'])!r}")
         for flag in ("minus_inf", "nan_rows"):

@@ -12,11 +12,11 @@ constexpr uint64_t kRedZone = 512;    // bytes before and behind everything
 
 // Calls visit(element in the block, element in row-major order) for every element.
 template <class Visit>
-void for_each_element(const Argument& argument, bool misaligned, Visit&& visit) {
+void for_each_element(const Argument& argument, Visit&& visit) {
   const Placement placement = argument.placement();
   const int64_t count = argument.count();
   std::vector<int64_t> index(argument.shape.size(), 0);
-  int64_t at = placement.first + argument.shift(misaligned);
+  int64_t at = placement.first + argument.shift;
   for (int64_t i = 0; i < count; ++i) {
     visit(at, i);
     for (size_t axis = index.size(); axis-- > 0;) {
@@ -28,9 +28,14 @@ void for_each_element(const Argument& argument, bool misaligned, Visit&& visit) 
   }
 }
 
-uint64_t block_bytes(const Argument& argument, bool misaligned) {
-  const int64_t elements = argument.placement().extent + argument.shift(misaligned);
+uint64_t block_bytes(const Argument& argument) {
+  const int64_t elements = argument.placement().extent + argument.shift;
   return static_cast<uint64_t>((elements * bits_of(argument.dtype) + 7) / 8);
+}
+
+// Whether it lies in memory as its values do.
+bool is_one_run(const Argument& argument) {
+  return argument.layout == Layout::contiguous && bits_of(argument.dtype) >= 8;
 }
 
 // An element between a block, where those of less than a byte are packed, and a place of its own.
@@ -65,12 +70,16 @@ uint64_t Image::append(uint64_t bytes, const std::string& name, uint8_t fill) {
 }
 
 Image::Image(const Call& call, uint8_t poison) : poison_(poison) {
+  uint64_t bytes = kRedZone;
+  for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
+    for (const Argument& argument : *arguments) bytes += argument.present ? block_bytes(argument) + 2 * kRedZone : 0;
+  }
+  bytes_.reserve(bytes);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Argument& input = call.inputs[i];
     inputs_.push_back(kNone);
     if (!input.present || input.count() == 0) continue;
-    inputs_[i] =
-        append(block_bytes(input, call.misaligned), std::string("input ") + call.decl->inputs[i].name, poison_);
+    inputs_[i] = append(block_bytes(input), std::string("input ") + call.decl->inputs[i].name, poison_);
     regions_.back().input = true;
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
@@ -79,14 +88,19 @@ Image::Image(const Call& call, uint8_t poison) : poison_(poison) {
     if (!output.present || output.count() == 0) continue;
     const int32_t alias = call.output_alias[i];
     outputs_[i] = alias >= 0 ? inputs_[static_cast<size_t>(alias)]
-                             : append(block_bytes(output, call.misaligned),
-                                      std::string("output ") + call.decl->outputs[i].name, output_poison(poison_));
+                             : append(block_bytes(output), std::string("output ") + call.decl->outputs[i].name,
+                                      output_poison(poison_));
   }
   bytes_.resize(bytes_.size() + kRedZone, std::byte{poison_});
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (inputs_[i] == kNone) continue;
     const Argument& input = call.inputs[i];
-    for_each_element(input, call.misaligned, [&](int64_t to, int64_t from) {
+    if (is_one_run(input)) {
+      std::memcpy(bytes_.data() + inputs_[i] + input.shift * size_of(input.dtype), input.bytes.data(),
+                  input.bytes.size());
+      continue;
+    }
+    for_each_element(input, [&](int64_t to, int64_t from) {
       put_element(input.dtype, bytes_.data() + inputs_[i], to, input.bytes.data() + from * size_of(input.dtype));
     });
   }
@@ -108,7 +122,13 @@ std::optional<Failure> Image::collect(const Call& call, const std::byte* fetched
     if (outputs_[i] == kNone) continue;
     outputs[i].resize(static_cast<size_t>(output.byte_count()));
     const int64_t element = size_of(output.dtype);
-    for_each_element(output, call.misaligned, [&](int64_t from, int64_t to) {
+    if (is_one_run(output)) {
+      const uint64_t begin = outputs_[i] + static_cast<uint64_t>(output.shift * element);
+      std::memcpy(outputs[i].data(), fetched + begin, outputs[i].size());
+      std::memcpy(expected.data() + begin, fetched + begin, outputs[i].size());
+      continue;
+    }
+    for_each_element(output, [&](int64_t from, int64_t to) {
       take_element(output.dtype, fetched + outputs_[i], from, outputs[i].data() + to * element);
       // The whole byte: what is behind the last element of a row belongs to the tensor.
       const auto at = static_cast<size_t>(from * bits_of(output.dtype) / 8);

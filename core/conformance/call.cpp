@@ -71,21 +71,21 @@ Descriptors::Descriptors(const Call& call, std::span<void* const> input_blocks, 
   tensors_.reserve(call.inputs.size() + call.outputs.size());  // the arrays hold addresses of elements
   placements_.reserve(tensors_.capacity());
   for (size_t i = 0; i < call.inputs.size(); ++i) {
-    inputs_.push_back(add(call.inputs[i], call.misaligned, input_blocks.empty() ? nullptr : input_blocks[i]));
+    inputs_.push_back(add(call.inputs[i], input_blocks.empty() ? nullptr : input_blocks[i]));
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
-    outputs_.push_back(add(call.outputs[i], call.misaligned, output_blocks.empty() ? nullptr : output_blocks[i]));
+    outputs_.push_back(add(call.outputs[i], output_blocks.empty() ? nullptr : output_blocks[i]));
   }
 }
 
-const rlk_tensor* Descriptors::add(const Argument& argument, bool misaligned, void* block) {
+const rlk_tensor* Descriptors::add(const Argument& argument, void* block) {
   if (!argument.present) return nullptr;
   const Placement& placement = placements_.emplace_back(argument.placement());
   rlk_tensor& tensor = tensors_.emplace_back();
   tensor = {};
   tensor.struct_size = sizeof(rlk_tensor);
   tensor.data = block;
-  const int64_t first = placement.first + argument.shift(misaligned);
+  const int64_t first = placement.first + argument.shift;
   tensor.byte_offset = static_cast<uint64_t>(first * bits_of(argument.dtype) / 8);
   if (argument.count() == 0) {
     tensor.data = nullptr;

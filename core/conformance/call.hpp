@@ -41,13 +41,12 @@ struct Argument {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
   Layout layout = Layout::contiguous;
+  int64_t shift = 0;  // elements that it starts past its memory
   // Inputs: the values, row-major without gaps. Elements of less than a byte have one each.
   std::vector<std::byte> bytes;
 
   int64_t group() const { return std::max(8 / bits_of(dtype), 1); }
   Placement placement() const { return place(layout, shape, group()); }
-  // The first element of a misaligned tensor, in elements.
-  int64_t shift(bool misaligned) const { return misaligned ? group() : 0; }
   int64_t count() const;
   int64_t byte_count() const { return count() * size_of(dtype); }
 };
@@ -68,7 +67,6 @@ struct Call {
   std::array<int32_t, kMaxArguments> output_alias{};  // input index or -1
   std::vector<std::byte> params;                      // rlk_<op>_params
   std::vector<Argument> inputs, outputs;              // one per declared argument
-  bool misaligned = false;                            // every tensor starts one element past its memory
   std::vector<Fault> faults;                          // any one of them may be the one that is told
 
   // What the call computes in: its first floating dtype variable, or f32.
@@ -102,7 +100,7 @@ public:
   std::span<const rlk_tensor* const> outputs() const { return outputs_; }
 
 private:
-  const rlk_tensor* add(const Argument& argument, bool misaligned, void* block);
+  const rlk_tensor* add(const Argument& argument, void* block);
 
   std::vector<rlk_tensor> tensors_;
   std::vector<Placement> placements_;

@@ -274,8 +274,9 @@ std::vector<Case> content_cases(const Case& base) {
   if (minus_inf) add(Content::all_minus_inf);
   if (nan) add(Content::nan);
   add(Content::wide);
+  add(Content::tiny);
   Case c = base;
-  c.misaligned = true;
+  c.misaligned_by = 1;
   add_legal(list, std::move(c));
   return list;
 }

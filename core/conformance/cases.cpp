@@ -66,6 +66,17 @@ void resolve_params(const Case& c, Call& call) {
   }
 }
 
+// The given first and last dimension, where the shape has them and does not repeat them.
+void resize_free_shape(const Case& c, std::vector<int64_t>& shape) {
+  size_t longest = 0;
+  for (const auto& other : c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes) {
+    longest = std::max(longest, other.size());
+  }
+  if (shape.empty()) return;
+  if (c.first_given && shape.size() == longest && shape[0] != 1) shape[0] = *c.first_given;
+  if (c.last_given && shape.back() != 1) shape.back() = *c.last_given;
+}
+
 // Shapes of everything but broadcast results. False: the case wants an argument that the form does not have.
 bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int first_bit, uint64_t wanted, Call& call,
                        std::vector<Argument>& arguments) {
@@ -91,6 +102,7 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
     } else if (shape.kind == ShapeDecl::Kind::any) {
       const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
       argument.shape.assign(given.begin(), given.end());
+      resize_free_shape(c, argument.shape);
     }
   }
   return true;
@@ -157,6 +169,24 @@ void resolve_layouts(const Case& c, Call& call) {
   }
 }
 
+void resolve_alignment(const Case& c, Call& call) {
+  if (c.misaligned_by == 0) return;
+  const auto shift = [&](std::vector<Argument>& arguments, int first_bit) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if ((c.misaligned_of >> (first_bit + static_cast<int>(i)) & 1) == 0) continue;
+      const int64_t group = arguments[i].group();  // elements of a whole byte
+      const int64_t elements = c.misaligned_by * 8 / bits_of(arguments[i].dtype);
+      arguments[i].shift = std::max<int64_t>(1, elements / group) * group;
+    }
+  };
+  shift(call.inputs, 0);
+  shift(call.outputs, 32);
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const int over = c.decl->outputs[i].must_alias;
+    if (over >= 0) call.outputs[i].shift = call.inputs[static_cast<size_t>(over)].shift;
+  }
+}
+
 // An output in the memory of an input lies as the input does, or, where only the output is to have gaps, both do.
 // Nothing is written to a tensor whose values repeat.
 void resolve_places(const Case& c, Call& call) {
@@ -192,6 +222,7 @@ bool resolve_aliases(const Case& c, Call& call) {
     if (!input.present || !output.present || input.shape != output.shape || input.dtype != output.dtype) return false;
     if (input.layout == Layout::expanded) return false;
     output.layout = input.layout;
+    output.shift = input.shift;
     call.output_alias[static_cast<size_t>(v.alias_output)] = v.alias_input;
   }
   return true;
@@ -205,6 +236,15 @@ bool has_tokens_without_sequence(const Call& call) {
     if (call.inputs[i].count() == 1 && domain.high.eval(call.values()) > 0) return true;
   }
   return false;
+}
+
+// " by 16 bytes, outputs"; nothing for all tensors by an element.
+std::string misalignment(const Case& c) {
+  std::string text;
+  if (c.misaligned_by > 1) text += " by " + std::to_string(c.misaligned_by) + " bytes";
+  if ((c.misaligned_of & 0xffffffffu) == 0) text += " outputs";
+  if (c.misaligned_of >> 32 == 0) text += " inputs";
+  return text;
 }
 
 void append(std::string& text, const char* pattern, const char* name, double value) {
@@ -245,7 +285,7 @@ void append_members(std::string& text, const Case& c, const Call& call) {
 
 const char* name_of(Content content) {
   static constexpr const char* kNames[] = {"",     "with -inf", "with a row of -inf", "with NaN", "with one NaN in",
-                                           "wide", "data error"};
+                                           "wide", "tiny",      "data error"};
   return kNames[static_cast<size_t>(content)];
 }
 
@@ -253,7 +293,6 @@ bool resolve(const Case& c, Call& out) {
   out = {};
   out.decl = c.decl;
   out.form = c.form;
-  out.misaligned = c.misaligned;
   const auto* defaults = static_cast<const std::byte*>(c.decl->defaults);
   out.params.assign(defaults, defaults + c.decl->params_size);
   uint64_t wanted = 0;
@@ -267,6 +306,7 @@ bool resolve(const Case& c, Call& out) {
   resolve_broadcasts(c, out);
   resolve_layouts(c, out);
   resolve_places(c, out);
+  resolve_alignment(c, out);
   if (!resolve_aliases(c, out)) return false;
   if (has_tokens_without_sequence(out)) return false;
   return std::all_of(c.decl->rules.begin(), c.decl->rules.end(),
@@ -288,7 +328,7 @@ std::string describe(const Case& c, const Call& call) {
     for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i].layout == v.layout, c.decl->outputs[i].name);
   }
   append_members(text, c, call);
-  if (c.misaligned) text += " misaligned";
+  if (c.misaligned_by != 0) text += " misaligned" + misalignment(c);
   if (c.content != Content::ordinary) text += std::string(" ") + name_of(c.content);
   if (c.content == Content::fault) text += " " + std::to_string(c.fault + 1);
   if (c.content == Content::one_nan) text += std::string(" ") + c.decl->inputs[static_cast<size_t>(c.nan_input)].name;

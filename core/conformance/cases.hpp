@@ -33,6 +33,7 @@ enum class Content : uint8_t {
   nan,            // a row of NaN, and one NaN in another
   one_nan,        // one NaN in one input: nan.hpp
   wide,           // magnitudes at which exp overflows unless the maximum is subtracted
+  tiny,           // magnitudes about the smallest numbers of the dtype: results are subnormal
   fault,          // one element breaks its domain: data_errors.hpp
 };
 const char* name_of(Content content);
@@ -45,8 +46,12 @@ struct Case {
   // Instead, where there is one: next to an implementation's switch.
   std::array<std::optional<int64_t>, kMaxSymbols> size_given{};
   int shape_case = 0;  // of declarations with free shapes
+  // Instead, where they are given: the first and the last dimension of the shapes that do not repeat it.
+  std::optional<int64_t> first_given{}, last_given{};
   std::vector<Variation> variations;
-  bool misaligned = false;
+  int64_t misaligned_by = 0;              // bytes that tensors start past their memory, at least one element
+  uint64_t misaligned_of = ~uint64_t{0};  // the arguments that do, as in Values
+  bool brief = false;                     // of many sizes: run once, for its values
   Content content = Content::ordinary;
   int fault = 0;       // which, with Content::fault
   int nan_input = -1;  // which, with Content::one_nan

@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kWide = 25;             // with the declared scales: logits of some hundreds
+constexpr double kWide = 25;             // times the declared scale, where the declaration does not say how wide
+constexpr double kCertain = 16;          // how far one score is above all others: nearly all the probability
 constexpr double kMinusInfShare = 0.25;  // of the elements
 constexpr double kMaskedShare = 0.3;     // of the rows
 constexpr int64_t kIgnoredEvery = 5;     // every fifth row has the ignored id
@@ -57,15 +58,33 @@ private:
   uint64_t key_;
 };
 
+// Scores as exp does not like them, by row: far apart; close together, but far from 0 on either side; and one that has
+// nearly all the probability.
+double wide_score(const DomainDecl& domain, double normal, int64_t row, bool is_certain) {
+  if (row % 4 == 0) return domain.wide * normal;
+  if (row % 4 == 1) return domain.wide * 1.5 + domain.scale * normal;
+  if (row % 4 == 2) return domain.wide * -1.5 + domain.scale * normal;
+  return domain.scale * normal + (is_certain ? domain.scale * 4 + kCertain : 0);
+}
+
+// Times numbers of the declared scales: many are subnormal and none is 0 for want of digits alone.
+double tiny(Dtype dtype) {
+  return dtype == Dtype::f16 ? 0x1p-18 : dtype == Dtype::bf16 ? 0x1p-129 : dtype == Dtype::f32 ? 0x1p-140 : 0x1p-1060;
+}
+
 void fill_real(const DomainDecl& domain, Content content, const Random& random, Argument& argument) {
   const int64_t count = argument.count();
   const int64_t columns = argument.shape.empty() ? 1 : argument.shape.back();
   const int64_t rows = columns > 0 ? count / columns : 0;
-  const double scale = domain.scale * (content == Content::wide ? kWide : 1);
+  const bool is_wide = content == Content::wide;
+  const double scale = domain.scale * (is_wide ? kWide : 1);
   for (int64_t i = 0; i < count; ++i) {
-    double value = scale * random.normal(static_cast<uint64_t>(i));
-    if (domain.step > 0) value = domain.step * std::round(value / domain.step);
     const int64_t row = i / columns, column = i % columns;
+    const double normal = random.normal(static_cast<uint64_t>(i));
+    double value = scale * normal;
+    if (is_wide && domain.wide > 0) value = wide_score(domain, normal, row, column == (row * 7 + 3) % columns);
+    if (domain.step > 0) value = domain.step * std::round(value / domain.step);
+    if (content == Content::tiny) value = tiny(argument.dtype) * normal;
     if (content == Content::minus_inf && domain.minus_inf) {
       // Every row keeps one number; the first keeps no other.
       const bool kept = column == (row * 7 + 3) % columns;

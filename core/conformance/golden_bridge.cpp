@@ -26,7 +26,8 @@ public:
       view.dtype = golden_dtype(argument.dtype);
       if (!is_floating(argument.dtype)) continue;
       std::vector<double>& wide = values_[i];
-      for (int64_t k = 0; k < argument.count(); ++k) wide.push_back(get(argument, k));
+      wide.resize(static_cast<size_t>(argument.count()));
+      for (size_t k = 0; k < wide.size(); ++k) wide[k] = get(argument, static_cast<int64_t>(k));
       view.data = wide.data();
       view.dtype = golden::Dtype::f64;
     }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/conformance/nan.hpp"
+#include "core/conformance/sizes.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -19,7 +20,8 @@ bool shows_variations(const Case& c) {
 }
 
 bool same_sizes(const Case& a, const Case& b) {
-  return a.size_choice == b.size_choice && a.size_given == b.size_given && a.shape_case == b.shape_case;
+  return a.size_choice == b.size_choice && a.size_given == b.size_given && a.shape_case == b.shape_case &&
+         a.first_given == b.first_given && a.last_given == b.last_given;
 }
 
 class Walk {
@@ -29,10 +31,13 @@ public:
   // A base stands for its variant when no base before it had that one: then it gets everything.
   void base(const Case& base, bool stands_for_variant) {
     offer_(base, Stage::plain);
-    all(content_cases(base), Stage::content);
-    all(nan_cases(base, smoke_), Stage::content);
-    all(fault_cases(base, stands_for_variant), Stage::content);
-    for (const Case& single : single_cases(base, smoke_)) {
+    Case with_content = base;
+    with_content.brief = smoke_ && !stands_for_variant;
+    all(content_cases(with_content), Stage::content);
+    all(nan_cases(with_content, smoke_), Stage::content);
+    all(fault_cases(with_content, stands_for_variant), Stage::content);
+    for (Case& single : single_cases(base, smoke_)) {
+      single.brief = smoke_ && !stands_for_variant;
       offer_(single, Stage::single);
       if (!stands_for_variant || single.variations[0].layout != Layout::contiguous) continue;
       const bool adds_an_input = (single.variations[0].present & 0xffffffffu) != 0;
@@ -65,11 +70,15 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::s
               uint64_t seed, const Offer& offer) {
   std::map<std::string, Case> variants;  // the first plain case of each that shows variations
   std::vector<Case> standing;
-  for (const Case& c : plain_cases(decl, dtype_choice, form, smoke, switches)) {
-    for (const std::string& variant : offer(c, Stage::plain)) {
-      if (shows_variations(c) && variants.emplace(variant, c).second) standing.push_back(c);
+  const auto offer_plain = [&](Case c, Stage stage) {
+    for (const std::string& variant : offer(c, stage)) {
+      if (!shows_variations(c) || !variants.emplace(variant, c).second) continue;
+      c.brief = false;
+      standing.push_back(c);
     }
-  }
+  };
+  for (const Case& c : plain_cases(decl, dtype_choice, form, smoke, switches)) offer_plain(c, Stage::plain);
+  for (const Case& c : size_cases(decl, dtype_choice, form, smoke)) offer_plain(c, Stage::size);
   std::vector<Case> bases = variation_bases(decl, dtype_choice, form, smoke);
   // An implementation that takes no plain call may still take one with a variation.
   if (standing.empty() && !bases.empty()) standing.push_back(bases.front());
@@ -83,6 +92,12 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::s
   };
   for (const Case& base : standing) visit(base, true);
   for (const Case& base : bases) visit(base, false);
+  // Optional arguments beside sizes that are not small.
+  for (const Case& base : middle_bases(decl, dtype_choice, form)) {
+    for (Case& single : single_cases(base, smoke)) {
+      if (single.variations[0].present != 0) offer(single, Stage::single);
+    }
+  }
 }
 
 }  // namespace rlk::core::conformance

@@ -11,7 +11,7 @@
 namespace rlk::core::conformance {
 
 // Blame needs the simple cases first.
-enum class Stage { plain, content, single, single_content, together };
+enum class Stage { plain, size, content, single, single_content, together };
 
 // Takes a case, and says which variants would run it (none: declined).
 using Offer = std::function<std::vector<std::string>(const Case&, Stage)>;

@@ -71,6 +71,8 @@ private:
       verdict.numerics |= RLK_NUMERICS_PORTABLE;
     }
 
+    if (example_.spec.brief) return std::nullopt;
+
     if (auto failure = other_data_through_the_plan()) return failure;
 
     settings.poison = kOtherPoison;
@@ -117,7 +119,7 @@ private:
   std::optional<Failure> other_data_through_the_plan() {
     Case other = example_.spec;
     other.content = Content::ordinary;
-    bool strided = other.misaligned;
+    bool strided = other.misaligned_by != 0;
     for (const Variation& v : other.variations) strided |= v.layout != Layout::contiguous;
     const rlk_plan_info& info = plan_.info();
     // A plan for strided tensors may know their strides, which follow from the sizes.

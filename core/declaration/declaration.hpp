@@ -129,6 +129,7 @@ enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_se
 struct DomainDecl {
   Domain kind = Domain::real;
   double scale = 1.0;           // real and owner: standard deviation
+  double wide = 0;              // real: magnitude of wide contents, whose rows are then scores; 0: a multiple of scale
   double step = 0;              // real: multiples of this, where ties matter; 0: any number
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN

@@ -39,17 +39,16 @@ AddResult add(const AddCall& call) {
 
   std::vector<int64_t> index(result.shape.size(), 0);
   for (int64_t i = 0; i < elements; ++i) {
-    int64_t rest = i;
-    for (size_t axis = index.size(); axis-- > 0;) {
-      index[axis] = rest % result.shape[axis];
-      rest /= result.shape[axis];
+    for (size_t axis = index.size(); i > 0 && axis-- > 0;) {
+      if (++index[axis] < result.shape[axis]) break;
+      index[axis] = 0;
     }
     const double a = call.a.load_at(offset_at(call.a, index));
     const double scaled_b = call.alpha * call.b.load_at(offset_at(call.b, index));
     const double out = a + scaled_b;
     result.out.value.push_back(out);
-    // alpha and the product are rounded before the sum.
-    result.out.cond.push_back(std::isfinite(out) ? kTiny + std::fabs(a) + std::fabs(scaled_b) : 0.0);
+    // alpha and the product are rounded before the sum. No kTiny: a sum of subnormal numbers is exact.
+    result.out.cond.push_back(std::isfinite(out) ? std::fabs(a) + std::fabs(scaled_b) : 0.0);
   }
   return result;
 }

@@ -10,10 +10,12 @@
 // with eps = 2^-23 for implementations that accumulate in fp32 and 2^-52 for those that accumulate in fp64. NaN asks
 // for NaN and an infinity for the same infinity; cond is 0 there. Each cond is the first-order effect on the element of
 // one-eps relative errors in every intermediate that a sensible fp32 implementation rounds: the formula stands where it
-// is computed. kTiny inside every cond lets an implementation flush subnormal results to zero.
+// is computed. kTiny inside a cond lets an implementation flush subnormal intermediates to zero; what is only added has
+// none, and keeps results that are subnormal.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -66,10 +68,16 @@ struct View {
     return load_int_at(offset(index...));
   }
 
-  double load_at(int64_t element_offset) const;
+  double load_at(int64_t element_offset) const {
+    if (dtype != Dtype::f64) return converted_at(element_offset);
+    double number = 0;
+    std::memcpy(&number, static_cast<const double*>(data) + element_offset, sizeof(number));
+    return number;
+  }
   int64_t load_int_at(int64_t element_offset) const;
 
 private:
+  double converted_at(int64_t element_offset) const;
   template <typename... Index>
   int64_t offset(Index... index) const {
     int64_t sum = 0;

@@ -22,12 +22,18 @@ struct RowResult {
 };
 constexpr RowResult kNanRow = {kNan, kNan, kNan, 0, kNan, 0};
 
-// lse and entropy of finite or -inf scores with at least one finite score. A NaN or +inf score makes the row NaN.
-RowResult reduce(const std::vector<double>& z) {
+// lse and, where it is wanted, entropy of finite or -inf scores with at least one finite score. A NaN or +inf score
+// makes the row NaN.
+RowResult reduce(const std::vector<double>& z, bool want_entropy) {
   const double max = *std::max_element(z.begin(), z.end());
-  Sum powers;
-  for (double score : z) powers.add(std::exp(score - max));
-  const double sum = powers.value();
+  std::vector<double> powers;
+  powers.reserve(z.size());
+  Sum total;
+  for (double score : z) {
+    powers.push_back(std::exp(score - max));
+    total.add(powers.back());
+  }
+  const double sum = total.value();
   RowResult row;
   row.max = max;
   row.log_sum = std::log(sum);
@@ -38,8 +44,8 @@ RowResult reduce(const std::vector<double>& z) {
   // lse) would carry the rounding of lse into every p.
   Sum mean_below_max;   // of z - max under p
   double mean_abs = 0;  // of |z|
-  for (double score : z) {
-    const double p = std::exp(score - max) / sum;
+  for (size_t v = 0; v < z.size(); ++v) {
+    const double score = z[v], p = powers[v] / sum;
     if (score == -kInfinity) continue;
     mean_below_max.add(p * (score - max));
     mean_abs += p * std::fabs(score);
@@ -49,6 +55,7 @@ RowResult reduce(const std::vector<double>& z) {
   // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
   // sum and its logarithm are off by a relative, hence in lse absolute, eps.
   row.lse_cond = kTiny + 1 + std::fabs(max) + std::fabs(row.lse) + mean_abs;
+  if (!want_entropy) return row;
   // d entropy / d z[v] = -p[v] (log p[v] + entropy), and the argument of exp is off by eps (1 + |z[v]| + |max|); the
   // two terms that are subtracted are off like lse.
   double spread = 0;
@@ -105,7 +112,7 @@ LogpResult logp(const LogpCall& call) {
       put_row(-kInfinity, 0, {-kInfinity, 0, -kInfinity, 0, 0, 0});
       continue;
     }
-    const RowResult row = reduce(z);
+    const RowResult row = reduce(z, call.want_entropy);
     const int64_t target = call.ids.load_int(n) - call.vocab_start;
     if (target < 0 || target >= vocab) {  // another shard owns it
       put_row(-kInfinity, 0, row);

@@ -1,5 +1,6 @@
 // How an element of a tensor becomes a number, and back. Formats are decoded by their definition, not by bit tricks.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -39,6 +40,30 @@ double decode(uint16_t bits, Format format) {
   return sign * std::ldexp(mantissa + (1 << format.mantissa_bits), exponent - format.bias() - format.mantissa_bits);
 }
 
+// Every number of a 16-bit format: there are few, and they are read again and again.
+class Decoded {
+public:
+  explicit Decoded(Format format) : numbers_(size_t{1} << 16) {
+    for (size_t bits = 0; bits < numbers_.size(); ++bits) {
+      numbers_[bits] = decode(static_cast<uint16_t>(bits), format);
+    }
+  }
+  double operator[](uint16_t bits) const { return numbers_[bits]; }
+
+private:
+  std::vector<double> numbers_;
+};
+
+// 2^exponent, for exponents of normal numbers.
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
+// |value| is in [2^exponent, 2 * 2^exponent); far too small for zero and for subnormal numbers.
+int exponent_of(double value) {
+  return static_cast<int>(std::bit_cast<uint64_t>(value) >> 52 & 0x7ff) - 1023;
+}
+
 uint16_t encode(double value, Format format) {
   const int sign = std::signbit(value) ? 1 << format.sign_bit() : 0;
   const int max_exponent = (1 << format.exponent_bits) - 1;
@@ -50,11 +75,10 @@ uint16_t encode(double value, Format format) {
     return static_cast<uint16_t>(beyond | (format.has_infinity ? 1 << (format.mantissa_bits - 1) : 0));
   }
   if (std::isinf(value)) return beyond;
-  int exponent = 0;
-  std::frexp(value, &exponent);  // |value| = [0.5, 1) * 2^exponent
-  const int quantum = std::max(exponent - 1, 1 - format.bias()) - format.mantissa_bits;  // exponent of the last bit
+  if (exponent_of(value) > format.bias() + 1) return beyond;
+  const int quantum = std::max(exponent_of(value), 1 - format.bias()) - format.mantissa_bits;  // of the last bit
   // In units of the last bit the value is an integer after rounding; nearbyint rounds to nearest even.
-  auto units = static_cast<int64_t>(std::nearbyint(std::ldexp(std::fabs(value), -quantum)));
+  auto units = static_cast<int64_t>(std::nearbyint(std::fabs(value) * power_of_two(-quantum)));
   int stored_exponent = quantum + format.mantissa_bits + format.bias();
   if (units == (int64_t{2} << format.mantissa_bits)) {  // rounded up to the next power of two
     units /= 2;
@@ -78,14 +102,15 @@ T read(const void* data, int64_t index) {
 
 }  // namespace
 
-double View::load_at(int64_t element_offset) const {
+double View::converted_at(int64_t element_offset) const {
+  static const Decoded kBf16Numbers(kBf16), kF16Numbers(kF16);
   switch (dtype) {
     case Dtype::f32:
       return static_cast<double>(read<float>(data, element_offset));
     case Dtype::bf16:
-      return decode(read<uint16_t>(data, element_offset), kBf16);
+      return kBf16Numbers[read<uint16_t>(data, element_offset)];
     case Dtype::f16:
-      return decode(read<uint16_t>(data, element_offset), kF16);
+      return kF16Numbers[read<uint16_t>(data, element_offset)];
     case Dtype::f64:
       return read<double>(data, element_offset);
     case Dtype::f8_e4m3fn:

@@ -98,7 +98,7 @@ RandomCase::RandomCase(const OpDecl& decl, Random& random)
   }
   if (random.chance(0.3)) draw_feature();
   draw_layouts();
-  case_.misaligned = random.chance(0.1);
+  case_.misaligned_by = random.chance(0.1) ? 1 : 0;
 }
 
 void RandomCase::draw_symbol(size_t i) {

@@ -1,0 +1,22 @@
+// At which sizes is an operator tried beside its small ones? Those at which it is really run, and a ladder up to them,
+// so that no vector path, tile or split that depends on a size stays unseen.
+#pragma once
+
+#include <vector>
+
+#include "core/conformance/cases.hpp"
+
+namespace rlk::core::conformance {
+
+// Without any variation, the small ones first:
+// - all residues of 16, of every symbol;
+// - per symbol a ladder from kSmallest to the largest production size without a gap of more than four, for aligned
+//   tensors and for misaligned ones, the other symbols small;
+// - several symbols large together.
+// Most are brief. The smoke test takes a part of the residues and production sizes, another one for each dtype.
+std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
+
+// A brief call in which no symbol is small, to try variations with; none where nothing can grow.
+std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form);
+
+}  // namespace rlk::core::conformance

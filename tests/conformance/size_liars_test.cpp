@@ -1,0 +1,273 @@
+// Does the smoke test notice an implementation that is wrong at some sizes only? For every size of every declared
+// operator there are some: the CPU's, but wrong from a threshold on, in a range, at multiples, at a residue, or at an
+// alignment. All of them must be caught, and the table of what was tried is printed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/simple/target.hpp"
+#include "core/declaration/declaration.hpp"
+#include "core/declaration/validate.hpp"
+#include "core/dispatch/host.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::core {
+namespace {
+
+// Gives the honest result, and then makes one number of the first output wrong where it lies.
+struct Liar {
+  const rlk_implementation* honest = nullptr;
+  std::string kind;  // of the table
+  std::string name;
+  std::function<bool(const rlk_run& run)> lies;
+  bool first_wrong_row_is_64 = false;  // else the last number is wrong
+  rlk_implementation row{};
+};
+struct Plan {
+  const Liar* liar;
+  rlk_plugin_plan* plan;
+};
+Plan& plan_of(rlk_plugin_plan* handle) {
+  return *reinterpret_cast<Plan*>(handle);
+}
+
+rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call, rlk_support* out,
+                 rlk_error* error) {
+  const rlk_implementation* honest = static_cast<const Liar*>(self->user)->honest;
+  return honest->query(honest, device, call, out, error);
+}
+
+rlk_status plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
+                       rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
+  const Liar* liar = static_cast<const Liar*>(self->user);
+  auto plan = std::make_unique<Plan>(Plan{liar, nullptr});
+  const rlk_status status = liar->honest->plan_create(liar->honest, device, call, &plan->plan, info, error);
+  if (status == RLK_OK) *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
+  return status;
+}
+
+rlk_status plan_prepare(rlk_plugin_plan* handle, const rlk_run* run, uint64_t* bytes, rlk_error* error) {
+  const Plan& plan = plan_of(handle);
+  return plan.liar->honest->plan_prepare(plan.plan, run, bytes, error);
+}
+
+int64_t elements(const rlk_tensor& tensor) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
+  return count;
+}
+
+uint64_t address(const rlk_tensor& tensor) {
+  return reinterpret_cast<uint64_t>(tensor.data) + tensor.byte_offset;
+}
+
+// Of every dtype another number that no kernel would round to; 3 as an integer.
+void spoil(const rlk_tensor& tensor, std::span<const int64_t> index) {
+  int64_t at = 0;
+  for (size_t i = 0; i < index.size(); ++i) at += index[i] * tensor.strides[i];
+  const size_t size = static_cast<size_t>(tensor.dtype.bits) / 8;
+  std::byte* element = static_cast<std::byte*>(tensor.data) + tensor.byte_offset + at * static_cast<int64_t>(size);
+  element[size - 1] ^= std::byte{0x40};  // the first bit of the exponent
+  element[0] ^= std::byte{3};
+}
+
+rlk_status plan_enqueue(rlk_plugin_plan* handle, rlk_plugin_stream* stream, const rlk_run* run, rlk_error* error) {
+  const Plan& plan = plan_of(handle);
+  const rlk_status status = plan.liar->honest->plan_enqueue(plan.plan, stream, run, error);
+  const rlk_tensor& output = *run->outputs[0];
+  if (status != RLK_OK || elements(output) == 0 || !plan.liar->lies(*run)) return status;
+  std::vector<int64_t> index;  // the CPU's work is done when its call returns
+  for (int32_t i = 0; i < output.ndim; ++i) index.push_back(output.shape[i] - 1);
+  if (plan.liar->first_wrong_row_is_64 && output.ndim > 0 && output.shape[0] > 64) index[0] = 64;
+  spoil(output, index);
+  return status;
+}
+
+rlk_status plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
+  const std::unique_ptr<Plan> plan(&plan_of(handle));
+  return plan->liar->honest->plan_destroy(plan->plan, error);
+}
+
+class Liars {
+public:
+  Liars(const OpDecl& decl, const rlk_implementation& honest) : decl_(decl), honest_(honest) {
+    for (size_t i = 0; i < decl.symbols.size(); ++i) {
+      if (!decl.symbols[i].production.empty()) add_sizes(i);
+    }
+    for (const ShapeCase& shape_case : decl.shape_cases) {
+      if (!shape_case.production.empty()) add_elements(shape_case);
+    }
+    add_alignments();
+  }
+  const std::deque<Liar>& list() const { return list_; }
+
+private:
+  using Lies = std::function<bool(const rlk_run& run)>;
+
+  void add(std::string kind, const std::string& name, Lies lies, bool row_64 = false) {
+    Liar& liar = list_.emplace_back(Liar{&honest_, std::move(kind), name, std::move(lies), row_64, honest_});
+    liar.row.user = &liar;
+    liar.row.name = liar.name.c_str();
+    liar.row.query = query;
+    liar.row.plan_create = plan_create;
+    liar.row.plan_prepare = honest_.plan_prepare != nullptr ? plan_prepare : nullptr;
+    liar.row.plan_enqueue = plan_enqueue;
+    liar.row.plan_destroy = plan_destroy;
+  }
+
+  static bool is_aligned(const rlk_run& run, uint64_t bytes) {
+    for (uint32_t i = 0; i < run.n_inputs; ++i) {
+      if (run.inputs[i] != nullptr && address(*run.inputs[i]) % bytes != 0) return false;
+    }
+    return true;
+  }
+
+  void add_about(const std::string& what, int64_t largest, const std::function<int64_t(const rlk_run&)>& size) {
+    const auto when = [&](std::string kind, const std::string& name, auto&& condition) {
+      add(std::move(kind), what + name, [size, condition](const rlk_run& run) { return condition(run, size(run)); });
+    };
+    for (const int64_t from :
+         {int64_t{40}, int64_t{600}, int64_t{2048}, int64_t{12000}, int64_t{32768}, int64_t{100000}, largest}) {
+      if (from > largest) continue;
+      const std::string text = std::to_string(from);
+      when("threshold", " >= " + text, [from](const rlk_run&, int64_t n) { return n >= from; });
+      // A range is as long as the ladder's steps: four, and sixteen for each of aligned and misaligned.
+      if (4 * from > largest) continue;
+      when("range", " in [" + text + ", " + text + " * 4)",
+           [from](const rlk_run&, int64_t n) { return n >= from && n < 4 * from; });
+      if (16 * from > largest) continue;
+      when("range", " in [" + text + ", " + text + " * 16), aligned",
+           [from](const rlk_run& run, int64_t n) { return n >= from && n < 16 * from && is_aligned(run, 64); });
+      when("range", " in [" + text + ", " + text + " * 16), misaligned",
+           [from](const rlk_run& run, int64_t n) { return n >= from && n < 16 * from && !is_aligned(run, 16); });
+    }
+    for (const int64_t of : {int64_t{8}, int64_t{16}, int64_t{32}, int64_t{64}, int64_t{128}}) {
+      if (of > largest) continue;
+      const std::string text = std::to_string(of);
+      when("multiple", " % " + text + " == 0", [of](const rlk_run&, int64_t n) { return n > 0 && n % of == 0; });
+      when("multiple", " % " + text + " == 0, aligned",
+           [of](const rlk_run& run, int64_t n) { return n > 0 && n % of == 0 && is_aligned(run, 64); });
+      if (largest < 128) continue;
+      when("multiple", " % " + text + " == 1", [of](const rlk_run&, int64_t n) { return n > of && n % of == 1; });
+      when("multiple", " % " + text + " == -1",
+           [of](const rlk_run&, int64_t n) { return n >= of - 1 && n % of == of - 1; });
+    }
+    for (int64_t r = 0; r < 16 && largest >= 128; ++r) {
+      when("residue", " % 16 == " + std::to_string(r),
+           [r](const rlk_run&, int64_t n) { return n >= 16 && n % 16 == r; });
+    }
+  }
+
+  void add_sizes(size_t symbol) {
+    const SymbolDecl& decl = decl_.symbols[symbol];
+    const int64_t largest = *std::max_element(decl.production.begin(), decl.production.end());
+    add_about(decl.name, largest, [symbol](const rlk_run& run) { return run.symbols[symbol]; });
+    if (symbol > 0 || largest <= 64) return;
+    add(
+        "rows", "row 64 of many", [](const rlk_run& run) { return run.symbols[0] > 64; }, true);
+  }
+
+  void add_elements(const ShapeCase& shape_case) {
+    const int64_t largest = *std::max_element(shape_case.production.begin(), shape_case.production.end());
+    add_about("elements", largest, [](const rlk_run& run) { return elements(*run.outputs[0]); });
+    add_about("columns", largest, [](const rlk_run& run) {
+      const rlk_tensor& output = *run.outputs[0];
+      return output.ndim > 0 ? output.shape[output.ndim - 1] : 1;
+    });
+  }
+
+  // Of an element, with f32 for the first dtype variable.
+  uint64_t output_bytes() const {
+    const DtypeExpr& dtype = decl_.outputs[0].dtype;
+    const bool is_other = dtype.kind == DtypeExpr::Kind::variable && dtype.variable > 0;
+    const DtypeExpr& first = is_other ? decl_.dtypes[static_cast<size_t>(dtype.variable)].choices[0] : dtype;
+    return first.kind == DtypeExpr::Kind::fixed ? static_cast<uint64_t>(size_of(first.dtype)) : 4;
+  }
+
+  void add_alignments() {
+    for (const uint64_t bytes : {8, 16, 32, 64, 128}) {
+      const auto off = [bytes](const rlk_tensor* tensor) {
+        return tensor != nullptr && elements(*tensor) > 0 && address(*tensor) % bytes != 0;
+      };
+      const std::string text = " is not aligned to " + std::to_string(bytes);
+      add("alignment", "an input" + text,
+          [off](const rlk_run& run) { return std::any_of(run.inputs, run.inputs + run.n_inputs, off); });
+      add("alignment", "the output" + text, [off](const rlk_run& run) { return off(run.outputs[0]); });
+      if (bytes <= output_bytes()) continue;
+      add("alignment", "only the output" + text,
+          [off](const rlk_run& run) { return off(run.outputs[0]) && !off(run.inputs[0]); });
+      add("alignment", "only the input" + text,
+          [off](const rlk_run& run) { return !off(run.outputs[0]) && off(run.inputs[0]); });
+    }
+    add("alignment", "all aligned to 256", [](const rlk_run& run) { return is_aligned(run, 256); });
+    add("alignment", "off by 16, not by 8", [](const rlk_run& run) { return address(*run.inputs[0]) % 32 == 16; });
+  }
+
+  const OpDecl& decl_;
+  const rlk_implementation& honest_;
+  std::deque<Liar> list_;
+};
+
+class SizeLiars : public ::testing::TestWithParam<const OpDecl*> {};
+
+TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
+  const OpDecl& decl = *GetParam();
+  static const rlk_plugin* cpu = rlk_cpu_entry_v1(host_services(), nullptr);
+  const rlk_implementation* const* end = cpu->implementations + cpu->n_implementations;
+  const auto* const honest = std::find_if(
+      cpu->implementations, end, [&](const rlk_implementation* row) { return std::strcmp(row->op, decl.name) == 0; });
+  ASSERT_NE(honest, end);
+  const Liars liars(decl, **honest);
+  std::vector<const rlk_implementation*> rows;
+  for (const Liar& liar : liars.list()) rows.push_back(&liar.row);
+  rlk_plugin plugin = *cpu;
+  plugin.implementations = rows.data();
+  plugin.n_implementations = static_cast<uint32_t>(rows.size());
+  const simple::OpenTarget target(&plugin, host_services());
+
+  ConformanceOptions options;
+  options.op = decl.name;
+  options.dtype = "f32";
+  if (std::all_of(decl.dtypes[0].choices.begin(), decl.dtypes[0].choices.end(),
+                  [](const DtypeExpr& choice) { return choice.dtype != Dtype::f32; })) {
+    options.dtype.clear();
+  }
+  options.one_failure = true;
+  std::map<std::string, std::string> failed;
+  for (const UnitResult& unit : run_conformance(target.target(), options)) {
+    if (unit.verdict == UnitResult::Verdict::failed) failed.emplace(unit.implementation, unit.reason_code);
+  }
+  std::map<std::string, std::pair<int, int>> table;  // tried, caught
+  for (const Liar& liar : liars.list()) {
+    auto& [tried, caught] = table[liar.kind];
+    const auto found = failed.find(liar.name);
+    ++tried;
+    caught += found != failed.end() ? 1 : 0;
+    EXPECT_NE(found, failed.end()) << decl.name << ": the smoke test misses a plugin that is wrong when " << liar.name;
+  }
+  std::printf("%-26s", decl.name);
+  for (const auto& [kind, row] : table) std::printf(" %s %d/%d", kind.c_str(), row.second, row.first);
+  std::printf("\n");
+}
+
+std::vector<const OpDecl*> all_operators() {
+  std::vector<const OpDecl*> list;
+  for (const OpDecl& decl : declarations()) list.push_back(&decl);
+  return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, SizeLiars, ::testing::ValuesIn(all_operators()),
+                         [](const auto& test) { return std::string(test.param->name); });
+
+}  // namespace
+}  // namespace rlk::core
