@@ -139,9 +139,15 @@ private:
     std::vector<Work*> order;
     for (Work& work : work_) order.push_back(&work);
     std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
+    std::vector<Case> upcoming;
+    for (const Work* work : order) {
+      if (!work->jobs.empty()) upcoming.push_back(work->spec);
+    }
+    examples_.expect(upcoming);
     for (Work* work : order) {
       for (const Job& job : std::exchange(work->jobs, {})) run(*work, job);
     }
+    examples_.expect({});
   }
 
   void run(const Work& work, const Job& job) {

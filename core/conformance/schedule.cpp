@@ -93,7 +93,7 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::s
   for (const Case& base : standing) visit(base, true);
   for (const Case& base : bases) visit(base, false);
   // Optional arguments beside sizes that are not small.
-  for (const Case& base : middle_bases(decl, dtype_choice, form)) {
+  for (const Case& base : middle_bases(decl, dtype_choice, form, smoke)) {
     for (Case& single : single_cases(base, smoke)) {
       if (single.variations[0].present != 0) offer(single, Stage::single);
     }

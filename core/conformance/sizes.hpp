@@ -17,6 +17,6 @@ namespace rlk::core::conformance {
 std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
 // A brief call in which no symbol is small, to try variations with; none where nothing can grow.
-std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form);
+std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
 }  // namespace rlk::core::conformance

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/conformance/classes.hpp"
-#include "core/conformance/data.hpp"
 #include "core/declaration/numerics.hpp"
 
 namespace rlk::core::conformance {
@@ -14,7 +13,6 @@ namespace {
 // read beyond an end, or from a workspace that nobody wrote, cannot look right under both.
 constexpr uint8_t kPoison = 0xff;
 constexpr uint8_t kOtherPoison = 0x7b;
-constexpr size_t kBytesKept = size_t{64} << 20;
 // A difference between runs may be rare: a plan that claims to be deterministic is run this often on every case.
 constexpr int kRepeats = 3;
 
@@ -209,38 +207,6 @@ private:
 };
 
 }  // namespace
-
-std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
-  auto example = std::make_shared<Example>();
-  example->spec = c;
-  if (!resolve(c, example->call)) return nullptr;
-  example->words = describe(c, example->call);
-  const std::string key = std::string(c.decl->name) + (other_data ? " other " : " ") + example->words;
-  if (const auto found = index_.find(key); found != index_.end()) {
-    kept_.splice(kept_.begin(), kept_, found->second);
-    return kept_.front().example;
-  }
-  fill_inputs(c, seed_ + (other_data ? 1 : 0), example->call);
-  example->answer = golden_answer(example->call);
-  keep(key, example);
-  return example;
-}
-
-void Examples::keep(std::string key, const std::shared_ptr<const Example>& example) {
-  size_t bytes = sizeof(Example) + 2 * key.size();
-  for (const Argument& input : example->call.inputs) bytes += input.bytes.size();
-  for (const auto& output : example->answer.outputs) {
-    bytes += (output.value.size() + output.cond.size() + output.rounded.size()) * sizeof(double);
-  }
-  kept_.push_front({std::move(key), bytes, example});
-  index_.emplace(kept_.front().key, kept_.begin());
-  bytes_ += bytes;
-  while (bytes_ > kBytesKept && kept_.size() > 1) {
-    bytes_ -= kept_.back().bytes;
-    index_.erase(kept_.back().key);
-    kept_.pop_back();
-  }
-}
 
 Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
                  uint32_t numerics, const Claim& claim, bool graph_replay) {
