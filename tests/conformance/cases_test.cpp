@@ -1,6 +1,7 @@
 // Are the generated cases legal, many enough, and what they say they are?
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -114,6 +115,52 @@ TEST(Cases, OfEqualWordsAreEqual) {
     EXPECT_EQ(at->second.params, call.params) << words;
     EXPECT_EQ(at->second.symbols, call.symbols) << words;
   });
+}
+
+// The sizes of each symbol of one operator, of all its forms, in the first dtype.
+std::map<std::string, std::set<int64_t>> sizes_of(const OpDecl& decl, bool smoke) {
+  std::map<std::string, std::set<int64_t>> sizes;
+  for (size_t form = 0; form < decl.forms.size(); ++form) {
+    schedule(decl, 0, static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
+      Call call;
+      if (!resolve(c, call)) return std::vector<std::string>{};
+      for (size_t i = 0; i < decl.symbols.size(); ++i) sizes[decl.symbols[i].name].insert(call.symbols[i]);
+      return std::vector<std::string>{""};
+    });
+  }
+  return sizes;
+}
+
+TEST(Cases, ReachTheLargestProductionSizeOfEverySymbolWithoutALargeGap) {
+  for (const OpDecl& decl : declarations()) {
+    std::map<std::string, std::set<int64_t>> sizes = sizes_of(decl, true);
+    for (const SymbolDecl& symbol : decl.symbols) {
+      if (symbol.production.empty()) continue;
+      const int64_t largest = *std::max_element(symbol.production.begin(), symbol.production.end());
+      const std::string name = std::string(decl.name) + " " + symbol.name;
+      EXPECT_TRUE(sizes[symbol.name].count(largest)) << name << ": not " << largest;
+      int64_t before = 1;
+      std::set<int64_t> residues;
+      for (const int64_t size : sizes[symbol.name]) {
+        if (size < 1) continue;
+        EXPECT_LE(size, 4 * before + 8) << name << ": nothing between " << before << " and " << size;
+        before = size;
+        if (size >= 16) residues.insert(size % 16);
+      }
+      EXPECT_TRUE(largest < 128 || residues.size() == 16) << name << ": not every residue of 16";
+    }
+  }
+}
+
+TEST(Cases, OfTheFullSuiteContainEveryProductionSize) {
+  for (const OpDecl& decl : declarations()) {
+    std::map<std::string, std::set<int64_t>> sizes = sizes_of(decl, false);
+    for (const SymbolDecl& symbol : decl.symbols) {
+      for (const int64_t size : symbol.production) {
+        EXPECT_TRUE(sizes[symbol.name].count(size)) << decl.name << " " << symbol.name << ": not " << size;
+      }
+    }
+  }
 }
 
 TEST(Cases, AreCounted) {
