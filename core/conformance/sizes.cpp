@@ -201,8 +201,8 @@ private:
         order += 2;  // odd: each residue once
         Case c = joint;
         set_size(c, axis, size);
-        if (axis.symbol >= 0 && make_room(c, kept | uint64_t{1} << axis.symbol, kResidueCost) &&
-            is_legal(c, kResidueCost)) {
+        const bool joins = axis.symbol >= 0 && total_of(joint, axis.symbol) < 0;  // groups come with their samples
+        if (joins && make_room(c, kept | uint64_t{1} << axis.symbol, kResidueCost) && is_legal(c, kResidueCost)) {
           kept |= uint64_t{1} << axis.symbol;
           joint = std::move(c);
         } else {
