@@ -13,7 +13,8 @@ constexpr int64_t kOnlineFrom = 64;  // columns: from here the maximum is found 
 
 template <class A>
 struct RowSums {
-  A max, sum, weighted;  // sum of exp(z - max), and of exp(z - max) (z - max)
+  A max;
+  double sum, weighted;  // wide enough for any vocabulary: sum of exp(z - max), and of exp(z - max) (z - max)
 };
 
 // Which way the columns are walked; only defects change it.
@@ -44,7 +45,7 @@ RowSums<A> reduce(const Tokens<rlk_logp_params>& in, int64_t row, int64_t n) {
     sums.sum += p;
     if (p > 0 || std::isnan(p) || mutant("minus_inf_counts")) sums.weighted += p * shifted;
     if (mutant("bf16_sums") && in.logits.dtype() == Dtype::bf16) {
-      sums.sum = static_cast<A>(widen_bf16(narrow_bf16(static_cast<float>(sums.sum))));
+      sums.sum = static_cast<double>(widen_bf16(narrow_bf16(static_cast<float>(sums.sum))));
     }
   };
   if (in.vocab < kOnlineFrom) {
@@ -138,10 +139,10 @@ private:
       if (!mutant("hopeless_row_not_told")) report(run, RLK_DATA_NO_FINITE_LOGIT, n, 0);
       return put(kNan, kNan, kNan);
     }
-    const A log_sum = std::log(sums.sum);
+    const A log_sum = static_cast<A>(std::log(sums.sum));
     const A lse = sums.max + log_sum;
     const A logp = token.column >= 0 ? in.score<A>(token.row, token.column) - lse : kLowest;
-    put(logp, lse, log_sum - sums.weighted / sums.sum);
+    put(logp, lse, log_sum - static_cast<A>(sums.weighted / sums.sum));
   }
 
   rlk_logp_params params_;
