@@ -34,7 +34,7 @@ public:
     Case with_content = base;
     with_content.brief = smoke_ && !stands_for_variant;
     all(content_cases(with_content), Stage::content);
-    all(nan_cases(base, smoke_), Stage::content);
+    all(nan_cases(with_content, smoke_), Stage::content);
     all(rounding_cases(base), Stage::content);
     all(fault_cases(with_content, stands_for_variant), Stage::content);
     for (Case& single : single_cases(base, smoke_)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace rlk::simple {
 namespace {
@@ -14,7 +15,15 @@ constexpr int64_t kOnlineFrom = 64;  // columns: from here the maximum is found 
 template <class A>
 struct RowSums {
   A max, sum, weighted;  // sum of exp(z - max), and of exp(z - max) (z - max)
+  // Of the blocks before the last one: a sum over a whole vocabulary has lost too many digits.
+  double blocks_sum = 0, blocks_weighted = 0;
+
+  void end_block() {
+    blocks_sum += static_cast<double>(std::exchange(sum, A(0)));
+    blocks_weighted += static_cast<double>(std::exchange(weighted, A(0)));
+  }
 };
+constexpr int64_t kBlock = 1024;  // columns
 
 // Which way the columns are walked; only defects change it.
 bool backwards(int64_t n, int64_t rows) {
@@ -38,9 +47,11 @@ RowSums<A> reduce(const Tokens<rlk_logp_params>& in, int64_t row, int64_t n) {
     return z;
   };
   RowSums<A> sums{kLowest, 0, 0};
+  int64_t added = 0;
   const auto add = [&](A z) {
     const A shifted = z - sums.max;
     const A p = std::exp(shifted);
+    if (++added % kBlock == 0) sums.end_block();
     sums.sum += p;
     if (p > 0 || std::isnan(p) || mutant("minus_inf_counts")) sums.weighted += p * shifted;
     if (mutant("bf16_sums") && in.logits.dtype() == Dtype::bf16) {
@@ -62,8 +73,11 @@ RowSums<A> reduce(const Tokens<rlk_logp_params>& in, int64_t row, int64_t n) {
     if (z > sums.max || std::isnan(z)) {
       const A shift = sums.max - z;
       const A scale = std::exp(shift);
-      sums.weighted = sums.sum > 0 ? scale * (sums.weighted + shift * sums.sum) : A(0);
+      const bool any = sums.sum > 0 || sums.blocks_sum > 0;
+      sums.weighted = any ? scale * (sums.weighted + shift * sums.sum) : A(0);
+      sums.blocks_weighted = any ? scale * (sums.blocks_weighted + shift * sums.blocks_sum) : 0;
       sums.sum *= scale;
+      sums.blocks_sum *= scale;
       sums.max = z;
     }
     if (sums.max > kLowest || std::isnan(sums.max)) add(z);
@@ -138,10 +152,11 @@ private:
       if (!mutant("hopeless_row_not_told")) report(run, RLK_DATA_NO_FINITE_LOGIT, n, 0);
       return put(kNan, kNan, kNan);
     }
-    const A log_sum = std::log(sums.sum);
+    const double sum = sums.blocks_sum + static_cast<double>(sums.sum);
+    const A log_sum = static_cast<A>(std::log(sum));
     const A lse = sums.max + log_sum;
     const A logp = token.column >= 0 ? in.score<A>(token.row, token.column) - lse : kLowest;
-    put(logp, lse, log_sum - sums.weighted / sums.sum);
+    put(logp, lse, log_sum - static_cast<A>((sums.blocks_weighted + static_cast<double>(sums.weighted)) / sum));
   }
 
   rlk_logp_params params_;

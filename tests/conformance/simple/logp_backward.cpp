@@ -107,9 +107,9 @@ private:
     if (mutant("grad_entropy_ignored")) row.g_entropy = 0;
     if (mutant("entropy_ignored")) row.entropy = 0;
     if (mutant("lse_computed_anew")) {
-      A sum = 0;
+      double sum = 0;
       for (int64_t v = 0; v < in.vocab; ++v) sum += std::exp(in.score<A>(token.row, v) - row.lse);
-      row.lse += std::log(sum);
+      row.lse += static_cast<A>(std::log(sum));
     }
     for (int64_t v = 0; v < in.vocab; ++v) {
       const A dx = element<A>(in, token.row, v, row);
