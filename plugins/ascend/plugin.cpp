@@ -67,14 +67,15 @@ public:
 
     const Runtime& r = runtime();
     for (const std::string& path : r.library_paths) evidence.supports("runtime_library", path);
-    if (!r.missing_libraries.empty()) {
-      evidence.contradicts("runtime_library", r.missing_libraries);
-      return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", "cannot open " + r.missing_libraries, kInstallHint);
+    if (!r.symbols.missing_libraries().empty()) {
+      evidence.contradicts("runtime_library", r.symbols.missing_libraries());
+      return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", "cannot open " + r.symbols.missing_libraries(),
+                                  kInstallHint);
     }
-    if (!r.missing_functions.empty()) {
-      evidence.contradicts("runtime_symbols", r.missing_functions);
+    if (!r.symbols.missing_functions().empty()) {
+      evidence.contradicts("runtime_symbols", r.symbols.missing_functions());
       return sdk::Verdict::absent("RUNTIME_SYMBOL_MISSING",
-                                  "this CANN is not supported; it lacks " + r.missing_functions,
+                                  "this CANN is not supported; it lacks " + r.symbols.missing_functions(),
                                   "CANN 8.1 or newer is needed");
     }
     const std::string version = runtime_version();

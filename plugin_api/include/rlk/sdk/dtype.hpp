@@ -1,4 +1,4 @@
-// From rlk's dtypes to a vendor's numbers for them.
+// How large the elements of a dtype are, and a vendor's numbers for dtypes.
 #pragma once
 
 #include <rlk/sdk/call.hpp>
@@ -6,6 +6,25 @@
 #include <array>
 
 namespace rlk::sdk {
+
+// 0 for what has no name here.
+constexpr int64_t bytes_of(Dtype dtype) noexcept {
+  switch (dtype) {
+    case Dtype::f64:
+    case Dtype::i64:
+      return 8;
+    case Dtype::f32:
+    case Dtype::i32:
+      return 4;
+    case Dtype::bf16:
+    case Dtype::f16:
+      return 2;
+    case Dtype::u8:
+      return 1;
+    default:
+      return 0;
+  }
+}
 
 // A table of what the vendor has:
 //   constexpr DtypeMap<int, 2> kTypes = {{{{Dtype::f32, ACME_FLOAT}, {Dtype::bf16, ACME_BF16}}}};

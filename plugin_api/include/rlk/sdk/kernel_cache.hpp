@@ -1,5 +1,5 @@
-// Compiled kernels kept between processes. Of eight ranks that need one kernel, one compiles it; the others load what it
-// stored, and until then their calls are served by somebody else.
+// Compiled kernels kept between processes. Of eight ranks that need one kernel, one compiles it; the others load what
+// it stored, and until then their calls are served by somebody else.
 #pragma once
 
 #include <rlk/sdk/plugin.hpp>
@@ -13,23 +13,18 @@ namespace rlk::sdk {
 // The right, and the duty, to compile one kernel: stored, or abandoned when the scope ends without that.
 class CompileTurn {
 public:
+  // After begin() of the host's cache has said yes.
   CompileTurn(const Host& host, std::string key) : host_(&host), key_(std::move(key)) {}
-  CompileTurn(CompileTurn&& other) noexcept : host_(std::exchange(other.host_, nullptr)), key_(std::move(other.key_)) {}
   CompileTurn(const CompileTurn&) = delete;
   CompileTurn& operator=(const CompileTurn&) = delete;
-  CompileTurn& operator=(CompileTurn&&) = delete;
   ~CompileTurn() {
-    if (host_ == nullptr) return;
-    const rlk_kernel_cache_service* cache = host_->kernel_cache();
-    if (cache != nullptr && RLK_SDK_REACHES(cache, rlk_kernel_cache_service, abandon)) {
-      cache->abandon(host_->abi().context, host_->plugin_id(), key_.c_str());
-    }
+    if (host_ != nullptr) host_->kernel_cache()->abandon(host_->abi().context, host_->plugin_id(), key_.c_str());
   }
   // For the other processes. That it could not be kept is no failure: this process has its kernel.
   void store(const std::string& kernel) noexcept {
-    const Host* host = std::exchange(host_, nullptr);
-    if (host == nullptr || host->kernel_cache() == nullptr) return;
-    host->kernel_cache()->store(host->abi().context, host->plugin_id(), key_.c_str(), kernel.data(), kernel.size());
+    const rlk_status status = host_->kernel_cache()->store(host_->abi().context, host_->plugin_id(), key_.c_str(),
+                                                           kernel.data(), kernel.size());
+    if (status == RLK_OK) host_ = nullptr;
   }
 
 private:

@@ -20,8 +20,8 @@ rlk_status poll(uint64_t timeout_ns, Ask&& ask) {
   for (uint64_t turn = 0;; ++turn) {
     const rlk_status status = ask();
     if (status != RLK_NOT_READY) return status;
-    const auto waited = static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
+    const auto waited =
+        static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
     if (timeout_ns != UINT64_MAX && waited >= timeout_ns) return RLK_TIMEOUT;
     if (waited > kSpinNs) {
       std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(timeout_ns - waited, kSleepNs)));
