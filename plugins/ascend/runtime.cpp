@@ -77,6 +77,8 @@ const char* meaning(int code) {
       return "out of memory";
     case 207004:
       return "no device";
+    case 507010:
+      return "the device has stopped answering";
     case 507014:
       return "an AI core ran into its deadline";
     case 507015:
@@ -103,6 +105,8 @@ rlk_status status_of(int code) {
     case kAclStreamSyncTimeout:
     case kAclEventSyncTimeout:
       return RLK_TIMEOUT;
+    case 507010:
+      return RLK_DEVICE_LOST;
     default:
       return RLK_BACKEND_ERROR;
   }

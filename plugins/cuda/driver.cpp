@@ -21,6 +21,10 @@ rlk_status status_of(Result code) {
   switch (code) {
     case kOutOfMemory:
       return RLK_OUT_OF_MEMORY;
+    case 801:  // NOT_SUPPORTED
+      return RLK_UNSUPPORTED;
+    // After these the context is corrupt: whatever is called next returns the same code, until the process ends.
+    case 46:   // DEVICE_UNAVAILABLE
     case 214:  // ECC_UNCORRECTABLE
     case 700:  // ILLEGAL_ADDRESS
     case 702:  // LAUNCH_TIMEOUT
