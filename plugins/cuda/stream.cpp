@@ -137,7 +137,7 @@ void* CudaStream::allocate_async(uint64_t bytes) {
   if (!device_.has_memory_pools()) {
     throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation; use the device's allocate");
   }
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   DevicePointer memory = 0;
   check(driver().allocate_async(&memory, bytes, handle_), "allocating device memory in stream order");
   return reinterpret_cast<void*>(memory);
@@ -146,7 +146,7 @@ void* CudaStream::allocate_async(uint64_t bytes) {
 void CudaStream::deallocate_async(void* memory) {
   if (memory == nullptr) return;
   if (!device_.has_memory_pools()) throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation");
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   check(driver().free_async(reinterpret_cast<DevicePointer>(memory), handle_), "freeing device memory in stream order");
 }
 

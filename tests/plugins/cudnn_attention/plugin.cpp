@@ -2,6 +2,8 @@
 #include "graph.hpp"
 
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <mutex>
 
 namespace cudnn_attention {
@@ -34,7 +36,7 @@ public:
 
 class Device final : public sdk::Device {
 public:
-  explicit Device(const rlk_attach_info& info) : context_(info.native->context), arch_(info.properties->arch) {
+  explicit Device(const rlk_attach_info& info) : context_(info.native->context), arch_(arch_of(*info.properties)) {
     const ContextScope scope(context_);
     check(libraries().create(&handle_), "opening cuDNN on the device");
   }
@@ -57,7 +59,7 @@ public:
   std::unique_ptr<sdk::Event> create_event(bool) override { refuse(); }
 
   void* context() const noexcept { return context_; }
-  const std::string& arch() const noexcept { return arch_; }
+  int arch() const noexcept { return arch_; }  // 90 for sm_90
   cudnnHandle_t handle() const noexcept { return handle_; }
   // A handle has one stream and one user at a time.
   std::mutex& mutex() noexcept { return mutex_; }
@@ -66,8 +68,12 @@ private:
   [[noreturn]] static void refuse() {
     throw sdk::Error(RLK_UNSUPPORTED, "this plugin brings operators only; the device belongs to another one");
   }
+  static int arch_of(const rlk_device_properties& properties) {
+    const bool is_nvidia = std::strncmp(properties.arch, "sm_", 3) == 0;
+    return is_nvidia ? std::atoi(properties.arch + 3) : 0;
+  }
   void* const context_;
-  const std::string arch_;
+  const int arch_;
   cudnnHandle_t handle_ = nullptr;
   std::mutex mutex_;
 };
@@ -160,7 +166,10 @@ struct Attention {
     if (auto no = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
       return *no;
     }
-    if (device.arch() < "sm_80") return sdk::Support::no("ARCH", device.arch() + "; cuDNN's engines begin at sm_80");
+    if (device.arch() < 80) {
+      return sdk::Support::no("ARCH",
+                              sdk::format("the device is sm_%d; cuDNN's engines begin at sm_80", device.arch()));
+    }
     if (auto no = sdk::refuse_input(call.input(RLK_ATTENTION_IN_KEY_MASK), "key_mask")) return *no;
     if (auto no = sdk::refuse_output(call.output(RLK_ATTENTION_OUT_LSE), "lse")) return *no;
     if (params.softcap != 0) return sdk::Support::no("SOFTCAP", "softcap is not supported");
