@@ -151,6 +151,24 @@ AttentionGraph::AttentionGraph(cudnnHandle_t handle, const Shape& shape) : shape
   choose_engine(handle);
 }
 
+// cuDNN notes which engines give other bits from run to run; the plugin claims that none does.
+bool AttentionGraph::is_deterministic(cudnnBackendDescriptor_t configuration) {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t handle = engine.get();
+  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT] = {};
+  int64_t count = 0;
+  check(libraries().get_attribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                  &handle),
+        "asking for the engine");
+  check(libraries().get_attribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                  CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+        "asking for the engine's notes");
+  for (int64_t i = 0; i < count; ++i) {
+    if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
+  }
+  return true;
+}
+
 void AttentionGraph::choose_engine(cudnnHandle_t handle) {
   Descriptor& graph = make(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, handle);
@@ -173,6 +191,7 @@ void AttentionGraph::choose_engine(cudnnHandle_t handle) {
                                     count, &count, found.data()),
           "asking for engines");
     for (int64_t i = 0; i < count; ++i) {
+      if (!is_deterministic(found[static_cast<size_t>(i)])) continue;
       Descriptor& plan = make(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, handle);
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, found[static_cast<size_t>(i)]);
@@ -183,20 +202,6 @@ void AttentionGraph::choose_engine(cudnnHandle_t handle) {
             "asking for the workspace");
       workspace_bytes_ = static_cast<uint64_t>(bytes);
       plan_ = &plan;
-
-      // What cuDNN notes about the engine.
-      Descriptor& engine = make(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-      cudnnBackendDescriptor_t engine_handle = engine.get();
-      cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
-      check(libraries().get_attribute(found[static_cast<size_t>(i)], CUDNN_ATTR_ENGINECFG_ENGINE,
-                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &answers, &engine_handle),
-            "asking for the engine");
-      is_deterministic_ =
-          libraries().get_attribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                    CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &answers, notes) == CUDNN_STATUS_SUCCESS;
-      for (int64_t n = 0; n < answers && is_deterministic_; ++n) {
-        is_deterministic_ = notes[n] != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-      }
       return;
     }
   }

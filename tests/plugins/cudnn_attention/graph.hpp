@@ -47,7 +47,6 @@ public:
   AttentionGraph(cudnnHandle_t handle, const Shape& shape);
 
   uint64_t workspace_bytes() const noexcept { return workspace_bytes_; }
-  bool is_deterministic() const noexcept { return is_deterministic_; }
   void execute(cudnnHandle_t handle, const void* q, const void* k, const void* v, void* out, void* workspace);
 
 private:
@@ -62,6 +61,7 @@ private:
   void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision, const Descriptor& x, const Descriptor* b,
                  const Descriptor& y, const Descriptor* condition = nullptr, int64_t axis = -1);
   void reduce(cudnnReduceTensorOp_t mode, const Descriptor& x, const Descriptor& y);
+  static bool is_deterministic(cudnnBackendDescriptor_t configuration);
   void choose_engine(cudnnHandle_t handle);
 
   const Shape shape_;
@@ -72,7 +72,6 @@ private:
   std::vector<cudnnBackendDescriptor_t> operations_;
   Descriptor* plan_ = nullptr;
   uint64_t workspace_bytes_ = 0;
-  bool is_deterministic_ = false;
 };
 
 }  // namespace cudnn_attention

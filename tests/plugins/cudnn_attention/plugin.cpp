@@ -105,6 +105,13 @@ sdk::Refusal refuse_layout(const rlk_tensor& tensor, const char* which) {
   return std::nullopt;
 }
 
+// RLK_CUDNN_CLAIMS=accurate claims a class that rounded weights cannot hold, to see it refused.
+uint32_t claims() {
+  const char* text = std::getenv("RLK_CUDNN_CLAIMS");
+  const bool too_much = text != nullptr && std::strcmp(text, "accurate") == 0;
+  return RLK_NUMERICS_DETERMINISTIC | (too_much ? RLK_NUMERICS_ACCURATE : 0u);
+}
+
 struct Attention {
   using Op = sdk::ops::Attention;
   static constexpr const char* kName = "cudnn";
@@ -113,7 +120,7 @@ struct Attention {
   public:
     Plan(Device& device, const sdk::Call<Op>& call) : device_(device), graph_(make(device, call)) {
       flags = RLK_PLAN_CAPTURABLE;
-      numerics = graph_->is_deterministic() ? RLK_NUMERICS_DETERMINISTIC : 0u;
+      numerics = claims();
       workspace_bound = graph_->workspace_bytes();
       variant = kName;
     }
@@ -195,8 +202,8 @@ struct Attention {
       if (auto no = refuse_layout(*call.input(i), kNames[i])) return *no;
     }
     if (auto no = refuse_layout(*call.output(RLK_ATTENTION_OUT_OUT), "out")) return *no;
-    if (auto no = sdk::refuse_numerics(call.numerics(), RLK_NUMERICS_DETERMINISTIC)) return *no;
-    sdk::Support yes = sdk::Support::yes(kName, RLK_NUMERICS_DETERMINISTIC, RLK_SUPPORT_PREFERRED);
+    if (auto no = sdk::refuse_numerics(call.numerics(), claims())) return *no;
+    sdk::Support yes = sdk::Support::yes(kName, claims(), RLK_SUPPORT_PREFERRED);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();  // cuDNN tells it of a plan
     return yes;
   }
