@@ -244,4 +244,5 @@ public:
 }  // namespace
 }  // namespace cudnn_attention
 
-RLK_PLUGIN(cudnn_attention::Plugin, "cudnn_attention", "cuda", "0.1.0", "cuDNN's fused attention for the CUDA plugin")
+RLK_PLUGIN_WITH_ENVIRONMENT(cudnn_attention::Plugin, "cudnn_attention", "cuda", "0.1.0",
+                            "cuDNN's fused attention for the CUDA plugin", "LD_LIBRARY_PATH,RLK_CUDNN_CLAIMS")
