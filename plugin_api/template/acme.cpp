@@ -80,14 +80,8 @@ private:
 // words: the call then goes elsewhere, and the user is told why.
 Support supports(std::initializer_list<const rlk_tensor*> f32_tensors) {
   for (const rlk_tensor* tensor : f32_tensors) {
-    if (tensor == nullptr) continue;  // an optional argument that is absent
-    const rlk::sdk::Dtype dtype = rlk::sdk::dtype_of(*tensor);
-    if (dtype != rlk::sdk::Dtype::f32) {
-      return Support::no("DTYPE", std::string("a tensor is ") + name_of(dtype) + "; only f32 is supported");
-    }
-    if (!rlk::sdk::is_contiguous(*tensor)) {
-      return Support::no("STRIDES", "only contiguous tensors are supported", RLK_SUPPORT_IF_CONTIGUOUS);
-    }
+    if (auto no = rlk::sdk::refuse_dtype(tensor, "a tensor", {rlk::sdk::Dtype::f32})) return *no;
+    if (auto no = rlk::sdk::refuse_gaps(tensor, "every tensor")) return *no;
   }
   return Support::yes("serial", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT);
 }
@@ -133,16 +127,14 @@ struct Logp {
 
   static Support query(Device&, const Call<Op>& call) {
     for (uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES}) {
-      if (call.input(i) != nullptr) return Support::no("INPUT", "bias, mask and row_indices are not supported");
+      if (auto no = rlk::sdk::refuse_input(call.input(i), "one of bias, mask and row_indices")) return *no;
     }
-    if (call.output(RLK_LOGP_OUT_ENTROPY) != nullptr) return Support::no("OUTPUT", "entropy is not supported");
+    if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_ENTROPY), "entropy")) return *no;
     if (call.params().softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
     if (call.params().global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
     const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);
-    if (rlk::sdk::dtype_of(*ids) != rlk::sdk::Dtype::i64) return Support::no("DTYPE", "ids must be i64");
-    if (!rlk::sdk::is_contiguous(*ids)) {
-      return Support::no("STRIDES", "ids must be contiguous", RLK_SUPPORT_IF_CONTIGUOUS);
-    }
+    if (auto no = rlk::sdk::refuse_dtype(ids, "ids", {rlk::sdk::Dtype::i64})) return *no;
+    if (auto no = rlk::sdk::refuse_gaps(ids, "ids")) return *no;
     return supports({call.input(RLK_LOGP_IN_LOGITS), call.output(RLK_LOGP_OUT_LOGP), call.output(RLK_LOGP_OUT_LSE)});
   }
 

@@ -229,10 +229,8 @@ private:
 }  // namespace
 
 sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
-  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
-  if (dtype != sdk::Dtype::f16 && dtype != sdk::Dtype::bf16) {
-    return sdk::Support::no("DTYPE",
-                            sdk::format("%s: aclnnFusedInferAttentionScoreV3 takes f16 and bf16", sdk::name_of(dtype)));
+  if (auto no = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::f16, sdk::Dtype::bf16})) {
+    return *no;
   }
   const std::string& soc = device.soc();
   if (soc.rfind("Ascend910B", 0) != 0 && soc.rfind("Ascend910_93", 0) != 0) {
@@ -268,9 +266,7 @@ sdk::Support Attention::query(Device& device, const sdk::Call<Op>& call) {
   if (auto no = decline_views(call.desc())) return *no;
   for (const rlk_tensor* tensor : {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
                                    call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)}) {
-    if (sdk::is_contiguous(*tensor)) continue;
-    return sdk::Support::no("STRIDES", "the fused attention takes contiguous q, k, v and out",
-                            RLK_SUPPORT_IF_CONTIGUOUS);
+    if (auto no = sdk::refuse_gaps(tensor, "q, k, v and out")) return *no;
   }
   // Rows of a dense lse are filled as one view of tokens and heads.
   const rlk_tensor* lse = call.output(RLK_ATTENTION_OUT_LSE);

@@ -16,18 +16,14 @@ constexpr uint32_t kEventTiming = 8;                        // time stamps
 constexpr int32_t kStreamComplete = 0, kEventComplete = 1;  // status numbers differ
 constexpr int32_t kInfoMemoryBytes = 301;                   // ACL_DEV_ATTR_TOTAL_GLOBAL_MEM_SIZE
 constexpr int32_t kCopyToDevice = 1, kCopyToHost = 2, kCopyOnDevice = 3;
+constexpr uint64_t kMillisecond = 1000000;  // AscendCL's deadlines count them
 constexpr uint64_t kForever = std::numeric_limits<uint64_t>::max();
 constexpr int64_t kMaskSize = 2048;  // rows and columns
 
-// Milliseconds for a deadline in nanoseconds, at least one.
+// Milliseconds for a deadline in nanoseconds, rounded up.
 int32_t milliseconds(uint64_t ns) {
-  const uint64_t ms = (ns - 1) / 1000000 + 1;
+  const uint64_t ms = (ns - 1) / kMillisecond + 1;
   return static_cast<int32_t>(std::min<uint64_t>(ms, std::numeric_limits<int32_t>::max()));
-}
-
-AclContext current_context() {
-  AclContext context = nullptr;
-  return runtime().aclrtGetCurrentContext(&context) == 0 ? context : nullptr;
 }
 
 void copy_name(char* to, size_t size, const std::string& from) {
@@ -44,21 +40,24 @@ int32_t numa_node_of(std::string pci_bus_id) {
 
 }  // namespace
 
-CurrentContext::CurrentContext(AclContext wanted) : previous_(current_context()) {
-  if (previous_ == wanted) return;
-  check(runtime().aclrtSetCurrentContext(wanted), "aclrtSetCurrentContext");
-  restore_ = previous_ != nullptr;
+AclContext ThreadContext::current() {
+  AclContext context = nullptr;
+  return runtime().aclrtGetCurrentContext(&context) == 0 ? context : nullptr;
 }
 
-CurrentContext::~CurrentContext() {
-  if (restore_) runtime().aclrtSetCurrentContext(previous_);
+void ThreadContext::enter(AclContext wanted) {
+  check(runtime().aclrtSetCurrentContext(wanted), "aclrtSetCurrentContext");
+}
+
+void ThreadContext::leave(AclContext previous) noexcept {
+  if (previous != nullptr) runtime().aclrtSetCurrentContext(previous);
 }
 
 // --- device ----------------------------------------------------------------------------------------------------------
 
 Device::Device(int32_t ordinal) : ordinal_(ordinal) {
   // aclrtSetDevice makes the device's default context; it is what this plugin works in.
-  const AclContext callers = current_context();
+  const AclContext callers = ThreadContext::current();
   check(runtime().aclrtSetDevice(ordinal), "aclrtSetDevice");
   check(runtime().aclrtGetCurrentContext(&context_), "aclrtGetCurrentContext");
   if (callers != nullptr && callers != context_)
@@ -71,11 +70,11 @@ Device::~Device() {
   try {
     const CurrentContext current(context_);
     // A wrapped stream may have left while its work still writes to the record that it had.
-    if (!records_.empty()) runtime().aclrtSynchronizeDevice();
-    for (const UsedRecord& used : records_) {
-      if (used.busy_until != nullptr) runtime().aclrtDestroyEvent(used.busy_until);
-      runtime().aclrtFree(used.record);
-    }
+    runtime().aclrtSynchronizeDevice();
+    records_.drain([](DeviceErrorRecord* record, AclEvent busy_until) {
+      if (busy_until != nullptr) runtime().aclrtDestroyEvent(busy_until);
+      runtime().aclrtFree(record);
+    });
     if (attention_mask_ != nullptr) runtime().aclrtFree(attention_mask_);
   } catch (const sdk::Error&) {
     // The context is gone and the memory with it.
@@ -173,7 +172,7 @@ std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
   // The stream belongs to the caller's context of this device, if the caller is in one.
   int32_t current = -1;
   const bool is_here = runtime().aclrtGetDevice(&current) == 0 && current == ordinal_;
-  const AclContext callers = is_here ? current_context() : nullptr;
+  const AclContext callers = is_here ? ThreadContext::current() : nullptr;
   return std::make_unique<Stream>(*this, native, callers != nullptr ? callers : context_, false);
 }
 
@@ -202,28 +201,26 @@ void* Device::attention_mask() {
 
 DeviceErrorRecord* Device::take_record() {
   const CurrentContext current(context_);
-  const std::lock_guard lock(mutex_);
-  void* memory = nullptr;
-  for (auto used = records_.begin(); used != records_.end(); ++used) {
-    int32_t status = kEventComplete;
-    if (used->busy_until != nullptr) {
-      check(runtime().aclrtQueryEventStatus(used->busy_until, &status), "aclrtQueryEventStatus");
-    }
-    if (status != kEventComplete) continue;
-    if (used->busy_until != nullptr) check(runtime().aclrtDestroyEvent(used->busy_until), "aclrtDestroyEvent");
-    memory = used->record;
-    records_.erase(used);
-    break;
-  }
   constexpr size_t kBytes = sizeof(DeviceErrorRecord);
-  if (memory == nullptr) check(runtime().aclrtMalloc(&memory, kBytes, kHugeFirst), "aclrtMalloc");
-  check(runtime().aclrtMemset(memory, kBytes, 0, kBytes), "aclrtMemset");
-  return static_cast<DeviceErrorRecord*>(memory);
+  const auto is_free = [](AclEvent busy_until) {
+    if (busy_until == nullptr) return true;
+    int32_t status = kEventComplete;
+    check(runtime().aclrtQueryEventStatus(busy_until, &status), "aclrtQueryEventStatus");
+    if (status != kEventComplete) return false;
+    check(runtime().aclrtDestroyEvent(busy_until), "aclrtDestroyEvent");
+    return true;
+  };
+  DeviceErrorRecord* record = records_.take(is_free, [] {
+    void* memory = nullptr;
+    check(runtime().aclrtMalloc(&memory, kBytes, kHugeFirst), "aclrtMalloc");
+    return static_cast<DeviceErrorRecord*>(memory);
+  });
+  check(runtime().aclrtMemset(record, kBytes, 0, kBytes), "aclrtMemset");
+  return record;
 }
 
 void Device::give_back_record(DeviceErrorRecord* record, AclEvent busy_until) {
-  const std::lock_guard lock(mutex_);
-  records_.push_back({record, busy_until});
+  records_.give_back(record, busy_until);
 }
 
 // --- stream ----------------------------------------------------------------------------------------------------------
@@ -271,10 +268,7 @@ rlk_status Stream::query(rlk_data_error& data_error) {
 }
 
 rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
-  if (timeout_ns == 0) {
-    const rlk_status status = query(data_error);
-    return status == RLK_NOT_READY ? RLK_TIMEOUT : status;
-  }
+  if (timeout_ns < kMillisecond) return sdk::poll(timeout_ns, [&] { return query(data_error); });
   const CurrentContext current(context_);
   const int code = timeout_ns == kForever
                        ? runtime().aclrtSynchronizeStream(native_)
@@ -355,7 +349,7 @@ rlk_status Event::query() {
 
 rlk_status Event::synchronize(uint64_t timeout_ns) {
   if (!recorded_) return RLK_OK;
-  if (timeout_ns == 0) return query() == RLK_OK ? RLK_OK : RLK_TIMEOUT;
+  if (timeout_ns < kMillisecond) return sdk::poll(timeout_ns, [&] { return query(); });
   const CurrentContext current(device_.context());
   const int code = timeout_ns == kForever
                        ? runtime().aclrtSynchronizeEvent(native_)

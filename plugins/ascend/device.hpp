@@ -4,24 +4,19 @@
 
 #include <atomic>
 #include <mutex>
-#include <vector>
 
 #include "runtime.hpp"
 
 namespace rlk::ascend {
 
-// Makes a context current on this thread for a scope.
-class CurrentContext {
-public:
-  explicit CurrentContext(AclContext wanted);
-  ~CurrentContext();
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
-
-private:
-  AclContext previous_ = nullptr;
-  bool restore_ = false;
+// A thread that has had a context cannot be rid of it: where none was current, the device's stays.
+struct ThreadContext {
+  using Handle = AclContext;
+  static Handle current();
+  static void enter(Handle wanted);
+  static void leave(Handle previous) noexcept;
 };
+using CurrentContext = sdk::CurrentScope<ThreadContext>;
 
 // The first data error that an operator met on a stream, in device memory. aclnn has no compare-and-swap, so operators
 // update all four numbers with one selection, in stream order.
@@ -63,16 +58,12 @@ public:
   void give_back_record(DeviceErrorRecord* record, AclEvent busy_until);
 
 private:
-  struct UsedRecord {
-    DeviceErrorRecord* record;
-    AclEvent busy_until;  // null: not in use
-  };
   const int32_t ordinal_;
   AclContext context_ = nullptr;
   std::string soc_;
   std::mutex mutex_;
   void* attention_mask_ = nullptr;
-  std::vector<UsedRecord> records_;
+  sdk::Pool<DeviceErrorRecord*, AclEvent> records_;  // a null event: not in use
 };
 
 class Stream final : public sdk::Stream {

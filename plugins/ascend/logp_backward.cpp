@@ -316,9 +316,10 @@ private:
 
 sdk::Support LogpBackward::query(Device&, const sdk::Call<Op>& call) {
   const Runtime& r = runtime();
-  if (sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS)) == sdk::Dtype::f64) {
-    return sdk::Support::no(
-        "DTYPE", "f64: the sums and maxima of this implementation are fp32; f32, bf16 and f16 are supported");
+  // Its sums and maxima are fp32.
+  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits",
+                                  {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
+    return *no;
   }
   if (auto no =
           decline_missing(missing(r.Add, r.Adds, r.Sub, r.Mul, r.Muls, r.Divs, r.Exp, r.Tanh, r.Clamp, r.ClampMin,

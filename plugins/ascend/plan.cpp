@@ -6,25 +6,19 @@
 
 namespace rlk::ascend {
 
+namespace {
+using sdk::Dtype;
+constexpr sdk::DtypeMap<AclDtype, 7> kDtypes = {{{{Dtype::f32, kAclFloat},
+                                                  {Dtype::bf16, kAclBf16},
+                                                  {Dtype::f16, kAclFloat16},
+                                                  {Dtype::f64, kAclDouble},
+                                                  {Dtype::i32, kAclInt32},
+                                                  {Dtype::i64, kAclInt64},
+                                                  {Dtype::u8, kAclUint8}}}};
+}  // namespace
+
 int32_t acl_dtype(sdk::Dtype dtype) {
-  switch (dtype) {
-    case sdk::Dtype::f32:
-      return kAclFloat;
-    case sdk::Dtype::bf16:
-      return kAclBf16;
-    case sdk::Dtype::f16:
-      return kAclFloat16;
-    case sdk::Dtype::f64:
-      return kAclDouble;
-    case sdk::Dtype::i32:
-      return kAclInt32;
-    case sdk::Dtype::i64:
-      return kAclInt64;
-    case sdk::Dtype::u8:
-      return kAclUint8;
-    default:
-      throw sdk::Error(RLK_UNSUPPORTED, "a tensor of a dtype that aclnn does not have");
-  }
+  return kDtypes.at(dtype);
 }
 
 Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor) {
@@ -44,7 +38,7 @@ Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor) {
   return operand;
 }
 
-std::optional<sdk::Support> decline_views(const rlk_call_desc& desc) {
+sdk::Refusal decline_views(const rlk_call_desc& desc) {
   const auto look = [](const char* kind, uint32_t count, const rlk_tensor* const* tensors) {
     std::string problem;
     for (uint32_t i = 0; i < count && problem.empty(); ++i) {
@@ -68,7 +62,7 @@ std::optional<sdk::Support> decline_views(const rlk_call_desc& desc) {
   return sdk::Support::no("STRIDES", problem, RLK_SUPPORT_IF_CONTIGUOUS);
 }
 
-std::optional<sdk::Support> decline_missing(const std::string& names) {
+sdk::Refusal decline_missing(const std::string& names) {
   if (names.empty()) return std::nullopt;
   return sdk::Support::no("RUNTIME_SYMBOL_MISSING", "the installed CANN has no " + names);
 }

@@ -5,7 +5,6 @@
 #include <rlk/sdk.hpp>
 
 #include <limits>
-#include <optional>
 
 #include "builder.hpp"
 
@@ -17,9 +16,9 @@ int32_t acl_dtype(sdk::Dtype dtype);
 Operand operand_of(Place place, uint32_t index, const rlk_tensor& tensor);
 
 // A reason to decline for tensors that aclnn views cannot describe; empty when all are fine.
-std::optional<sdk::Support> decline_views(const rlk_call_desc& desc);
+sdk::Refusal decline_views(const rlk_call_desc& desc);
 // The same for operators that the installed CANN lacks; `names` as missing() gives them.
-std::optional<sdk::Support> decline_missing(const std::string& names);
+sdk::Refusal decline_missing(const std::string& names);
 
 // Rows of a chunk when a row needs this much memory: a multiple of 32, so that every vector's chunk stays aligned.
 // RLK_ASCEND_WORKSPACE_MB (default 256) bounds the chunk's memory.

@@ -67,14 +67,15 @@ public:
 
     const Runtime& r = runtime();
     for (const std::string& path : r.library_paths) evidence.supports("runtime_library", path);
-    if (!r.missing_libraries.empty()) {
-      evidence.contradicts("runtime_library", r.missing_libraries);
-      return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", "cannot open " + r.missing_libraries, kInstallHint);
+    if (!r.symbols.missing_libraries().empty()) {
+      evidence.contradicts("runtime_library", r.symbols.missing_libraries());
+      return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", "cannot open " + r.symbols.missing_libraries(),
+                                  kInstallHint);
     }
-    if (!r.missing_functions.empty()) {
-      evidence.contradicts("runtime_symbols", r.missing_functions);
+    if (!r.symbols.missing_functions().empty()) {
+      evidence.contradicts("runtime_symbols", r.symbols.missing_functions());
       return sdk::Verdict::absent("RUNTIME_SYMBOL_MISSING",
-                                  "this CANN is not supported; it lacks " + r.missing_functions,
+                                  "this CANN is not supported; it lacks " + r.symbols.missing_functions(),
                                   "CANN 8.1 or newer is needed");
     }
     const std::string version = runtime_version();
@@ -135,16 +136,7 @@ private:
 }  // namespace
 }  // namespace rlk::ascend
 
-#define RLK_ASCEND_ID "ascend"
-#define RLK_ASCEND_VERSION "0.1.0"
-
-RLK_PLUGIN_ENTRY(rlk_plugin_entry_v1, rlk::ascend::AscendPlugin, RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION,
-                 "Huawei Ascend through AscendCL and aclnn")
-
-// The variables decide which CANN is found, what it shows, and how large a chunk is: a cached verdict depends on them.
-#define RLK_ASCEND_NOTE                                               \
-  RLK_SDK_NOTE_TEXT(RLK_ASCEND_ID, RLK_ASCEND_ID, RLK_ASCEND_VERSION) \
-  ";env=ASCEND_HOME_PATH,ASCEND_TOOLKIT_HOME,LD_LIBRARY_PATH,ASCEND_RT_VISIBLE_DEVICES,RLK_ASCEND_WORKSPACE_MB"
-__attribute__((used, retain, section(".note.rlk"),
-               aligned(4))) static const rlk::sdk::detail::Note<sizeof(RLK_ASCEND_NOTE)>
-    rlk_plugin_note = {4, sizeof(RLK_ASCEND_NOTE), 1, "rlk", RLK_ASCEND_NOTE};
+// The variables decide which CANN is found, what it shows, and how large a chunk is.
+RLK_PLUGIN_WITH_ENVIRONMENT(
+    rlk::ascend::AscendPlugin, "ascend", "ascend", "0.1.0", "Huawei Ascend through AscendCL and aclnn",
+    "ASCEND_HOME_PATH,ASCEND_TOOLKIT_HOME,LD_LIBRARY_PATH,ASCEND_RT_VISIBLE_DEVICES,RLK_ASCEND_WORKSPACE_MB")

@@ -1,8 +1,6 @@
 // Opening the libraries, finding every function, and what an error code means.
 #include "runtime.hpp"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 
 namespace rlk::ascend {
@@ -10,83 +8,52 @@ namespace {
 
 constexpr const char* kDefaultHome = "/usr/local/Ascend/ascend-toolkit/latest";
 
-// By name first: a process that has CANN loaded must get the same copy. Then the installation folders, for processes
-// that were started without set_env.sh. `why` says what is wrong with a file that is there but does not load.
-void* open(const std::string& name, std::string& why) {
-  std::vector<std::string> places = {name};
+// Where to look after the loader's own places, for processes that were started without set_env.sh. The name alone comes
+// first: a process that has CANN loaded must get the same copy.
+std::vector<std::string> installations() {
+  std::vector<std::string> folders;
   const char* const homes[] = {std::getenv("ASCEND_HOME_PATH"), std::getenv("ASCEND_TOOLKIT_HOME"), kDefaultHome};
   for (const char* home : homes) {
-    if (home != nullptr && *home != '\0') places.push_back(std::string(home) + "/lib64/" + name);
+    if (home != nullptr && *home != '\0') folders.push_back(std::string(home) + "/lib64");
   }
-  for (const std::string& place : places) {
-    if (void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    const char* text = dlerror();
-    const bool is_absent = text == nullptr || std::string(text).rfind(place + ": cannot open", 0) == 0;
-    if (!is_absent) why = text;
-  }
-  return nullptr;
-}
-
-std::string path_of(void* symbol) {
-  Dl_info info{};
-  return symbol != nullptr && dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
-}
-
-void append(std::string& list, const std::string& item) {
-  list += (list.empty() ? "" : ", ") + item;
-}
-
-template <class Function>
-void find(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-}
-
-void* require_library(Runtime& r, const char* name) {
-  std::string why;
-  void* library = open(name, why);
-  if (library == nullptr) append(r.missing_libraries, name + (why.empty() ? why : " (" + why + ")"));
-  return library;
+  return folders;
 }
 
 Runtime* load() {
   auto* r = new Runtime;
-  void* acl = require_library(*r, "libascendcl.so");
-  void* base = require_library(*r, "libnnopbase.so");
+  sdk::Symbols& symbols = r->symbols;
+  const std::vector<std::string> aside = installations();
+  void* acl = symbols.require_library({"libascendcl.so"}, aside);
+  void* base = symbols.require_library({"libnnopbase.so"}, aside);
   // 8.x has one library of operators, 9.x several beside it.
-  std::vector<void*> operators;
-  std::string why;
-  for (const char* name : {"libopapi.so", "libopapi_math.so", "libopapi_nn.so", "libopapi_transformer.so"}) {
-    if (void* library = open(name, why)) operators.push_back(library);
+  std::vector<void*> operators = {symbols.require_library({"libopapi.so", "libopapi_math.so"}, aside)};
+  for (const char* name : {"libopapi_math.so", "libopapi_nn.so", "libopapi_transformer.so"}) {
+    if (void* library = symbols.find_library({name}, aside)) operators.push_back(library);
   }
-  if (operators.empty()) append(r->missing_libraries, "libopapi.so" + (why.empty() ? why : " (" + why + ")"));
-  if (!r->missing_libraries.empty()) return r;
+  if (!symbols.missing_libraries().empty()) return r;
 
-#define RLK_ASCEND_FIND(name, result, arguments) \
-  find(acl, #name, r->name);                     \
-  if (r->name == nullptr) append(r->missing_functions, #name);
-  RLK_ASCEND_ACL_REQUIRED(RLK_ASCEND_FIND)
-#undef RLK_ASCEND_FIND
-#define RLK_ASCEND_FIND(name, result, arguments) find(acl, #name, r->name);
+#define RLK_ASCEND_REQUIRE(name, result, arguments) symbols.require(acl, #name, r->name);
+#define RLK_ASCEND_FIND(name, result, arguments) symbols.find(acl, #name, r->name);
+#define RLK_ASCEND_REQUIRE_BASE(name, result, arguments) symbols.require(base, #name, r->name);
+  RLK_ASCEND_ACL_REQUIRED(RLK_ASCEND_REQUIRE)
   RLK_ASCEND_ACL_OPTIONAL(RLK_ASCEND_FIND)
+  RLK_ASCEND_NNOPBASE_REQUIRED(RLK_ASCEND_REQUIRE_BASE)
+#undef RLK_ASCEND_REQUIRE
 #undef RLK_ASCEND_FIND
-#define RLK_ASCEND_FIND(name, result, arguments) \
-  find(base, #name, r->name);                    \
-  if (r->name == nullptr) append(r->missing_functions, #name);
-  RLK_ASCEND_NNOPBASE_REQUIRED(RLK_ASCEND_FIND)
-#undef RLK_ASCEND_FIND
+#undef RLK_ASCEND_REQUIRE_BASE
   // An operator that is not here is declined where it is needed.
-#define RLK_ASCEND_FIND(name, ...)                                      \
-  for (void* library : operators) {                                     \
-    find(library, "aclnn" #name "GetWorkspaceSize", r->name.workspace); \
-    find(library, "aclnn" #name, r->name.run);                          \
-    if (r->name.present()) break;                                       \
+#define RLK_ASCEND_FIND(name, ...)                                              \
+  for (void* library : operators) {                                             \
+    symbols.find(library, "aclnn" #name "GetWorkspaceSize", r->name.workspace); \
+    symbols.find(library, "aclnn" #name, r->name.run);                          \
+    if (r->name.present()) break;                                               \
   }
   RLK_ASCEND_OPERATORS(RLK_ASCEND_FIND)
 #undef RLK_ASCEND_FIND
 
-  for (void* symbol : {reinterpret_cast<void*>(r->aclInit), reinterpret_cast<void*>(r->aclCreateTensor),
-                       reinterpret_cast<void*>(r->Add.run)}) {
-    if (const std::string path = path_of(symbol); !path.empty()) r->library_paths.push_back(path);
+  for (const std::string& path : {sdk::Symbols::path_of(r->aclInit), sdk::Symbols::path_of(r->aclCreateTensor),
+                                  sdk::Symbols::path_of(r->Add.run)}) {
+    if (!path.empty()) r->library_paths.push_back(path);
   }
   return r;
 }
@@ -110,6 +77,8 @@ const char* meaning(int code) {
       return "out of memory";
     case 207004:
       return "no device";
+    case 507010:
+      return "the device has stopped answering";
     case 507014:
       return "an AI core ran into its deadline";
     case 507015:
@@ -136,6 +105,8 @@ rlk_status status_of(int code) {
     case kAclStreamSyncTimeout:
     case kAclEventSyncTimeout:
       return RLK_TIMEOUT;
+    case 507010:
+      return RLK_DEVICE_LOST;
     default:
       return RLK_BACKEND_ERROR;
   }

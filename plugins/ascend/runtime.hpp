@@ -154,13 +154,11 @@ struct Runtime {
   RLK_ASCEND_OPERATORS(RLK_ASCEND_MEMBER)
 #undef RLK_ASCEND_MEMBER
 
-  // Empty when the required libraries and functions are all here; otherwise why not, all names in one text.
-  std::string missing_libraries;
-  std::string missing_functions;
+  sdk::Symbols symbols;
   std::vector<std::string> library_paths;  // of what was opened
 
   bool loaded() const {
-    return missing_libraries.empty() && missing_functions.empty();
+    return symbols.complete();
   }
 };
 

@@ -69,7 +69,7 @@ public:
     args.b = sdk::data_of(&b);
     args.out = sdk::data_of(&out);
     args.alpha = alpha_;
-    const int64_t pack = 16 / element_bytes(dtype_);
+    const int64_t pack = 16 / sdk::bytes_of(dtype_);
     const int32_t inner = args.dims - 1;
     const int64_t sa = args.a_stride[inner], sb = args.b_stride[inner];
     const bool wide = is_aligned(args.out, 0) && args.out_stride[inner] == 1 &&
@@ -114,12 +114,12 @@ sdk::Support Add::query(CudaDevice& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_device(device)) return *refused;
   const rlk_tensor& out = *call.output(RLK_ADD_OUT_OUT);
   const sdk::Dtype dtype = sdk::dtype_of(out);
-  if (!is_floating(dtype)) return sdk::Support::no("DTYPE", "tensors must be f32, bf16, f16 or f64");
+  if (auto refused = refuse_dtype(&out, "out")) return *refused;
   sdk::Support answer =
       sdk::Support::yes("packs", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
   const int64_t elements = sdk::element_count(out) + sdk::element_count(*call.input(RLK_ADD_IN_A)) +
                            sdk::element_count(*call.input(RLK_ADD_IN_B));
-  answer.cost_us = kLaunchUs + device.bytes_us(static_cast<double>(elements * element_bytes(dtype)));
+  answer.cost_us = kLaunchUs + device.bytes_us(static_cast<double>(elements * sdk::bytes_of(dtype)));
   return answer;
 }
 

@@ -81,7 +81,7 @@ simt::AttentionArgs arguments(const sdk::Run& run, const rlk_attention_params& p
 }
 
 // What both families ask of a call.
-std::optional<sdk::Support> refuse(const CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call) {
+sdk::Refusal refuse(const CudaDevice& device, const sdk::Call<sdk::ops::Attention>& call) {
   if (auto refused = refuse_device(device)) return refused;
   const double softcap = call.params().softcap;
   if (softcap != 0 && (softcap < 0x1p-60 || softcap > 0x1p60)) {
@@ -89,16 +89,13 @@ std::optional<sdk::Support> refuse(const CudaDevice& device, const sdk::Call<sdk
   }
   constexpr const char* kNames[] = {"q", "k", "v", "cu_seqlens_q", "cu_seqlens_k"};
   for (uint32_t i = 0; i <= RLK_ATTENTION_IN_V; ++i) {
-    if (!has_dense_rows(call.input(i))) return refuse_strides(kNames[i], "contiguous along the head size");
+    if (auto refused = sdk::refuse_strided_rows(call.input(i), kNames[i], "head size")) return refused;
   }
   for (uint32_t i = RLK_ATTENTION_IN_CU_SEQLENS_Q; i <= RLK_ATTENTION_IN_CU_SEQLENS_K; ++i) {
-    if (call.input(i) != nullptr && !sdk::is_contiguous(*call.input(i))) return refuse_strides(kNames[i], "contiguous");
+    if (auto refused = sdk::refuse_gaps(call.input(i), kNames[i])) return refused;
   }
-  if (!has_dense_rows(call.output(RLK_ATTENTION_OUT_OUT)))
-    return refuse_strides("out", "contiguous along the head size");
-  const rlk_tensor* lse = call.output(RLK_ATTENTION_OUT_LSE);
-  if (lse != nullptr && !sdk::is_contiguous(*lse)) return refuse_strides("lse", "contiguous");
-  return std::nullopt;
+  if (auto refused = sdk::refuse_strided_rows(call.output(RLK_ATTENTION_OUT_OUT), "out", "head size")) return refused;
+  return sdk::refuse_gaps(call.output(RLK_ATTENTION_OUT_LSE), "lse");
 }
 
 // Rows of D elements that 16-byte accesses can fetch.
@@ -123,7 +120,7 @@ double moved_us(const CudaDevice& device, const Sizes& sizes, sdk::Dtype dtype) 
   const double tokens = static_cast<double>(sizes.packed ? 1 : sizes.sequences) *
                         (2.0 * static_cast<double>(sizes.queries * sizes.q_heads) +
                          2.0 * static_cast<double>(sizes.keys * sizes.kv_heads));
-  return device.bytes_us(tokens * static_cast<double>(sizes.head * element_bytes(dtype)));
+  return device.bytes_us(tokens * static_cast<double>(sizes.head * sdk::bytes_of(dtype)));
 }
 
 Sizes sizes_of(const sdk::Call<sdk::ops::Attention>& call) {
@@ -234,9 +231,8 @@ private:
 sdk::Support AttentionMma::query(CudaDevice& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse(device, call)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
-  if (dtype != sdk::Dtype::bf16 && dtype != sdk::Dtype::f16) {
-    return sdk::Support::no("DTYPE",
-                            std::string("the tensor core kernels take bf16 and f16, not ") + sdk::name_of(dtype));
+  if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
+    return *refused;
   }
   const Sizes sizes = sizes_of(call);
   if (sizes.head % 8 != 0) {

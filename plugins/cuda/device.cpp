@@ -9,17 +9,19 @@
 
 namespace rlk::cuda {
 
-ContextScope::ContextScope(ContextHandle context) {
-  ContextHandle current = nullptr;
-  check(driver().context_current(&current), "asking for the current context");
-  if (current == context) return;
-  check(driver().context_push(context), "making the device's context current");
-  pushed_ = true;
+ContextHandle ContextStack::current() {
+  ContextHandle context = nullptr;
+  check(driver().context_current(&context), "asking for the current context");
+  return context;
 }
 
-ContextScope::~ContextScope() {
+void ContextStack::enter(ContextHandle wanted) {
+  check(driver().context_push(wanted), "making the device's context current");
+}
+
+void ContextStack::leave(ContextHandle) noexcept {
   ContextHandle popped = nullptr;
-  if (pushed_) driver().context_pop(&popped);
+  driver().context_pop(&popped);
 }
 
 RelaxedMode::RelaxedMode() {

@@ -8,17 +8,14 @@
 
 namespace rlk::cuda {
 
-// Makes a context current on this thread for a scope; costs one look when it already is.
-class ContextScope {
-public:
-  explicit ContextScope(ContextHandle context);
-  ~ContextScope();
-  ContextScope(const ContextScope&) = delete;
-  ContextScope& operator=(const ContextScope&) = delete;
-
-private:
-  bool pushed_ = false;
+// How the driver keeps a thread's context: on a stack.
+struct ContextStack {
+  using Handle = ContextHandle;
+  static Handle current();
+  static void enter(Handle wanted);
+  static void leave(Handle previous) noexcept;
 };
+using ContextScope = sdk::CurrentScope<ContextStack>;
 
 // While a thread captures in global mode, the driver refuses allocations, queries, creations and the like to every
 // other thread, and the refusal breaks the capture. In relaxed mode, which is this thread's own for a scope, it does

@@ -1,45 +1,19 @@
-// Opening the library, finding every function, and what an error code means.
+// Finding every function, and what an error code means.
 #include "driver.hpp"
-
-#include <dlfcn.h>
-
-#include <cstdlib>
 
 namespace rlk::cuda {
 namespace {
 
-std::string resolved_path_of(void* symbol) {
-  Dl_info info;
-  if (dladdr(symbol, &info) == 0 || info.dli_fname == nullptr) return "libcuda.so.1";
-  char* real = realpath(info.dli_fname, nullptr);
-  std::string path = real != nullptr ? real : info.dli_fname;
-  std::free(real);
-  return path;
-}
-
 Driver open_driver() {
   Driver table;
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const char* why = dlerror();
-    table.problem = why != nullptr ? why : "libcuda.so.1 could not be opened";
-    return table;
-  }
-#define RLK_CUDA_FIND(member, symbol, parameters) \
-  table.member = reinterpret_cast<Result(*) parameters>(dlsym(library, symbol));
-#define RLK_CUDA_NEED(member, symbol, parameters) \
-  RLK_CUDA_FIND(member, symbol, parameters)       \
-  if (table.member == nullptr) table.missing.push_back(symbol);
+  void* library = table.symbols.require_library({"libcuda.so.1"});
+#define RLK_CUDA_NEED(member, symbol, parameters) table.symbols.require(library, symbol, table.member);
+#define RLK_CUDA_FIND(member, symbol, parameters) table.symbols.find(library, symbol, table.member);
   RLK_CUDA_REQUIRED(RLK_CUDA_NEED)
   RLK_CUDA_OPTIONAL(RLK_CUDA_FIND)
 #undef RLK_CUDA_NEED
 #undef RLK_CUDA_FIND
-  void* any = dlsym(library, "cuInit");
-  table.path = any != nullptr ? resolved_path_of(any) : "libcuda.so.1";
-  if (!table.missing.empty()) {
-    table.problem = table.path + " lacks";
-    for (const std::string& name : table.missing) table.problem += " " + name;
-  }
+  table.path = sdk::Symbols::path_of(table.init);
   return table;
 }
 
@@ -47,6 +21,10 @@ rlk_status status_of(Result code) {
   switch (code) {
     case kOutOfMemory:
       return RLK_OUT_OF_MEMORY;
+    case 801:  // NOT_SUPPORTED
+      return RLK_UNSUPPORTED;
+    // After these the context is corrupt: whatever is called next returns the same code, until the process ends.
+    case 46:   // DEVICE_UNAVAILABLE
     case 214:  // ECC_UNCORRECTABLE
     case 700:  // ILLEGAL_ADDRESS
     case 702:  // LAUNCH_TIMEOUT

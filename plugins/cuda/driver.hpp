@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace rlk::cuda {
 
@@ -138,12 +137,15 @@ struct Driver {
   RLK_CUDA_OPTIONAL(RLK_CUDA_MEMBER)
 #undef RLK_CUDA_MEMBER
 
-  std::string path;                  // of the library that was loaded, links resolved
-  std::string problem;               // why the table cannot be used, empty when it can
-  std::vector<std::string> missing;  // required exports that the library lacks
+  sdk::Symbols symbols;
+  std::string path;  // of the library that was loaded, links resolved
 
   bool usable() const noexcept {
-    return problem.empty();
+    return symbols.complete();
+  }
+  // Why the table cannot be used.
+  std::string problem() const {
+    return path.empty() ? symbols.problem() : path + " lacks " + symbols.missing_functions();
   }
   bool has_graphs() const noexcept {
     return begin_capture && end_capture && graph_instantiate && graph_launch && graph_exec_destroy && graph_destroy &&

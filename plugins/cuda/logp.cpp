@@ -13,7 +13,7 @@ constexpr const char* kInputNames[] = {"logits", "ids", "bias", "mask", "row_ind
 static_assert(sizeof(kInputNames) / sizeof(kInputNames[0]) == RLK_LOGP_N_INPUTS);
 
 int64_t segments_of(int64_t vocab, sdk::Dtype dtype) {
-  return ceil_divide(vocab, simt::logp_segment_length(element_bytes(dtype)));
+  return ceil_divide(vocab, simt::logp_segment_length(sdk::bytes_of(dtype)));
 }
 
 uint64_t workspace_bytes(int64_t rows, int64_t vocab, sdk::Dtype dtype) {
@@ -60,10 +60,10 @@ public:
         std::clamp<int64_t>(args.tokens.rows * args.segments / (64 * multiprocessors_), 1, simt::kLogpBlockSegments);
     args.block_segments = ceil_divide(args.segments, ceil_divide(args.segments, most));
     args.logp_is_accumulator =
-        sdk::dtype_of(*run.output(RLK_LOGP_OUT_LOGP)) == dtype_ && accumulator_bytes(dtype_) != element_bytes(dtype_)
+        sdk::dtype_of(*run.output(RLK_LOGP_OUT_LOGP)) == dtype_ && accumulator_bytes(dtype_) != sdk::bytes_of(dtype_)
             ? 0
             : 1;
-    args.aligned = is_aligned(args.logits, args.row_stride * element_bytes(dtype_)) ? 1 : 0;
+    args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) ? 1 : 0;
     args.errors = error_sink(run);
     if (args.tokens.rows == 0) return;
     const ContextScope scope(context_);
@@ -88,17 +88,16 @@ private:
 sdk::Support Logp::query(CudaDevice& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_device(device)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS));
-  if (!is_floating(dtype)) return sdk::Support::no("DTYPE", "logits must be f32, bf16, f16 or f64");
+  if (auto refused = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_IN_LOGITS, kInputNames)) return *refused;
   for (uint32_t i = 0; i < Op::kOutputs; ++i) {
-    if (call.output(i) != nullptr && !sdk::is_contiguous(*call.output(i)))
-      return refuse_strides("outputs", "contiguous");
+    if (auto refused = sdk::refuse_gaps(call.output(i), "outputs")) return *refused;
   }
   const int64_t rows = call.symbol(RLK_LOGP_SYM_N), vocab = call.symbol(RLK_LOGP_SYM_V);
   sdk::Support answer =
       sdk::Support::yes("segments", RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = workspace_bytes(rows, vocab, dtype);
-  answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(rows * vocab * element_bytes(dtype)));
+  answer.cost_us = 2 * kLaunchUs + device.bytes_us(static_cast<double>(rows * vocab * sdk::bytes_of(dtype)));
   return answer;
 }
 

@@ -23,7 +23,7 @@ struct Chunks {
 };
 Chunks chunks_of(int64_t logits_rows, int64_t vocab, sdk::Dtype dtype, bool bias, int64_t multiprocessors) {
   Chunks chunks{};
-  chunks.tiles = ceil_divide(vocab, simt::backward_tile(element_bytes(dtype)));
+  chunks.tiles = ceil_divide(vocab, simt::backward_tile(sdk::bytes_of(dtype)));
   const int64_t fill = logits_rows * chunks.tiles / (8 * multiprocessors);
   chunks.rows =
       std::clamp<int64_t>(fill, simt::kBackwardRows, simt::kBackwardBatch) / simt::kBackwardRows * simt::kBackwardRows;
@@ -93,11 +93,11 @@ public:
     args.grad_row_stride = grad.strides[0];
     args.grad_bias = sdk::data_of(run.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS));
     args.grad_logp_is_accumulator = sdk::dtype_of(*run.input(RLK_LOGP_BACKWARD_IN_GRAD_LOGP)) == dtype_ &&
-                                            accumulator_bytes(dtype_) != element_bytes(dtype_)
+                                            accumulator_bytes(dtype_) != sdk::bytes_of(dtype_)
                                         ? 0
                                         : 1;
-    args.aligned = is_aligned(args.logits, args.row_stride * element_bytes(dtype_)) &&
-                           is_aligned(args.grad_logits, args.grad_row_stride * element_bytes(dtype_))
+    args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) &&
+                           is_aligned(args.grad_logits, args.grad_row_stride * sdk::bytes_of(dtype_))
                        ? 1
                        : 0;
     args.errors = error_sink(run);
@@ -140,13 +140,12 @@ private:
 sdk::Support LogpBackward::query(CudaDevice& device, const sdk::Call<Op>& call) {
   if (auto refused = refuse_device(device)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS));
-  if (!is_floating(dtype)) return sdk::Support::no("DTYPE", "logits must be f32, bf16, f16 or f64");
+  if (auto refused = refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_BACKWARD_IN_LOGITS, kInputNames)) return *refused;
-  if (!has_dense_rows(call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS))) {
-    return refuse_strides("grad_logits", "contiguous along the vocabulary");
-  }
+  const rlk_tensor* grad_logits = call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS);
+  if (auto refused = sdk::refuse_strided_rows(grad_logits, "grad_logits", "vocabulary")) return *refused;
   const rlk_tensor* grad_bias = call.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS);
-  if (grad_bias != nullptr && !sdk::is_contiguous(*grad_bias)) return refuse_strides("grad_bias", "contiguous");
+  if (auto refused = sdk::refuse_gaps(grad_bias, "grad_bias")) return *refused;
   const int64_t tokens = call.symbol(RLK_LOGP_BACKWARD_SYM_N), rows = call.symbol(RLK_LOGP_BACKWARD_SYM_R);
   const int64_t vocab = call.symbol(RLK_LOGP_BACKWARD_SYM_V);
   // grad_logits stays a function of its own row; a sum over the rows of a batch cannot.
@@ -156,7 +155,7 @@ sdk::Support LogpBackward::query(CudaDevice& device, const sdk::Call<Op>& call) 
   answer.workspace_bound = layout_of(tokens, rows, vocab, chunks.count, dtype,
                                      call.input(RLK_LOGP_BACKWARD_IN_ROW_INDICES) != nullptr, grad_bias != nullptr)
                                .total();
-  answer.cost_us = 2 * kLaunchUs + device.bytes_us(2.0 * static_cast<double>(rows * vocab * element_bytes(dtype)));
+  answer.cost_us = 2 * kLaunchUs + device.bytes_us(2.0 * static_cast<double>(rows * vocab * sdk::bytes_of(dtype)));
   return answer;
 }
 

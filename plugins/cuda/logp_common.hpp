@@ -40,12 +40,11 @@ simt::LogitTransform logit_transform(const sdk::Run& run, const TokenInputs& at,
 
 // Everything but the logits (and the gradient) must be contiguous, those need dense rows. The texts name the tensor.
 template <class Op>
-std::optional<sdk::Support> refuse_token_strides(const sdk::Call<Op>& call, uint32_t logits, const char* const* names) {
-  if (!has_dense_rows(call.input(logits))) return refuse_strides("logits", "contiguous along the vocabulary");
+sdk::Refusal refuse_token_strides(const sdk::Call<Op>& call, uint32_t logits, const char* const* names) {
+  if (auto refused = sdk::refuse_strided_rows(call.input(logits), "logits", "vocabulary")) return refused;
   for (uint32_t i = 0; i < Op::kInputs; ++i) {
-    if (i != logits && call.input(i) != nullptr && !sdk::is_contiguous(*call.input(i))) {
-      return refuse_strides(names[i], "contiguous");
-    }
+    if (i == logits) continue;
+    if (auto refused = sdk::refuse_gaps(call.input(i), names[i])) return refused;
   }
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 
 namespace rlk::cuda {
 
-std::optional<sdk::Support> refuse_device(const CudaDevice& device) {
+sdk::Refusal refuse_device(const CudaDevice& device) {
   if (!kernels_built()) {
     return sdk::Support::no("KERNELS_NOT_BUILT",
                             "this plugin was built without nvcc and holds no kernels; rebuild it with nvcc");

@@ -6,7 +6,6 @@
 #include "stream.hpp"
 
 #include <cstddef>
-#include <optional>
 
 namespace rlk::cuda {
 
@@ -19,9 +18,6 @@ static_assert(simt::kDataIdOutOfRange == RLK_DATA_ID_OUT_OF_RANGE &&
 constexpr double kLaunchUs = 2.5;  // what a launch adds to the estimate of a call's time
 constexpr double kLog2e = 1.4426950408889634074;
 
-inline int64_t element_bytes(sdk::Dtype dtype) {
-  return dtype == sdk::Dtype::f64 ? 8 : dtype == sdk::Dtype::f32 ? 4 : 2;
-}
 inline int64_t accumulator_bytes(sdk::Dtype dtype) {
   return dtype == sdk::Dtype::f64 ? 8 : 4;
 }
@@ -33,21 +29,12 @@ inline uint64_t align_256(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-inline bool is_floating(sdk::Dtype dtype) {
-  return dtype == sdk::Dtype::f32 || dtype == sdk::Dtype::bf16 || dtype == sdk::Dtype::f16 || dtype == sdk::Dtype::f64;
-}
-
 // What no operator of this plugin can do on the device, whatever the call.
-std::optional<sdk::Support> refuse_device(const CudaDevice& device);
+sdk::Refusal refuse_device(const CudaDevice& device);
 
-inline sdk::Support refuse_strides(const char* which, const char* expected) {
-  return sdk::Support::no("STRIDES", std::string(which) + " must be " + expected, RLK_SUPPORT_IF_CONTIGUOUS);
-}
-
-// Elements follow each other along the last dimension (a size below 2 has no stride to obey).
-inline bool has_dense_rows(const rlk_tensor* tensor) {
-  const int32_t last = tensor->ndim - 1;
-  return last < 0 || tensor->shape[last] < 2 || tensor->strides[last] == 1 || sdk::element_count(*tensor) == 0;
+// Every operator takes the four floating dtypes.
+inline sdk::Refusal refuse_dtype(const rlk_tensor* tensor, const char* which) {
+  return sdk::refuse_dtype(tensor, which, {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16, sdk::Dtype::f64});
 }
 
 inline bool is_aligned(const void* pointer, int64_t stride_bytes) {

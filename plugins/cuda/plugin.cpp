@@ -1,5 +1,4 @@
 // The plugin for NVIDIA devices: what it is called, what it brings.
-#include "graph.hpp"
 #include "operators.hpp"
 #include "probe.hpp"
 
@@ -28,12 +27,13 @@ public:
   }
 
   const void* extension(const char* id) override {
-    return std::strcmp(id, RLK_EXT_GRAPH) == 0 ? graph_extension() : nullptr;
+    const bool has_graphs = driver().usable() && driver().has_graphs();
+    return has_graphs && std::strcmp(id, RLK_EXT_GRAPH) == 0 ? &sdk::graph_api<CudaStream> : nullptr;
   }
 
 private:
   void require(uint32_t ordinal) {
-    if (!driver().usable()) throw sdk::Error(RLK_ABSENT, "no CUDA device: " + driver().problem);
+    if (!driver().usable()) throw sdk::Error(RLK_ABSENT, "no CUDA device: " + driver().problem());
     const uint32_t count = device_count();
     if (ordinal >= count) {
       throw sdk::Error(count == 0 ? RLK_ABSENT : RLK_INVALID_ARGUMENT,

@@ -22,11 +22,11 @@ bool in_foreign_tree(const std::string& path) {
 }
 
 sdk::Verdict no_driver(const Driver& table) {
-  if (!table.missing.empty()) {
-    return sdk::Verdict::absent("DRIVER_TOO_OLD", table.problem,
+  if (!table.symbols.missing_functions().empty()) {
+    return sdk::Verdict::absent("DRIVER_TOO_OLD", table.problem(),
                                 "install a newer NVIDIA driver: every export named here must be present");
   }
-  return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", table.problem,
+  return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", table.problem(),
                               "install the NVIDIA driver, or give the container access to it (libcuda.so.1)");
 }
 
@@ -74,7 +74,7 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
   report_nodes(evidence);
   const Driver& table = driver();
   if (!table.usable()) {
-    evidence.contradicts("runtime_library", table.problem);
+    evidence.contradicts("runtime_library", table.problem());
     return no_driver(table);
   }
   if (in_foreign_tree(table.path)) {

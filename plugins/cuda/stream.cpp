@@ -1,31 +1,8 @@
 // Waiting with a deadline, copies and fills, and what a capture forbids.
 #include "stream.hpp"
 
-#include <algorithm>
-#include <chrono>
-#include <thread>
-
 namespace rlk::cuda {
 namespace {
-
-// Asks until there is another answer than RLK_NOT_READY: spins at first, then sleeps between the questions.
-template <class Ask>
-rlk_status poll(uint64_t timeout_ns, Ask&& ask) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  for (uint64_t turn = 0;; ++turn) {
-    const rlk_status status = ask();
-    if (status != RLK_NOT_READY) return status;
-    const auto waited = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
-    if (static_cast<uint64_t>(waited.count()) >= timeout_ns) return RLK_TIMEOUT;
-    if (waited > std::chrono::microseconds(200)) {
-      const uint64_t left = timeout_ns - static_cast<uint64_t>(waited.count());
-      std::this_thread::sleep_for(std::chrono::nanoseconds(std::min<uint64_t>(left, 50000)));
-    } else if (turn > 16) {
-      std::this_thread::yield();
-    }
-  }
-}
 
 // What a graph holds for the host; the driver ends it on a thread of its own.
 struct Tie {
@@ -72,7 +49,7 @@ rlk_status CudaEvent::query() {
 }
 
 rlk_status CudaEvent::synchronize(uint64_t timeout_ns) {
-  if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(); });
+  if (timeout_ns != UINT64_MAX) return sdk::poll(timeout_ns, [&] { return query(); });
   const RelaxedScope scope(device_.context());
   check(driver().event_synchronize(handle_), "the work before an event");
   return RLK_OK;
@@ -121,7 +98,7 @@ rlk_status CudaStream::query(rlk_data_error&) {
 }
 
 rlk_status CudaStream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
-  if (timeout_ns != UINT64_MAX) return poll(timeout_ns, [&] { return query(data_error); });
+  if (timeout_ns != UINT64_MAX) return sdk::poll(timeout_ns, [&] { return query(data_error); });
   const RelaxedScope scope(device_.context());
   refuse_while_capturing("a synchronization");
   check(driver().stream_synchronize(handle_), "the stream's work");
@@ -160,7 +137,7 @@ void* CudaStream::allocate_async(uint64_t bytes) {
   if (!device_.has_memory_pools()) {
     throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation; use the device's allocate");
   }
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   DevicePointer memory = 0;
   check(driver().allocate_async(&memory, bytes, handle_), "allocating device memory in stream order");
   return reinterpret_cast<void*>(memory);
@@ -169,7 +146,7 @@ void* CudaStream::allocate_async(uint64_t bytes) {
 void CudaStream::deallocate_async(void* memory) {
   if (memory == nullptr) return;
   if (!device_.has_memory_pools()) throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation");
-  const ContextScope scope(device_.context());
+  const RelaxedScope scope(device_.context());
   check(driver().free_async(reinterpret_cast<DevicePointer>(memory), handle_), "freeing device memory in stream order");
 }
 

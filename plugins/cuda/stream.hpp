@@ -41,7 +41,9 @@ public:
   uint64_t capture_id() override;
   void capture_retain(rlk_host_function release, void* user) override;
 
-  CudaDevice& device() const noexcept { return device_; }
+  void begin_capture();
+  std::unique_ptr<sdk::Graph> end_capture();
+
   StreamHandle handle() const noexcept { return handle_; }
 
 private:

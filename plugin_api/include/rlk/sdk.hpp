@@ -4,6 +4,14 @@
 #include <rlk/abi.h>
 #include <rlk/sdk/call.hpp>
 #include <rlk/sdk/device.hpp>
+#include <rlk/sdk/dtype.hpp>
 #include <rlk/sdk/error.hpp>
+#include <rlk/sdk/graph.hpp>
 #include <rlk/sdk/implementation.hpp>
+#include <rlk/sdk/kernel_cache.hpp>
 #include <rlk/sdk/plugin.hpp>
+#include <rlk/sdk/poll.hpp>
+#include <rlk/sdk/pool.hpp>
+#include <rlk/sdk/refuse.hpp>
+#include <rlk/sdk/scope.hpp>
+#include <rlk/sdk/symbols.hpp>

@@ -1,8 +1,6 @@
 // Memory, streams and data errors of the simple plugin.
 #include "conformance/simple/device.hpp"
 
-#include <rlk/abi/ext/draft/graph.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -80,42 +78,23 @@ void SimpleStream::begin_capture() {
   static std::atomic<uint64_t> captures{0};
   capture_id_ = ++captures;
 }
-std::vector<std::function<void()>> SimpleStream::end_capture() {
-  capture_id_ = 0;
-  return std::exchange(captured_, {});
-}
-
 namespace {
-using Graph = std::vector<std::function<void()>>;
-SimpleStream& stream_of(rlk_plugin_stream* stream) {
-  return static_cast<SimpleStream&>(*sdk::detail::stream_of(stream));
-}
-Graph* graph_of(rlk_plugin_graph* graph) {
-  return reinterpret_cast<Graph*>(graph);
-}
+class SimpleGraph : public sdk::Graph {
+public:
+  explicit SimpleGraph(std::vector<std::function<void()>> work) : work_(std::move(work)) {}
+  void launch(sdk::Stream&) override {
+    for (const auto& work : work_) work();
+    if (mutant("graph_runs_once")) work_.clear();
+  }
 
-rlk_status begin_capture(rlk_plugin_stream* stream, rlk_error*) {
-  stream_of(stream).begin_capture();
-  return RLK_OK;
-}
-rlk_status end_capture(rlk_plugin_stream* stream, rlk_plugin_graph** out, rlk_error*) {
-  *out = reinterpret_cast<rlk_plugin_graph*>(new Graph(stream_of(stream).end_capture()));
-  return RLK_OK;
-}
-rlk_status launch(rlk_plugin_graph* graph, rlk_plugin_stream*, rlk_error*) {
-  for (const auto& work : *graph_of(graph)) work();
-  if (mutant("graph_runs_once")) graph_of(graph)->clear();
-  return RLK_OK;
-}
-rlk_status destroy_graph(rlk_plugin_graph* graph, rlk_error*) {
-  delete graph_of(graph);
-  return RLK_OK;
-}
+private:
+  std::vector<std::function<void()>> work_;
+};
 }  // namespace
 
-const void* graph_extension() {
-  static const rlk_graph_api api = {sizeof(rlk_graph_api), 0, &begin_capture, &end_capture, &launch, &destroy_graph};
-  return &api;
+std::unique_ptr<sdk::Graph> SimpleStream::end_capture() {
+  capture_id_ = 0;
+  return std::make_unique<SimpleGraph>(std::exchange(captured_, {}));
 }
 
 void report(const sdk::Run& run, int32_t kind, int64_t row, int64_t value) {

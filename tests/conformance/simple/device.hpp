@@ -33,16 +33,13 @@ public:
   // Does the work, or keeps it for the graph that is being captured.
   void submit(std::function<void()> work);
   void begin_capture();
-  std::vector<std::function<void()>> end_capture();
+  std::unique_ptr<sdk::Graph> end_capture();
 
 private:
   void* native_;
   uint64_t capture_id_ = 0;
   std::vector<std::function<void()>> captured_;
 };
-
-// "rlk.graph/1" of this device.
-const void* graph_extension();
 
 class SimpleEvent : public sdk::Event {
 public:

@@ -50,7 +50,7 @@ public:
   void describe_device(uint32_t, rlk_device_properties& out) override { SimpleDevice::describe(out); }
   std::unique_ptr<sdk::Device> open_device(uint32_t) override { return std::make_unique<SimpleDevice>(); }
   const void* extension(const char* id) override {
-    return std::string_view(id) == "rlk.graph/1" ? graph_extension() : nullptr;
+    return std::string_view(id) == RLK_EXT_GRAPH ? &sdk::graph_api<SimpleStream> : nullptr;
   }
 };
 

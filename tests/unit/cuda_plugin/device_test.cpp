@@ -123,6 +123,10 @@ TEST_F(DeviceTest, TellsALostDeviceFromAFailedCall) {
     EXPECT_EQ(std::to_string(error.native_code), code);
     EXPECT_STREQ(error.domain, "cuda");
   }
+  {
+    const Variable work("RLK_FAKE_CUDA_WORK", "801");
+    EXPECT_EQ(api->stream->query(stream, nullptr, &error), RLK_UNSUPPORTED);
+  }
   const Variable work("RLK_FAKE_CUDA_WORK", "999");
   EXPECT_EQ(api->stream->synchronize(stream, 1000, nullptr, &error), RLK_BACKEND_ERROR);
   EXPECT_EQ(error.native_code, 999);

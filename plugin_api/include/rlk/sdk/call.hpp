@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace rlk::sdk {
 
@@ -114,6 +115,20 @@ public:
   const rlk_call_desc& desc() const noexcept { return *desc_; }
   // This plugin's own parameters, nullptr without them: the host passes no others on.
   const rlk_private_params* private_params() const noexcept { return detail::find_private_params(desc_->next); }
+  // The same as the plugin's own struct, to which fields are only ever appended: what the caller's is too short for
+  // keeps its default.
+  template <class T>
+  T private_params(T defaults) const {
+    static_assert(std::is_trivially_copyable<T>::value, "private parameters are copied byte for byte");
+    const rlk_private_params* given = private_params();
+    if (given == nullptr) return defaults;
+    if (given->bytes > sizeof(T)) {
+      throw Error(RLK_INVALID_ARGUMENT, format("%llu bytes of private parameters; this version of the plugin knows %zu",
+                                               static_cast<unsigned long long>(given->bytes), sizeof(T)));
+    }
+    std::memcpy(&defaults, given->data, given->bytes);
+    return defaults;
+  }
 
 private:
   const rlk_call_desc* desc_;

@@ -270,10 +270,17 @@ struct Note {
     return ::rlk::sdk::detail::PluginThunks<Class>::entry(host, error, id, backend, version, description);             \
   }
 
+// What loaders read in the file before they load it.
+#define RLK_SDK_NOTE(text)                                                                                            \
+  __attribute__((used, retain, section(".note.rlk"), aligned(4))) static const ::rlk::sdk::detail::Note<sizeof(text)> \
+      rlk_plugin_note = {4, sizeof(text), 1, "rlk", text};
+
 // Exports the plugin. Every text is a string literal.
-#define RLK_PLUGIN(Class, id, backend, version, description)                                                         \
-  RLK_PLUGIN_ENTRY(rlk_plugin_entry_v1, Class, id, backend, version, description)                                    \
-  __attribute__((used, retain, section(".note.rlk"),                                                                 \
-                 aligned(4))) static const ::rlk::sdk::detail::Note<sizeof(RLK_SDK_NOTE_TEXT(id, backend, version))> \
-      rlk_plugin_note = {4, sizeof(RLK_SDK_NOTE_TEXT(id, backend, version)), 1, "rlk",                               \
-                         RLK_SDK_NOTE_TEXT(id, backend, version)};
+#define RLK_PLUGIN(Class, id, backend, version, description)                      \
+  RLK_PLUGIN_ENTRY(rlk_plugin_entry_v1, Class, id, backend, version, description) \
+  RLK_SDK_NOTE(RLK_SDK_NOTE_TEXT(id, backend, version))
+
+// The same for a plugin whose verdict depends on environment variables ("A,B"): a cached one holds for their values.
+#define RLK_PLUGIN_WITH_ENVIRONMENT(Class, id, backend, version, description, variables) \
+  RLK_PLUGIN_ENTRY(rlk_plugin_entry_v1, Class, id, backend, version, description)        \
+  RLK_SDK_NOTE(RLK_SDK_NOTE_TEXT(id, backend, version) ";env=" variables)

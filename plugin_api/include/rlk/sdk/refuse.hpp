@@ -1,0 +1,76 @@
+// Declining a call, in the same words everywhere: an empty answer means no objection.
+//
+//   if (auto no = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {Dtype::f32, Dtype::bf16})) return *no;
+#pragma once
+
+#include <rlk/sdk/call.hpp>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+namespace rlk::sdk {
+
+using Refusal = std::optional<Support>;
+
+// Elements follow each other along the last dimension (a size below 2 has no stride to obey).
+inline bool has_dense_rows(const rlk_tensor& tensor) noexcept {
+  const int32_t last = tensor.ndim - 1;
+  return last < 0 || tensor.shape[last] < 2 || tensor.strides[last] == 1 || element_count(tensor) == 0;
+}
+
+// "STRIDES": which must be `expected`. The host may make the tensor contiguous and ask again.
+inline Support refuse_strides(const std::string& which, const std::string& expected) {
+  return Support::no("STRIDES", which + " must be " + expected, RLK_SUPPORT_IF_CONTIGUOUS);
+}
+// Absent arguments are fine.
+inline Refusal refuse_gaps(const rlk_tensor* tensor, const char* which) {
+  if (tensor == nullptr || is_contiguous(*tensor)) return std::nullopt;
+  return refuse_strides(which, "contiguous");
+}
+inline Refusal refuse_strided_rows(const rlk_tensor* tensor, const char* which, const char* along) {
+  if (tensor == nullptr || has_dense_rows(*tensor)) return std::nullopt;
+  return refuse_strides(which, std::string("contiguous along the ") + along);
+}
+
+// "DTYPE": which is something else than the supported ones.
+inline Refusal refuse_dtype(const rlk_tensor* tensor, const char* which, std::initializer_list<Dtype> supported) {
+  if (tensor == nullptr) return std::nullopt;
+  const Dtype seen = dtype_of(*tensor);
+  std::string names;
+  for (const Dtype dtype : supported) {
+    if (dtype == seen) return std::nullopt;
+    names += (names.empty() ? "" : ", ") + std::string(name_of(dtype));
+  }
+  return Support::no("DTYPE", std::string(which) + " is " + name_of(seen) + "; supported: " + names);
+}
+
+// "INPUT", "OUTPUT": an optional argument that this implementation does not have.
+inline Refusal refuse_input(const rlk_tensor* tensor, const char* which) {
+  if (tensor == nullptr) return std::nullopt;
+  return Support::no("INPUT", std::string(which) + " is not supported");
+}
+inline Refusal refuse_output(const rlk_tensor* tensor, const char* which) {
+  if (tensor == nullptr) return std::nullopt;
+  return Support::no("OUTPUT", std::string(which) + " is not supported");
+}
+
+// "NUMERICS": the caller demands classes that `offered` lacks.
+inline Refusal refuse_numerics(uint32_t demanded, uint32_t offered) {
+  const uint32_t lacking = demanded & ~(offered | RLK_NUMERICS_TOLERANCE);
+  if (lacking == 0) return std::nullopt;
+  std::string names;
+  const struct {
+    uint32_t bit;
+    const char* name;
+  } classes[] = {{RLK_NUMERICS_ACCURATE, "accurate"},
+                 {RLK_NUMERICS_DETERMINISTIC, "deterministic"},
+                 {RLK_NUMERICS_BATCH_INVARIANT, "batch_invariant"},
+                 {RLK_NUMERICS_PORTABLE, "portable"}};
+  for (const auto& one : classes) {
+    if ((lacking & one.bit) != 0) names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return Support::no("NUMERICS", "demanded and not offered: " + names);
+}
+
+}  // namespace rlk::sdk
