@@ -1,6 +1,8 @@
 // First uses and sampled calls, compared in the background.
 #include "core/dispatch/watch.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -140,9 +142,13 @@ void WatchedCallDeleter::operator()(WatchedCall* call) const {
 }
 
 Watcher::Watcher(Registry& registry, const Policy& policy)
-    : registry_(registry), first_uses_(policy.watches_first_uses()), rate_(policy.watch_rate()) {}
+    : registry_(registry), first_uses_(policy.watches_first_uses()), rate_(policy.watch_rate()), process_(getpid()) {}
 
 Watcher::~Watcher() {
+  if (process_ != getpid()) {
+    if (thread_.joinable()) thread_.detach();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -171,7 +177,7 @@ bool Watcher::claim_class(const Candidate& candidate, const Call& call, const ch
 }
 
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use) {
-  if (call.capturing || (first_use && !first_uses_)) return nullptr;
+  if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
   try {
     const conformance::Call whole = whole_call(call);
     const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);

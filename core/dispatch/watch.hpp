@@ -66,6 +66,7 @@ private:
   uint64_t bytes_waiting_ = 0;
   bool busy_ = false, stopping_ = false;
   WatchStatistics statistics_;
+  const int process_;   // a forked process has no comparing thread, and compares nothing
   std::thread thread_;  // started with the first call that is compared
 };
 

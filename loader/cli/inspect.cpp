@@ -154,7 +154,8 @@ int run_scope(const Arguments& arguments) {
   const PluginRecord& record = find_record(judgement.records, arguments.operand(0));
   const int code = record.broken ? kBroken : kFine;
   if (arguments.json()) {
-    const nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
+    nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
+    for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
     const nlohmann::ordered_json out = {{"schema", 1}, {"id", record.id}, {"units", full.at("units")}};
     std::fprintf(output(), "%s\n", out.dump().c_str());
     return code;

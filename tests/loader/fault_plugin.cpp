@@ -8,12 +8,16 @@ namespace {
 
 class HostStream final : public sdk::Stream {
 public:
-  void* native() override { return this; }
+  explicit HostStream(void* native = nullptr) : native_(native != nullptr ? native : this) {}
+  void* native() override { return native_; }
   rlk_status query(rlk_data_error&) override { return RLK_OK; }
   rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(sdk::Event&) override {}
   void copy(void* to, const void* from, uint64_t bytes, int32_t) override { std::memcpy(to, from, bytes); }
   void fill(void* memory, uint8_t value, uint64_t bytes) override { std::memset(memory, value, bytes); }
+
+private:
+  void* native_;
 };
 
 class HostEvent final : public sdk::Event {
@@ -29,7 +33,7 @@ public:
   void deallocate(int32_t, void* memory) override { ::operator delete(memory, std::align_val_t(256)); }
   void memory_info(uint64_t& available, uint64_t& total) override { available = total = uint64_t{1} << 30; }
   std::unique_ptr<sdk::Stream> create_stream(int32_t) override { return std::make_unique<HostStream>(); }
-  std::unique_ptr<sdk::Stream> wrap_stream(void*) override { return std::make_unique<HostStream>(); }
+  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override { return std::make_unique<HostStream>(native); }
   std::unique_ptr<sdk::Event> create_event(bool) override { return std::make_unique<HostEvent>(); }
 };
 

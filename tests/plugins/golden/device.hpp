@@ -15,7 +15,8 @@ namespace golden_plugin {
 
 class Stream : public rlk::sdk::Stream {
 public:
-  void* native() override { return this; }
+  explicit Stream(void* native = nullptr) : native_(native != nullptr ? native : this) {}
+  void* native() override { return native_; }
   rlk_status query(rlk_data_error&) override { return RLK_OK; }
   rlk_status synchronize(uint64_t, rlk_data_error&) override { return RLK_OK; }
   void wait(rlk::sdk::Event&) override {}
@@ -26,6 +27,9 @@ public:
     if (bytes > 0) std::memset(memory, value, bytes);
   }
   void enqueue_host_function(rlk_host_function function, void* user) override { function(user); }
+
+private:
+  void* native_;
 };
 
 class Event : public rlk::sdk::Event {
@@ -71,7 +75,7 @@ public:
   }
   std::unique_ptr<rlk::sdk::Stream> create_stream(int32_t) override { return std::make_unique<Stream>(); }
   // Any stream of this device will do for any other: work is done at once.
-  std::unique_ptr<rlk::sdk::Stream> wrap_stream(void*) override { return std::make_unique<Stream>(); }
+  std::unique_ptr<rlk::sdk::Stream> wrap_stream(void* native) override { return std::make_unique<Stream>(native); }
   std::unique_ptr<rlk::sdk::Event> create_event(bool) override { return std::make_unique<Event>(); }
 
 private:
