@@ -16,6 +16,7 @@ struct CallOptions {
   uint32_t numerics = 0;                     // demanded classes
   std::string_view pin;                      // "" is none
   const void* const* host_inputs = nullptr;  // nullptr, or [n_inputs]
+  const rlk_ext* next = nullptr;             // private parameters
 };
 
 struct Call {
@@ -28,6 +29,7 @@ struct Call {
   uint32_t n_host_inputs = 0;  // entries of options.host_inputs
   bool capturing = false;
   uint32_t tag = 0;  // 0: the stream gives one
+  PrivateParams privates{};
 
   const OpDecl& decl() const { return *bound.decl; }
   Dtype dtype() const { return bound.dtypes[0]; }

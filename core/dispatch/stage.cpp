@@ -46,7 +46,8 @@ struct Job {
         counters(op_counters),
         params(call.decl().params_size),
         inputs(call.inputs.size()),
-        outputs(call.outputs.size()) {
+        outputs(call.outputs.size()),
+        own_privates(call.privates.of(cpu_candidate.plugin->id)) {
     std::memcpy(params.data(), call.bound.params, params.size());
     bound.params = params.data();
     plan->enter_again();
@@ -69,6 +70,7 @@ struct Job {
   std::vector<rlk_tensor> tensors;
   std::vector<int64_t> sizes;
   std::vector<const rlk_tensor*> inputs, outputs;
+  OwnPrivateParams own_privates;
 };
 
 void Job::run() noexcept {
@@ -79,7 +81,11 @@ void Job::run() noexcept {
     std::unique_ptr<Stream> stream;
     status = cpu_streams->take(&stream, &error);
     if (status == RLK_OK) {
-      const Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr}, 0, false, tag};
+      Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr, nullptr}, 0, false, tag, {}};
+      const rlk_private_params privates = own_privates.view();
+      if (!own_privates.empty()) {
+        status = call.privates.read(*bound.decl, reinterpret_cast<const rlk_ext*>(&privates), &error);
+      }
       bool implementation_failed = false;
       status = execute(call, candidate, plan, counters, &implementation_failed, &error);
       rlk_data_error data_error{};

@@ -75,6 +75,7 @@ public:
     symbol_max = script.symbol_max;
     workspace_bound = script.prepared ? UINT64_MAX : script.workspace;
     host_inputs = script.host_inputs;
+    persistent_bytes = script.persistent;
     numerics = script.numerics;
     variant = script.plan_variant.empty() ? script.variant : script.plan_variant;
   }
@@ -127,9 +128,10 @@ struct Scripted {
     static Script& mine = script_of(DeviceType::kPlugin, Op::kName, kNumber);
     return mine;
   }
-  static sdk::Support query(DeviceType&, const sdk::Call<Op>&) {
+  static sdk::Support query(DeviceType&, const sdk::Call<Op>& call) {
     Script& s = script();
     ++s.queries;
+    if (s.on_query) s.on_query(call.private_params());
     if (s.fail_query != RLK_OK) throw sdk::Error(s.fail_query, "query fails as scripted");
     sdk::Support answer = sdk::Support::yes(s.variant, s.numerics, s.level);
     answer.flags = s.support_flags;
@@ -141,6 +143,9 @@ struct Scripted {
   }
   static std::unique_ptr<sdk::Plan> plan(DeviceType&, const sdk::Call<Op>& call) {
     Script& s = script();
+    ++s.asked;
+    if (s.on_plan) s.on_plan(call.private_params());
+    if (s.compiling) return nullptr;
     if (s.fail_plan != RLK_OK) throw sdk::Error(s.fail_plan, "plan fails as scripted");
     return std::make_unique<ScriptedPlan<Op, StreamType>>(s, call);
   }
