@@ -5,7 +5,9 @@
 
 #include <array>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/declaration/validate.hpp"
 #include "core/dispatch/stream.hpp"
@@ -30,6 +32,12 @@ struct Call {
   bool capturing = false;
   uint32_t tag = 0;  // 0: the stream gives one
   PrivateParams privates{};
+  // Candidates that had no memory for this very call, with what they said.
+  struct PassedOver {
+    const Candidate* candidate;
+    std::string reason;
+  };
+  std::vector<PassedOver> passed_over{};
 
   const OpDecl& decl() const { return *bound.decl; }
   Dtype dtype() const { return bound.dtypes[0]; }

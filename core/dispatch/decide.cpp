@@ -198,6 +198,8 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     made->served = counters_.implementation(call.decl(), option.plugin, option.implementation);
     made->fallback = fallback;
     made->decide_again = not_ready.ask_again;
+    made->waits_for_plan = not_ready.option != nullptr;
+    if (!call.passed_over.empty()) made->decide_again = std::chrono::steady_clock::now();
     *decision = made;
     plans_.insert(key, std::move(made));
     inside.hand_over();
@@ -205,6 +207,12 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
   };
   for (Option& option : selection.options) {
     if (option.verdict != Verdict::willing) continue;
+    const auto passed = std::find_if(call.passed_over.begin(), call.passed_over.end(),
+                                     [&](const auto& one) { return one.candidate == option.candidate; });
+    if (passed != call.passed_over.end()) {
+      refuse(option, Verdict::failed, name_of_status(RLK_OUT_OF_MEMORY), passed->reason);
+      continue;
+    }
     // Strict is about who serves, not when: what would be a fallback waits for the plan instead.
     if (not_ready.option != nullptr && policy_.fallback() == Fallback::strict &&
         !selection.why_not_first(policy_, request, option).code.empty())
@@ -243,7 +251,9 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     if (s != RLK_OK) return s;
     if (*plan != nullptr) return take(option, std::move(list));
   }
-  return fail(error, RLK_UNSUPPORTED, describe_refusals(request, selection));
+  // What the caller can mend is memory.
+  return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
+              describe_refusals(request, selection));
 }
 
 rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
@@ -280,15 +290,19 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
   if (status != RLK_OK) return status;
   const uint32_t numerics = demanded(bound, options);
-  const CallDescription description(bound, inputs, outputs, numerics);
+  PrivateParams privates;
+  status = privates.read(decl, options.next, error);
+  if (status != RLK_OK) return status;
+  const CallDescription description(bound, inputs, outputs, numerics, privates);
   const std::vector<std::string> features = features_of(bound, inputs, outputs);
-  const CallRequest request{bound, description, features, numerics, options.pin, &stream.device().entry};
+  const CallRequest request{
+      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required()};
   Selection selection;
   status = select(snapshot(), policy_, request, &selection, error);
   if (status != RLK_OK) return status;
   const auto key = std::make_unique<PlanKey>();
   key->build({id_, snapshot().generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
-             outputs, options.numerics);
+             outputs, numerics);
   Option* taken = nullptr;
   Option* compiling = nullptr;
   for (Option& option : selection.options) {

@@ -115,8 +115,8 @@ private:
   rlk_status note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
                            FallbackCounter** counter, rlk_error* error);
   // failure.cpp: what happens when an implementation fails
-  rlk_status after_failure(const Call& call, const Served& served, rlk_status status, bool* memory_released,
-                           bool* again, rlk_error* error);
+  rlk_status after_failure(Call& call, const Served& served, rlk_status status, bool* memory_released, bool* again,
+                           rlk_error* error);
   void quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status, const std::string& text);
   rlk_status blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error);
 

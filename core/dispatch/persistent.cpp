@@ -63,6 +63,7 @@ void PersistentMemory::release() {
   const std::lock_guard lock(mutex_);
   if (memory_ != nullptr) from_->deallocate(std::exchange(memory_, nullptr), Mark(), nullptr);
   filled_ = false;
+  filled_at_ = Mark();  // its event is the device's
   done_ = false;
 }
 

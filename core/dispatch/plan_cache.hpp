@@ -39,8 +39,9 @@ struct Decision {
   ImplementationCounter* served = nullptr;
   FallbackCounter* fallback = nullptr;       // nullptr: it is what was wished for
   mutable std::atomic<bool> is_fresh{true};  // no call of it was compared yet, or found not to need it
-  // Set when a better candidate's plan was not ready: the call is decided anew at this time.
+  // Set when a better candidate could not serve at this moment: the call is decided anew at this time.
   std::chrono::steady_clock::time_point decide_again{};
+  bool waits_for_plan = false;  // because its plan was not ready
 
   bool is_provisional() const { return decide_again != std::chrono::steady_clock::time_point(); }
   bool is_due() const { return is_provisional() && std::chrono::steady_clock::now() >= decide_again; }

@@ -42,14 +42,21 @@ struct OwnedRun {
   uint32_t tag;
 };
 
-// add: out = a + alpha * b, and the script's mark, for f32 and equal one-dimensional shapes, any strides.
+// add: out = a + alpha * b, and the script's mark, for f32, any shapes and strides.
 inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double mark) {
-  const auto at = [](const OwnedRun::Tensor& t, int64_t i) -> float& {
-    return *reinterpret_cast<float*>(t.data + (t.shape.empty() || t.shape[0] == 1 ? 0 : i * t.strides[0]) * 4);
+  const OwnedRun::Tensor& out = run.outputs[0];
+  std::vector<int64_t> index(out.shape.size());
+  // Shapes are aligned at their last dimension.
+  const auto at = [&](const OwnedRun::Tensor& t) -> float& {
+    int64_t offset = 0;
+    for (size_t d = 0; d < t.shape.size(); ++d) {
+      if (t.shape[d] != 1) offset += index[d + index.size() - t.shape.size()] * t.strides[d];
+    }
+    return *reinterpret_cast<float*>(t.data + offset * 4);
   };
-  for (int64_t i = 0; i < run.outputs[0].count(); ++i) {
-    at(run.outputs[0], i) =
-        at(run.inputs[0], i) + static_cast<float>(params.alpha) * at(run.inputs[1], i) + static_cast<float>(mark);
+  for (int64_t n = 0; n < out.count(); ++n) {
+    at(out) = at(run.inputs[0]) + static_cast<float>(params.alpha) * at(run.inputs[1]) + static_cast<float>(mark);
+    for (size_t d = index.size(); d-- > 0 && ++index[d] == out.shape[d];) index[d] = 0;
   }
 }
 // logp: the script's mark in every row, or a data error for an id out of range.
