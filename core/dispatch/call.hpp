@@ -5,7 +5,9 @@
 
 #include <array>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/declaration/validate.hpp"
 #include "core/dispatch/stream.hpp"
@@ -16,6 +18,7 @@ struct CallOptions {
   uint32_t numerics = 0;                     // demanded classes
   std::string_view pin;                      // "" is none
   const void* const* host_inputs = nullptr;  // nullptr, or [n_inputs]
+  const rlk_ext* next = nullptr;             // private parameters
 };
 
 struct Call {
@@ -28,6 +31,13 @@ struct Call {
   uint32_t n_host_inputs = 0;  // entries of options.host_inputs
   bool capturing = false;
   uint32_t tag = 0;  // 0: the stream gives one
+  PrivateParams privates{};
+  // Candidates that had no memory for this very call, with what they said.
+  struct PassedOver {
+    const Candidate* candidate;
+    std::string reason;
+  };
+  std::vector<PassedOver> passed_over{};
 
   const OpDecl& decl() const { return *bound.decl; }
   Dtype dtype() const { return bound.dtypes[0]; }

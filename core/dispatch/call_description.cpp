@@ -6,8 +6,13 @@
 namespace rlk::core {
 
 CallDescription::CallDescription(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
-                                 std::span<const rlk_tensor* const> outputs, uint32_t numerics)
-    : decl_(call.decl), params_(call.decl->params_size), symbols_(call.symbols), numerics_(numerics) {
+                                 std::span<const rlk_tensor* const> outputs, uint32_t numerics,
+                                 const PrivateParams& privates)
+    : decl_(call.decl),
+      params_(call.decl->params_size),
+      symbols_(call.symbols),
+      numerics_(numerics),
+      privates_(privates) {
   std::memcpy(params_.data(), call.params, call.decl->params_size);
   const size_t count = decl_->inputs.size() + decl_->outputs.size();
   tensors_.reserve(count);
@@ -39,6 +44,26 @@ void CallDescription::copy(std::span<const ArgDecl> args, std::span<const rlk_te
     tensor.strides = own(from->strides);
     pointers.push_back(&tensor);
   }
+}
+
+CallDescription CallDescription::for_plugin(std::string_view plugin) && {
+  own_ = OwnPrivateParams(privates_.of(plugin));
+  privates_ = {};
+  return std::move(*this);
+}
+
+rlk_call_desc CallDescription::desc(std::string_view plugin, rlk_private_params* mine) const {
+  rlk_call_desc desc = this->desc();
+  if (const rlk_private_params* given = privates_.of(plugin)) {
+    *mine = *given;
+    mine->struct_size = sizeof(*mine);
+    mine->next = nullptr;
+    desc.next = reinterpret_cast<const rlk_ext*>(mine);
+  } else if (!own_.empty()) {
+    *mine = own_.view();
+    desc.next = reinterpret_cast<const rlk_ext*>(mine);
+  }
+  return desc;
 }
 
 rlk_call_desc CallDescription::desc() const {

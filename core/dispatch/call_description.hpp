@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/declaration/validate.hpp"
+#include "core/dispatch/private_params.hpp"
 
 namespace rlk::core {
 
@@ -21,12 +22,16 @@ inline uint32_t alignment_class(const rlk_tensor& tensor) {
 class CallDescription {
 public:
   CallDescription(const BoundCall& call, std::span<const rlk_tensor* const> inputs,
-                  std::span<const rlk_tensor* const> outputs, uint32_t numerics);
+                  std::span<const rlk_tensor* const> outputs, uint32_t numerics, const PrivateParams& privates = {});
   CallDescription(CallDescription&&) = default;
   CallDescription(const CallDescription&) = delete;
 
-  // Lives as long as this.
+  // For one plugin, with its private parameters alone.
+  CallDescription for_plugin(std::string_view plugin) &&;
+  // Lives as long as this, without private parameters.
   rlk_call_desc desc() const;
+  // Lives as long as this and `mine`, which becomes the plugin's private parameters.
+  rlk_call_desc desc(std::string_view plugin, rlk_private_params* mine) const;
   const OpDecl& decl() const { return *decl_; }
   const int64_t* symbols() const { return symbols_.data(); }
 
@@ -42,6 +47,8 @@ private:
   std::vector<int32_t> output_alias_;
   std::array<int64_t, kMaxSymbols> symbols_;
   uint32_t numerics_;
+  PrivateParams privates_;  // the caller's, or
+  OwnPrivateParams own_;    // one plugin's
 };
 
 }  // namespace rlk::core

@@ -24,6 +24,7 @@ struct OpCounters {
   Counter host_copies{0};  // host-readable inputs that rlk copied from the device itself, which waits
   Counter data_errors{0};  // told to the caller
   Counter failures{0};     // an implementation failed at run time
+  Counter not_ready{0};    // calls that another served, or that waited, while the plan of the best was being compiled
 };
 
 struct ImplementationCounter {

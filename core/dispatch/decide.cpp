@@ -1,4 +1,8 @@
 // What happens once per key: ask the candidates, take the best that can be planned, note a fallback.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
 #include "core/declaration/error.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
@@ -22,15 +26,34 @@ void refuse(Option& option, Verdict verdict, const std::string& code, const std:
   option.reason = reason;
 }
 
+// A plan that was not ready is asked for again after these times.
+constexpr std::chrono::milliseconds kFirstDelay{10}, kLongestDelay{1000};
+
+constexpr const char* kNotReady = "NOT_READY";
+
+struct NotReady {
+  Option* option = nullptr;  // the best
+  std::chrono::steady_clock::time_point ask_again{};
+
+  void note(Option& one, PlanList& list) {
+    const std::lock_guard lock(list.mutex);
+    if (option == nullptr) option = &one;
+    if (ask_again == std::chrono::steady_clock::time_point() || list.ask_again < ask_again) ask_again = list.ask_again;
+  }
+};
+
 }  // namespace
 
 // Entered on success. A list's mutex is held while a plan is made: two threads do not make the same.
-rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate& candidate,
+rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now,
                                std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
   std::unique_lock lock(list.mutex);
   *planned_now = false;
   *plan = PlanCache::covering(list, call.bound.symbols.data());
   if (*plan != nullptr && (*plan)->enter()) return RLK_OK;
+  if (list.not_ready && (call.capturing || (!ask_now && std::chrono::steady_clock::now() < list.ask_again))) {
+    return fail(error, RLK_NOT_READY, "the plan is being compiled in the background");
+  }
   if (call.capturing) {
     return failf(
         error, RLK_CAPTURE_FORBIDS,
@@ -39,8 +62,9 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
         call.decl().name, candidate.plugin->id.c_str(), candidate.implementation->name);
   }
   const auto make = [&] {
-    return Plan::create(candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics), plan,
-                        error);
+    return Plan::create(candidate,
+                        CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates),
+                        plan, error);
   };
   rlk_status status = make();
   if (status == RLK_OUT_OF_MEMORY) {
@@ -48,7 +72,13 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
     list.home.pinned.release_cached(/*wait=*/true);
     status = make();
   }
+  list.not_ready = status == RLK_NOT_READY;
+  if (status == RLK_NOT_READY) {
+    list.delay = std::clamp(2 * list.delay, kFirstDelay, kLongestDelay);
+    list.ask_again = std::chrono::steady_clock::now() + list.delay;
+  }
   if (status != RLK_OK) return status;
+  list.delay = {};
   (*plan)->enter();
   *planned_now = true;
   plans_.add(list, *plan, lock);
@@ -58,8 +88,9 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
 // The option's verdict changes when its plan cannot be had or is not what was asked for. RLK_OK with *plan nullptr: ask
 // the next.
 rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
-                                const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
-                                std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+                                const CallRequest& request, Option& option, bool ask_now,
+                                std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan, bool* planned_now,
+                                rlk_error* error) {
   const Candidate& candidate = *option.candidate;
   rlk_error own = fresh_error();
   DeviceState* home = nullptr;
@@ -68,8 +99,13 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
     return RLK_OK;
   }
   *list = plans_.list_for(key, candidate, *home);
-  const rlk_status status = plan_in(call, **list, candidate, plan, planned_now, &own);
+  const rlk_status status = plan_in(call, **list, candidate, ask_now, plan, planned_now, &own);
   if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, own.text);
+  if (status == RLK_NOT_READY) {
+    *plan = nullptr;
+    refuse(option, Verdict::declined, kNotReady, own.text);
+    return RLK_OK;
+  }
   if (status != RLK_OK) {
     *plan = nullptr;
     const bool declined = status == RLK_UNSUPPORTED;
@@ -90,6 +126,25 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
   refuse(option, Verdict::declined, refusal.code, refusal.text);
   *plan = nullptr;
   return RLK_OK;
+}
+
+rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key,
+                                     const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
+                                     std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+  const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;
+  std::chrono::milliseconds pause{1};
+  for (;;) {
+    const rlk_status status =
+        plan_for(call, snapshot, key, request, option, /*ask_now=*/true, list, plan, planned_now, error);
+    if (status != RLK_OK || *plan != nullptr || option.reason_code != kNotReady) return status;
+    if (std::chrono::steady_clock::now() > deadline) {
+      refuse(option, Verdict::failed, name_of_status(RLK_TIMEOUT),
+             "its plan was not ready after " + std::to_string(kLongestCompilation.count()) + " s");
+      return RLK_OK;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, std::chrono::milliseconds(50));
+  }
 }
 
 // What the plan is counts, not what query expected it to be.
@@ -116,26 +171,19 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
                               std::shared_ptr<const Decision>* decision, std::shared_ptr<Plan>* plan, bool* planned_now,
                               rlk_error* error) {
   count(counters_.of(call.decl()).decisions);
-  const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics);
+  const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates);
   const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
-  const CallRequest request{
-      call.bound, description, features, call.options.numerics, call.options.pin, &call.stream.device().entry};
+  const CallRequest request{call.bound,
+                            description,
+                            features,
+                            call.options.numerics,
+                            call.options.pin,
+                            &call.stream.device().entry,
+                            call.privates.required()};
   Selection selection;
   if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
-  for (Option& option : selection.options) {
-    if (option.verdict != Verdict::willing) continue;
-    if (option.staged && call.capturing) {
-      return fail(error, RLK_CAPTURE_FORBIDS,
-                  std::string(call.decl().name) +
-                      " would be staged on the CPU, which no graph can capture; nothing was "
-                      "enqueued. " +
-                      describe_refusals(request, selection));
-    }
-    std::shared_ptr<PlanList> list;
-    if (const rlk_status s = plan_for(call, snapshot, key, request, option, &list, plan, planned_now, error);
-        s != RLK_OK)
-      return s;
-    if (*plan == nullptr) continue;
+  NotReady not_ready;  // the best whose plan is still being compiled
+  const auto take = [&](Option& option, std::shared_ptr<PlanList> list) -> rlk_status {
     InsidePlan inside(**plan);
     option.verdict = Verdict::taken;
     FallbackCounter* fallback = nullptr;
@@ -149,12 +197,63 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     made->plans = std::move(list);
     made->served = counters_.implementation(call.decl(), option.plugin, option.implementation);
     made->fallback = fallback;
+    made->decide_again = not_ready.ask_again;
+    made->waits_for_plan = not_ready.option != nullptr;
+    if (!call.passed_over.empty()) made->decide_again = std::chrono::steady_clock::now();
     *decision = made;
     plans_.insert(key, std::move(made));
     inside.hand_over();
     return RLK_OK;
+  };
+  for (Option& option : selection.options) {
+    if (option.verdict != Verdict::willing) continue;
+    const auto passed = std::find_if(call.passed_over.begin(), call.passed_over.end(),
+                                     [&](const auto& one) { return one.candidate == option.candidate; });
+    if (passed != call.passed_over.end()) {
+      refuse(option, Verdict::failed, name_of_status(RLK_OUT_OF_MEMORY), passed->reason);
+      continue;
+    }
+    // Strict is about who serves, not when: what would be a fallback waits for the plan instead.
+    if (not_ready.option != nullptr && policy_.fallback() == Fallback::strict &&
+        !selection.why_not_first(policy_, request, option).code.empty())
+      break;
+    if (option.staged && call.capturing) {
+      return fail(error, RLK_CAPTURE_FORBIDS,
+                  std::string(call.decl().name) +
+                      " would be staged on the CPU, which no graph can capture; nothing was "
+                      "enqueued. " +
+                      describe_refusals(request, selection));
+    }
+    std::shared_ptr<PlanList> list;
+    if (const rlk_status s =
+            plan_for(call, snapshot, key, request, option, /*ask_now=*/false, &list, plan, planned_now, error);
+        s != RLK_OK)
+      return s;
+    if (*plan == nullptr) {
+      if (option.reason_code == kNotReady) not_ready.note(option, *list);
+      continue;
+    }
+    return take(option, std::move(list));
   }
-  return fail(error, RLK_UNSUPPORTED, describe_refusals(request, selection));
+  // Nobody else can serve the call.
+  if (not_ready.option != nullptr && call.capturing) {
+    return fail(error, RLK_CAPTURE_FORBIDS,
+                "a plan is still being compiled, and nothing is planned while a graph is captured. Make the call once "
+                "before the capture begins. " +
+                    describe_refusals(request, selection));
+  }
+  if (not_ready.option != nullptr) {
+    std::shared_ptr<PlanList> list;
+    count(counters_.of(call.decl()).not_ready);
+    Option& option = *not_ready.option;
+    not_ready = {};
+    const rlk_status s = wait_for_plan(call, snapshot, key, request, option, &list, plan, planned_now, error);
+    if (s != RLK_OK) return s;
+    if (*plan != nullptr) return take(option, std::move(list));
+  }
+  // What the caller can mend is memory.
+  return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
+              describe_refusals(request, selection));
 }
 
 rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
@@ -191,21 +290,40 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/false, storage, bound, error);
   if (status != RLK_OK) return status;
   const uint32_t numerics = demanded(bound, options);
-  const CallDescription description(bound, inputs, outputs, numerics);
+  PrivateParams privates;
+  status = privates.read(decl, options.next, error);
+  if (status != RLK_OK) return status;
+  const CallDescription description(bound, inputs, outputs, numerics, privates);
   const std::vector<std::string> features = features_of(bound, inputs, outputs);
-  const CallRequest request{bound, description, features, numerics, options.pin, &stream.device().entry};
+  const CallRequest request{
+      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required()};
   Selection selection;
   status = select(snapshot(), policy_, request, &selection, error);
   if (status != RLK_OK) return status;
+  const auto key = std::make_unique<PlanKey>();
+  key->build({id_, snapshot().generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
+             outputs, numerics);
   Option* taken = nullptr;
+  Option* compiling = nullptr;
   for (Option& option : selection.options) {
     if (option.verdict != Verdict::willing) continue;
+    const std::shared_ptr<PlanList> list = plans_.find_list(*key, *option.candidate);
+    if (taken == nullptr && list != nullptr && list->not_ready) {
+      if (compiling == nullptr) compiling = &option;
+      refuse(option, Verdict::declined, kNotReady, "the plan is being compiled in the background");
+      continue;
+    }
     if (taken == nullptr) {
       taken = &option;
       option.verdict = Verdict::taken;
       continue;
     }
     refuse(option, Verdict::filtered, "NOT_FIRST", who(*taken) + " stands before it");
+  }
+  // It is waited for where no other can serve.
+  if (taken == nullptr && compiling != nullptr) {
+    taken = compiling;
+    taken->verdict = Verdict::taken;
   }
   if (taken != nullptr) out->fallback = selection.why_not_first(policy_, request, *taken);
   out->op = decl.name;

@@ -38,6 +38,7 @@ DeviceState::DeviceState(const DeviceEntry& device, rlk_plugin_device* opened, c
 
 void DeviceState::settle() {
   for (LeftBehind& left : left_behind_) left.end.wait();
+  pending.drop(nullptr);
   left_behind_.clear();
   for (const auto& capture : captures_) capture->resources.release(*this);
   captures_.clear();
@@ -60,10 +61,23 @@ std::shared_ptr<StreamClock> DeviceState::add_stream() {
   return streams_.emplace_back(std::make_shared<StreamClock>(runs_inline));
 }
 
+std::shared_ptr<SuspectList> DeviceState::add_suspects(const std::shared_ptr<StreamClock>& clock, bool foreign) {
+  const std::lock_guard lock(mutex_);
+  return suspects_.emplace_back(clock, std::make_shared<SuspectList>(foreign)).second;
+}
+
+void DeviceState::add_suspects_of_streams(std::vector<Suspect>* out) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [clock, list] : suspects_) list->add_to(out);
+}
+
 void DeviceState::remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record) {
   {
     const std::lock_guard lock(mutex_);
     streams_.erase(std::remove(streams_.begin(), streams_.end(), clock), streams_.end());
+    suspects_.erase(
+        std::remove_if(suspects_.begin(), suspects_.end(), [&](const auto& known) { return known.first == clock; }),
+        suspects_.end());
     if (end.known_reached()) {
       records.give(record);
     } else {

@@ -14,8 +14,10 @@
 #include "core/dispatch/capture.hpp"
 #include "core/dispatch/error_record.hpp"
 #include "core/dispatch/passing.hpp"
+#include "core/dispatch/pending.hpp"
 #include "core/dispatch/plan.hpp"
 #include "core/dispatch/registry.hpp"
+#include "core/dispatch/suspects.hpp"
 
 namespace rlk::core {
 
@@ -54,11 +56,15 @@ public:
   CachingAllocator memory;
   CachingAllocator pinned;
   RecordPool records;
+  PendingList pending;  // staged calls
 
   // nullptr for a kind that is none.
   CachingAllocator* allocator(int32_t kind);
 
-  std::shared_ptr<StreamClock> add_stream();  // [thread-safe]
+  std::shared_ptr<StreamClock> add_stream();                                                           // [thread-safe]
+  std::shared_ptr<SuspectList> add_suspects(const std::shared_ptr<StreamClock>& clock, bool foreign);  // [thread-safe]
+  void add_suspects_of_streams(std::vector<Suspect>* out) const;                                       // [thread-safe]
+  std::atomic<bool> lost{false};  // a stream has told that the device is lost
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]
   void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record);
@@ -94,6 +100,7 @@ private:
   void note_in_flight(Retired& retired) const;
   mutable std::mutex mutex_;  // of everything below
   std::vector<std::shared_ptr<StreamClock>> streams_;
+  std::vector<std::pair<std::shared_ptr<StreamClock>, std::shared_ptr<SuspectList>>> suspects_;
   std::vector<LeftBehind> left_behind_;
   std::vector<std::shared_ptr<Capture>> captures_;
   std::vector<Retired> retired_;

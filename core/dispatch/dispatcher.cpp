@@ -150,9 +150,10 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
                             const CallOptions& options, rlk_error* error) {
   alignas(8) std::byte storage[kMaxParamsBytes];  // completes an older, shorter struct
   const Arguments ins(inputs, decl.inputs.size()), outs(outputs, decl.outputs.size());
-  Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0};
+  Call call{stream, {}, ins.tensors(), outs.tensors(), options, static_cast<uint32_t>(inputs.size()), false, 0, {}, {}};
   rlk_status status = validate(decl, params, inputs, outputs, /*check_memory=*/true, storage, call.bound, error);
   if (status == RLK_OK) status = check_options(decl, options, error);
+  if (status == RLK_OK) status = call.privates.read(decl, options.next, error);
   call.options.numerics = demanded(call.bound, options);
   if (status == RLK_OK) status = stream.is_capturing(&call.capturing, error);
   if (status != RLK_OK) return status;
@@ -194,17 +195,20 @@ Dispatcher::ThreadSlot& Dispatcher::thread_slot(uint64_t hash) {
 
 rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
   static thread_local PlanKey key;
-  key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin}, call.bound,
-            call.inputs, call.outputs, call.options.numerics);
+  key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates},
+            call.bound, call.inputs, call.outputs, call.options.numerics);
   ThreadSlot& slot = thread_slot(key.hash());
-  const bool known = slot.decision != nullptr && slot.hash == key.hash() && slot.decision->is_for(key.words());
+  const bool known = slot.decision != nullptr && slot.hash == key.hash() && slot.decision->is_for(key.words()) &&
+                     !slot.decision->is_due() && call.passed_over.empty();
   if (!known || !slot.plan->covers(call.bound.symbols.data()) || !slot.plan->enter()) {
     std::shared_ptr<const Decision> decision = known ? slot.decision : plans_.find(key);
     std::shared_ptr<Plan> plan;
+    if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
     if (decision != nullptr) {
       // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.
       const Candidate& candidate = *decision->candidate;
-      rlk_status status = plan_in(call, *decision->plans, candidate, &plan, &out->planned_now, error);
+      rlk_status status =
+          plan_in(call, *decision->plans, candidate, /*ask_now=*/false, &plan, &out->planned_now, error);
       if (status == RLK_OK && (!plan->is_approved(snapshot.generation) || call.capturing)) {
         InsidePlan inside(*plan);
         const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
@@ -235,6 +239,7 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
   count(out->planned_now ? counters.plan_misses : counters.plan_hits);
   count(out->counter->calls);
   if (out->fallback != nullptr) count(out->fallback->calls);
+  if (slot.decision->waits_for_plan) count(counters.not_ready);
   return RLK_OK;
 }
 

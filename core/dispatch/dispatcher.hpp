@@ -101,17 +101,22 @@ private:
                     std::shared_ptr<const Decision>* decision, std::shared_ptr<Plan>* plan, bool* planned_now,
                     rlk_error* error);
   rlk_status plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
-                      Option& option, std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan, bool* planned_now,
-                      rlk_error* error);
-  rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, std::shared_ptr<Plan>* plan,
-                     bool* planned_now, rlk_error* error);
+                      Option& option, bool ask_now, std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan,
+                      bool* planned_now, rlk_error* error);
+  // Asks until the plan is there or cannot be had, which the option then says.
+  rlk_status wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key, const CallRequest& request,
+                           Option& option, std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan,
+                           bool* planned_now, rlk_error* error);
+  // ask_now: also when the plan was not ready a moment ago.
+  rlk_status plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now,
+                     std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error);
   Refusal refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, Plan& plan,
                       const std::vector<std::string>& features) const;
   rlk_status note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
                            FallbackCounter** counter, rlk_error* error);
   // failure.cpp: what happens when an implementation fails
-  rlk_status after_failure(const Call& call, const Served& served, rlk_status status, bool* memory_released,
-                           bool* again, rlk_error* error);
+  rlk_status after_failure(Call& call, const Served& served, rlk_status status, bool* memory_released, bool* again,
+                           rlk_error* error);
   void quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status, const std::string& text);
   rlk_status blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error);
 

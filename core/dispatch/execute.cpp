@@ -23,6 +23,7 @@ public:
 
   rlk_status take(rlk_error* error) { return plan_.lease(capturing_, &handle_, &instance_, error); }
   rlk_plugin_plan* handle() const { return handle_; }
+  Plan::Instance* instance() const { return instance_; }
   void set_enqueued() { enqueued_ = true; }
   // The graph keeps it.
   Plan::Instance* release() { return std::exchange(instance_, nullptr); }
@@ -84,6 +85,13 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   run.flags = call.capturing ? RLK_RUN_CAPTURING : 0;
   run.data_error_record = stream.data_error_record();
 
+  rlk_private_params mine;
+  if (const rlk_private_params* given = call.privates.of(candidate.plugin->id)) {
+    mine = *given;
+    mine.struct_size = sizeof(mine);
+    mine.next = nullptr;
+    run.next = reinterpret_cast<const rlk_ext*>(&mine);
+  }
   uint64_t bytes = 0;
   rlk_status status = workspace_bytes(*plan, lease, run, &bytes, error);
   *implementation_failed = status != RLK_OK;
@@ -93,11 +101,20 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     if (status != RLK_OK) return status;
     run.workspace_bytes = bytes;
   }
+  PersistentMemory::Use persistent;
+  if (plan->info().persistent_bytes != 0) {
+    status = plan->persistent(lease.instance())
+                 .use(plan->info().persistent_bytes, stream, call.capturing, &persistent, error);
+    if (status != RLK_OK) return status;
+    run.persistent = persistent.memory();
+    if (persistent.is_new()) run.flags |= RLK_RUN_NEW_PERSISTENT;
+  }
   // Even an enqueue that fails may have left a part of its work in the stream.
   lease.set_enqueued();
   status = candidate.implementation->plan_enqueue(lease.handle(), handle, &run, error);
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
+  persistent.set_filled();
   if (call.capturing) stream.keep_for_graph(plan, lease.release());
   return RLK_OK;
 }

@@ -13,23 +13,33 @@ void Dispatcher::quarantine(const Candidate& candidate, const std::string& dtype
                        name_of_status(status), text);
 }
 
-rlk_status Dispatcher::after_failure(const Call& call, const Served& served, rlk_status status, bool* memory_released,
+rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_status status, bool* memory_released,
                                      bool* again, rlk_error* error) {
   if (status > 0) status = fail(error, RLK_INTERNAL, "the plugin answered a call with " + std::to_string(status));
   const bool in_place = std::any_of(call.bound.output_alias.begin(), call.bound.output_alias.end(),
                                     [](int32_t input) { return input >= 0; });
   const bool repeatable = !call.capturing && !in_place;
-  if (status == RLK_OUT_OF_MEMORY && repeatable && !*memory_released) {
-    call.stream.device().memory.release_cached(/*wait=*/true);
-    call.stream.device().pinned.release_cached(/*wait=*/true);
-    *memory_released = *again = true;
+  if (status == RLK_CAPTURE_FORBIDS) return status;
+  if (status == RLK_OUT_OF_MEMORY) {
+    if (!repeatable) return status;
+    *again = true;
+    if (*memory_released) {
+      call.passed_over.push_back({served.candidate, error != nullptr ? error->text : ""});
+    } else {
+      call.stream.device().memory.release_cached(/*wait=*/true);
+      call.stream.device().pinned.release_cached(/*wait=*/true);
+      *memory_released = true;
+    }
     return status;
   }
-  if (status == RLK_CAPTURE_FORBIDS || status == RLK_DEVICE_LOST || status == RLK_OUT_OF_MEMORY) return status;
   const std::string text = error != nullptr ? error->text : "";
   // An earlier failure of the stream would be blamed on whoever comes next.
   if (!call.capturing) {
-    if (const rlk_status broken = call.stream.find_failure(error); broken != RLK_OK) return broken;
+    std::vector<Suspect> suspects;
+    call.stream.take_back_call();
+    if (const rlk_status broken = call.stream.find_failure(error, &suspects); broken != RLK_OK) {
+      return blame(broken, suspects, error);
+    }
   }
   count(counters_.of(call.decl()).failures);
   quarantine(*served.candidate, first_dtype(call.bound), status, text);
@@ -54,13 +64,25 @@ rlk_status Dispatcher::synchronize(Stream& stream, uint64_t timeout_ns, rlk_erro
   return blame(stream.synchronize(timeout_ns, error, &suspects), suspects, error);
 }
 
-// An asynchronous failure is put down to an implementation only when no other can have caused it.
+// An asynchronous failure is put down to an implementation only when no other can have caused it. Of several each is
+// noted as evidence and none switched off: the innocent are the most.
 rlk_status Dispatcher::blame(rlk_status status, const std::vector<Suspect>& suspects, const rlk_error* error) {
-  if (suspects.size() != 1 || status == RLK_OUT_OF_MEMORY || status == RLK_DEVICE_LOST) return status;
-  count(counters_.of(*suspects.front().candidate->decl).failures);
-  const Suspect& suspect = suspects.front();
-  quarantine(*suspect.candidate, suspect.candidate->decl->dtypes.empty() ? "" : name_of(suspect.dtype), status,
-             error != nullptr ? error->text : "an asynchronous failure");
+  if (status == RLK_OUT_OF_MEMORY) return status;
+  std::vector<Quarantined> evidence;
+  for (const Suspect& suspect : suspects) {
+    if (suspect.candidate == nullptr) continue;
+    const Candidate& candidate = *suspect.candidate;
+    evidence.push_back({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
+                        candidate.decl->dtypes.empty() ? "" : name_of(suspect.dtype), name_of_status(status),
+                        error != nullptr ? error->text : "an asynchronous failure"});
+    if (suspects.size() == 1) count(counters_.of(*candidate.decl).failures);
+  }
+  if (evidence.size() == 1 && suspects.size() == 1) {
+    const Quarantined& one = evidence.front();
+    registry_.quarantine(one.plugin, one.op, one.implementation, one.dtype, one.reason_code, one.reason);
+  } else if (!evidence.empty()) {
+    registry_.suspect(std::move(evidence));
+  }
   return status;
 }
 

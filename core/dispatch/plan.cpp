@@ -2,6 +2,8 @@
 #include "core/dispatch/plan.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "core/declaration/error.hpp"
 
@@ -10,6 +12,11 @@ namespace {
 
 // A caller that runs further ahead than this waits for the oldest execution instead.
 constexpr size_t kMaxInstances = 16;
+
+rlk_status fail_not_ready(rlk_error* error) {
+  fail(error, RLK_NOT_READY, "the plan is being compiled in the background");
+  return RLK_NOT_READY;
+}
 
 }  // namespace
 
@@ -25,11 +32,13 @@ rlk_status Plan::create(const Candidate& candidate, CallDescription description,
 }
 
 rlk_status Plan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
-  const rlk_call_desc desc = description_.desc();
+  rlk_private_params mine;
+  const rlk_call_desc desc = description_.desc(plugin_, &mine);
   *info = {};
   info->struct_size = sizeof(*info);
   *out = nullptr;
   const rlk_status status = implementation_.plan_create(&implementation_, device_, &desc, out, info, error);
+  if (status == RLK_NOT_READY) return fail_not_ready(error);
   if (status != RLK_OK) return status < 0 ? status : RLK_INTERNAL;
   info->variant[sizeof(info->variant) - 1] = '\0';
   if (*out != nullptr) return RLK_OK;
@@ -63,6 +72,7 @@ void Plan::close() {
   instances_.clear();
   if (first_ != nullptr) implementation_.plan_destroy(first_, nullptr);
   first_ = nullptr;
+  persistent_.release();
 }
 
 rlk_status Plan::lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error) {
@@ -102,8 +112,13 @@ rlk_status Plan::lease(bool capturing, rlk_plugin_plan** handle, Instance** inst
   }
   auto fresh = std::make_unique<Instance>();
   rlk_plan_info info;
-  const rlk_status status = make(&fresh->handle, &info, error);
-  if (status != RLK_OK) return status;
+  rlk_status status = make(&fresh->handle, &info, error);
+  const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;
+  while (status == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    status = make(&fresh->handle, &info, error);
+  }
+  if (status != RLK_OK) return status == RLK_NOT_READY ? RLK_TIMEOUT : status;
   fresh->leased = true;
   *handle = fresh->handle;
   *instance = instances_.emplace_back(std::move(fresh)).get();

@@ -5,17 +5,23 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "core/dispatch/call_description.hpp"
 #include "core/dispatch/passing.hpp"
+#include "core/dispatch/persistent.hpp"
 #include "core/dispatch/registry.hpp"
 
 namespace rlk::core {
 
 class Stream;
+
+// A plan that is not ready after this time is given up.
+inline constexpr std::chrono::seconds kLongestCompilation{600};
 
 // Shared by the caches and the calls that use it. What the plugin made dies in `close`, once nothing runs; the object
 // itself may then still be held by a thread's cache, empty.
@@ -26,10 +32,11 @@ public:
     rlk_plugin_plan* handle = nullptr;
     bool leased = false;  // by a call, or for good by a graph
     Mark last_use;
+    PersistentMemory persistent;
   };
 
-  // Asks the plugin for a plan of this call. A plan that does not cover the very call it was made for, or whose info
-  // cannot be understood, is RLK_INTERNAL.
+  // Asks the plugin for a plan of this call. RLK_NOT_READY: ask again later. A plan that does not cover the very call
+  // it was made for, or whose info cannot be understood, is RLK_INTERNAL.
   static rlk_status create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
                            rlk_error* error);
   ~Plan() { close(); }
@@ -73,20 +80,25 @@ public:
   uint64_t last_used() const { return last_used_.load(std::memory_order_relaxed); }
 
   // What prepare and enqueue run on: the shared plan (*instance stays nullptr), or an instance with nothing in flight,
-  // made now if there is none. While capturing nothing is made or asked: RLK_CAPTURE_FORBIDS. [thread-safe]
+  // made now if there is none; one that is still being compiled is waited for. While capturing nothing is made or
+  // asked: RLK_CAPTURE_FORBIDS. [thread-safe]
   rlk_status lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error);
+  // The plan's own device memory, that of the instance unless it is shared.
+  PersistentMemory& persistent(Instance* instance) { return instance != nullptr ? instance->persistent : persistent_; }
   // The mark is the end of the execution; without one nothing was enqueued. [thread-safe]
   void give_back(Instance* instance, Mark* end);
 
 private:
   Plan(const Candidate& candidate, CallDescription description)
       : implementation_(*candidate.implementation),
+        plugin_(candidate.plugin->id),
         device_(candidate.device->handle()),
-        description_(std::move(description)) {}
+        description_(std::move(description).for_plugin(candidate.plugin->id)) {}
   rlk_status make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const;
   rlk_status take_bounds(rlk_error* error);
 
   const rlk_implementation& implementation_;
+  const std::string plugin_;
   rlk_plugin_device* const device_;
   const CallDescription description_;  // instances are made from it
   rlk_plan_info info_{};
@@ -97,6 +109,7 @@ private:
   std::atomic<uint64_t> approved_{0};
   std::atomic<uint64_t> last_used_{0};
   rlk_plugin_plan* first_ = nullptr;  // the shared plan
+  PersistentMemory persistent_;       // likewise
   std::mutex mutex_;                  // of instances_
   std::vector<std::unique_ptr<Instance>> instances_;
 };

@@ -40,10 +40,25 @@ void PlanCache::insert(const PlanKey& key, std::shared_ptr<const Decision> decis
   shard.decisions.emplace(key.hash(), std::move(decision));
 }
 
-std::shared_ptr<PlanList> PlanCache::list_for(const PlanKey& key, const Candidate& candidate, DeviceState& home) {
+std::vector<uint64_t> PlanCache::words_of(const PlanKey& key, const Candidate& candidate) {
   std::vector<uint64_t> words = {reinterpret_cast<uintptr_t>(candidate.implementation),
                                  reinterpret_cast<uintptr_t>(candidate.device)};
   words.insert(words.end(), key.structure().begin(), key.structure().end());
+  return words;
+}
+
+std::shared_ptr<PlanList> PlanCache::find_list(const PlanKey& key, const Candidate& candidate) {
+  const std::vector<uint64_t> words = words_of(key, candidate);
+  const std::lock_guard lock(lists_mutex_);
+  const auto [begin, end] = lists_.equal_range(PlanKey::hash_of(words));
+  for (auto it = begin; it != end; ++it) {
+    if (it->second.key == words) return it->second.list;
+  }
+  return nullptr;
+}
+
+std::shared_ptr<PlanList> PlanCache::list_for(const PlanKey& key, const Candidate& candidate, DeviceState& home) {
+  std::vector<uint64_t> words = words_of(key, candidate);
   const uint64_t hash = PlanKey::hash_of(words);
   const std::lock_guard lock(lists_mutex_);
   const auto [begin, end] = lists_.equal_range(hash);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -23,6 +24,10 @@ struct PlanList {
   DeviceState& home;  // of the implementation
   std::mutex mutex;   // of plans; held while one is made, so that two threads do not make the same
   std::vector<std::shared_ptr<Plan>> plans;
+  // Of an implementation that is still compiling: when it is asked again, later and later.
+  std::atomic<bool> not_ready{false};
+  std::chrono::steady_clock::time_point ask_again{};
+  std::chrono::milliseconds delay{0};
 };
 
 // Who serves calls of a key. Immutable.
@@ -32,8 +37,14 @@ struct Decision {
   bool staged = false;
   std::shared_ptr<PlanList> plans;
   ImplementationCounter* served = nullptr;
-  FallbackCounter* fallback = nullptr;  // nullptr: it is what was wished for
+  FallbackCounter* fallback = nullptr;       // nullptr: it is what was wished for
   mutable std::atomic<bool> is_fresh{true};  // no call of it was compared yet, or found not to need it
+  // Set when a better candidate could not serve at this moment: the call is decided anew at this time.
+  std::chrono::steady_clock::time_point decide_again{};
+  bool waits_for_plan = false;  // because its plan was not ready
+
+  bool is_provisional() const { return decide_again != std::chrono::steady_clock::time_point(); }
+  bool is_due() const { return is_provisional() && std::chrono::steady_clock::now() >= decide_again; }
 
   bool is_for(std::span<const uint64_t> words) const {
     return key.size() == words.size() && std::equal(key.begin(), key.end(), words.begin());
@@ -54,6 +65,8 @@ public:
   void insert(const PlanKey& key, std::shared_ptr<const Decision> decision);
 
   std::shared_ptr<PlanList> list_for(const PlanKey& key, const Candidate& candidate, DeviceState& home);
+  // nullptr when no plan of the structure was ever asked for.
+  std::shared_ptr<PlanList> find_list(const PlanKey& key, const Candidate& candidate);
   // The plan of the list that covers the symbols, or nullptr. The list's mutex is held.
   static std::shared_ptr<Plan> covering(const PlanList& list, const int64_t* symbols);
   // The list's mutex is held; it is released before another plan is dropped for this one.
@@ -75,6 +88,7 @@ private:
     std::shared_ptr<PlanList> list;
   };
   void drop_oldest(const Plan* newest);
+  static std::vector<uint64_t> words_of(const PlanKey& key, const Candidate& candidate);
 
   static constexpr size_t kMaxDecisionsPerShard = 512;
   const size_t max_plans_;

@@ -71,6 +71,7 @@ void PlanKey::build(const Scope& scope, const BoundCall& call, std::span<const r
   }
   add_tensors(decl.inputs, inputs, call.form);
   add_tensors(decl.outputs, outputs, call.form);
+  size_ += scope.privates->words(words_.data() + size_);
   hash_ = hash_of(words());
 }
 

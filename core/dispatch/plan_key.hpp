@@ -9,14 +9,15 @@
 #include <string_view>
 
 #include "core/declaration/validate.hpp"
+#include "core/dispatch/private_params.hpp"
 
 namespace rlk::core {
 
 // Two parts. The first decides who serves the call: dispatcher, registry generation, device, capture, pin, and the
 // magnitude of every dynamic symbol (a cost may turn there). The second is the structure that a plan is made for:
-// operator, parameters, presence, dtypes, numerics demanded, aliasing, symbols that are not dynamic, and per tensor
-// alignment class, contiguity or exact strides, and its shape where no symbol names it.
-// Written anew for every call into memory of the thread; no allocation.
+// operator, parameters, private parameters, presence, dtypes, numerics demanded, aliasing, symbols that are not
+// dynamic, and per tensor alignment class, contiguity or exact strides, and its shape where no symbol names it. Written
+// anew for every call into memory of the thread; no allocation.
 class PlanKey {
 public:
   static constexpr size_t kMaxPinLength = 64;
@@ -27,6 +28,7 @@ public:
     const void* device;
     bool capturing;
     std::string_view pin;  // at most kMaxPinLength
+    const PrivateParams* privates;
   };
   void build(const Scope& scope, const BoundCall& call, std::span<const rlk_tensor* const> inputs,
              std::span<const rlk_tensor* const> outputs, uint32_t numerics);
@@ -42,8 +44,8 @@ private:
   void add_tensors(std::span<const ArgDecl> args, std::span<const rlk_tensor* const> tensors, int form);
 
   // Everything has a bound: scope, pin, parameters, symbols, and of each tensor one word and its strides and shape.
-  static constexpr size_t kMaxWords =
-      16 + kMaxPinLength / 8 + kMaxParams + 2 * kMaxSymbols + 2 * kMaxArguments * (1 + 2 * RLK_MAX_NDIM);
+  static constexpr size_t kMaxWords = 16 + kMaxPinLength / 8 + kMaxParams + 2 * kMaxSymbols +
+                                      2 * kMaxArguments * (1 + 2 * RLK_MAX_NDIM) + PrivateParams::kMaxWords;
   std::array<uint64_t, kMaxWords> words_;
   size_t size_ = 0;
   size_t structure_ = 0;

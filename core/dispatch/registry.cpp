@@ -9,18 +9,37 @@
 
 namespace rlk::core {
 
+namespace {
+
+using Listener = std::function<void(const Quarantined&, bool only_suspected)>;
+
+bool is_known(const std::vector<std::shared_ptr<const Quarantined>>& list, const Quarantined& entry) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& known) {
+    return known->plugin == entry.plugin && known->op == entry.op && known->implementation == entry.implementation &&
+           (known->dtype == entry.dtype || known->dtype.empty());
+  });
+}
+
+std::string who(const Quarantined& entry) {
+  return entry.op + "/" + entry.implementation + " for dtype " + (entry.dtype.empty() ? "any" : entry.dtype);
+}
+
+}  // namespace
+
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
   std::atomic<const Snapshot*> current{nullptr};
   std::mutex mutex;  // of everything below: writers only
   std::vector<std::unique_ptr<const Snapshot>> generations;
   std::vector<std::unique_ptr<DeviceEntry>> devices;  // every device that was ever published
-  std::function<void(const Quarantined&)> listener;
+  Listener listener;
 
   const DeviceEntry* device_entry(const PluginBinding& owner, uint32_t ordinal);
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
   void swap_in(std::unique_ptr<Snapshot> next);
+  // The present generation once more, to be changed.
+  std::unique_ptr<Snapshot> next_generation() const;
 };
 
 namespace {
@@ -116,6 +135,16 @@ void Registry::State::swap_in(std::unique_ptr<Snapshot> next) {
   current.store(visible, std::memory_order_release);
 }
 
+std::unique_ptr<Snapshot> Registry::State::next_generation() const {
+  const Snapshot& now = *current.load(std::memory_order_acquire);
+  auto next = std::make_unique<Snapshot>();
+  next->plugins = now.plugins;
+  next->rejected = now.rejected;
+  next->quarantined = now.quarantined;
+  next->suspected = now.suspected;
+  return next;
+}
+
 // ---- the registry
 
 Registry::Registry() : state_(std::make_unique<State>()) {
@@ -133,37 +162,50 @@ void Registry::publish(std::vector<PluginBinding> plugins, std::vector<RejectedP
   for (PluginBinding& plugin : plugins) next->plugins.push_back(std::make_shared<PluginBinding>(std::move(plugin)));
   next->rejected = std::move(rejected);
   next->quarantined = current()->quarantined;
+  next->suspected = current()->suspected;
   state_->swap_in(std::move(next));
 }
 
 void Registry::quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
                           const std::string& dtype, const std::string& reason_code, const std::string& reason) {
   auto entry = std::make_shared<const Quarantined>(Quarantined{plugin, op, implementation, dtype, reason_code, reason});
-  std::function<void(const Quarantined&)> listener;
+  Listener listener;
   {
     const std::lock_guard lock(state_->mutex);
-    const Snapshot* before = current();
-    for (const auto& known : before->quarantined) {
-      if (known->plugin == plugin && known->op == op && known->implementation == implementation &&
-          (known->dtype == dtype || known->dtype.empty())) {
-        return;
-      }
-    }
-    auto next = std::make_unique<Snapshot>();
-    next->plugins = before->plugins;
-    next->rejected = before->rejected;
-    next->quarantined = before->quarantined;
+    if (is_known(current()->quarantined, *entry)) return;
+    std::unique_ptr<Snapshot> next = state_->next_generation();
     next->quarantined.push_back(entry);
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  log_line(RLK_LOG_ERROR, plugin,
-           op + "/" + implementation + " is switched off for dtype " + (dtype.empty() ? "any" : dtype) + " (" +
-               reason_code + "): " + reason);
-  if (listener) listener(*entry);
+  log_line(RLK_LOG_ERROR, plugin, who(*entry) + " is switched off (" + reason_code + "): " + reason);
+  if (listener) listener(*entry, /*only_suspected=*/false);
 }
 
-void Registry::on_quarantine(std::function<void(const Quarantined&)> listener) {
+void Registry::suspect(std::vector<Quarantined> suspects) {
+  std::vector<std::shared_ptr<const Quarantined>> fresh;
+  Listener listener;
+  {
+    const std::lock_guard lock(state_->mutex);
+    for (Quarantined& entry : suspects) {
+      if (is_known(current()->suspected, entry) || is_known(current()->quarantined, entry)) continue;
+      fresh.push_back(std::make_shared<const Quarantined>(std::move(entry)));
+    }
+    if (fresh.empty()) return;
+    std::unique_ptr<Snapshot> next = state_->next_generation();
+    next->suspected.insert(next->suspected.end(), fresh.begin(), fresh.end());
+    state_->swap_in(std::move(next));
+    listener = state_->listener;
+  }
+  for (const auto& entry : fresh) {
+    log_line(RLK_LOG_WARN, entry->plugin,
+             who(*entry) + " may have caused a failure, as others may; it stays on (" + entry->reason_code +
+                 "): " + entry->reason);
+    if (listener) listener(*entry, /*only_suspected=*/true);
+  }
+}
+
+void Registry::on_quarantine(std::function<void(const Quarantined&, bool only_suspected)> listener) {
   const std::lock_guard lock(state_->mutex);
   state_->listener = std::move(listener);
 }

@@ -84,6 +84,7 @@ struct Snapshot {
   std::vector<const DeviceEntry*> devices;  // the CPU is always first
   std::vector<RejectedPlugin> rejected;
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
+  std::vector<std::shared_ptr<const Quarantined>> suspected;  // evidence alone: they are candidates as before
   std::vector<Candidate> candidates;
 
   // nullptr when there is none. [all: thread-safe]
@@ -109,8 +110,12 @@ public:
   // again is no new generation. [thread-safe]
   void quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
-  // Is told of every new quarantine, outside any lock, so that evidence can be kept. [before the first call]
-  void on_quarantine(std::function<void(const Quarantined&)> listener);
+  // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is
+  // no new generation. [thread-safe]
+  void suspect(std::vector<Quarantined> suspects);
+  // Is told of every new quarantine and suspicion, outside any lock, so that evidence can be kept. [before the first
+  // call]
+  void on_quarantine(std::function<void(const Quarantined&, bool only_suspected)> listener);
   // What running calls proved beyond the tests is told to the listener, which remembers it. [thread-safe]
   void note_compared(const ComparedClass& compared);
   void on_compared(std::function<void(const ComparedClass&)> listener);

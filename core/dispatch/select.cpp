@@ -68,7 +68,8 @@ private:
     answer.struct_size = sizeof(answer);
     rlk_error error{};
     error.struct_size = sizeof(error);
-    const rlk_call_desc desc = request_.description.desc();
+    rlk_private_params mine;
+    const rlk_call_desc desc = request_.description.desc(candidate.plugin->id, &mine);
     rlk_plugin_device* device = nullptr;
     rlk_status status = candidate.device->open(&device, &error);
     if (status != RLK_OK) {
@@ -169,30 +170,42 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
   }
   const Asker asker(request, policy);
   std::vector<Option> options;
-  bool pin_met = false;
+  bool pin_met = false, required_met = request.required_plugin.empty();
   std::vector<bool> met(wishes.size());
   for (const Candidate& candidate : snapshot.candidates) {
     if (candidate.decl != request.call.decl) continue;
     const bool cpu = candidate.on->backend == "cpu" && candidate.on->ordinal == 0;
     if (candidate.on != request.on && !cpu) continue;
     for (size_t i = 0; i < wishes.size(); ++i) met[i] = met[i] || wishes[i].matches(candidate);
-    if (!request.pin.empty() && !pin.matches(candidate)) {
+    const bool pinned_away = !request.pin.empty() && !pin.matches(candidate);
+    const bool required_away = !request.required_plugin.empty() && request.required_plugin != candidate.plugin->id;
+    pin_met = pin_met || !pinned_away;
+    required_met = required_met || !required_away;
+    if (pinned_away || required_away) {
       Option option;
       option.candidate = &candidate;
       option.plugin = candidate.plugin->id;
       option.implementation = candidate.implementation->name;
       option.staged = candidate.on != request.on;
       option.verdict = Verdict::filtered;
-      option.reason_code = "PINNED";
-      option.reason = "the call is pinned to " + pin.text();
+      option.reason_code = pinned_away ? "PINNED" : "PRIVATE_PARAMS";
+      option.reason = pinned_away
+                          ? "the call is pinned to " + pin.text()
+                          : "the call's private parameters are for " + std::string(request.required_plugin) + " alone";
       options.push_back(std::move(option));
       continue;
     }
-    pin_met = true;
     options.push_back(asker.ask(candidate));
   }
   sort(options);
   if (!request.pin.empty() && !pin_met) options.push_back(unmet(snapshot, request, pin));
+  if (!required_met) {
+    Wish required;
+    required.who = request.required_plugin;
+    required.plugin_only = true;
+    required.source = "the call's private parameters";
+    options.push_back(unmet(snapshot, request, required));
+  }
   for (size_t i = 0; i < wishes.size(); ++i) {
     if (!met[i]) options.push_back(unmet(snapshot, request, wishes[i]));
   }
@@ -209,7 +222,7 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
   };
   // A pin is met or the call fails. Of the wishes only the strongest counts: it overrides the others.
   const std::vector<Wish>& wishes = policy.wishes(*request.call.decl);
-  if (!request.pin.empty()) return {};
+  if (!request.pin.empty() || !request.required_plugin.empty()) return {};
   if (!wishes.empty()) {
     const Wish& wish = wishes.front();
     if (wish.matches(*taken.candidate)) return {};

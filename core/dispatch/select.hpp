@@ -39,6 +39,7 @@ struct CallRequest {
   uint32_t numerics = 0;                     // demanded
   std::string_view pin;                      // "" is none
   const DeviceEntry* on = nullptr;           // the stream's device
+  std::string_view required_plugin = {};     // by private parameters; "" is none
 };
 
 // Why the decision is not what somebody wished for, or not on the stream's device. Empty code: it is.

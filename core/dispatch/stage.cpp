@@ -34,10 +34,11 @@ namespace {
 constexpr uint64_t kPlace = 256;
 
 // The call as the host function runs it, with everything it points to.
-struct Job {
+struct Job final : PendingWork {
   Job(const Call& call, const Candidate& cpu_candidate, std::shared_ptr<Plan> cpu_plan,
       std::shared_ptr<CpuStreams> streams, OpCounters& op_counters)
-      : bound(call.bound),
+      : PendingWork(call.stream.clock()),
+        bound(call.bound),
         numerics(call.options.numerics),
         candidate(cpu_candidate),
         plan(std::move(cpu_plan)),
@@ -46,16 +47,17 @@ struct Job {
         counters(op_counters),
         params(call.decl().params_size),
         inputs(call.inputs.size()),
-        outputs(call.outputs.size()) {
+        outputs(call.outputs.size()),
+        own_privates(call.privates.of(cpu_candidate.plugin->id)) {
     std::memcpy(params.data(), call.bound.params, params.size());
     bound.params = params.data();
     plan->enter_again();
   }
-  ~Job() { plan->leave(); }
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
-
-  void run() noexcept;
+  void work() noexcept override;
+  void end() noexcept override {
+    plan->leave();
+    cpu_streams = nullptr;
+  }
 
   BoundCall bound;
   uint32_t numerics;
@@ -69,18 +71,23 @@ struct Job {
   std::vector<rlk_tensor> tensors;
   std::vector<int64_t> sizes;
   std::vector<const rlk_tensor*> inputs, outputs;
+  OwnPrivateParams own_privates;
 };
 
-void Job::run() noexcept {
+void Job::work() noexcept {
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_status status = RLK_INTERNAL;
+  bool implementation_failed = false;
   try {
     std::unique_ptr<Stream> stream;
     status = cpu_streams->take(&stream, &error);
     if (status == RLK_OK) {
-      const Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr}, 0, false, tag};
-      bool implementation_failed = false;
+      Call call{*stream, bound, inputs, outputs, {numerics, {}, nullptr, nullptr}, 0, false, tag, {}, {}};
+      const rlk_private_params privates = own_privates.view();
+      if (!own_privates.empty()) {
+        status = call.privates.read(*bound.decl, reinterpret_cast<const rlk_ext*>(&privates), &error);
+      }
       status = execute(call, candidate, plan, counters, &implementation_failed, &error);
       rlk_data_error data_error{};
       data_error.struct_size = sizeof(data_error);
@@ -100,19 +107,39 @@ void Job::run() noexcept {
   if (status != RLK_OK) {
     count(counters.failures);
     try {
-      reports->add_failure(status < 0 ? status : RLK_INTERNAL,
-                           std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
-                               candidate.implementation->name + " (staged on the CPU): " + error.text);
+      reports->add_failure({status < 0 ? status : RLK_INTERNAL,
+                            std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
+                                candidate.implementation->name + " (staged on the CPU): " + error.text,
+                            {implementation_failed ? &candidate : nullptr, bound.dtypes[0]}});
     } catch (const std::exception&) {
-      reports->add_failure(RLK_OUT_OF_MEMORY, {});
+      reports->add_failure({RLK_OUT_OF_MEMORY, {}, {}});
     }
   }
 }
 
+// A queue that is never worked off keeps the empty shell of its job.
 void run_and_delete(void* user) {
-  std::unique_ptr<Job> job(static_cast<Job*>(user));
-  job->run();
+  const std::unique_ptr<std::shared_ptr<Job>> job(static_cast<std::shared_ptr<Job>*>(user));
+  (*job)->run();
 }
+
+// Ends a job that was never given to the stream.
+class JobOwner {
+public:
+  explicit JobOwner(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  ~JobOwner() {
+    if (job_ != nullptr) job_->drop();
+  }
+  JobOwner(const JobOwner&) = delete;
+  JobOwner& operator=(const JobOwner&) = delete;
+  Job* operator->() const { return job_.get(); }
+  Job& operator*() const { return *job_; }
+  const std::shared_ptr<Job>& shared() const { return job_; }
+  void hand_over() { job_ = nullptr; }
+
+private:
+  std::shared_ptr<Job> job_;
+};
 
 // Moves the tensors of one call.
 class Transfer {
@@ -160,10 +187,34 @@ public:
     return RLK_OK;
   }
 
-  // Without the gaps: they belong to somebody else.
+  // Every output goes back in a bounded number of copies, or nothing is enqueued at all.
+  rlk_status check_outputs(rlk_error* error) const {
+    for (size_t i = 0; i < call_.outputs.size(); ++i) {
+      if (call_.outputs[i] == nullptr || is_dense(*call_.outputs[i])) continue;
+      const uint64_t copies = count_runs(*call_.outputs[i]);
+      if (copies <= kMaxCopies) continue;
+      return failf(
+          error, RLK_UNSUPPORTED,
+          "%s: output '%s' would come back from the CPU in %llu pieces, because its elements have gaps between "
+          "them; expected at most %llu pieces. Pass a contiguous output and copy it",
+          call_.decl().name, call_.decl().outputs[i].name, static_cast<unsigned long long>(copies),
+          static_cast<unsigned long long>(kMaxCopies));
+    }
+    return RLK_OK;
+  }
+
+  // Without the gaps: they belong to somebody else. Memory without gaps is one copy, whatever the order of its
+  // elements.
   rlk_status return_outputs(rlk_error* error) const {
     for (size_t i = 0; i < call_.outputs.size(); ++i) {
       if (call_.outputs[i] == nullptr) continue;
+      if (const ByteRange range = byte_range_of(*call_.outputs[i]);
+          range.low < range.high && is_dense(*call_.outputs[i])) {
+        const rlk_status status = copy(address(*call_.outputs[i]) + range.low, host_outputs_[i] + range.low,
+                                       static_cast<uint64_t>(range.high - range.low), RLK_COPY_HOST_TO_DEVICE, error);
+        if (status != RLK_OK) return status;
+        continue;
+      }
       const rlk_status status = for_each_run(*call_.outputs[i], [&](int64_t offset, uint64_t bytes) {
         return copy(address(*call_.outputs[i]) + offset, host_outputs_[i] + offset, bytes, RLK_COPY_HOST_TO_DEVICE,
                     error);
@@ -182,6 +233,14 @@ public:
   }
 
 private:
+  static constexpr uint64_t kMaxCopies = 16384;
+
+  // Elements of an output do not overlap: as many bytes as they span are all theirs.
+  static bool is_dense(const rlk_tensor& t) {
+    const ByteRange range = byte_range_of(t);
+    return static_cast<uint64_t>(element_count(t)) * t.dtype.bits == static_cast<uint64_t>(range.high - range.low) * 8;
+  }
+
   static char* address(const rlk_tensor& t) { return reinterpret_cast<char*>(address_of(t)); }
 
   rlk_status place(const rlk_tensor& from, size_t block, const rlk_tensor* same, const rlk_tensor** out,
@@ -231,18 +290,22 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
   Stream& stream = call.stream;
   const rlk_stream_api& api = *stream.device().api.stream;
-  auto job = std::make_unique<Job>(call, candidate, plan, std::move(cpu_streams), counters);
+  JobOwner job(std::make_shared<Job>(call, candidate, plan, std::move(cpu_streams), counters));
   Transfer transfer(call, *job);
+  if (const rlk_status s = transfer.check_outputs(error); s != RLK_OK) return s;
   if (const rlk_status s = transfer.prepare(error); s != RLK_OK) return s;
   transfer.note_outputs();
-  job->tag = stream.note_call(candidate, call.dtype());
+  job->tag = stream.note_staged_call(call.decl());
   count(counters.staged);
   if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return s;
   if (OptionalSlot& host_functions = stream.device().host_functions) {
-    // The function may run, and the job be gone, before enqueue returns.
-    const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, job.get(), error);
+    // The function may run, and the job be over, before enqueue returns.
+    auto user = std::make_unique<std::shared_ptr<Job>>(job.shared());
+    stream.device().pending.add(job.shared());
+    const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, user.get(), error);
     if (s == RLK_OK) {
-      static_cast<void>(job.release());
+      static_cast<void>(user.release());
+      job.hand_over();
       return transfer.return_outputs(error);
     }
     if (!host_functions.learn(s)) return s;

@@ -10,7 +10,11 @@
 namespace rlk::core {
 
 Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
-    : device_(device), counters_(counters), wrapped_(wrapped), clock_(device.add_stream()) {}
+    : device_(device),
+      counters_(counters),
+      wrapped_(wrapped),
+      clock_(device.add_stream()),
+      suspects_(device.add_suspects(clock_, wrapped)) {}
 
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
@@ -61,7 +65,10 @@ Stream::~Stream() {
   Mark end = wrapped_ ? mark(true) : Mark();
   for (const auto& [candidate, handle] : wrappers_) candidate->plugin->api->stream->destroy(handle, nullptr);
   device_.api.stream->destroy(handle_, nullptr);
-  if (!wrapped_) clock_->pass(UINT64_MAX);
+  if (!wrapped_) {
+    clock_->pass(UINT64_MAX);
+    device_.pending.drop(clock_.get());
+  }
   device_.remove_stream(clock_, std::move(end), record_);
 }
 
@@ -86,12 +93,13 @@ Mark Stream::mark(bool with_event) {
 uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
   clock_->issue();
   const uint32_t tag = make_tag(*candidate.decl, ++calls_);
-  const auto known = [&](const Suspect& s) { return s.candidate == &candidate && s.dtype == dtype; };
-  const size_t count = std::min(n_suspects_, suspects_.size());
-  if (std::any_of(suspects_.begin(), suspects_.begin() + static_cast<std::ptrdiff_t>(count), known)) return tag;
-  if (count < suspects_.size()) suspects_[count] = {&candidate, dtype};
-  ++n_suspects_;
+  suspects_->add({&candidate, dtype});
   return tag;
+}
+
+uint32_t Stream::note_staged_call(const OpDecl& decl) {
+  clock_->issue();
+  return make_tag(decl, ++calls_);
 }
 
 // ---- workspace

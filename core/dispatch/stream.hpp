@@ -19,25 +19,24 @@ namespace rlk::core {
 // wrapped stream, so they share this. [thread-safe]
 class StreamReports {
 public:
+  struct Failure {
+    rlk_status status = RLK_OK;
+    std::string text;
+    Suspect culprit;  // the implementation that answered it
+  };
   void add_data_error(const rlk_data_error& error);
-  void add_failure(rlk_status status, std::string text);
+  void add_failure(Failure failure);
   void add_wrong_result(std::string text);
   // The first of each since the last take; kind 0 and RLK_OK when there was none.
-  void take(rlk_data_error* data_error, rlk_status* failure, std::string* text);
+  void take(rlk_data_error* data_error, Failure* failure);
   // What comparing in the background found; empty when it found nothing since the last take.
   std::string take_wrong_results();
 
 private:
   std::mutex mutex_;
   rlk_data_error data_error_{};
-  rlk_status failure_ = RLK_OK;
-  std::string text_, wrong_results_;
-};
-
-// Who may be to blame when the stream fails: the implementations called since it was last known to be fine.
-struct Suspect {
-  const Candidate* candidate = nullptr;
-  Dtype dtype = Dtype::f32;
+  Failure failure_;
+  std::string wrong_results_;
 };
 
 // [one thread at a time]
@@ -57,11 +56,12 @@ public:
   rlk_status finish(rlk_error* error);
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
-  // it. suspects (may be nullptr) receives them.
+  // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and when that was told
+  // before, nobody.
   rlk_status query(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
-  rlk_status find_failure(rlk_error* error);
+  rlk_status find_failure(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // What calls of this stream alone wrote, told here and not again. The stream has passed them.
   bool take_own_data_error(rlk_data_error* out) { return take_data_error(record_, out); }
   // Waits, keeping data errors for the caller's own question. RLK_OK or a failure.
@@ -84,11 +84,15 @@ public:
   Mark mark(bool with_event);
   // One more call: its tag, and its implementation among the suspects. The work counts as issued.
   uint32_t note_call(const Candidate& candidate, Dtype dtype);
-  void forget_calls() { n_suspects_ = 0; }
+  // The same of a call that the CPU serves: it does not touch the device, and is no suspect.
+  uint32_t note_staged_call(const OpDecl& decl);
+  void forget_calls() { suspects_->clear(); }
+  // The call that was noted last was refused by its implementation.
+  void take_back_call() { suspects_->take_back_last(); }
   // Work that no implementation answers for alone: a graph.
   void note_foreign_work() {
     clock_->issue();
-    n_suspects_ += suspects_.size() + 1;
+    suspects_->add_unknown();
   }
 
   // Workspace that this stream's later work may reuse. It grows geometrically; a capture has one of its own, no larger
@@ -135,8 +139,7 @@ private:
   std::shared_ptr<StreamReports> reports_ = std::make_shared<StreamReports>();
   std::vector<std::pair<const Candidate*, rlk_plugin_stream*>> wrappers_;  // by the device handle of the candidate
   uint32_t calls_ = 0;
-  std::array<Suspect, 8> suspects_{};
-  size_t n_suspects_ = 0;  // more than the array holds: all that it has no room for are unknown
+  const std::shared_ptr<SuspectList> suspects_;
   void* workspace_ = nullptr;
   uint64_t workspace_bytes_ = 0;
   uint64_t warm_bytes_ = 0;           // the largest workspace outside captures: what a capture may have

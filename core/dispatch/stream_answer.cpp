@@ -13,11 +13,9 @@ void StreamReports::add_data_error(const rlk_data_error& error) {
   if (data_error_.kind == 0) data_error_ = error;
 }
 
-void StreamReports::add_failure(rlk_status status, std::string text) {
+void StreamReports::add_failure(Failure failure) {
   const std::lock_guard lock(mutex_);
-  if (failure_ != RLK_OK) return;
-  failure_ = status;
-  text_ = std::move(text);
+  if (failure_.status == RLK_OK) failure_ = std::move(failure);
 }
 
 void StreamReports::add_wrong_result(std::string text) {
@@ -30,14 +28,10 @@ std::string StreamReports::take_wrong_results() {
   return std::exchange(wrong_results_, {});
 }
 
-void StreamReports::take(rlk_data_error* data_error, rlk_status* failure, std::string* text) {
+void StreamReports::take(rlk_data_error* data_error, Failure* failure) {
   const std::lock_guard lock(mutex_);
-  *data_error = data_error_;
-  *failure = failure_;
-  *text = std::move(text_);
-  data_error_ = {};
-  failure_ = RLK_OK;
-  text_.clear();
+  *data_error = std::exchange(data_error_, {});
+  *failure = std::exchange(failure_, {});
 }
 
 namespace {
@@ -78,13 +72,13 @@ rlk_status Stream::refuse_question(rlk_error* error) const {
                name().c_str());
 }
 
-rlk_status Stream::find_failure(rlk_error* error) {
+rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects) {
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
   const rlk_status status = device_.api.stream->query(handle_, &data_error, &plugin_error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_NOT_READY || status == RLK_DATA_ERROR) return RLK_OK;
-  return tell_failure(status, plugin_error.text, plugin_error.native_code, plugin_error.domain, error, nullptr);
+  return tell_failure(status, plugin_error.text, plugin_error.native_code, plugin_error.domain, error, suspects);
 }
 
 rlk_status Stream::wait_quietly(rlk_error* error) {
@@ -108,16 +102,19 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   }
   clock_->pass(issued);
   rlk_data_error reported;
-  rlk_status failure = RLK_OK;
-  std::string text;
-  reports_->take(&reported, &failure, &text);
-  if (failure != RLK_OK) return tell_failure(failure, text.c_str(), 0, "rlk", error, suspects);
+  StreamReports::Failure failure;
+  reports_->take(&reported, &failure);
+  if (failure.status != RLK_OK) {
+    suspects_->clear();
+    if (suspects != nullptr) suspects->assign(1, failure.culprit);
+    return fail(error, failure.status, "stream " + name() + " failed: " + failure.text);
+  }
   if (const std::string wrong = reports_->take_wrong_results(); !wrong.empty()) {
     if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
     if (reported.kind != 0) reports_->add_data_error(reported);
     return fail(error, RLK_WRONG_RESULT, wrong);
   }
-  n_suspects_ = 0;
+  suspects_->clear();
   rlk_data_error first = fresh_data_error();
   bool found = true;
   if (status == RLK_DATA_ERROR) {
@@ -151,20 +148,24 @@ bool Stream::take_untold(rlk_data_error* out) {
 rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,
                                 rlk_error* error, std::vector<Suspect>* suspects) {
   std::string whole = "stream " + name() + " failed: " + text;
-  const size_t count = std::min(n_suspects_, suspects_.size());
-  if (count > 0) {
-    whole += ". Calls since it was last known to be fine:";
-    for (size_t i = 0; i < count; ++i) {
-      const Candidate& c = *suspects_[i].candidate;
-      whole += std::string(i == 0 ? " " : ", ") + c.decl->name + " by " + c.plugin->id + "/" + c.implementation->name;
-    }
-    if (n_suspects_ > suspects_.size()) whole += " and others";
+  std::vector<Suspect> found;
+  suspects_->add_to(&found);
+  // Every stream of a device that is lost fails the same way, whoever did it; told once, it is no news.
+  const bool lost = status == RLK_DEVICE_LOST;
+  if (lost) device_.add_suspects_of_streams(&found);
+  const bool is_news = !lost || !device_.lost.exchange(true);
+  bool first = true, unknown = false;
+  for (const Suspect& suspect : found) {
+    unknown = unknown || suspect.candidate == nullptr;
+    if (suspect.candidate == nullptr) continue;
+    const Candidate& c = *suspect.candidate;
+    whole += (first ? ". Calls since it was last known to be fine: " : ", ") + std::string(c.decl->name) + " by " +
+             c.plugin->id + "/" + c.implementation->name;
+    first = false;
   }
-  // On a wrapped stream the caller's own kernels may be to blame as well.
-  if (suspects != nullptr && !wrapped_ && n_suspects_ <= suspects_.size()) {
-    suspects->assign(suspects_.begin(), suspects_.begin() + static_cast<std::ptrdiff_t>(count));
-  }
-  n_suspects_ = 0;
+  if (!first && unknown) whole += " and others";
+  if (suspects != nullptr && is_news) *suspects = std::move(found);
+  suspects_->clear();
   return fail(error, status, whole, native_code, domain);
 }
 

@@ -24,6 +24,7 @@ rlk_status options_of(const rlk_call_options* given, core::CallOptions* out, rlk
   out->numerics = options.numerics;
   out->pin = options.pin != nullptr ? options.pin : "";
   out->host_inputs = options.host_inputs;
+  out->next = options.next;
   return RLK_OK;
 }
 

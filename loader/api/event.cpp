@@ -15,15 +15,14 @@ rlk_status same_device(const char* function, const rlk_event& event, const rlk_s
                event.device->name().c_str(), device.name().c_str());
 }
 
-}  // namespace
-
-extern "C" {
-
-rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, uint32_t flags,
-                            rlk_event** out, rlk_error* error) {
-  RLK_REQUIRE_ARGUMENT(runtime);
-  RLK_REQUIRE_ARGUMENT(backend);
-  RLK_REQUIRE_ARGUMENT(out);
+template <class Make>
+rlk_status make_event(const char* function, rlk_runtime* runtime, const char* backend, uint32_t ordinal,
+                      rlk_event** out, rlk_error* error, Make&& make) {
+  const char* missing = runtime == nullptr   ? "runtime"
+                        : backend == nullptr ? "backend"
+                        : out == nullptr     ? "out"
+                                             : nullptr;
+  if (missing != nullptr) return rlk::loader::refuse_null(error, function, missing);
   return guarded(error, [&]() -> rlk_status {
     *out = nullptr;
     auto made = std::make_unique<rlk_event>();
@@ -31,9 +30,31 @@ rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t 
     rlk_status status = runtime->dispatcher->device(backend, ordinal, &device, error);
     if (status != RLK_OK) return status;
     made->device = &device->entry;
-    status = made->api().create(device->handle, flags, &made->handle, error);
+    status = make(*device, *made);
     if (status == RLK_OK) *out = made.release();
     return status;
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, uint32_t flags,
+                            rlk_event** out, rlk_error* error) {
+  return make_event(__func__, runtime, backend, ordinal, out, error, [&](DeviceState& device, rlk_event& made) {
+    return made.api().create(device.handle, flags, &made.handle, error);
+  });
+}
+
+rlk_status rlk_event_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native, rlk_event** out,
+                          rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(native);
+  return make_event(__func__, runtime, backend, ordinal, out, error, [&](DeviceState& device, rlk_event& made) {
+    if (made.api().wrap == nullptr) {
+      return failf(error, RLK_UNSUPPORTED, "rlk_event_wrap: the backend %s cannot wrap events", backend);
+    }
+    return made.api().wrap(device.handle, native, &made.handle, error);
   });
 }
 

@@ -214,7 +214,8 @@ rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error)
                          {"staged_blocking", of.blocking.load()},
                          {"host_copies", of.host_copies.load()},
                          {"data_errors", of.data_errors.load()},
-                         {"failures", of.failures.load()}};
+                         {"failures", of.failures.load()},
+                         {"not_ready", of.not_ready.load()}};
       op["implementations"] = ordered_json::array();
       for (const auto* one : counters.implementations(decl)) {
         op["implementations"].push_back(

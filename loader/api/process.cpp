@@ -1,6 +1,8 @@
 // Start-up: the CPU at once, the plugins as soon as they are judged.
 #include "loader/api/process.hpp"
 
+#include <chrono>
+
 #include <unistd.h>
 
 #include "core/declaration/error.hpp"
@@ -17,28 +19,44 @@ Environment with_plugin_path(Environment environment, const std::string& plugin_
   return environment;
 }
 
-// What was verified at the start and failed since: its units count as failed.
-void note_quarantine(const core::Quarantined& off, PluginRecord* record) {
+int64_t unix_us_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+// What was verified at the start and failed since: its units count as failed. What is only suspected is a note.
+void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
+  const core::Quarantined& off = evidence.unit;
+  const std::string who = off.op + "/" + off.implementation;
+  const std::string dtype = off.dtype.empty() ? "any" : off.dtype;
+  const std::string why = " (" + off.reason_code + "): " + off.reason;
+  record->history.push_back(
+      {evidence.only_suspected ? record->state : State::quarantined, Place::host, evidence.unix_us, off.reason_code});
+  if (evidence.only_suspected) {
+    record->notes.push_back(who + " was among the calls before a failure, for dtype " + dtype +
+                            ", and is not switched off because others may have caused it" + why);
+    return;
+  }
+  const auto fail_unit = [&](core::UnitResult& unit) {
+    unit.verdict = core::UnitResult::Verdict::failed;
+    unit.reason_code = "QUARANTINED";
+    unit.reason = off.reason_code + " at run time: " + off.reason;
+  };
   bool found = false;
   for (core::UnitResult& unit : record->units) {
     if (unit.op != off.op || unit.implementation != off.implementation) continue;
     if (!off.dtype.empty() && unit.dtype != off.dtype) continue;
     found = true;
-    unit.verdict = core::UnitResult::Verdict::failed;
-    unit.reason_code = "QUARANTINED";
-    unit.reason = off.reason_code + " at run time: " + off.reason;
+    fail_unit(unit);
   }
   if (!found) {
     core::UnitResult& unit = record->units.emplace_back();
     unit.op = off.op;
     unit.implementation = off.implementation;
     unit.dtype = off.dtype;
-    unit.verdict = core::UnitResult::Verdict::failed;
-    unit.reason_code = "QUARANTINED";
-    unit.reason = off.reason_code + " at run time: " + off.reason;
+    fail_unit(unit);
   }
-  record->notes.push_back(off.op + "/" + off.implementation + " was switched off at run time for dtype " +
-                          (off.dtype.empty() ? "any" : off.dtype) + " (" + off.reason_code + "): " + off.reason);
+  record->notes.push_back(who + " was switched off at run time for dtype " + dtype + why);
 }
 
 std::string chosen_folder(const Environment& environment) {
@@ -60,6 +78,10 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
   core::set_kernel_cache(kernel_cache(&store_));
+  registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
+    const std::lock_guard lock(mutex_);
+    evidence_.push_back({unit, only_suspected, unix_us_now()});
+  });
 }
 
 std::mutex& Process::its_mutex() {
@@ -169,13 +191,15 @@ void Process::search() {
 
 std::vector<PluginRecord> Process::records() const {
   std::vector<PluginRecord> records;
+  std::vector<RuntimeEvidence> evidence;
   {
     const std::lock_guard lock(mutex_);
     records = records_;
+    evidence = evidence_;
   }
-  for (const auto& off : registry_.current()->quarantined) {
+  for (const RuntimeEvidence& one : evidence) {
     for (PluginRecord& record : records) {
-      if (record.id == off->plugin) note_quarantine(*off, &record);
+      if (record.id == one.unit.plugin) note_evidence(one, &record);
     }
   }
   return records;

@@ -21,6 +21,13 @@
 
 namespace rlk::loader {
 
+// What happened to a plugin after it was registered.
+struct RuntimeEvidence {
+  core::Quarantined unit;
+  bool only_suspected = false;  // not switched off: others may be to blame
+  int64_t unix_us = 0;
+};
+
 class Process {
 public:
   // The one of this process, made by the first runtime; plugins stay loaded when the last runtime ends, because
@@ -68,6 +75,7 @@ private:
   bool done_ = false;    // every plugin has its verdict
   bool ending_ = false;  // release waits for the search that it cancelled
   std::vector<PluginRecord> records_;
+  std::vector<RuntimeEvidence> evidence_;
   std::thread search_;
   std::atomic<bool> cancel_{false};
 };

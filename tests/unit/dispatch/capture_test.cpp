@@ -73,6 +73,7 @@ TEST_F(CaptureTest, AGraphsDataErrorIsToldByTheStreamThatLaunchedIt) {
   std::unique_ptr<Graph> graph;
   ASSERT_EQ(Graph::end_capture(*other, &graph, nullptr), RLK_OK);
   auto launching = world.stream();
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
   ids()[2] = -7;
   ASSERT_EQ(graph->launch(*launching, nullptr), RLK_OK);
   fake(launching->handle()).worker->wait(fake(launching->handle()).worker->pushed(), UINT64_MAX);

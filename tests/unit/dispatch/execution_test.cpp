@@ -183,7 +183,10 @@ TEST_F(HostInputs, ThatAreNotDeclaredReadableAreAReasonToDecline) {
 TEST(Failure, OfEnqueueQuarantinesAndTheNextCandidateServes) {
   World world;
   std::vector<core::Quarantined> told;
-  world.registry.on_quarantine([&](const core::Quarantined& q) { told.push_back(q); });
+  world.registry.on_quarantine([&](const core::Quarantined& q, bool only_suspected) {
+    EXPECT_FALSE(only_suspected);
+    told.push_back(q);
+  });
   fake_script<Logp>().fail_enqueue = RLK_BACKEND_ERROR;
   auto stream = world.stream();
   OpCall& call = world.make("logp");
@@ -249,7 +252,7 @@ TEST(Failure, InPlaceIsNotTriedAgain) {
   EXPECT_EQ(world.call(*stream, call), RLK_OK) << "by the next one";
 }
 
-TEST(Failure, OfMemoryReleasesTheCachesAndIsTriedOnce) {
+TEST(Failure, OfMemoryReleasesTheCachesIsTriedOnceAndThenTheNextServes) {
   World world;
   auto stream = world.stream();
   void* memory = nullptr;
@@ -263,9 +266,125 @@ TEST(Failure, OfMemoryReleasesTheCachesAndIsTriedOnce) {
     if (script.enqueues == 2) cached_at_second = device.memory.statistics().cached_bytes;
   };
   OpCall& call = world.make("logp");
-  EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY);
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
   EXPECT_EQ(script.enqueues, 2);
   EXPECT_EQ(cached_at_second, 0u);
+  EXPECT_EQ((fake_script<Logp, 1>().enqueues), 1);
+  EXPECT_TRUE(world.registry.current()->quarantined.empty());
+  script.fail_enqueue = RLK_OK;
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  EXPECT_EQ(script.enqueues, 3) << "for that call only";
+  // Without any that has memory.
+  for (Script* s : {&script, &fake_script<Logp, 1>()}) s->fail_enqueue = RLK_OUT_OF_MEMORY;
+  for (Script* s : {&cpu_script<Logp, 0>(), &cpu_script<Logp, 1>()}) s->level = RLK_SUPPORT_NO;
+  EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY);
+  EXPECT_NE(world.text().find("fake/second: OUT_OF_MEMORY"), std::string::npos) << world.text();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+}
+
+TEST(Failure, ADeviceThatOnlyOnePluginSaysIsLostIsServedByTheNext) {
+  World world;
+  fake_script<Logp>().fail_enqueue = RLK_DEVICE_LOST;
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  EXPECT_EQ((fake_script<Logp, 1>().enqueues), 1);
+  ASSERT_EQ(world.registry.current()->quarantined.size(), 1u);
+  EXPECT_EQ(world.registry.current()->quarantined[0]->reason_code, "DEVICE_LOST");
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+}
+
+void lose(Stream& stream) {
+  FakeStream& inside = fake(stream.handle());
+  inside.worker->wait(inside.worker->pushed(), UINT64_MAX);
+  inside.broken_status = RLK_DEVICE_LOST;
+  inside.broken = true;
+}
+
+TEST(Failure, AnIllegalAddressSwitchesOffTheOnlyOneThatCanHaveDoneIt) {
+  World world;
+  auto stream = world.stream(), other = world.stream();
+  OpCall &logp = world.make("logp"), &add = world.make("add");
+  ASSERT_EQ(world.call(*other, add), RLK_OK);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK) << "fine so far";
+  ASSERT_EQ(world.call(*stream, logp), RLK_OK);
+  lose(*stream);
+  EXPECT_EQ(world.synchronize(*stream), RLK_DEVICE_LOST);
+  ASSERT_EQ(world.registry.current()->quarantined.size(), 1u);
+  EXPECT_EQ(world.registry.current()->quarantined[0]->op, "logp");
+  // The other streams of the device fail the same way, and their calls are innocent.
+  ASSERT_EQ(world.call(*other, add), RLK_OK);
+  lose(*other);
+  EXPECT_EQ(world.synchronize(*other), RLK_DEVICE_LOST);
+  EXPECT_EQ(world.registry.current()->quarantined.size(), 1u);
+}
+
+TEST(Failure, AnIllegalAddressThatSeveralStreamsMayHaveDoneIsEvidenceAgainstEach) {
+  World world;
+  std::vector<std::string> told;
+  world.registry.on_quarantine([&](const core::Quarantined& q, bool only_suspected) {
+    EXPECT_TRUE(only_suspected);
+    told.push_back(q.op + " " + q.reason_code);
+  });
+  auto stream = world.stream(), other = world.stream();
+  OpCall &logp = world.make("logp"), &add = world.make("add");
+  ASSERT_EQ(world.call(*stream, logp), RLK_OK);
+  ASSERT_EQ(world.call(*other, add), RLK_OK);
+  lose(*stream);
+  EXPECT_EQ(world.synchronize(*stream), RLK_DEVICE_LOST);
+  EXPECT_EQ(told.size(), 2u);
+  EXPECT_TRUE(world.registry.current()->quarantined.empty());
+  EXPECT_EQ(world.registry.current()->suspected.size(), 2u);
+  EXPECT_EQ(World::taken(world.explain(*other, add)), "fake/first") << "nobody is switched off";
+}
+
+TEST(Failure, OfAWrappedStreamIsEvidenceBecauseItsOwnersKernelsAreUnknown) {
+  World world;
+  auto stream = world.stream();
+  auto native = std::make_unique<FakeStreamWithHostFunctions>();
+  std::unique_ptr<Stream> wrapped;
+  ASSERT_EQ(Stream::wrap(stream->device(), world.dispatcher->counters(), static_cast<FakeStream*>(native.get()),
+                         &wrapped, nullptr),
+            RLK_OK);
+  OpCall& logp = world.make("logp");
+  ASSERT_EQ(world.call(*wrapped, logp), RLK_OK);
+  lose(*wrapped);
+  EXPECT_EQ(world.synchronize(*wrapped), RLK_DEVICE_LOST);
+  EXPECT_NE(world.text().find("logp by fake/first and others"), std::string::npos) << world.text();
+  EXPECT_TRUE(world.registry.current()->quarantined.empty());
+  EXPECT_EQ(world.registry.current()->suspected.size(), 1u);
+}
+
+TEST(Failure, OfADeviceIsNeverTheStagedCpus) {
+  World world(World::kAll, {{"RLK_OP_ADD", "cpu"}});
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  for (const rlk_status status : {RLK_BACKEND_ERROR, RLK_DEVICE_LOST}) {
+    ASSERT_EQ(world.call(*stream, add), RLK_OK) << world.text();
+    lose(*stream);
+    fake(stream->handle()).broken_status = status;
+    EXPECT_EQ(world.synchronize(*stream), status);
+    EXPECT_TRUE(world.registry.current()->quarantined.empty());
+    EXPECT_TRUE(world.registry.current()->suspected.empty());
+    fake(stream->handle()).broken = false;
+  }
+  auto cpu = world.stream("cpu");
+  EXPECT_EQ(world.call(*cpu, add), RLK_OK) << world.text();
+}
+
+TEST(Failure, AfterAGraphMayBeAnybodys) {
+  World world;
+  auto stream = world.stream();
+  OpCall& add = world.make("add");
+  ASSERT_EQ(world.call(*stream, add), RLK_OK);
+  ASSERT_EQ(stream->begin_capture(nullptr), RLK_OK);
+  ASSERT_EQ(world.call(*stream, add), RLK_OK);
+  std::unique_ptr<core::Graph> graph;
+  ASSERT_EQ(core::Graph::end_capture(*stream, &graph, nullptr), RLK_OK);
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  ASSERT_EQ(graph->launch(*stream, nullptr), RLK_OK);
+  lose(*stream);
+  EXPECT_EQ(world.synchronize(*stream), RLK_DEVICE_LOST);
   EXPECT_TRUE(world.registry.current()->quarantined.empty());
 }
 

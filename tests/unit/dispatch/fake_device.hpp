@@ -88,6 +88,14 @@ public:
     }
     return done_changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), reached);
   }
+  // The device dies: what is queued is never worked off, and nothing is waited for any more.
+  void die() {
+    const std::lock_guard lock(mutex_);
+    for (Work& work : queue_) never_run_.push_back(std::move(work));
+    queue_.clear();
+    done_ = UINT64_MAX;
+    done_changed_.notify_all();
+  }
   // While held, nothing is worked off.
   void hold(bool held) {
     const std::lock_guard lock(mutex_);
@@ -115,6 +123,7 @@ private:
   std::mutex mutex_;
   std::condition_variable wake_, done_changed_;
   std::deque<Work> queue_;
+  std::vector<Work> never_run_;
   uint64_t pushed_ = 0, done_ = 0;
   bool stop_ = false, held_ = false;
   std::thread thread_;

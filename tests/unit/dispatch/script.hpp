@@ -31,8 +31,12 @@ struct Script {
   uint64_t host_inputs = 0;
   std::string plan_variant;  // when it is not that of query
   rlk_status fail_plan = RLK_OK, fail_enqueue = RLK_OK;
+  std::atomic<bool> compiling{false};  // plan answers that it is not ready
+  uint64_t persistent = 0;             // bytes
+  std::function<void(const rlk_private_params*)> on_query, on_plan;
   std::function<void(const sdk::Run&)> on_enqueue;  // on the caller's thread
   // what happened
+  std::atomic<int> asked{0};  // for a plan
   std::atomic<int> queries{0}, plans{0}, prepares{0}, enqueues{0};
   std::atomic<int> destroyed{0}, in_flight{0}, most_in_flight{0}, runs{0};
   std::atomic<int64_t> last_first_symbol{-1};
@@ -53,6 +57,10 @@ struct Script {
     workspace = host_inputs = 0;
     prepared = nullptr;
     on_enqueue = nullptr;
+    compiling = false;
+    persistent = 0;
+    on_query = on_plan = nullptr;
+    asked = 0;
     queries = plans = prepares = enqueues = 0;
     destroyed = in_flight = most_in_flight = runs = 0;
     last_first_symbol = -1;

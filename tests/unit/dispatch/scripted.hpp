@@ -42,14 +42,21 @@ struct OwnedRun {
   uint32_t tag;
 };
 
-// add: out = a + alpha * b, and the script's mark, for f32 and equal one-dimensional shapes, any strides.
+// add: out = a + alpha * b, and the script's mark, for f32, any shapes and strides.
 inline void compute(const sdk::ops::Add&, const rlk_add_params& params, const OwnedRun& run, double mark) {
-  const auto at = [](const OwnedRun::Tensor& t, int64_t i) -> float& {
-    return *reinterpret_cast<float*>(t.data + (t.shape.empty() || t.shape[0] == 1 ? 0 : i * t.strides[0]) * 4);
+  const OwnedRun::Tensor& out = run.outputs[0];
+  std::vector<int64_t> index(out.shape.size());
+  // Shapes are aligned at their last dimension.
+  const auto at = [&](const OwnedRun::Tensor& t) -> float& {
+    int64_t offset = 0;
+    for (size_t d = 0; d < t.shape.size(); ++d) {
+      if (t.shape[d] != 1) offset += index[d + index.size() - t.shape.size()] * t.strides[d];
+    }
+    return *reinterpret_cast<float*>(t.data + offset * 4);
   };
-  for (int64_t i = 0; i < run.outputs[0].count(); ++i) {
-    at(run.outputs[0], i) =
-        at(run.inputs[0], i) + static_cast<float>(params.alpha) * at(run.inputs[1], i) + static_cast<float>(mark);
+  for (int64_t n = 0; n < out.count(); ++n) {
+    at(out) = at(run.inputs[0]) + static_cast<float>(params.alpha) * at(run.inputs[1]) + static_cast<float>(mark);
+    for (size_t d = index.size(); d-- > 0 && ++index[d] == out.shape[d];) index[d] = 0;
   }
 }
 // logp: the script's mark in every row, or a data error for an id out of range.
@@ -75,6 +82,7 @@ public:
     symbol_max = script.symbol_max;
     workspace_bound = script.prepared ? UINT64_MAX : script.workspace;
     host_inputs = script.host_inputs;
+    persistent_bytes = script.persistent;
     numerics = script.numerics;
     variant = script.plan_variant.empty() ? script.variant : script.plan_variant;
   }
@@ -127,9 +135,10 @@ struct Scripted {
     static Script& mine = script_of(DeviceType::kPlugin, Op::kName, kNumber);
     return mine;
   }
-  static sdk::Support query(DeviceType&, const sdk::Call<Op>&) {
+  static sdk::Support query(DeviceType&, const sdk::Call<Op>& call) {
     Script& s = script();
     ++s.queries;
+    if (s.on_query) s.on_query(call.private_params());
     if (s.fail_query != RLK_OK) throw sdk::Error(s.fail_query, "query fails as scripted");
     sdk::Support answer = sdk::Support::yes(s.variant, s.numerics, s.level);
     answer.flags = s.support_flags;
@@ -141,6 +150,9 @@ struct Scripted {
   }
   static std::unique_ptr<sdk::Plan> plan(DeviceType&, const sdk::Call<Op>& call) {
     Script& s = script();
+    ++s.asked;
+    if (s.on_plan) s.on_plan(call.private_params());
+    if (s.compiling) return nullptr;
     if (s.fail_plan != RLK_OK) throw sdk::Error(s.fail_plan, "plan fails as scripted");
     return std::make_unique<ScriptedPlan<Op, StreamType>>(s, call);
   }

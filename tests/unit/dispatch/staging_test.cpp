@@ -109,7 +109,87 @@ TEST(Staging, AFailureInsideIsToldByTheStream) {
   for (const char* part : {"add", "cpu/first", "staged", "the script says so"}) {
     EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
   }
+  ASSERT_EQ(world.registry.current()->quarantined.size(), 1u);
+  EXPECT_EQ(world.registry.current()->quarantined[0]->plugin, "cpu");
   EXPECT_EQ(world.synchronize(*stream), RLK_OK) << "told once";
+}
+
+TEST(Staging, ATransposedOutputComesBackInOneCopy) {
+  World world(World::kAll, {{"RLK_BACKEND", "cpu"}});
+  auto stream = world.stream();
+  OpCall& call = world.make("add");
+  constexpr int64_t kRows = 40, kColumns = 60;
+  for (Argument* a : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
+    a->shape = {kRows, kColumns};
+    a->strides = {kColumns, 1};
+    a->data = call.allocate(kRows * kColumns * 4);
+  }
+  call.outputs[0].strides = {1, kRows};
+  call.refresh();
+  for (int i = 0; i < kRows * kColumns; ++i) {
+    floats(call.inputs[0])[i] = static_cast<float>(i);
+    floats(call.inputs[1])[i] = 0.5f;
+  }
+  const uint64_t before = fake_log().copies;
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(fake_log().copies - before, 3u) << "two inputs and the output";
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      ASSERT_EQ(floats(call.outputs[0])[c * kRows + r], static_cast<float>(r * kColumns + c) + 0.5f);
+    }
+  }
+}
+
+TEST(Staging, AnOutputInTooManyPiecesIsRefusedBeforeAnythingIsEnqueued) {
+  World world(World::kAll, {{"RLK_BACKEND", "cpu"}});
+  auto stream = world.stream();
+  OpCall& call = world.make("add");
+  constexpr int64_t kPieces = 20000;
+  for (Argument* a : {&call.inputs[0], &call.inputs[1], &call.outputs[0]}) {
+    a->shape = {kPieces};
+    a->strides = {1};
+    a->data = call.allocate(2 * kPieces * 4);
+  }
+  call.outputs[0].strides = {2};
+  call.refresh();
+  const uint64_t before = fake_log().copies;
+  EXPECT_EQ(world.call(*stream, call), RLK_UNSUPPORTED);
+  for (const char* part : {"'out'", "20000 pieces", "16384", "contiguous"}) {
+    EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
+  }
+  EXPECT_EQ(fake_log().copies, before);
+  EXPECT_EQ(world.counters("add").staged, 0u);
+  EXPECT_EQ(stream->device().pending.size(), 0u);
+}
+
+TEST(Staging, ADeviceThatDiesLeavesNothingThatTheEndWaitsFor) {
+  for (const bool wrapped : {false, true}) {
+    SCOPED_TRACE(wrapped ? "wrapped" : "created");
+    World world(World::kAll, {{"RLK_OP_ADD", "cpu"}});
+    auto stream = world.stream();
+    auto native = std::make_unique<FakeStreamWithHostFunctions>();
+    if (wrapped) {
+      core::DeviceState& device = stream->device();
+      ASSERT_EQ(
+          Stream::wrap(device, world.dispatcher->counters(), static_cast<FakeStream*>(native.get()), &stream, nullptr),
+          RLK_OK);
+    }
+    FakeStream& inside = fake(stream->handle());
+    OpCall& call = world.make("add");
+    inside.worker->hold(true);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+    EXPECT_EQ(stream->device().pending.size(), 3u);
+    inside.worker->die();
+    inside.broken = true;
+    inside.broken_status = RLK_DEVICE_LOST;
+    EXPECT_EQ(world.synchronize(*stream), RLK_DEVICE_LOST);
+    stream = nullptr;
+    world.dispatcher = nullptr;  // would wait for ever for the calls inside the plan
+    EXPECT_EQ(cpu_script<Add>().enqueues, 0);
+    EXPECT_EQ(cpu_script<Add>().destroyed, 1);
+    EXPECT_TRUE(world.registry.current()->quarantined.empty()) << "the CPU did not lose the device";
+  }
 }
 
 TEST(Staging, ManyAtOnce) {

@@ -94,6 +94,9 @@ RLK_API rlk_status rlk_stream_wait_event(rlk_stream* stream, rlk_event* event, r
 
 RLK_API rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, uint32_t flags,
                                     rlk_event** out, rlk_error* error);
+/* Borrows an event of the vendor's runtime (a cudaEvent_t, say), which outlives the result. */
+RLK_API rlk_status rlk_event_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native,
+                                  rlk_event** out, rlk_error* error);
 RLK_API rlk_status rlk_event_destroy(rlk_event* event, rlk_error* error);
 RLK_API rlk_status rlk_event_record(rlk_event* event, rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_event_query(rlk_event* event, rlk_error* error);
@@ -140,6 +143,8 @@ typedef struct rlk_call_options {
    until the stream has passed. options may be NULL. On a CPU stream the work is done when this returns.
    An in-out argument (a cache that is appended to) is passed in both arrays, as one tensor: same address, shape and
    strides, whatever the strides are. What the call does not write keeps its bits.
+   An implementation whose plan is still being compiled is passed over until it is there: the next one serves. Where no
+   other can, or the other would be a fallback that RLK_FALLBACK=strict forbids, the call waits for the plan.
    Errors: INVALID_ARGUMENT (names argument, seen, expected), UNSUPPORTED (no candidate; the text gives each one's
    reason), OUT_OF_MEMORY, CAPTURE_FORBIDS, and the backend's own. Data errors: see rlk_stream_query. */
 RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
@@ -171,7 +176,7 @@ RLK_API rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const 
                                     const rlk_tensor* const* inputs, uint32_t n_inputs,
                                     const rlk_tensor* const* outputs, uint32_t n_outputs,
                                     const rlk_call_options* options, char** out, rlk_error* error);
-/* Calls, plan-cache hits and misses, staged calls, fallbacks by reason: {"schema": 1, "ops": [...]}. */
+/* Calls, plan-cache hits and misses, plans that were not ready, staged calls, fallbacks by reason: {"schema": 1, "ops": [...]}. */
 RLK_API rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error);
 RLK_API void rlk_string_free(char* text);
 
