@@ -143,7 +143,7 @@ TEST(Cases, ReachTheLargestProductionSizeOfEverySymbolWithoutALargeGap) {
       std::set<int64_t> residues;
       for (const int64_t size : sizes[symbol.name]) {
         if (size < 1) continue;
-        EXPECT_LE(size, 4 * before + 16) << name << ": nothing between " << before << " and " << size;
+        EXPECT_LE(size, 4 * (before + 16)) << name << ": nothing between " << before << " and " << size;
         before = size;
         if (size >= 16) residues.insert(size % 16);
       }
