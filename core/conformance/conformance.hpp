@@ -29,6 +29,7 @@ struct UnitResult {
   // truncation gives. For whoever looks at a run: records do not keep it.
   double worst_shrinkage = 0;
   int cases = 0;
+  // Of a verified unit: what was not tried whole ("CONDUCT_IN_PART"), mostly empty.
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected
   // The plain unit: what sizes, with which features, were tried, or compared at run time (conformance/sample.hpp).

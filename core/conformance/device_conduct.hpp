@@ -23,6 +23,7 @@ void waiting_conduct(Session& session);             // device_stream_conduct.cpp
 void thread_conduct(Session& session, int rounds);  // device_stream_conduct.cpp
 void event_conduct(Session& session);               // device_event_conduct.cpp
 void wrap_conduct(Session& session);                // device_event_conduct.cpp
+void capture_conduct(Session& session);             // device_event_conduct.cpp
 void guest_conduct(Session& session);               // device_event_conduct.cpp
 
 // Whether [memory, memory + bytes) can be read in this process, without reading it; true when nobody can tell.

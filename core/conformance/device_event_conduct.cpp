@@ -1,4 +1,6 @@
 // Events between streams, and streams that were wrapped.
+#include <rlk/abi/ext/draft/graph.h>
+
 #include <chrono>
 #include <cmath>
 
@@ -31,9 +33,13 @@ void event_status(Session& session, StreamHandle& stream) {
   if (event.query() != RLK_OK || event.synchronize(0) != RLK_OK) {
     broken("EVENT", "an event that was never recorded is not ready");
   }
+  const std::unique_ptr<EventHandle> wrapped = EventHandle::wrapped(session, event);
   Gate gate(session, stream);
   event.record(stream);
   if (gate.holds()) {
+    if (wrapped != nullptr && wrapped->query() != RLK_NOT_READY) {
+      broken("EVENT", "an event wrapped by its native handle answers RLK_OK while the work before it still runs");
+    }
     if (event.query() != RLK_NOT_READY) {
       broken("EVENT", "query of an event answers RLK_OK while a host function before it still runs");
     }
@@ -48,6 +54,9 @@ void event_status(Session& session, StreamHandle& stream) {
   gate.open();
   if (event.synchronize(10'000'000'000u) != RLK_OK || event.query() != RLK_OK) {
     broken("EVENT", "an event is not reached although the work before it is done");
+  }
+  if (wrapped != nullptr && wrapped->synchronize(10'000'000'000u) != RLK_OK) {
+    broken("EVENT", "an event wrapped by its native handle is not reached although the work before it is done");
   }
   stream.settle();
 }
@@ -146,7 +155,47 @@ void still_works(Session& session, StreamHandle& stream, const char* after) {
   expect_all(host, 0x29, "WRAP", std::string("a fill and a copy after ") + after);
 }
 
+uint64_t capture_of(Session& session, const StreamHandle& stream) {
+  uint64_t id = 0;
+  rlk_error error = empty_error();
+  const rlk_status status = session.streams().capture_id(stream.get(), &id, &error);
+  if (status != RLK_UNSUPPORTED) expect_ok(status, "CAPTURE_ID", "capture_id", error);
+  return id;
+}
+
 }  // namespace
+
+// Captures have numbers, each its own; a stream that captures nothing has none.
+void capture_conduct(Session& session) {
+  if (session.streams().capture_id == nullptr) return;
+  StreamHandle stream = StreamHandle::create(session);
+  const auto expect_none = [&](const char* when) {
+    const uint64_t id = capture_of(session, stream);
+    if (id == 0) return;
+    broken("CAPTURE_ID", "capture_id is " + std::to_string(id) + " " + when + ", expected 0");
+  };
+  expect_none("of a new stream");
+  const Target& target = session.target();
+  if (target.owner_instance == nullptr || target.owner->get_extension == nullptr) return;
+  const auto* graphs =
+      static_cast<const rlk_graph_api*>(target.owner->get_extension(target.owner_instance, RLK_EXT_GRAPH));
+  if (graphs == nullptr) return;
+  uint64_t last = 0;
+  for (int round = 0; round < 2; ++round) {
+    rlk_error error = empty_error();
+    expect_ok(graphs->begin_capture(stream.get(), &error), "CAPTURE_ID", "begin_capture", error);
+    const uint64_t id = capture_of(session, stream);
+    rlk_plugin_graph* graph = nullptr;
+    expect_ok(graphs->end_capture(stream.get(), &graph, &error), "CAPTURE_ID", "end_capture", error);
+    if (graph != nullptr) graphs->destroy(graph, nullptr);
+    if (id == 0 || id == last) {
+      broken("CAPTURE_ID", "capture_id is " + std::to_string(id) + " during a capture, and was " +
+                               std::to_string(last) + " during the one before; expected a number of its own");
+    }
+    last = id;
+    expect_none("after a capture has ended");
+  }
+}
 
 void event_conduct(Session& session) {
   StreamHandle first = StreamHandle::create(session), second = StreamHandle::create(session);

@@ -93,7 +93,11 @@ void extension_conduct(const Target& target) {
   static constexpr const char* kSlots[] = {"begin_capture", "end_capture", "launch", "destroy"};
   static_assert(sizeof(rlk_graph_api) == 8 + sizeof(kSlots));
   const void* graph = owner.get_extension(target.owner_instance, RLK_EXT_GRAPH);
-  if (graph != nullptr) expect_table(graph, RLK_EXT_GRAPH, sizeof(rlk_graph_api), kSlots);
+  if (graph == nullptr) return;
+  expect_table(graph, RLK_EXT_GRAPH, sizeof(rlk_graph_api), kSlots);
+  if (owner.stream->capture_id == nullptr) {
+    broken("EXTENSION", "the plugin has " RLK_EXT_GRAPH ", but no rlk_stream_api.capture_id to tell who captures");
+  }
 }
 
 }  // namespace rlk::core::conformance

@@ -23,7 +23,7 @@ void memory_info(Session& session) {
   if (total == 0 || available > total) broken("DEVICE_INFO", seen + "; expected a total above 0 that is the larger");
   const uint64_t described = session.target().owner_memory_bytes;
   if (described != 0 && (total > 2 * described || total < described / 2)) {
-    broken("DEVICE_INFO", seen + ", the device's properties say " + std::to_string(described) + " bytes");
+    broken("DEVICE_INFO", seen + ", the device was described with " + std::to_string(described) + " bytes");
   }
 }
 

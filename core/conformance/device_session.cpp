@@ -161,6 +161,19 @@ EventHandle::EventHandle(Session& session, bool timing) : session_(&session) {
   if (event_ == nullptr) broken("EVENT", "creating an event answered RLK_OK and gave NULL");
 }
 
+std::unique_ptr<EventHandle> EventHandle::wrapped(Session& session, const EventHandle& event) {
+  const rlk_event_api& api = session.events();
+  if (api.wrap == nullptr || api.native == nullptr) return nullptr;
+  void* native = api.native(event.event_);
+  rlk_plugin_event* wrapped = nullptr;
+  rlk_error error = empty_error();
+  const rlk_status status = api.wrap(session.target().owner_device, native, &wrapped, &error);
+  if (status == RLK_UNSUPPORTED) return nullptr;
+  expect_ok(status, "EVENT", "wrapping a native event", error);
+  if (wrapped == nullptr) broken("EVENT", "wrapping a native event answered RLK_OK and gave NULL");
+  return std::unique_ptr<EventHandle>(new EventHandle(session, wrapped));
+}
+
 EventHandle::~EventHandle() {
   if (!session_->is_abandoned()) session_->events().destroy(event_, nullptr);
 }
@@ -189,11 +202,9 @@ rlk_status EventHandle::synchronize(uint64_t timeout_ns) {
   return status;
 }
 
-// ---- the device -----------------------------------------------------------------------------------------------------
-
 // ---- the gate -------------------------------------------------------------------------------------------------------
 
-Gate::Gate(Session& session, StreamHandle& stream) : state_(std::make_shared<State>()) {
+Gate::Gate(Session& session, StreamHandle& stream) : session_(&session), state_(std::make_shared<State>()) {
   if (session.is_inline()) return;
   state_->enqueuer = std::this_thread::get_id();
   // The function owns a share of the state: a device may call it later than it should.
@@ -209,6 +220,7 @@ Gate::Gate(Session& session, StreamHandle& stream) : state_(std::make_shared<Sta
 
 void Gate::open() {
   const std::lock_guard lock(state_->mutex);
+  if (std::exchange(state_->expired, false)) session_->gate_expired();
   state_->opened = true;
   state_->changed.notify_all();
 }
@@ -220,7 +232,8 @@ void Gate::hold(void* user) {
   state.entered = true;
   if (std::this_thread::get_id() == state.enqueuer) state.opened = true;  // waiting would be for ourselves
   state.changed.notify_all();
-  state.changed.wait_for(lock, std::chrono::milliseconds(kLongestHoldMs), [&] { return state.opened; });
+  const auto longest = std::chrono::milliseconds(kLongestHoldMs);
+  state.expired = !state.changed.wait_for(lock, longest, [&] { return state.opened; });
 }
 
 // ---- patterns -------------------------------------------------------------------------------------------------------

@@ -87,6 +87,8 @@ private:
 class EventHandle {
 public:
   explicit EventHandle(Session& session, bool timing = false);
+  // The same event by its native handle; empty where the device does not tell or wrap it.
+  static std::unique_ptr<EventHandle> wrapped(Session& session, const EventHandle& event);
   ~EventHandle();
   EventHandle(const EventHandle&) = delete;
   EventHandle& operator=(const EventHandle&) = delete;
@@ -97,6 +99,7 @@ public:
   rlk_status synchronize(uint64_t timeout_ns);
 
 private:
+  EventHandle(Session& session, rlk_plugin_event* event) : session_(&session), event_(event) {}
   Session* session_;
   rlk_plugin_event* event_ = nullptr;
 };
@@ -115,10 +118,14 @@ public:
   // Work never ended: streams and memory stay as they are.
   bool is_abandoned() const { return abandoned_; }
   void abandon() { abandoned_ = true; }
+  // Gates that opened by themselves: this thread was stopped for long, or the device waits where it should not.
+  int expired_gates() const { return expired_gates_; }
+  void gate_expired() { ++expired_gates_; }
 
 private:
   Target target_;
   bool abandoned_ = false;
+  int expired_gates_ = 0;
 };
 
 // Holds a stream: its later work cannot begin before open() or the end of the object. A gate stands only on devices
@@ -139,9 +146,10 @@ private:
     std::mutex mutex;
     std::condition_variable changed;
     std::thread::id enqueuer;
-    bool entered = false, opened = false;
+    bool entered = false, opened = false, expired = false;
   };
   static void hold(void* user);
+  Session* session_;
   std::shared_ptr<State> state_;
   bool holds_ = false;
 };

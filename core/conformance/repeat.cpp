@@ -17,6 +17,22 @@ uint64_t up(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
+// A thread is in a call as long as this lives.
+class Presence {
+public:
+  explicit Presence(Meeting* meeting) : meeting_(meeting) {
+    if (meeting_ != nullptr && meeting_->inside.fetch_add(1) > 0) ++meeting_->met;
+  }
+  ~Presence() {
+    if (meeting_ != nullptr) --meeting_->inside;
+  }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+private:
+  Meeting* meeting_;
+};
+
 }  // namespace
 
 class Ring {
@@ -96,6 +112,7 @@ private:
 
   std::optional<Failure> call(Flight& flight, Outcome& told) {
     flight.run.tag = rig_.next_tag_++;
+    flight.run.persistent = nullptr;
     if ((plan_.info().flags & RLK_PLAN_PREPARE) != 0) {
       void* workspace = std::exchange(flight.run.workspace, nullptr);
       uint64_t bytes = std::exchange(flight.run.workspace_bytes, 0);
@@ -109,8 +126,8 @@ private:
       flight.run.workspace = workspace;
       flight.run.workspace_bytes = bytes;
     }
-    flight.run.flags = 0;
-    Rig::give_persistent(plan_, flight.run);
+    plan_.give_persistent(flight.run);
+    const Presence presence(repetition_.meeting);
     if (auto failure = rig_.enqueue(plan_, flight.run)) return failure;
     // One in flight: the next call has to wait.
     return plan_.is_shareable() ? std::nullopt : rig_.wait(false, told);

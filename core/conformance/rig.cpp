@@ -187,11 +187,7 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
     return failed(status, "CONTRADICTION", "query said yes, but plan_create", error);
   }
   if (out.info_.persistent_bytes != 0) {
-    out.memory_ = target_.owner->device;
-    out.device_ = target_.owner_device;
-    status =
-        out.memory_->allocate(out.device_, RLK_MEMORY_DEVICE, out.info_.persistent_bytes, &out.persistent_, &error);
-    if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating the plan's persistent memory", error);
+    if (auto failure = make_persistent(call, out)) return failure;
   }
   out.workspace_limit_ = claim.support.workspace_bound;
   if (auto failure = workspace_fits(claim.support.workspace_bound, call, "query")) return failure;
@@ -210,6 +206,30 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
     }
   }
   return std::nullopt;
+}
+
+// It holds nothing at first, and is nobody else's: poison says so.
+std::optional<Failure> Rig::make_persistent(const Call& call, Plan& plan) {
+  const uint64_t bytes = plan.info_.persistent_bytes;
+  if (auto failure = workspace_fits(bytes, call, "the plan's persistent_bytes")) return failure;
+  if (bytes == UINT64_MAX) return Failure{"WORKSPACE_BOUND", "the plan asks for UINT64_MAX bytes of persistent memory"};
+  plan.memory_ = target_.owner->device;
+  plan.device_ = target_.owner_device;
+  rlk_error error = no_error();
+  rlk_status status = plan.memory_->allocate(plan.device_, RLK_MEMORY_DEVICE, bytes, &plan.persistent_, &error);
+  if (status != RLK_OK) return failed(status, "NO_MEMORY", "allocating the plan's persistent memory", error);
+  status = target_.owner->stream->fill(stream_, plan.persistent_, 0xff, bytes, &error);
+  if (status != RLK_OK) return failed(status, "COPY_FAILED", "filling the plan's persistent memory", error);
+  Outcome ignored;
+  return wait(false, ignored);
+}
+
+void Plan::give_persistent(rlk_run& run) const {
+  run.persistent = persistent_;
+  run.flags &= ~RLK_RUN_NEW_PERSISTENT;
+  if (persistent_ == nullptr || !persistent_is_new_) return;
+  persistent_is_new_ = false;
+  run.flags |= RLK_RUN_NEW_PERSISTENT;
 }
 
 void Rig::release_memory() {
@@ -307,7 +327,7 @@ FlightPointer Rig::launch(const Plan& plan, const Call& call, const RunSettings&
   outcome.workspace_bytes = workspace;
   flight->run.workspace_bytes = workspace;
   if (workspace > 0) flight->run.workspace = memory() + settings.shift + flight->image.workspace_at();
-  give_persistent(plan, flight->run);
+  plan.give_persistent(flight->run);
   if (settings.capture && (flight->run.flags & RLK_RUN_NEW_PERSISTENT) != 0) {
     // The first execution fills the persistent memory; a captured one might never run.
     flight->run.flags &= ~RLK_RUN_CAPTURING;
@@ -319,11 +339,6 @@ FlightPointer Rig::launch(const Plan& plan, const Call& call, const RunSettings&
   }
   outcome.failure = settings.capture ? replay(plan, *flight) : execute(plan, *flight);
   return flight;
-}
-
-void Rig::give_persistent(const Plan& plan, rlk_run& run) {
-  run.persistent = plan.persistent_;
-  if (plan.persistent_ != nullptr && std::exchange(plan.persistent_is_new_, false)) run.flags |= RLK_RUN_NEW_PERSISTENT;
 }
 
 Outcome Rig::land(FlightPointer flight) {

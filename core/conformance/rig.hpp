@@ -2,6 +2,7 @@
 // prepared, enqueued, waited for. The rig owns the stream and the memory.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -31,6 +32,8 @@ public:
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   const rlk_plan_info& info() const { return info_; }
+  // The memory that the host keeps for the plan, and whether this is the first execution that has it.
+  void give_persistent(rlk_run& run) const;
   bool is_shareable() const { return (info_.flags & RLK_PLAN_SHAREABLE) != 0; }
   bool is_dynamic(size_t symbol) const { return (info_.dynamic_symbols >> symbol & 1) != 0; }
 
@@ -75,6 +78,12 @@ struct FlightEnd {
 };
 using FlightPointer = std::unique_ptr<Flight, FlightEnd>;
 
+// Whether two threads that make calls really met.
+struct Meeting {
+  std::atomic<int> inside{0};  // threads that are in a call
+  std::atomic<int> met{0};     // calls that began while the other thread was in one
+};
+
 // Two calls made again and again through one plan, in turns, each at an address of its own in a ring of memory.
 struct Repetition {
   const Call* calls[2];
@@ -82,6 +91,7 @@ struct Repetition {
   std::function<std::optional<Failure>(int which, const Outcome&)> judge;
   int times = 0;
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+  Meeting* meeting = nullptr;
   int done = 0;  // out
 };
 
@@ -121,8 +131,6 @@ private:
   std::optional<Failure> prepare(const Plan& plan, const Call& call, const RunSettings& settings, const rlk_run& run,
                                  uint64_t& bytes) const;
   std::optional<Failure> enqueue(const Plan& plan, const rlk_run& run);
-  // The plan's own memory, new for its first execution.
-  static void give_persistent(const Plan& plan, rlk_run& run);
   std::optional<Failure> execute(const Plan& plan, Flight& flight);
   std::optional<Failure> replay(const Plan& plan, Flight& flight);
   std::optional<Failure> send(const Flight& flight);
@@ -135,6 +143,7 @@ private:
   Failure failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error);
   void release_memory();
   std::optional<Failure> make_record();
+  std::optional<Failure> make_persistent(const Call& call, Plan& plan);
 
   Target target_;
   RigStream kind_;

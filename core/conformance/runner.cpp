@@ -223,6 +223,7 @@ private:
       if (!verdict.failure && stands_for_its_variant(job, *example)) {
         Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
         verdict.failure = std::move(conduct.failure);
+        if (!conduct.note.empty()) event.code = "CONDUCT_IN_PART";
         event.reason = std::move(conduct.note);
       }
     } catch (const std::exception& e) {

@@ -126,6 +126,10 @@ private:
       ++result.cases;
       if (event->kind != Event::Kind::passed) continue;
       any_passed = true;
+      if (!event->reason.empty() && result.reason.empty()) {  // what was not tried whole
+        result.reason_code = event->code;
+        result.reason = event->reason;
+      }
       result.numerics |= event->numerics;
       result.worst_error_ratio = std::max(result.worst_error_ratio, event->quality.ratio);
       result.worst_error_ulp = std::max(result.worst_error_ulp, event->quality.ulp);

@@ -118,9 +118,9 @@ TEST(Conduct, OfALyingDeviceIsToldByItsCode) {
       {"extension_is_a_text", "EXTENSION"},
       {"extension_without_slots", "EXTENSION"},
       {"extension_of_any_id", "EXTENSION"},
+      {"capture_id_of_no_capture", "CAPTURE_ID"},
       {"inline_claimed", "NOT_INLINE"},
       {"inline_but_later", "NOT_INLINE", Where::working_inline},
-      {"copy_comes_again", "NOT_INLINE", Where::working_inline},
   });
 }
 
@@ -141,12 +141,14 @@ TEST(Conduct, OfALyingPlanIsToldByItsCode) {
         {"plans_share_their_end", "PLAN_LIFE", where},
         {"bound_of_2_45", "WORKSPACE_BOUND", where},
         {"bound_of_2_63", "WORKSPACE_BOUND", where},
+        {"persistent_of_2_50", "WORKSPACE_BOUND", where},
+        {"persistent_expected_to_be_zero", "WRONG_RESULT", where},
         {"prepare_asks_for_everything", "WORKSPACE_BOUND", where},
         {"prepare_overflows", "WORKSPACE_BOUND", where},
     });
   }
   std::printf("-- streams inline\n");
-  expect_all_caught({{"writes_again_later", "NOT_INLINE", Where::working_inline}});
+  expect_all_caught({{"writes_again_later", "", Where::working_inline}});
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ struct Work {
   float *out, *workspace;
   int64_t count;
   float alpha;
+  float* persistent;
+  bool is_first;
 };
 
 class AddPlan : public sdk::Plan {
@@ -40,6 +42,8 @@ public:
     if (lie("bound_of_2_45")) workspace_bound = uint64_t{1} << 45;
     if (lie("bound_of_2_63")) workspace_bound = uint64_t{1} << 63;
     if (lie("prepare_asks_for_everything") || lie("prepare_overflows")) workspace_bound = UINT64_MAX;
+    persistent_bytes = sizeof(float);  // alpha, written by the first execution
+    if (lie("persistent_of_2_50")) persistent_bytes = uint64_t{1} << 50;
   }
   ~AddPlan() override { ++g_ends; }
 
@@ -51,9 +55,14 @@ public:
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
     auto& own = static_cast<LiarStream&>(stream);
-    Work work{sdk::data_of<const float>(run.input(RLK_ADD_IN_A)), sdk::data_of<const float>(run.input(RLK_ADD_IN_B)),
-              sdk::data_of<float>(run.output(RLK_ADD_OUT_OUT)),   static_cast<float*>(run.workspace()),
-              sdk::element_count(*run.output(RLK_ADD_OUT_OUT)),   alpha_};
+    Work work{sdk::data_of<const float>(run.input(RLK_ADD_IN_A)),
+              sdk::data_of<const float>(run.input(RLK_ADD_IN_B)),
+              sdk::data_of<float>(run.output(RLK_ADD_OUT_OUT)),
+              static_cast<float*>(run.workspace()),
+              sdk::element_count(*run.output(RLK_ADD_OUT_OUT)),
+              alpha_,
+              static_cast<float*>(run.persistent()),
+              run.is_persistent_new()};
     const int calls = ++calls_;
     if (calls == 1) {
       first_ = work;
@@ -81,7 +90,13 @@ private:
     for (int64_t i = 0; i < work.count; ++i) work.out[i] = a[i] + work.alpha * work.b[i];
   }
 
-  void add(const Work& work) {
+  void add(Work work) {
+    // The first execution leaves alpha there; the host keeps it.
+    const bool expects_zero = lie("persistent_expected_to_be_zero");
+    if (work.is_first && !expects_zero) std::memcpy(work.persistent, &alpha_, sizeof(alpha_));
+    float kept = 0;
+    std::memcpy(&kept, work.persistent, sizeof(kept));
+    work.alpha += expects_zero ? kept : kept - alpha_;
     const auto bytes = static_cast<size_t>(work.count) * sizeof(float);
     if (lie("scratch_of_the_plan") || lie("scratch_of_the_library")) {
       std::vector<float>& scratch = lie("scratch_of_the_plan") ? scratch_ : g_scratch;

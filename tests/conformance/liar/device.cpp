@@ -133,12 +133,6 @@ void LiarStream::copy(void* destination, const void* source, uint64_t bytes, int
   if (lie("copy_within_device_missing") && kind == RLK_COPY_DEVICE_TO_DEVICE) return;
   if (lie("copy_by_a_second_thread_missing") && std::this_thread::get_id() != g_first_thread) return;
   submit([=] { std::memmove(destination, source, bytes); });
-  if (lie("copy_comes_again") && kind == RLK_COPY_DEVICE_TO_HOST) {
-    std::thread([destination, bytes, value = *static_cast<const std::byte*>(source)] {
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
-      if (bytes == 512 * 1024) std::memset(destination, static_cast<int>(value), 1);
-    }).detach();
-  }
 }
 
 void LiarStream::fill(void* memory, uint8_t value, uint64_t bytes) {
@@ -235,7 +229,7 @@ void LiarDevice::deallocate(int32_t, void* memory) {
       std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& block) { return block.first == memory; });
   if (found == blocks_.end()) return;
   blocks_.erase(found);
-  std::free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) / 256 * 256));
+  if (!lie("writes_again_later")) std::free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) / 256 * 256));
 }
 
 void LiarDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {

@@ -17,6 +17,7 @@ rlk_data_error g_told;  // for the mutant that tells errors which the host finds
 
 void set_mutant(std::string_view name) {
   g_mutant = name;
+  g_told = {};
 }
 bool mutant(std::string_view name) {
   return g_mutant == name;
