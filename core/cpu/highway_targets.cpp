@@ -1,4 +1,5 @@
-// Which instruction sets this processor has: the functions of Highway's dispatch that its headers leave to its library. With them here librlk needs no libhwy, whose version differs from one distribution to the next.
+// Which instruction sets this processor has: the functions of Highway's dispatch that its headers leave to its library.
+// With them here librlk needs no libhwy, whose version differs from one distribution to the next.
 //
 // A target is reported when the processor and the operating system have all that Highway's code for it uses. One that
 // is not known here (a later Highway has more) is not reported: the next best serves.

@@ -116,8 +116,8 @@ struct SymbolDecl {
   const char* doc;
   bool dynamic;  // plans may serve any value; it then leaves the plan key
   int64_t min;
-  int form;                             // the only form that has it, or -1
-  std::span<const Expr> sizes;          // for case generation, over earlier symbols; the first is the ordinary one
+  int form;                               // the only form that has it, or -1
+  std::span<const Expr> sizes;            // for case generation, over earlier symbols; the first is the ordinary one
   std::span<const int64_t> production{};  // sizes at which it is really run; empty where it equals another symbol
 };
 

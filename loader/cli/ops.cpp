@@ -150,10 +150,9 @@ void print_op(const OpDecl& decl) {
     }
   }
   for (const core::RoundedDecl& rounded : decl.rounded) {
-    std::fprintf(
-        output(), "%s",
-        wrapped(std::string("may be rounded to a 16-bit T: ") + rounded.name + ", " + rounded.source, 0, kLine)
-            .c_str());
+    std::fprintf(output(), "%s",
+                 wrapped(std::string("may be rounded to a 16-bit T: ") + rounded.name + ", " + rounded.source, 0, kLine)
+                     .c_str());
   }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
   for (const char* source : decl.sources)

@@ -66,8 +66,7 @@ TEST_F(ConfigTest, NumericsClassesAreDemandedOfEveryCall) {
   // The including file's demand replaces the other's, also by none.
   EXPECT_EQ(wishes(folder_.file("d.toml", "include = \"c.conf\"\n[dispatch]\nnumerics = []\n")),
             (Wishes{"numerics=", "numerics=accurate"}));
-  EXPECT_NE(refusal(folder_.file("e.toml", "[dispatch]\nnumerics = [1]\n")).find("list of classes"),
-            std::string::npos);
+  EXPECT_NE(refusal(folder_.file("e.toml", "[dispatch]\nnumerics = [1]\n")).find("list of classes"), std::string::npos);
 }
 
 TEST_F(ConfigTest, OnePathNeedsNoList) {
