@@ -202,7 +202,11 @@ rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error)
   return guarded(error, [&]() -> rlk_status {
     *out = nullptr;
     rlk::core::Counters& counters = runtime->dispatcher->counters();
-    ordered_json document = {{"schema", 1}, {"ops", ordered_json::array()}};
+    const rlk::core::WatchStatistics watch = runtime->dispatcher->watcher().statistics();
+    ordered_json document = {
+        {"schema", 1},
+        {"watch", {{"compared", watch.compared}, {"wrong", watch.wrong}, {"passed_over", watch.passed_over}}},
+        {"ops", ordered_json::array()}};
     for (const OpDecl& decl : rlk::core::declarations()) {
       rlk::core::OpCounters& of = counters.of(decl);
       ordered_json op = {{"name", decl.name},
