@@ -30,7 +30,8 @@ public:
   float get(Index... index) const {
     if (bits_ >= 8) return static_cast<float>(view_.load_at(at(index...)));
     const int64_t low = at(index...) * bits_ & 7;
-    const auto own = static_cast<uint8_t>(static_cast<uint8_t>(*element(index...)) >> low & ((1 << bits_) - 1));
+    // As wide as any dtype: compilers do not know which one is read.
+    const uint64_t own = static_cast<uint8_t>(*element(index...)) >> low & ((1 << bits_) - 1);
     golden::View one = view_;
     one.data = &own;
     return static_cast<float>(one.load_at(0));

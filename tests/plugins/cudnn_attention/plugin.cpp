@@ -140,7 +140,6 @@ struct Attention {
                       sdk::data_of(run.output(RLK_ATTENTION_OUT_OUT)), run.workspace());
     }
 
-  private:
     static std::unique_ptr<AttentionGraph> make(Device& device, const sdk::Call<Op>& call) {
       const rlk_tensor& q = *call.input(RLK_ATTENTION_IN_Q);
       Shape shape;
@@ -163,6 +162,7 @@ struct Attention {
       return std::make_unique<AttentionGraph>(device.handle(), shape);
     }
 
+  private:
     Device& device_;
     std::unique_ptr<AttentionGraph> graph_;
   };
@@ -203,6 +203,14 @@ struct Attention {
     }
     if (auto no = refuse_layout(*call.output(RLK_ATTENTION_OUT_OUT), "out")) return *no;
     if (auto no = sdk::refuse_numerics(call.numerics(), claims())) return *no;
+    // Which shapes have an engine only cuDNN knows. That takes longer than a query should; a plugin for people would
+    // remember the answer by shape.
+    try {
+      Plan::make(device, call);
+    } catch (const sdk::Error& e) {
+      if (e.status() != RLK_UNSUPPORTED) throw;
+      return sdk::Support::no("NO_ENGINE", e.what());
+    }
     sdk::Support yes = sdk::Support::yes(kName, claims(), RLK_SUPPORT_PREFERRED);
     yes.workspace_bound = std::numeric_limits<uint64_t>::max();  // cuDNN tells it of a plan
     return yes;

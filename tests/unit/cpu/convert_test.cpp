@@ -14,8 +14,9 @@ namespace {
 constexpr Dtype kDtypes16[] = {Dtype::bf16, Dtype::f16};
 
 double decode(Dtype dtype, uint16_t bits) {
+  const uint64_t element = bits;  // as wide as any dtype: compilers do not know which one is read
   golden::View view;
-  view.data = &bits;
+  view.data = &element;
   view.dtype = dtype;
   return view.load_at(0);
 }
