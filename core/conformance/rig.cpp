@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
 constexpr uint64_t kLargestBound = uint64_t{1} << 28;  // bytes; a larger bound of a plan is not allocated blindly
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 30;
+constexpr uint64_t kUsualShift = 64 * 256;        // bytes that a call may move without moving the memory
 constexpr uint64_t kRoom = 4096;                  // bytes, for the red zones of the workspace
 constexpr std::chrono::microseconds kLater(500);  // for what is written too late to show
 
@@ -312,7 +313,7 @@ FlightPointer Rig::launch(const Plan& plan, const Call& call, const RunSettings&
   outcome.tag = next_tag_++;
   uint64_t workspace = 0;
   // What is prepared is what is enqueued, addresses included: when the memory must grow, prepare is asked again.
-  const uint64_t needed = flight->image.size() + settings.shift;
+  const uint64_t needed = flight->image.size() + std::max(settings.shift, kUsualShift);
   for (uint64_t reserved = needed;; reserved = needed + workspace + kRoom) {
     if ((outcome.failure = reserve(reserved))) return flight;
     flight->place(memory() + settings.shift, plan.info());
