@@ -146,15 +146,15 @@ Watcher::Watcher(Registry& registry, const Policy& policy)
 
 Watcher::~Watcher() {
   if (process_ != getpid()) {
-    if (thread_.joinable()) thread_.detach();
+    static_cast<void>(sync_.release());
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(sync_->mutex);
     stopping_ = true;
   }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  sync_->changed.notify_all();
+  if (sync_->thread.joinable()) sync_->thread.join();
 }
 
 bool Watcher::draws() {
@@ -172,7 +172,7 @@ bool Watcher::claim_class(const Candidate& candidate, const Call& call, const ch
     const auto& known = unit->size_classes;
     if (std::find(known.begin(), known.end(), size_class) != known.end()) return false;
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(sync_->mutex);
   return known_.insert(name_of_class(candidate, dtype, variant, size_class)).second;
 }
 
@@ -184,7 +184,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
     if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;
     const auto pass_over = [&]() -> WatchedCallPtr {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(sync_->mutex);
       ++statistics_.passed_over;
       return nullptr;
     };
@@ -200,7 +200,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     watched->sample = std::move(*sample);
     if (!watched->plan_fetches(call)) return pass_over();
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(sync_->mutex);
       if (waiting_.size() >= kMaxWaiting || bytes_waiting_ + watched->bytes > kMaxBytesWaiting) {
         ++statistics_.passed_over;
         known_.erase(name_of_class(candidate, first_dtype(call.bound), variant, size_class));
@@ -236,21 +236,21 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
 void Watcher::finish(WatchedCallPtr watched, const Call& call, rlk_status status) {
   const bool copied = status == RLK_OK && watched->copy(call, call.outputs, watched->outputs) == RLK_OK;
   watched->end = call.stream.mark(/*with_event=*/true);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(sync_->mutex);
   if (!copied || stopping_) {
     ++statistics_.passed_over;
     return;
   }
-  if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  if (!sync_->thread.joinable()) sync_->thread = std::thread([this] { work(); });
   bytes_waiting_ += watched->bytes;
   waiting_.push_back(std::move(watched));
-  changed_.notify_all();
+  sync_->changed.notify_all();
 }
 
 void Watcher::work() {
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(sync_->mutex);
   for (;;) {
-    changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+    sync_->changed.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (stopping_) break;
     WatchedCallPtr watched = std::move(waiting_.front());
     waiting_.pop_front();
@@ -265,7 +265,7 @@ void Watcher::work() {
     watched.reset();
     lock.lock();
     busy_ = false;
-    changed_.notify_all();
+    sync_->changed.notify_all();
   }
   waiting_.clear();
 }
@@ -275,7 +275,7 @@ void Watcher::judge(WatchedCall& watched) {
   rlk_status passed = RLK_NOT_READY;
   while ((passed = watched.end.ask()) == RLK_NOT_READY && std::chrono::steady_clock::now() < deadline) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(sync_->mutex);
       if (stopping_) return;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -297,7 +297,7 @@ void Watcher::judge(WatchedCall& watched) {
   const Candidate& candidate = watched.candidate;
   if (!failure) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(sync_->mutex);
       ++statistics_.compared;
     }
     if (watched.first_use) {
@@ -307,7 +307,7 @@ void Watcher::judge(WatchedCall& watched) {
     return;
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(sync_->mutex);
     ++statistics_.wrong;
   }
   const std::string who = std::string(candidate.decl->name) + " by " + candidate.plugin->id + "/" +
@@ -321,12 +321,12 @@ void Watcher::judge(WatchedCall& watched) {
 }
 
 void Watcher::settle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return waiting_.empty() && !busy_; });
+  std::unique_lock lock(sync_->mutex);
+  sync_->changed.wait(lock, [&] { return waiting_.empty() && !busy_; });
 }
 
 WatchStatistics Watcher::statistics() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(sync_->mutex);
   return statistics_;
 }
 

@@ -59,15 +59,20 @@ private:
   Registry& registry_;
   const bool first_uses_;
   const double rate_;  // of later calls
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  // On the heap: in a forked process the thread is not there, and its condition variable cannot be destroyed, because
+  // that would wait for who waits on it.
+  struct Sync {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::thread thread;  // started with the first call that is compared
+  };
+  std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
   std::unordered_set<std::string> known_;  // unit and size class: verified, compared or being compared
   std::deque<WatchedCallPtr> waiting_;
   uint64_t bytes_waiting_ = 0;
   bool busy_ = false, stopping_ = false;
   WatchStatistics statistics_;
-  const int process_;   // a forked process has no comparing thread, and compares nothing
-  std::thread thread_;  // started with the first call that is compared
+  const int process_;  // a forked process compares nothing
 };
 
 }  // namespace rlk::core
