@@ -23,7 +23,7 @@ struct RowSums {
     blocks_weighted += static_cast<double>(std::exchange(weighted, A(0)));
   }
 };
-constexpr int64_t kBlock = 64;  // columns: equal terms round the same way
+constexpr int64_t kBlock = 128;  // columns; equal numbers round to the same side, so that it is short
 
 // Which way the columns are walked; only defects change it.
 bool backwards(int64_t n, int64_t rows) {
