@@ -44,7 +44,6 @@ std::vector<Case> with_enough_elements(const Case& c) {
     if (!symbol.dynamic || (symbol.form >= 0 && symbol.form != c.form)) continue;
     Case more = c;
     more.size_given[i] = 2 * kEnoughElements;
-    more.brief = true;
     if (is_legal(more) && !has_too_few(more)) return {more};
   }
   return {};
@@ -78,7 +77,6 @@ std::vector<Case> rounding_cases(const Case& base) {
       if (decl.form >= 0 && decl.form != base.form) continue;
       Case longer = base;
       longer.size_given[static_cast<size_t>(symbol)] = kLongSum;
-      longer.brief = true;  // what they show is a wrong value: one run of each does
       const bool is_known = std::any_of(list.begin(), list.end(),
                                         [&](const Case& other) { return other.size_given == longer.size_given; });
       if (is_known) continue;
