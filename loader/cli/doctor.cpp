@@ -37,11 +37,11 @@ struct Check {
 using Checks = std::vector<Check>;
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
-                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
-                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
-                                      "RLK_LOG_DISPATCH",    "RLK_PROBE",           "RLK_PROBE_TIMEOUT",
-                                      "RLK_PROBER",          "RLK_NUM_THREADS",     "RLK_CACHE_DIR"};
+constexpr const char* kVariables[] = {
+    "RLK_PLUGIN_PATH", "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
+    "RLK_CONFIG",      "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
+    "RLK_LOG",         "RLK_LOG_DISPATCH",    "RLK_PROBE",          "RLK_PROBE_TIMEOUT",
+    "RLK_PROBER",      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",      "RLK_WATCH"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -76,6 +76,9 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
   if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
   if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";
+  if (name == "RLK_WATCH" && value != "off" && value != "first" && !is_positive_number(value)) {
+    return "is '" + value + "', not off, first or a share of calls like 0.001";
+  }
   if (name == "RLK_NUM_THREADS" && !is_thread_count(value)) return "is '" + value + "', not a number from 1 to 4096";
   return "";
 }

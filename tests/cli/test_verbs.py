@@ -124,7 +124,8 @@ class Questions(command.Case):
 
     def test_doctor_judges_the_values_of_variables(self):
         for name, value, status in (("RLK_NUM_THREADS", "9999", "problem"),
-                                    ("RLK_LOG_DISPATCH", "yes", "problem"), ("RLK_PROBE", "of", "problem"),
+                                    ("RLK_LOG_DISPATCH", "yes", "problem"), ("RLK_WATCH", "often", "problem"),
+                                    ("RLK_WATCH", "0.001", "note"), ("RLK_PROBE", "of", "problem"),
                                     ("RLK_PROBER", "/nonexistent", "problem"), ("RLK_BACKEND", "cpu:simd", "note"),
                                     ("RLK_BACKEND", "vaporware", "warning"), ("RLK_OP_LOGP", "vaporware", "warning")):
             with self.subTest(name=name, value=value):
