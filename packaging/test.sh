@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the
 # release build with all tests, the quickstart, parts under AddressSanitizer + UndefinedBehaviorSanitizer and under
-# ThreadSanitizer, clang-tidy on what changed, the whole tree by clang and by the newest g++-N beside the default one.
+# ThreadSanitizer, clang-tidy on what changed, the whole tree by the newest g++-N beside the default one, where there is one.
 # Warnings are errors in all of it. Logs are in build/test; the last line is `N passed, N failed`, where a stage that is
 # not a set of tests counts as one.
 set -uo pipefail
@@ -58,9 +58,6 @@ asan=(declaration_test dispatch_test unit_cpu config_test conformance_units_test
       loader_record_test loader_discover_test loader_elf_test loader_screen_test loader_process_test loader_cache_test
       loader_slots_test cli_npy_test cli_words_test)
 tsan=(dispatch_test parallel_test loader_process_test loader_cache_test)
-# What another compiler reads, inlines and starts differently: everything but the kernels, whose code for every
-# instruction set takes longer to build than all the rest. `cmake --preset clang` builds those too.
-clang=(declaration_test dispatch_test loader_process_test abi_c11 abi_cxx17)
 # Tests of crashes look at the signal.
 export ASAN_OPTIONS="handle_segv=0:handle_abort=0 ${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
@@ -76,7 +73,6 @@ if stage "release build" build strict; then
 fi
 stage "asan build" build asan "${asan[@]}" && stage "asan tests" only asan "${asan[@]}"
 stage "tsan build" build tsan "${tsan[@]}" && stage "tsan tests" only tsan "${tsan[@]}"
-stage "clang build" build clang "${clang[@]}" && stage "clang tests" only clang "${clang[@]}"
 newest=$(compgen -c g++- | grep -xE 'g\+\+-[0-9]+' | sort -Vu | tail -n 1)
 if [ -n "$newest" ] && [ "$("$newest" -dumpversion)" != "$(g++ -dumpversion)" ]; then
   stage "$newest build" build_with "$newest"
