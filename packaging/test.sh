@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that this machine can check, from a clean clone, as root or a user: formatting, generated files, the
 # release build with all tests, the quickstart, parts under AddressSanitizer + UndefinedBehaviorSanitizer and under
-# ThreadSanitizer, clang-tidy on what changed, the whole tree by the newest g++-N beside the default one, where there is one.
+# ThreadSanitizer, clang-tidy on what changed, and the whole tree by the newest g++-N beside the default one.
 # Warnings are errors in all of it. Logs are in build/test; the last line is `N passed, N failed`, where a stage that is
 # not a set of tests counts as one.
 set -uo pipefail
