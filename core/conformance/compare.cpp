@@ -67,6 +67,8 @@ std::optional<Failure> check_output(const Call& call, size_t output, const golde
         return Failure{"WRONG_RESULT", "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
                                            std::to_string(integer) + ", expected " + std::to_string(expected.exact[i])};
       }
+    } else if (std::isinf(expected.cond[i])) {
+      right = !holds_poison(bytes, i * element, element, output_poison(poison));
     } else if (std::isnan(want) || std::isinf(want)) {
       right = std::isnan(want) ? std::isnan(got) : got == want;
     } else {

@@ -8,9 +8,10 @@
 // How an implementation is judged. Each output element comes with a condition `cond`, and
 //     |got - value| <= 1 ulp of the output dtype at value + kConditionFactor * eps * cond
 // with eps = 2^-23 for implementations that accumulate in fp32 and 2^-52 for those that accumulate in fp64. NaN asks
-// for NaN and an infinity for the same infinity; cond is 0 there. Each cond is the first-order effect on the element of
-// one-eps relative errors in every intermediate that a sensible fp32 implementation rounds: the formula stands where it
-// is computed. kTiny inside a cond lets an implementation flush subnormal intermediates to zero; what is only added has
+// for NaN and an infinity for the same infinity; cond is 0 there. An infinite cond asks for nothing: what the element
+// is depends on what an implementation flushes to zero. Each cond is the first-order effect on the element of one-eps
+// relative errors in every intermediate that a sensible fp32 implementation rounds: the formula stands where it is
+// computed. kTiny inside a cond lets an implementation flush subnormal intermediates to zero; what is only added has
 // none, and keeps results that are subnormal.
 //
 // That is class `accurate`. Class `tolerance` allows `rounded` besides: for the intermediates that the declaration

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/golden/linear_scores.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -53,22 +54,25 @@ struct Sums {
   explicit Sums(int64_t size, const Rounding& rounding = {})
       : value(static_cast<size_t>(size)), cond(static_cast<size_t>(size)), rounded(rounding ? value.size() : 0) {}
   void add(int64_t at, const Gradient& dx, double factor) {
-    value[static_cast<size_t>(at)] += dx.value * factor;
+    value[static_cast<size_t>(at)].add(dx.value * factor);
     cond[static_cast<size_t>(at)] += (dx.cond + std::fabs(dx.value)) * std::fabs(factor);
     if (!rounded.empty()) rounded[static_cast<size_t>(at)] += dx.rounding * std::fabs(factor);
   }
-  void fill(int64_t begin, int64_t end, double number) {
-    std::fill(value.begin() + begin, value.begin() + end, number);
+  void spoil(int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) value[static_cast<size_t>(i)].add(kNan);
   }
   Output output() && {
+    std::vector<double> totals;
     for (size_t i = 0; i < value.size(); ++i) {
-      if (std::isfinite(value[i])) continue;
+      totals.push_back(value[i].value());
+      if (std::isfinite(totals.back())) continue;
       cond[i] = 0;
       if (!rounded.empty()) rounded[i] = 0;
     }
-    return {std::move(value), std::move(cond), std::move(rounded)};
+    return {std::move(totals), std::move(cond), std::move(rounded)};
   }
-  std::vector<double> value, cond, rounded;
+  std::vector<Sum> value;
+  std::vector<double> cond, rounded;
 };
 
 }  // namespace
@@ -106,7 +110,7 @@ Answer answer_linear_logp_backward(const Call& call) {
     }
     if (error.kind != kNoDataError) {
       if (answer.error.kind == kNoDataError) answer.error = error;
-      grad_hidden.fill(n * depth, (n + 1) * depth, kNan);
+      grad_hidden.spoil(n * depth, (n + 1) * depth);
       continue;
     }
     const RowGradients row = row_gradients(call, operands, n);
@@ -121,8 +125,8 @@ Answer answer_linear_logp_backward(const Call& call) {
     }
   }
   if (answer.error.kind != kNoDataError) {
-    grad_weight.fill(0, vocab * depth, kNan);
-    grad_bias.fill(0, vocab, kNan);
+    grad_weight.spoil(0, vocab * depth);
+    grad_bias.spoil(0, vocab);
   }
   answer.outputs.resize(RLK_LINEAR_LOGP_BACKWARD_N_OUTPUTS);
   const auto put = [&](int output, Sums& sums) {

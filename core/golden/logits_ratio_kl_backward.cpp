@@ -10,6 +10,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+constexpr double kSmallestP = 0x1p-126;  // the smallest normal fp32
+
 static_assert(RLK_LOGITS_RATIO_KL_BACKWARD_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
 
 }  // namespace
@@ -54,6 +56,8 @@ Answer answer_logits_ratio_kl_backward(const Call& call) {
       }
       const Tracked p = exp(score(v) - lse);
       put(out, gradient * (v == target ? Tracked(1.0) - p : -p) / Tracked(params.temperature));
+      // An infinite gradient times a p that may be flushed to zero: infinity or NaN.
+      if (std::isinf(gradient.value) && v != target && p.value < kSmallestP) out.cond.back() = kInfinity;
     }
   }
   return answer;

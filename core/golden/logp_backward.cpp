@@ -6,6 +6,7 @@
 
 #include "core/golden/golden.hpp"
 #include "core/golden/logp_rows.hpp"
+#include "core/golden/sum.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -87,18 +88,17 @@ LogpBackwardResult logp_backward(const LogpBackwardCall& call) {
   }
 
   if (call.want_grad_bias) {
-    const double start = result.error.kind != kNoDataError ? kNan : 0.0;
-    result.grad_bias.value.assign(static_cast<size_t>(vocab), start);
-    result.grad_bias.cond.assign(static_cast<size_t>(vocab), 0.0);
     for (int64_t v = 0; v < vocab; ++v) {
-      double& sum = result.grad_bias.value[static_cast<size_t>(v)];
-      double& cond = result.grad_bias.cond[static_cast<size_t>(v)];
+      Sum sum;
+      if (result.error.kind != kNoDataError) sum.add(kNan);
+      double cond = 0;
       // Each term is off by its own condition, and the sum by an eps of the magnitudes in it.
       for (int64_t r = 0; r < logits_rows; ++r) {
-        sum += grad.value[at(r, v)];
+        sum.add(grad.value[at(r, v)]);
         cond += grad.cond[at(r, v)] + std::fabs(grad.value[at(r, v)]);
       }
-      if (!std::isfinite(sum)) cond = 0;
+      result.grad_bias.value.push_back(sum.value());
+      result.grad_bias.cond.push_back(std::isfinite(sum.value()) ? cond : 0.0);
     }
   }
   return result;
