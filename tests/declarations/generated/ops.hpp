@@ -2,74 +2,8 @@
 // The operators as C++ types, for rlk::sdk::Implementation.
 #pragma once
 
-#include <rlk/ops/block_dequantize.h>
-#include <rlk/ops/cache_append.h>
-#include <rlk/ops/prefix_count.h>
-#include <rlk/ops/shift_left.h>
-#include <rlk/ops/window_max.h>
-
-#include <cstdint>
-
-namespace rlk::sdk::ops {
-
-struct BlockDequantize {
-  using Params = rlk_block_dequantize_params;
-  static constexpr const char* kName = "block_dequantize";
-  static constexpr uint32_t kRevision = RLK_BLOCK_DEQUANTIZE_REVISION;
-  static constexpr uint32_t kInputs = RLK_BLOCK_DEQUANTIZE_N_INPUTS;
-  static constexpr uint32_t kOutputs = RLK_BLOCK_DEQUANTIZE_N_OUTPUTS;
-  static constexpr uint32_t kSymbols = RLK_BLOCK_DEQUANTIZE_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
-  static constexpr bool kPortable = false;
-  static constexpr Params defaults() { return RLK_BLOCK_DEQUANTIZE_PARAMS_INIT; }
-};
-
-struct CacheAppend {
-  using Params = rlk_cache_append_params;
-  static constexpr const char* kName = "cache_append";
-  static constexpr uint32_t kRevision = RLK_CACHE_APPEND_REVISION;
-  static constexpr uint32_t kInputs = RLK_CACHE_APPEND_N_INPUTS;
-  static constexpr uint32_t kOutputs = RLK_CACHE_APPEND_N_OUTPUTS;
-  static constexpr uint32_t kSymbols = RLK_CACHE_APPEND_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
-  static constexpr bool kPortable = false;
-  static constexpr Params defaults() { return RLK_CACHE_APPEND_PARAMS_INIT; }
-};
-
-struct PrefixCount {
-  using Params = rlk_prefix_count_params;
-  static constexpr const char* kName = "prefix_count";
-  static constexpr uint32_t kRevision = RLK_PREFIX_COUNT_REVISION;
-  static constexpr uint32_t kInputs = RLK_PREFIX_COUNT_N_INPUTS;
-  static constexpr uint32_t kOutputs = RLK_PREFIX_COUNT_N_OUTPUTS;
-  static constexpr uint32_t kSymbols = RLK_PREFIX_COUNT_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = false;
-  static constexpr bool kPortable = false;
-  static constexpr Params defaults() { return RLK_PREFIX_COUNT_PARAMS_INIT; }
-};
-
-struct ShiftLeft {
-  using Params = rlk_shift_left_params;
-  static constexpr const char* kName = "shift_left";
-  static constexpr uint32_t kRevision = RLK_SHIFT_LEFT_REVISION;
-  static constexpr uint32_t kInputs = RLK_SHIFT_LEFT_N_INPUTS;
-  static constexpr uint32_t kOutputs = RLK_SHIFT_LEFT_N_OUTPUTS;
-  static constexpr uint32_t kSymbols = RLK_SHIFT_LEFT_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
-  static constexpr bool kPortable = false;
-  static constexpr Params defaults() { return RLK_SHIFT_LEFT_PARAMS_INIT; }
-};
-
-struct WindowMax {
-  using Params = rlk_window_max_params;
-  static constexpr const char* kName = "window_max";
-  static constexpr uint32_t kRevision = RLK_WINDOW_MAX_REVISION;
-  static constexpr uint32_t kInputs = RLK_WINDOW_MAX_N_INPUTS;
-  static constexpr uint32_t kOutputs = RLK_WINDOW_MAX_N_OUTPUTS;
-  static constexpr uint32_t kSymbols = RLK_WINDOW_MAX_N_SYMBOLS;
-  static constexpr bool kBatchInvariant = true;
-  static constexpr bool kPortable = false;
-  static constexpr Params defaults() { return RLK_WINDOW_MAX_PARAMS_INIT; }
-};
-
-}  // namespace rlk::sdk::ops
+#include <rlk/sdk/ops/block_dequantize.hpp>
+#include <rlk/sdk/ops/cache_append.hpp>
+#include <rlk/sdk/ops/prefix_count.hpp>
+#include <rlk/sdk/ops/shift_left.hpp>
+#include <rlk/sdk/ops/window_max.hpp>
