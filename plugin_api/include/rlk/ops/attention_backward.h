@@ -54,13 +54,17 @@ Class tolerance may round to a 16-bit T, to nearest: score gradients, before the
 typedef struct rlk_attention_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
-  int64_t layout; /* as given to attention; default dense */
-  int64_t causal; /* as given to attention; default off */
-  int64_t window_left; /* as given to attention (>= -1); default -1 */
-  int64_t window_right; /* as given to attention (>= -1); default -1 */
-  double scale; /* as given to attention (>= 0); default 0.0 */
-  double softcap; /* as given to attention (>= 0); default 0.0 */
-  int64_t causal_alignment; /* as given to attention; default bottom_right */
+  int64_t layout; /* dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens; default dense */
+  /* hide keys after the query's own position, which is at the bottom right or where causal_alignment says; default off
+     */
+  int64_t causal;
+  int64_t window_left; /* keys visible before the query's own position; -1 is all (>= -1); default -1 */
+  int64_t window_right; /* keys visible after the query's own position; -1 is all (>= -1); default -1 */
+  double scale; /* multiplies the scores; 0 means 1 / sqrt(D) (>= 0); default 0.0 */
+  double softcap; /* bounds the scaled scores by softcap * tanh(x / softcap); 0 is off (>= 0); default 0.0 */
+  /* where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their
+     beginning; default bottom_right */
+  int64_t causal_alignment;
 } rlk_attention_backward_params;
 
 #define RLK_ATTENTION_BACKWARD_PARAMS_INIT {sizeof(rlk_attention_backward_params), 0, 0, 0, -1, -1, 0.0, 0.0, 0}

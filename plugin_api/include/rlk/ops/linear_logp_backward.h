@@ -40,27 +40,27 @@ Class tolerance may round to a 16-bit T, to nearest: score gradients, dx in the 
 typedef struct rlk_linear_logp_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
-  double temperature; /* as given to linear_logp (> 0); default 1.0 */
-  double softcap; /* as given to linear_logp (>= 0); default 0.0 */
-  int64_t ignore_index; /* as given to linear_logp; default -100 */
-  int64_t vocab_start; /* as given to linear_logp (>= 0); default 0 */
-  int64_t global_vocab; /* as given to linear_logp (>= 0); default 0 */
+  double temperature; /* divides the capped scores (> 0); default 1.0 */
+  double softcap; /* caps scores to (-softcap, softcap); 0 is off (>= 0); default 0.0 */
+  int64_t ignore_index; /* an id that marks an ignored row; default -100 */
+  int64_t vocab_start; /* global id of row 0 of weight (>= 0); default 0 */
+  int64_t global_vocab; /* entries of the global vocabulary; 0 means V, nothing is sharded (>= 0); default 0 */
 } rlk_linear_logp_backward_params;
 
 #define RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT {sizeof(rlk_linear_logp_backward_params), 0, 1.0, 0.0, -100, 0, 0}
 
 /* inputs: index, dtype, shape */
-#define RLK_LINEAR_LOGP_BACKWARD_IN_HIDDEN 0 /* T [N, D]: hidden states, as given to linear_logp */
-#define RLK_LINEAR_LOGP_BACKWARD_IN_WEIGHT 1 /* T [V, D]: rows of the vocabulary projection, as given to linear_logp */
-#define RLK_LINEAR_LOGP_BACKWARD_IN_IDS 2 /* I [N]: token ids, as given to linear_logp */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_HIDDEN 0 /* T [N, D]: hidden states */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_WEIGHT 1 /* T [V, D]: rows of the vocabulary projection */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_IDS 2 /* I [N]: token ids over the global vocabulary */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_LSE 3 /* acc(T) [N]: lse of linear_logp */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LOGP 4 /* O [N]: gradient of logp */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LSE 5 /* optional, acc(T) [N]: gradient of lse */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_ENTROPY 6 /* optional, acc(T) [N]: gradient of entropy */
 /* optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_ENTROPY 7
-#define RLK_LINEAR_LOGP_BACKWARD_IN_BIAS 8 /* optional, T [V]: as given to linear_logp */
-#define RLK_LINEAR_LOGP_BACKWARD_IN_MASK 9 /* optional, u8 [N]: as given to linear_logp */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_BIAS 8 /* optional, T [V]: added to the products before softcap */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_MASK 9 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
 #define RLK_LINEAR_LOGP_BACKWARD_N_INPUTS 10
 
 /* outputs: index, dtype, shape */

@@ -67,12 +67,13 @@ typedef struct rlk_logits_ratio_kl_backward_params {
   0.0, 1.0, -100}
 
 /* inputs: index, dtype, shape */
-#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS 0 /* T [N, V]: as given to logits_ratio_kl */
+#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS 0 /* T [N, V]: scores of the current policy */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_IDS 1 /* I [N]: token ids */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_LSE 2 /* acc(T) [N]: lse of logits_ratio_kl */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_RATIO 3 /* acc(T) [N]: gradient of ratio */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_KL 4 /* optional, acc(T) [N]: gradient of kl */
-#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP 5 /* optional, acc(T) [N]: as given to logits_ratio_kl */
+/* optional, acc(T) [N]: log-probabilities of the policy that sampled */
+#define RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP 5
 /* optional, acc(T) [N]: ref_logp of logits_ratio_kl; needed with grad_kl */
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP 6
 #define RLK_LOGITS_RATIO_KL_BACKWARD_IN_MASK 7 /* optional, u8 [N]: 0 masks the token, anything else keeps it */

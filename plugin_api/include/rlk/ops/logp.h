@@ -56,7 +56,7 @@ typedef struct rlk_logp_params {
 #define RLK_LOGP_N_OUTPUTS 3
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
-#define RLK_LOGP_SYM_N 0 /* output rows (tokens), dynamic */
+#define RLK_LOGP_SYM_N 0 /* tokens: rows of ids and of logp, dynamic */
 #define RLK_LOGP_SYM_R 1 /* rows of logits; equal to N without row_indices, dynamic */
 #define RLK_LOGP_SYM_V 2 /* vocabulary entries in this tensor */
 #define RLK_LOGP_N_SYMBOLS 3

@@ -34,26 +34,26 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 typedef struct rlk_logp_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
-  double temperature; /* as given to logp (> 0); default 1.0 */
-  double softcap; /* as given to logp (>= 0); default 0.0 */
-  int64_t ignore_index; /* as given to logp; default -100 */
-  int64_t vocab_start; /* as given to logp (>= 0); default 0 */
-  int64_t global_vocab; /* as given to logp (>= 0); default 0 */
+  double temperature; /* divides the capped logits (> 0); default 1.0 */
+  double softcap; /* caps logits to (-softcap, softcap); 0 is off (>= 0); default 0.0 */
+  int64_t ignore_index; /* an id that marks an ignored row; default -100 */
+  int64_t vocab_start; /* global id of column 0 (>= 0); default 0 */
+  int64_t global_vocab; /* entries of the global vocabulary; 0 means V, nothing is sharded (>= 0); default 0 */
 } rlk_logp_backward_params;
 
 #define RLK_LOGP_BACKWARD_PARAMS_INIT {sizeof(rlk_logp_backward_params), 0, 1.0, 0.0, -100, 0, 0}
 
 /* inputs: index, dtype, shape */
-#define RLK_LOGP_BACKWARD_IN_LOGITS 0 /* T [R, V]: unnormalised scores, as given to logp */
-#define RLK_LOGP_BACKWARD_IN_IDS 1 /* I [N]: token ids, as given to logp */
+#define RLK_LOGP_BACKWARD_IN_LOGITS 0 /* T [R, V]: unnormalised scores */
+#define RLK_LOGP_BACKWARD_IN_IDS 1 /* I [N]: token ids over the global vocabulary */
 #define RLK_LOGP_BACKWARD_IN_LSE 2 /* acc(T) [N]: lse of logp */
 #define RLK_LOGP_BACKWARD_IN_GRAD_LOGP 3 /* O [N]: gradient of logp */
 #define RLK_LOGP_BACKWARD_IN_GRAD_LSE 4 /* optional, acc(T) [N]: gradient of lse */
 #define RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY 5 /* optional, acc(T) [N]: gradient of entropy */
 #define RLK_LOGP_BACKWARD_IN_ENTROPY 6 /* optional, acc(T) [N]: entropy of logp; needed with grad_entropy */
-#define RLK_LOGP_BACKWARD_IN_BIAS 7 /* optional, T [V]: as given to logp */
-#define RLK_LOGP_BACKWARD_IN_MASK 8 /* optional, u8 [N]: as given to logp */
-#define RLK_LOGP_BACKWARD_IN_ROW_INDICES 9 /* optional, i64 [N]: as given to logp, strictly increasing */
+#define RLK_LOGP_BACKWARD_IN_BIAS 7 /* optional, T [V]: added to the logits before softcap */
+#define RLK_LOGP_BACKWARD_IN_MASK 8 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
+#define RLK_LOGP_BACKWARD_IN_ROW_INDICES 9 /* optional, i64 [N]: logits row of each output row, strictly increasing */
 #define RLK_LOGP_BACKWARD_N_INPUTS 10
 
 /* outputs: index, dtype, shape */
@@ -62,7 +62,7 @@ typedef struct rlk_logp_backward_params {
 #define RLK_LOGP_BACKWARD_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
-#define RLK_LOGP_BACKWARD_SYM_N 0 /* output rows of logp (tokens), dynamic */
+#define RLK_LOGP_BACKWARD_SYM_N 0 /* tokens: rows of ids and of logp, dynamic */
 #define RLK_LOGP_BACKWARD_SYM_R 1 /* rows of logits; equal to N without row_indices, dynamic */
 #define RLK_LOGP_BACKWARD_SYM_V 2 /* vocabulary entries in this tensor */
 #define RLK_LOGP_BACKWARD_N_SYMBOLS 3

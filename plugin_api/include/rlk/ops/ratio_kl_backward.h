@@ -58,11 +58,12 @@ typedef struct rlk_ratio_kl_backward_params {
 #define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_RATIO_KL_BACKWARD_IN_LOGP 0 /* T [N]: as given to ratio_kl */
+#define RLK_RATIO_KL_BACKWARD_IN_LOGP 0 /* T [N]: log-probabilities of the current policy */
 #define RLK_RATIO_KL_BACKWARD_IN_GRAD_RATIO 1 /* O [N]: gradient of ratio */
 #define RLK_RATIO_KL_BACKWARD_IN_GRAD_KL 2 /* optional, O [N]: gradient of kl */
-#define RLK_RATIO_KL_BACKWARD_IN_OLD_LOGP 3 /* optional, T [N]: as given to ratio_kl */
-#define RLK_RATIO_KL_BACKWARD_IN_REF_LOGP 4 /* optional, T [N]: as given to ratio_kl; needed with grad_kl */
+#define RLK_RATIO_KL_BACKWARD_IN_OLD_LOGP 3 /* optional, T [N]: log-probabilities of the policy that sampled */
+/* optional, T [N]: log-probabilities of the reference policy; needed with grad_kl */
+#define RLK_RATIO_KL_BACKWARD_IN_REF_LOGP 4
 #define RLK_RATIO_KL_BACKWARD_IN_MASK 5 /* optional, u8 [N]: 0 masks the token, anything else keeps it */
 #define RLK_RATIO_KL_BACKWARD_N_INPUTS 6
 

@@ -65,12 +65,13 @@ typedef struct rlk_value_loss_backward_params {
 #define RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_value_loss_backward_params), 0, 0, 0.0, 0, 0.0, 0, 1.0}
 
 /* inputs: index, dtype, shape */
-#define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T dense [B, L] or packed [N]: as given to value_loss */
-#define RLK_VALUE_LOSS_BACKWARD_IN_RETURNS 1 /* T dense [B, L] or packed [N]: as given to value_loss */
+#define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T dense [B, L] or packed [N]: predictions */
+#define RLK_VALUE_LOSS_BACKWARD_IN_RETURNS 1 /* T dense [B, L] or packed [N]: targets */
 #define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_LOSS 2 /* acc(T) [1]: gradient of loss */
 /* optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss */
 #define RLK_VALUE_LOSS_BACKWARD_IN_GRAD_TOKEN_LOSS 3
-#define RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES 4 /* optional, T dense [B, L] or packed [N]: as given to value_loss */
+/* optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps */
+#define RLK_VALUE_LOSS_BACKWARD_IN_OLD_VALUES 4
 /* optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it */
 #define RLK_VALUE_LOSS_BACKWARD_IN_MASK 5
 /* packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N */

@@ -11,16 +11,16 @@ namespace rlk::ops {
 
 struct LinearLogpBackward {
   struct In {
-    Tensor hidden = {};  // T [N, D]: hidden states, as given to linear_logp
-    Tensor weight = {};  // T [V, D]: rows of the vocabulary projection, as given to linear_logp
-    Tensor ids = {};  // I [N]: token ids, as given to linear_logp
+    Tensor hidden = {};  // T [N, D]: hidden states
+    Tensor weight = {};  // T [V, D]: rows of the vocabulary projection
+    Tensor ids = {};  // I [N]: token ids over the global vocabulary
     Tensor lse = {};  // acc(T) [N]: lse of linear_logp
     Tensor grad_logp = {};  // O [N]: gradient of logp
     Tensor grad_lse = {};  // optional, acc(T) [N]: gradient of lse
     Tensor grad_entropy = {};  // optional, acc(T) [N]: gradient of entropy
     Tensor entropy = {};  // optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy
-    Tensor bias = {};  // optional, T [V]: as given to linear_logp
-    Tensor mask = {};  // optional, u8 [N]: as given to linear_logp
+    Tensor bias = {};  // optional, T [V]: added to the products before softcap
+    Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
   } in = {};
   struct Out {
     Tensor grad_hidden = {};  // G [N, D]: gradient of hidden; of a shard its contribution

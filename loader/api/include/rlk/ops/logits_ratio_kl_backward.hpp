@@ -11,12 +11,12 @@ namespace rlk::ops {
 
 struct LogitsRatioKlBackward {
   struct In {
-    Tensor logits = {};  // T [N, V]: as given to logits_ratio_kl
+    Tensor logits = {};  // T [N, V]: scores of the current policy
     Tensor ids = {};  // I [N]: token ids
     Tensor lse = {};  // acc(T) [N]: lse of logits_ratio_kl
     Tensor grad_ratio = {};  // acc(T) [N]: gradient of ratio
     Tensor grad_kl = {};  // optional, acc(T) [N]: gradient of kl
-    Tensor old_logp = {};  // optional, acc(T) [N]: as given to logits_ratio_kl
+    Tensor old_logp = {};  // optional, acc(T) [N]: log-probabilities of the policy that sampled
     Tensor ref_logp = {};  // optional, acc(T) [N]: ref_logp of logits_ratio_kl; needed with grad_kl
     Tensor mask = {};  // optional, u8 [N]: 0 masks the token, anything else keeps it
   } in = {};

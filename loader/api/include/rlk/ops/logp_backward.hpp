@@ -11,16 +11,16 @@ namespace rlk::ops {
 
 struct LogpBackward {
   struct In {
-    Tensor logits = {};  // T [R, V]: unnormalised scores, as given to logp
-    Tensor ids = {};  // I [N]: token ids, as given to logp
+    Tensor logits = {};  // T [R, V]: unnormalised scores
+    Tensor ids = {};  // I [N]: token ids over the global vocabulary
     Tensor lse = {};  // acc(T) [N]: lse of logp
     Tensor grad_logp = {};  // O [N]: gradient of logp
     Tensor grad_lse = {};  // optional, acc(T) [N]: gradient of lse
     Tensor grad_entropy = {};  // optional, acc(T) [N]: gradient of entropy
     Tensor entropy = {};  // optional, acc(T) [N]: entropy of logp; needed with grad_entropy
-    Tensor bias = {};  // optional, T [V]: as given to logp
-    Tensor mask = {};  // optional, u8 [N]: as given to logp
-    Tensor row_indices = {};  // optional, i64 [N]: as given to logp, strictly increasing
+    Tensor bias = {};  // optional, T [V]: added to the logits before softcap
+    Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+    Tensor row_indices = {};  // optional, i64 [N]: logits row of each output row, strictly increasing
   } in = {};
   struct Out {
     Tensor grad_logits = {};  // T [R, V]: gradient of logits

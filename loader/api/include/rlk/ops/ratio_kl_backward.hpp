@@ -11,11 +11,11 @@ namespace rlk::ops {
 
 struct RatioKlBackward {
   struct In {
-    Tensor logp = {};  // T [N]: as given to ratio_kl
+    Tensor logp = {};  // T [N]: log-probabilities of the current policy
     Tensor grad_ratio = {};  // O [N]: gradient of ratio
     Tensor grad_kl = {};  // optional, O [N]: gradient of kl
-    Tensor old_logp = {};  // optional, T [N]: as given to ratio_kl
-    Tensor ref_logp = {};  // optional, T [N]: as given to ratio_kl; needed with grad_kl
+    Tensor old_logp = {};  // optional, T [N]: log-probabilities of the policy that sampled
+    Tensor ref_logp = {};  // optional, T [N]: log-probabilities of the reference policy; needed with grad_kl
     Tensor mask = {};  // optional, u8 [N]: 0 masks the token, anything else keeps it
   } in = {};
   struct Out {

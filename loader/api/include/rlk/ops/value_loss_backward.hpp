@@ -11,11 +11,12 @@ namespace rlk::ops {
 
 struct ValueLossBackward {
   struct In {
-    Tensor values = {};  // T dense [B, L] or packed [N]: as given to value_loss
-    Tensor returns = {};  // T dense [B, L] or packed [N]: as given to value_loss
+    Tensor values = {};  // T dense [B, L] or packed [N]: predictions
+    Tensor returns = {};  // T dense [B, L] or packed [N]: targets
     Tensor grad_loss = {};  // acc(T) [1]: gradient of loss
     Tensor grad_token_loss = {};  // optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss
-    Tensor old_values = {};  // optional, T dense [B, L] or packed [N]: as given to value_loss
+    // optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps
+    Tensor old_values = {};
     Tensor mask = {};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
     Tensor cu_seqlens = {};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   } in = {};

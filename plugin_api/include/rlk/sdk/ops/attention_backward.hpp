@@ -23,13 +23,16 @@ using CausalAlignment = attention::CausalAlignment;
 struct Params {
   uint32_t struct_size = sizeof(rlk_attention_backward_params);
   uint32_t reserved = 0;
-  Layout layout = Layout::dense;  // as given to attention
-  Causal causal = Causal::off;  // as given to attention
-  int64_t window_left = -1;  // as given to attention
-  int64_t window_right = -1;  // as given to attention
-  double scale = 0.0;  // as given to attention
-  double softcap = 0.0;  // as given to attention
-  CausalAlignment causal_alignment = CausalAlignment::bottom_right;  // as given to attention
+  Layout layout = Layout::dense;  // dense: [batch, sequence, head, D]; packed: [token, head, D] with cu_seqlens
+  // hide keys after the query's own position, which is at the bottom right or where causal_alignment says
+  Causal causal = Causal::off;
+  int64_t window_left = -1;  // keys visible before the query's own position; -1 is all
+  int64_t window_right = -1;  // keys visible after the query's own position; -1 is all
+  double scale = 0.0;  // multiplies the scores; 0 means 1 / sqrt(D)
+  double softcap = 0.0;  // bounds the scaled scores by softcap * tanh(x / softcap); 0 is off
+  // where queries stand among the keys, for causal and windows: counted from the end of both sequences or from their
+  // beginning
+  CausalAlignment causal_alignment = CausalAlignment::bottom_right;
 };
 static_assert(sizeof(Params) == sizeof(rlk_attention_backward_params), "the same layout");
 

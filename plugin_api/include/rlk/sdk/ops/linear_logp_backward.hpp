@@ -18,11 +18,11 @@ namespace linear_logp_backward {
 struct Params {
   uint32_t struct_size = sizeof(rlk_linear_logp_backward_params);
   uint32_t reserved = 0;
-  double temperature = 1.0;  // as given to linear_logp
-  double softcap = 0.0;  // as given to linear_logp
-  int64_t ignore_index = -100;  // as given to linear_logp
-  int64_t vocab_start = 0;  // as given to linear_logp
-  int64_t global_vocab = 0;  // as given to linear_logp
+  double temperature = 1.0;  // divides the capped scores
+  double softcap = 0.0;  // caps scores to (-softcap, softcap); 0 is off
+  int64_t ignore_index = -100;  // an id that marks an ignored row
+  int64_t vocab_start = 0;  // global id of row 0 of weight
+  int64_t global_vocab = 0;  // entries of the global vocabulary; 0 means V, nothing is sharded
 };
 static_assert(sizeof(Params) == sizeof(rlk_linear_logp_backward_params), "the same layout");
 
@@ -32,16 +32,16 @@ struct Args {
   using Op = ops::LinearLogpBackward;
   using In = InType;
   using Out = OutType;
-  In hidden{};  // T [N, D]: hidden states, as given to linear_logp
-  In weight{};  // T [V, D]: rows of the vocabulary projection, as given to linear_logp
-  In ids{};  // I [N]: token ids, as given to linear_logp
+  In hidden{};  // T [N, D]: hidden states
+  In weight{};  // T [V, D]: rows of the vocabulary projection
+  In ids{};  // I [N]: token ids over the global vocabulary
   In lse{};  // acc(T) [N]: lse of linear_logp
   In grad_logp{};  // O [N]: gradient of logp
   In grad_lse{};  // optional, acc(T) [N]: gradient of lse
   In grad_entropy{};  // optional, acc(T) [N]: gradient of entropy
   In entropy{};  // optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy
-  In bias{};  // optional, T [V]: as given to linear_logp
-  In mask{};  // optional, u8 [N]: as given to linear_logp
+  In bias{};  // optional, T [V]: added to the products before softcap
+  In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
   Out grad_hidden{};  // G [N, D]: gradient of hidden; of a shard its contribution
   Out grad_weight{};  // optional, acc(T) [V, D]: gradient of weight
   Out grad_bias{};  // optional, acc(T) [V]: gradient of bias

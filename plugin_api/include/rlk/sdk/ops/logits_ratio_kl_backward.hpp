@@ -42,12 +42,12 @@ struct Args {
   using Op = ops::LogitsRatioKlBackward;
   using In = InType;
   using Out = OutType;
-  In logits{};  // T [N, V]: as given to logits_ratio_kl
+  In logits{};  // T [N, V]: scores of the current policy
   In ids{};  // I [N]: token ids
   In lse{};  // acc(T) [N]: lse of logits_ratio_kl
   In grad_ratio{};  // acc(T) [N]: gradient of ratio
   In grad_kl{};  // optional, acc(T) [N]: gradient of kl
-  In old_logp{};  // optional, acc(T) [N]: as given to logits_ratio_kl
+  In old_logp{};  // optional, acc(T) [N]: log-probabilities of the policy that sampled
   In ref_logp{};  // optional, acc(T) [N]: ref_logp of logits_ratio_kl; needed with grad_kl
   In mask{};  // optional, u8 [N]: 0 masks the token, anything else keeps it
   Out grad_logits{};  // T [N, V]: gradient of logits

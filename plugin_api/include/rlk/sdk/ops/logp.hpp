@@ -40,7 +40,7 @@ struct Args {
   Out logp{};  // O [N]: log-probability of ids[n]
   Out lse{};  // optional, acc(T) [N]: log-sum-exp of z; what logp_backward reads
   Out entropy{};  // optional, acc(T) [N]: entropy of softmax(z), nats
-  int64_t N = -1;  // output rows (tokens)
+  int64_t N = -1;  // tokens: rows of ids and of logp
   int64_t R = -1;  // rows of logits; equal to N without row_indices
   int64_t V = -1;  // vocabulary entries in this tensor
   Params params{};

@@ -18,11 +18,11 @@ namespace logp_backward {
 struct Params {
   uint32_t struct_size = sizeof(rlk_logp_backward_params);
   uint32_t reserved = 0;
-  double temperature = 1.0;  // as given to logp
-  double softcap = 0.0;  // as given to logp
-  int64_t ignore_index = -100;  // as given to logp
-  int64_t vocab_start = 0;  // as given to logp
-  int64_t global_vocab = 0;  // as given to logp
+  double temperature = 1.0;  // divides the capped logits
+  double softcap = 0.0;  // caps logits to (-softcap, softcap); 0 is off
+  int64_t ignore_index = -100;  // an id that marks an ignored row
+  int64_t vocab_start = 0;  // global id of column 0
+  int64_t global_vocab = 0;  // entries of the global vocabulary; 0 means V, nothing is sharded
 };
 static_assert(sizeof(Params) == sizeof(rlk_logp_backward_params), "the same layout");
 
@@ -32,19 +32,19 @@ struct Args {
   using Op = ops::LogpBackward;
   using In = InType;
   using Out = OutType;
-  In logits{};  // T [R, V]: unnormalised scores, as given to logp
-  In ids{};  // I [N]: token ids, as given to logp
+  In logits{};  // T [R, V]: unnormalised scores
+  In ids{};  // I [N]: token ids over the global vocabulary
   In lse{};  // acc(T) [N]: lse of logp
   In grad_logp{};  // O [N]: gradient of logp
   In grad_lse{};  // optional, acc(T) [N]: gradient of lse
   In grad_entropy{};  // optional, acc(T) [N]: gradient of entropy
   In entropy{};  // optional, acc(T) [N]: entropy of logp; needed with grad_entropy
-  In bias{};  // optional, T [V]: as given to logp
-  In mask{};  // optional, u8 [N]: as given to logp
-  In row_indices{};  // optional, i64 [N]: as given to logp, strictly increasing
+  In bias{};  // optional, T [V]: added to the logits before softcap
+  In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+  In row_indices{};  // optional, i64 [N]: logits row of each output row, strictly increasing
   Out grad_logits{};  // T [R, V]: gradient of logits
   Out grad_bias{};  // optional, acc(T) [V]: gradient of bias
-  int64_t N = -1;  // output rows of logp (tokens)
+  int64_t N = -1;  // tokens: rows of ids and of logp
   int64_t R = -1;  // rows of logits; equal to N without row_indices
   int64_t V = -1;  // vocabulary entries in this tensor
   Params params{};

@@ -41,11 +41,11 @@ struct Args {
   using Op = ops::RatioKlBackward;
   using In = InType;
   using Out = OutType;
-  In logp{};  // T [N]: as given to ratio_kl
+  In logp{};  // T [N]: log-probabilities of the current policy
   In grad_ratio{};  // O [N]: gradient of ratio
   In grad_kl{};  // optional, O [N]: gradient of kl
-  In old_logp{};  // optional, T [N]: as given to ratio_kl
-  In ref_logp{};  // optional, T [N]: as given to ratio_kl; needed with grad_kl
+  In old_logp{};  // optional, T [N]: log-probabilities of the policy that sampled
+  In ref_logp{};  // optional, T [N]: log-probabilities of the reference policy; needed with grad_kl
   In mask{};  // optional, u8 [N]: 0 masks the token, anything else keeps it
   Out grad_logp{};  // T [N]: gradient of logp
   int64_t N = -1;  // tokens

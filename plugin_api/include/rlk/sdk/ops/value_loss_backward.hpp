@@ -41,11 +41,12 @@ struct Args {
   using Op = ops::ValueLossBackward;
   using In = InType;
   using Out = OutType;
-  In values{};  // T dense [B, L] or packed [N]: as given to value_loss
-  In returns{};  // T dense [B, L] or packed [N]: as given to value_loss
+  In values{};  // T dense [B, L] or packed [N]: predictions
+  In returns{};  // T dense [B, L] or packed [N]: targets
   In grad_loss{};  // acc(T) [1]: gradient of loss
   In grad_token_loss{};  // optional, acc(T) dense [B, L] or packed [N]: gradient of token_loss
-  In old_values{};  // optional, T dense [B, L] or packed [N]: as given to value_loss
+  // optional, T dense [B, L] or packed [N]: predictions when the data was sampled; needed with clip_eps
+  In old_values{};
   In mask{};  // optional, u8 dense [B, L] or packed [N]: 0 masks the token, anything else keeps it
   In cu_seqlens{};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   Out grad_values{};  // T dense [B, L] or packed [N]: gradient of values
