@@ -38,7 +38,8 @@ VALUE = (int, float, str)  # a number, or an expression
 TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
-         "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict},
+         "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict,
+         "forward": str, "symbols": list, "inputs": list, "params": list, "features": list, "rules": list},
     "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
                  "rounded": list},
     "numerics.rounded": {"name": str, "source": str, "over": list},
@@ -70,6 +71,8 @@ REQUIRED = {
     "feature": ["name"],
     "rule": ["name", "holds", "hint"],
 }
+# Beside `forward`: which of a kind the operator has, and in which order (declaration_forward.py).
+LISTS = {"symbols": "symbol", "inputs": "input", "params": "param", "features": "feature", "rules": "rule"}
 # What describes the values of an input, by its kind.
 DOMAINS = {
     "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
@@ -135,9 +138,9 @@ class Checker:
             if key not in table:
                 self.fail(where, f"{key} is missing")
 
-    def known(self, where, name, names, what):
+    def known(self, where, name, names, what, place=""):
         if name not in names:
-            self.fail(where, f"no {what} {name!r}{near(str(name), names)}")
+            self.fail(where, f"no {what} {name!r}{' ' + place if place else ''}{near(str(name), names)}")
 
     def rows(self, kind):
         """(where, row) of every [[kind]]."""
@@ -153,6 +156,9 @@ class Checker:
 
     def check(self):
         self.table("", self.op, TABLES[""], REQUIRED[""])
+        for key in LISTS:
+            if key in self.op:
+                self.fail("", f"{key} stands beside forward, which is missing")
         for kind in ("numerics", "forms"):
             if kind in self.op:
                 self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])

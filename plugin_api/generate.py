@@ -15,6 +15,7 @@ import sys
 import tomllib
 
 from declaration_expressions import Expressions, text
+from declaration_forward import extended
 from declaration_schema import DTYPES, DeclarationError, check, check_together, names_in
 from generate_text import NOTE, WIDTH, camel, documented, flags, folded, shape_text
 from generate_views import all_views, view_header
@@ -25,13 +26,17 @@ ORDER = ["logp", "logp_backward", "attention", "add"]
 
 
 def load(folder=HERE / "ops"):
-    ops = []
-    for path in sorted(folder.glob("*.toml"), key=lambda p: (ORDER.index(p.stem) if p.stem in ORDER else 99, p.stem)):
-        op = tomllib.loads(path.read_text())
-        check(path.name, op)
-        if op["name"] != path.stem:
-            raise DeclarationError(f"{path.name}: name is {op['name']!r}, the file says {path.stem!r}")
-        ops.append(completed(op))
+    paths = sorted(folder.glob("*.toml"), key=lambda p: (ORDER.index(p.stem) if p.stem in ORDER else 99, p.stem))
+    written = {path.stem: tomllib.loads(path.read_text()) for path in paths}
+    wholes = {}
+    # Those with a forward last: what they take is then known to be sound.
+    for name in sorted(written, key=lambda name: "forward" in written[name]):
+        file, op = f"{name}.toml", written[name]
+        wholes[name] = extended(file, op, written) if "forward" in op else op
+        check(file, wholes[name])
+        if op["name"] != name:
+            raise DeclarationError(f"{file}: name is {op['name']!r}, the file says {name!r}")
+    ops = [completed(wholes[name]) for name in written]
     check_together(ops)
     return ops
 

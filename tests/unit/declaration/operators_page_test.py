@@ -4,11 +4,15 @@ Run through ctest.
 """
 import pathlib
 import re
-import tomllib
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 OPS = ROOT / "plugin_api/ops"
+sys.path.insert(0, str(ROOT / "plugin_api"))
+import generate  # noqa: E402
+
+DECLARATIONS = {op["name"]: op for op in generate.load(OPS)}
 TEST = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 NAMED_TEST = re.compile(r"`([A-Z]\w*\.[A-Za-z]\w*)`")
 NAMED_DEFAULT = re.compile(r"`([a-z]\w*)\.(\w+) = ([^`]+)`")
@@ -21,14 +25,11 @@ def all_tests():
 
 def default_of(operator, parameter):
     """As the page writes it; None when there is no such parameter. Of a dtype variable, the first choice."""
-    path = OPS / f"{operator}.toml"
-    if not path.exists():
-        return None
-    declaration = tomllib.loads(path.read_text())
-    choices = declaration.get("dtypes", {}).get(parameter)
+    declaration = DECLARATIONS.get(operator, {"dtypes": {}, "param": []})
+    choices = declaration["dtypes"].get(parameter)
     if choices:
         return choices[0]
-    for param in declaration.get("param", []):
+    for param in declaration["param"]:
         if param["name"] == parameter:
             return param["default"]
     return None
