@@ -5,8 +5,12 @@ import tempfile
 import tomllib
 import unittest
 
-from generator_test import KETTLE, generate
+from generator_test import KETTLE, ROOT
+from declaration_load import load
 from declaration_schema import DeclarationError
+from generate_calls import call_header
+from generate_headers import c_header
+from generate_tables import core_tables
 
 FORWARD = KETTLE.replace("[numerics]", 'notes = "Whistles."\nbackward = "kettle_backward"\n[numerics]', 1) + """
 [[param]]
@@ -72,7 +76,7 @@ class Forward(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             for name, text in {"kettle": forward, "kettle_backward": backward, **others}.items():
                 (pathlib.Path(folder) / f"{name}.toml").write_text(text)
-            return {op["name"]: op for op in generate.load(pathlib.Path(folder))}
+            return {op["name"]: op for op in load(pathlib.Path(folder))}
 
     def backward(self, *changes, text=BACKWARD):
         for old, new in changes:
@@ -91,9 +95,9 @@ class Forward(unittest.TestCase):
     def test_everything_that_is_generated_is_that_of_the_whole_declaration(self):
         brief, whole = self.loaded(BACKWARD), self.loaded(WHOLE)
         for name in ("kettle", "kettle_backward"):
-            self.assertEqual(generate.c_header(brief[name]), generate.c_header(whole[name]))
-            self.assertEqual(generate.call_header(brief[name]), generate.call_header(whole[name]))
-        self.assertEqual(generate.core_tables(brief.values()), generate.core_tables(whole.values()))
+            self.assertEqual(c_header(brief[name]), c_header(whole[name]))
+            self.assertEqual(call_header(brief[name]), call_header(whole[name]))
+        self.assertEqual(core_tables(brief.values()), core_tables(whole.values()))
 
     def test_texts_numerics_outputs_and_what_a_nan_gives_are_its_own(self):
         op = self.taken()
@@ -188,7 +192,7 @@ class Forward(unittest.TestCase):
 
 class Shipped(unittest.TestCase):
     def test_every_backward_takes_after_its_forward(self):
-        folder = pathlib.Path(generate.HERE) / "ops"
+        folder = ROOT / "plugin_api/ops"
         written = {path.stem: tomllib.loads(path.read_text()) for path in folder.glob("*.toml")}
         self.assertEqual({op["backward"]: name for name, op in written.items() if "backward" in op},
                          {name: op["forward"] for name, op in written.items() if "forward" in op})

@@ -6,8 +6,10 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "plugin_api"))
-import generate  # noqa: E402
+from declaration_load import completed  # noqa: E402
 from declaration_schema import LIMITS, DeclarationError, check, check_together  # noqa: E402
+from generate_calls import call_header  # noqa: E402
+from generate_tables import Tables  # noqa: E402
 
 KETTLE = """
 name = "kettle"
@@ -54,7 +56,7 @@ violate = { symbols = { N = "10" } }
 def tables(text):
     op = tomllib.loads(text)
     check("kettle.toml", op)
-    emitted = generate.Tables(generate.completed(op))
+    emitted = Tables(completed(op))
     row = emitted.emit()
     return "\n".join([*emitted.lines, row])
 
@@ -169,7 +171,7 @@ class Declarations(unittest.TestCase):
         op = tomllib.loads(self.changed([("domain = {", "inout = true\ndomain = {"),
                                          ("[[param]]", '[[output]]\ninout = "water"\n[[param]]')]))
         check("kettle.toml", op)
-        header = generate.call_header(generate.completed(op))
+        header = call_header(completed(op))
         self.assertEqual(header.count("Tensor water = {};"), 1)
         self.assertIn("outputs = {&out.out, &in.water};", header)
 

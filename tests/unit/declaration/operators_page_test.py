@@ -10,9 +10,9 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 OPS = ROOT / "plugin_api/ops"
 sys.path.insert(0, str(ROOT / "plugin_api"))
-import generate  # noqa: E402
+from declaration_load import load  # noqa: E402
 
-DECLARATIONS = {op["name"]: op for op in generate.load(OPS)}
+DECLARATIONS = {op["name"]: op for op in load(OPS)}
 TEST = re.compile(r"^TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\s*\)", re.MULTILINE)
 NAMED_TEST = re.compile(r"`([A-Z]\w*\.[A-Za-z]\w*)`")
 NAMED_DEFAULT = re.compile(r"`([a-z]\w*)\.(\w+) = ([^`]+)`")

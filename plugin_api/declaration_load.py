@@ -1,0 +1,56 @@
+"""The declarations of a folder, checked and complete, and what is asked of one more than once."""
+import tomllib
+
+from declaration_forward import extended
+from declaration_schema import DeclarationError, check, check_together
+
+ORDER = ["logp", "logp_backward", "attention", "add"]
+
+
+def load(folder):
+    paths = sorted(folder.glob("*.toml"), key=lambda p: (ORDER.index(p.stem) if p.stem in ORDER else 99, p.stem))
+    written = {path.stem: tomllib.loads(path.read_text()) for path in paths}
+    wholes = {}
+    # Those with a forward last: what they take is then known to be sound.
+    for name in sorted(written, key=lambda name: "forward" in written[name]):
+        file, op = f"{name}.toml", written[name]
+        wholes[name] = extended(file, op, written) if "forward" in op else op
+        check(file, wholes[name])
+        if op["name"] != name:
+            raise DeclarationError(f"{file}: name is {op['name']!r}, the file says {name!r}")
+    ops = [completed(wholes[name]) for name in written]
+    check_together(ops)
+    return ops
+
+
+def completed(op):
+    """The declaration with every table that it leaves out."""
+    for key in ("symbol", "input", "output", "param", "feature", "rule", "shape_case"):
+        op.setdefault(key, [])
+    op.setdefault("dtypes", {})
+    op["form_names"] = op.get("forms", {}).get("names", [""])
+    inputs = {a["name"]: a for a in op["input"]}
+    for i, a in enumerate(op["output"]):
+        if "inout" in a:  # declared once, as an input; the output says only at which place it stands
+            shared = ("name", "doc", "dtype", "shape", "optional", "form")
+            op["output"][i] = {k: v for k, v in inputs[a["inout"]].items() if k in shared} | {"must_alias": a["inout"]}
+    return op
+
+
+def nan_rules(op, a):
+    """[(condition or None, output or None, word)] of an input; the first that holds counts."""
+    cases = [(r["when"], r["is"]) for r in a.get("nan_when", [])] + ([(None, a["nan"])] if "nan" in a else [])
+    return [(when, output, word) for when, words in cases
+            for output, word in (words.items() if isinstance(words, dict) else [(None, words)])]
+
+
+def hidden_by(a):
+    return a.get("domain", {}).get("hidden_by", [])
+
+
+def elements(op, a):
+    """The names of the elements of an output of one fixed dimension."""
+    names = a.get("elements", [])
+    if names and a["shape"] != [len(names)]:
+        raise DeclarationError(f"{op['name']}: {a['name']} has {len(names)} named elements and shape {a['shape']}")
+    return names

@@ -1,0 +1,28 @@
+"""The call of a C++ application, loader/api/include/rlk/ops/<op>.hpp: arguments by name."""
+from generate_text import NOTE, camel, documented, folded, shape_text
+
+
+def call_header(op):
+    name, camel_name = op["name"], camel(op["name"])
+    out = [f"// {NOTE.format(name + '.toml')}", *folded("// " + op["summary"], "// "),
+           f"// What it means: <rlk/ops/{name}.h>.", "#pragma once", "", f"#include <rlk/ops/{name}.h>",
+           "#include <rlk/rlk.hpp>", "", "// clang-format off", "namespace rlk::ops {", "", f"struct {camel_name} {{"]
+    for kind, tag in (("input", "In"), ("output", "Out")):
+        out.append(f"  struct {tag} {{")
+        for a in op[kind]:
+            if kind == "output" and a.get("must_alias") == a["name"]:
+                continue  # in-out: one tensor, among the inputs
+            flags = ("optional, " if a.get("optional") else "") + (a["form"] + " only, " if "form" in a else "")
+            flags += "in-out, " if a.get("inout") else ""
+            out += documented(f"    Tensor {a['name']} = {{}};",
+                              f"{flags}{a['dtype']} {shape_text(a['shape'])}: {a['doc']}", c=False)
+        out.append(f"  }} {tag.lower()} = {{}};")
+    out += [f"  rlk_{name}_params params = RLK_{name.upper()}_PARAMS_INIT;", "",
+            "  // Enqueues it; nothing is kept of this object. Throws Exception.",
+            "  void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {",
+            f'    static const rlk_op* const op = find_op("{name}");']
+    for kind, tag in (("input", "in"), ("output", "out")):
+        members = ", ".join(f"&{'in' if a.get('must_alias') == a['name'] else tag}.{a['name']}" for a in op[kind])
+        out += folded(f"    const std::array<const Tensor*, {len(op[kind])}> {kind}s = {{{members}}};", "    ")
+    out += ["    call(stream, op, &params, inputs, outputs, options);", "  }", "};", "", "}  // namespace rlk::ops", ""]
+    return "\n".join(out)
