@@ -6,8 +6,9 @@
 
 Written: include/rlk/ops/<op>.h (C parameters, indices), include/rlk/sdk/ops/<op>.hpp (the operators as C++ types),
 loader/api/include/rlk/ops/<op>.hpp (the call of a C++ application, arguments by name),
-core/declaration/generated.cpp (the tables of declaration.hpp), core/golden/generated.cpp (which function answers which
-operator) and core/cpu/plugin/implementations.hpp. Needs Python 3.11 and nothing else.
+core/declaration/generated/<op>.cpp (the tables of declaration.hpp) and generated.cpp (their list),
+core/golden/generated.cpp (which function answers which operator) and core/cpu/plugin/implementations.hpp. What was
+generated for an operator that is no longer declared is removed. Needs Python 3.11 and nothing else.
 """
 import pathlib
 import sys
@@ -17,7 +18,8 @@ from declaration_schema import DeclarationError
 from generate_calls import call_header
 from generate_headers import c_header
 from generate_lists import cpu_implementations, golden_table
-from generate_tables import core_tables
+from generate_tables import list_of_tables, op_table
+from generate_text import NOTE
 from generate_views import all_views, view_header
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -31,7 +33,8 @@ def generated():
     files |= {ROOT / "loader/api/include/rlk/ops" / f"{op['name']}.hpp": call_header(op) for op in ops}
     files |= {HERE / "include/rlk/sdk/ops" / f"{op['name']}.hpp": view_header(op, ops) for op in ops}
     files[HERE / "include/rlk/sdk/ops.hpp"] = all_views(ops)
-    files[ROOT / "core/declaration/generated.cpp"] = core_tables(ops)
+    files |= {ROOT / "core/declaration/generated" / f"{op['name']}.cpp": op_table(op) for op in ops}
+    files[ROOT / "core/declaration/generated.cpp"] = list_of_tables(ops)
     files[ROOT / "core/golden/generated.cpp"] = golden_table(ops)
     files[ROOT / "core/cpu/plugin/implementations.hpp"] = cpu_implementations(ops)
     return files | generated_for_tests()
@@ -46,9 +49,18 @@ def generated_for_tests():
     files = {tests / "generated/rlk/ops" / f"{op['name']}.h": c_header(op, note) for op in ops}
     files |= {tests / "generated/rlk/sdk/ops" / f"{op['name']}.hpp": view_header(op, ops, note) for op in ops}
     files[tests / "generated/ops.hpp"] = all_views(ops, note=note)
-    files[tests / "generated/tables.cpp"] = core_tables(ops, note)
+    files |= {tests / "generated/tables" / f"{op['name']}.cpp": op_table(op, note) for op in ops}
+    files[tests / "generated/tables.cpp"] = list_of_tables(ops, note)
     files[tests / "generated/golden.cpp"] = golden_table(ops, note)
     return files
+
+
+def leftovers(files):
+    """What an operator left behind that is no longer declared: it would still be compiled or installed."""
+    folders = {path.parent for path in files}
+    mark = NOTE.split("{}")[0].split(" from ")[0]
+    found = (path for folder in folders if folder.exists() for path in folder.iterdir() if path.is_file())
+    return sorted(path for path in found if path not in files and mark in path.read_text(errors="ignore")[:200])
 
 
 def main():
@@ -58,13 +70,18 @@ def main():
         print(error, file=sys.stderr)
         return 1
     stale = [p for p, content in files.items() if not p.exists() or p.read_text() != content]
+    left = leftovers(files)
     if "--check" in sys.argv[1:]:
         for p in stale:
             print(f"{p.relative_to(ROOT)} is not what the declarations say: run python3 plugin_api/generate.py")
-        return 1 if stale else 0
+        for p in left:
+            print(f"{p.relative_to(ROOT)} is of an operator that nothing declares: run python3 plugin_api/generate.py")
+        return 1 if stale or left else 0
     for p in stale:
         p.parent.mkdir(parents=True, exist_ok=True)
         p.write_text(files[p])
+    for p in left:
+        p.unlink()
     return 0
 
 

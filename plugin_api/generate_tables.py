@@ -5,7 +5,7 @@ from declaration_expressions import Expressions, text
 from declaration_load import elements, hidden_by, nan_rules
 from declaration_schema import DTYPES, DeclarationError, names_in
 from generate_headers import c_default
-from generate_text import NOTE, shape_text
+from generate_text import NOTE, camel, shape_text
 
 
 class Tables(Expressions):
@@ -188,17 +188,27 @@ class Tables(Expressions):
         return "{" + ",\n     ".join(fields) + "}"
 
 
-def core_tables(ops, note=NOTE):
-    bodies, rows = [], []
-    for op in ops:
-        tables = Tables(op)
-        rows.append(tables.emit())
-        bodies += [f"// ---- {op['name']}"] + tables.lines + [""]
-    out = [f"// {note.format('*.toml')}", '#include "core/declaration/declaration.hpp"', ""]
-    out += [f"#include <rlk/ops/{op['name']}.h>" for op in ops]
-    out += ["", "#include <cstddef>", "", "// clang-format off", "namespace rlk::core {", "namespace {", ""]
-    out += bodies
-    out += ["constexpr OpDecl kDeclarations[] = {", "    " + ",\n    ".join(rows) + ",", "};", ""]
-    out += ["}  // namespace", "", "std::span<const OpDecl> declarations() { return kDeclarations; }", ""]
-    out += ["}  // namespace rlk::core", ""]
+def op_table(op, note=NOTE):
+    tables = Tables(op)
+    row = tables.emit()
+    out = [f"// {note.format(op['name'] + '.toml')}", '#include "core/declaration/declaration.hpp"', "",
+           f"#include <rlk/ops/{op['name']}.h>", "", "#include <cstddef>", "", "// clang-format off",
+           "namespace rlk::core {", "namespace {", "", *tables.lines, "", "}  // namespace", "",
+           f"extern const OpDecl {declared(op)};", f"constexpr OpDecl {declared(op)}", f"    {row};", "",
+           "}  // namespace rlk::core", ""]
     return "\n".join(out)
+
+
+def list_of_tables(ops, note=NOTE):
+    """Each table is in a file of its own, so that a change to one operator compiles one file."""
+    out = [f"// {note.format('*.toml')}", '#include "core/declaration/declaration.hpp"', "", "// clang-format off",
+           "namespace rlk::core {", ""]
+    out += [f"extern const OpDecl {declared(op)};" for op in ops]
+    out += ["", "std::span<const OpDecl> declarations() {", "  static const OpDecl all[] = {"]
+    out += [f"      {declared(op)}," for op in ops]
+    out += ["  };", "  return all;", "}", "", "}  // namespace rlk::core", ""]
+    return "\n".join(out)
+
+
+def declared(op):
+    return f"k{camel(op['name'])}Declaration"

@@ -285,7 +285,7 @@ std::string nan_words(const OpDecl& decl, const ArgDecl& input);
 // The rule of a real input for an output.
 NanReach nan_reach(const ArgDecl& input, int output, const Values& values);
 
-// All operators, by name. Static storage, no initialisation. [thread-safe]
+// All operators, in one order; the same objects for the whole of the process. [thread-safe]
 std::span<const OpDecl> declarations();
 
 // nullptr when there is none. [thread-safe]
