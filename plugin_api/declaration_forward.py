@@ -8,6 +8,8 @@ OF_OUTPUTS = {"nan", "nan_when", "nan_text"}
 NAMED = {"dtypes", "forms", "nan_conditions"}
 # Kinds whose order is that of the ABI: of the arguments, and of the fields of the parameter struct.
 PLACED = {"input", "param"}
+# What an output of the forward, and the gradient of an argument, has of it.
+SHARED = {"dtype", "shape", "form"}
 
 
 class Extension(Checker):
@@ -28,6 +30,8 @@ class Extension(Checker):
                 value = self.changed("", self.forward, {k: v for k, v in self.op.items() if k == key}).get(key)
             if value:
                 whole[key] = value
+        if "output" in self.op:
+            whole["output"] = list(self.written("output", {}).values())
         return whole
 
     def changed(self, where, taken, written):
@@ -40,18 +44,41 @@ class Extension(Checker):
         """The rows that the operator has of one kind, in their order."""
         taken = {row["name"]: {k: v for k, v in row.items() if k not in OF_OUTPUTS}
                  for row in self.forward.get(kind, [])}
-        written = {}
+        both = taken | self.written(kind, taken)
+        return [both[name] for name in self.order(kind, list(taken), list(both))]
+
+    def written(self, kind, taken):
+        """The rows that are written, by name, each with what it has of the forward besides."""
+        rows = {}
         for where, row in self.rows(kind):
-            if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+            name = row.get("name", row.get("inout")) if isinstance(row, dict) else None
+            if not isinstance(name, str):
                 self.fail(where, "name is missing")
-            name = row["name"]
-            if name in written:
+            if name in rows:
                 self.fail(where, f"a second {kind} of this name")
             if name in taken and row.keys() == {"name"}:
                 self.fail(where, f"changes nothing of {self.of}: leave it out")
-            written[name] = self.changed(where, taken.get(name, {}), row)
-        both = taken | written
-        return [both[name] for name in self.order(kind, list(taken), list(both))]
+            base = taken.get(name, self.namesake(kind, name)) if "name" in row else {}
+            rows[name] = self.changed(where, base, row)
+        return rows
+
+    def namesake(self, kind, name):
+        """What a new argument has of the one in the forward that it is, or whose gradient it is."""
+        if kind not in ("input", "output"):
+            return {}
+        of, doc, more = name, f"{name} of {self.of}", {}
+        where = "output" if kind == "input" else "input"
+        if name.startswith("grad_"):
+            of = name.removeprefix("grad_")
+            doc = f"gradient of {of}"
+        elif kind == "input":
+            more = {"domain": {"kind": "forward", "op": self.of, "output": name}}
+        else:
+            return {}
+        for a in self.forward.get(where, []):
+            if a.get("name") == of:
+                return {key: a[key] for key in SHARED & a.keys()} | {"doc": doc} | more
+        return {}
 
     def order(self, kind, taken, both):
         """The names of one kind: those of its list, or the forward's and behind them the new ones."""

@@ -47,6 +47,31 @@ name = "water"
 nan = "none"
 [[input]]
 name = "grad_out"
+domain = { kind = "real", scale = 1.0 }
+nan = "element"
+[[output]]
+name = "grad_water"
+"""
+# The same without `forward`.
+WHOLE = """
+name = "kettle_backward"
+revision = 4
+family = "kitchen"
+summary = "Gradient of water."
+formula = "grad_water[n] = grad_out[n] * power"
+sources = ["derivative of the formula of kettle"]
+[numerics]
+factor = 3
+reason = "one product more"
+[[input]]
+name = "water"
+dtype = "T"
+shape = ["N"]
+domain = { kind = "real", scale = 1.0 }
+nan = "none"
+doc = "before"
+[[input]]
+name = "grad_out"
 dtype = "T"
 shape = ["N"]
 domain = { kind = "real", scale = 1.0 }
@@ -57,17 +82,7 @@ name = "grad_water"
 dtype = "T"
 shape = ["N"]
 doc = "gradient of water"
-"""
-# The same without `forward`.
-WHOLE = """
-name = "kettle_backward"
-revision = 4
-family = "kitchen"
-""" + BACKWARD.split('forward = "kettle"\n')[1].replace('inputs = ["water", "grad_out"]\n', "").replace(
-    '\nname = "water"\nnan = "none"\n',
-    '\nname = "water"\ndtype = "T"\nshape = ["N"]\ndomain = { kind = "real", scale = 1.0 }\nnan = "none"\n'
-    'doc = "before"\n') + FORWARD[FORWARD.index("[dtypes]"):FORWARD.index("[[input]]")] + FORWARD[
-        FORWARD.index("[[param]]"):]
+""" + FORWARD[FORWARD.index("[dtypes]"):FORWARD.index("[[input]]")] + FORWARD[FORWARD.index("[[param]]"):]
 
 
 class Forward(unittest.TestCase):
@@ -117,6 +132,26 @@ class Forward(unittest.TestCase):
         self.assertEqual(op["symbol"], [{"name": "N", "sizes": [3], "production": [9], "doc": "cups"}])
         self.assertEqual([rule["hint"] for rule in op["rule"]], ["fill less", "cool it"])
         self.assertEqual(op["dtypes"], {"T": ["f32"]})
+
+    def test_an_output_of_the_forward_and_gradients_have_its_dtype_shape_form_and_a_doc(self):
+        out = ('"water", "grad_out"]', '"water", "out", "grad_out"]')
+        op = self.taken(out, ("[[output]]", '[[input]]\nname = "out"\nnan = "none"\n[[output]]'))
+        self.assertEqual(op["input"][1:], [
+            {"name": "out", "dtype": "T", "shape": ["N"], "doc": "out of kettle", "nan": "none",
+             "domain": {"kind": "forward", "op": "kettle", "output": "out"}},
+            {"name": "grad_out", "dtype": "T", "shape": ["N"], "doc": "gradient of out", "nan": "element",
+             "domain": {"kind": "real", "scale": 1.0}}])
+        self.assertEqual(op["output"],
+                         [{"name": "grad_water", "dtype": "T", "shape": ["N"], "doc": "gradient of water"}])
+        op = self.taken(('name = "grad_water"', 'name = "grad_water"\ndtype = "f32"'))
+        self.assertEqual(op["output"][0]["dtype"], "f32")
+        self.refused("kettle_backward.toml: [[output]] grad_water: dtype is that of kettle: leave it out",
+                     ('name = "grad_water"', 'name = "grad_water"\ndtype = "T"'))
+        self.refused("kettle_backward.toml: [[input]] grad_out: domain is missing",
+                     ('domain = { kind = "real", scale = 1.0 }\n', ""))
+        self.refused("kettle_backward.toml: [[output]] grad_wine: dtype is missing",
+                     ('name = "grad_water"', 'name = "grad_wine"\ndoc = ""'))
+        self.refused("kettle_backward.toml: [[output]] 1: name is missing", ('name = "grad_water"', 'doc = ""'))
 
     def test_other_entries_follow_those_of_the_forward(self):
         op = self.taken(("[[output]]", '[[rule]]\nname = "few"\nholds = "N < 4"\nhint = "-"\n'
