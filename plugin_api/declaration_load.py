@@ -1,7 +1,7 @@
 """The declarations of a folder, checked and complete, and what is asked of one more than once."""
 import tomllib
 
-from declaration_forward import extended
+from declaration_like import extended, rank
 from declaration_schema import DeclarationError, check, check_together
 
 ORDER = ["logp", "logp_backward", "attention", "add"]
@@ -11,10 +11,10 @@ def load(folder):
     paths = sorted(folder.glob("*.toml"), key=lambda p: (ORDER.index(p.stem) if p.stem in ORDER else 99, p.stem))
     written = {path.stem: tomllib.loads(path.read_text()) for path in paths}
     wholes = {}
-    # Those with a forward last: what they take is then known to be sound.
-    for name in sorted(written, key=lambda name: "forward" in written[name]):
+    # Each behind what it takes from, which is then known to be sound.
+    for name in sorted(written, key=lambda name: rank(written[name])):
         file, op = f"{name}.toml", written[name]
-        wholes[name] = extended(file, op, written) if "forward" in op else op
+        wholes[name] = extended(file, op, written, wholes)
         check(file, wholes[name])
         if op["name"] != name:
             raise DeclarationError(f"{file}: name is {op['name']!r}, the file says {name!r}")

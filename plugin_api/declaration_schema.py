@@ -39,7 +39,8 @@ TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
          "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict,
-         "forward": str, "symbols": list, "inputs": list, "params": list, "features": list, "rules": list},
+         "like": str, "forward": str, "symbols": list, "inputs": list, "outputs": list, "params": list,
+         "features": list, "rules": list},
     "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
                  "rounded": list},
     "numerics.rounded": {"name": str, "source": str, "over": list},
@@ -71,8 +72,9 @@ REQUIRED = {
     "feature": ["name"],
     "rule": ["name", "holds", "hint"],
 }
-# Beside `forward`: which of a kind the operator has, and in which order (declaration_forward.py).
-LISTS = {"symbols": "symbol", "inputs": "input", "params": "param", "features": "feature", "rules": "rule"}
+# Beside `like` or `forward`: which of a kind the operator has, and in which order (declaration_like.py).
+LISTS = {"symbols": "symbol", "inputs": "input", "outputs": "output", "params": "param", "features": "feature",
+         "rules": "rule"}
 # What describes the values of an input, by its kind.
 DOMAINS = {
     "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
@@ -158,7 +160,7 @@ class Checker:
         self.table("", self.op, TABLES[""], REQUIRED[""])
         for key in LISTS:
             if key in self.op:
-                self.fail("", f"{key} stands beside forward, which is missing")
+                self.fail("", f"{key} stands beside like or forward, and neither is there")
         for kind in ("numerics", "forms"):
             if kind in self.op:
                 self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])

@@ -217,11 +217,11 @@ class Forward(unittest.TestCase):
                      forward=FORWARD.replace('"kettle_backward"', '"steam"'))
         self.refused("kettle_backward.toml: forward: kettle names no backward; expected 'kettle_backward'",
                      forward=FORWARD.replace('backward = "kettle_backward"\n', ""))
-        self.refused("forward: kettle_backward itself has a forward", pot=BACKWARD.replace(
-            '"kettle_backward"', '"pot"').replace('"kettle"', '"kettle_backward"'))
+        self.refused("pot.toml: forward: kettle_backward itself says forward = 'kettle'; expected one that does not",
+                     pot=BACKWARD.replace('"kettle_backward"', '"pot"').replace('"kettle"', '"kettle_backward"'))
 
     def test_lists_belong_to_a_forward(self):
-        self.refused("kettle.toml: inputs stands beside forward, which is missing",
+        self.refused("kettle.toml: inputs stands beside like or forward, and neither is there",
                      forward=FORWARD.replace("[numerics]", 'inputs = ["water"]\n[numerics]'))
 
 

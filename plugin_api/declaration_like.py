@@ -1,0 +1,142 @@
+"""`like = "NAME"` and `forward = "NAME"`: a declaration that writes only what NAME does not declare. The rule is in
+ops/README.md."""
+from declaration_schema import LISTS, TABLES, Checker
+
+LINKS = ["like", "forward"]
+# What two operators never share: texts and the error bound.
+OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "numerics"}
+# What an input says of outputs: taken and written together.
+OF_OUTPUTS = {"nan", "nan_when", "nan_text"}
+# Tables of names, taken name by name.
+NAMED = {"dtypes", "forms", "nan_conditions"}
+# Kinds whose order is that of the ABI: of the arguments, and of the fields of the parameter struct.
+PLACED = {"input", "output", "param"}
+# What an output of the forward, and the gradient of an argument, has of it.
+SHARED = {"dtype", "shape", "form"}
+
+
+def name_of(row):
+    return row.get("name", row.get("inout"))
+
+
+class Extension(Checker):
+    """Completes `op` by what `base` has. Each error names the file, the table and the key."""
+
+    def __init__(self, file, op, base):
+        super().__init__(file, op)
+        self.base, self.of = base, base["name"]
+        self.backward = "forward" in op
+
+    def extended(self):
+        whole = {key: self.op[key] for key in [*LINKS, *OWN] if key in self.op}
+        for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys():
+            if key in LISTS.values():
+                value = self.rows_of(key)
+            elif key in NAMED:
+                value = self.changed(f"[{key}]", self.base.get(key, {}), self.op.get(key, {}))
+            else:
+                value = self.changed("", self.base, {k: v for k, v in self.op.items() if k == key}).get(key)
+            if value:
+                whole[key] = value
+        return whole
+
+    def changed(self, where, taken, written):
+        if OF_OUTPUTS & written.keys() and any(taken.get(key) != written.get(key) for key in OF_OUTPUTS):
+            taken = {key: value for key, value in taken.items() if key not in OF_OUTPUTS}
+        for key, value in written.items():
+            if key != "name" and key in taken and taken[key] == value:
+                self.fail(where, f"{key} is that of {self.of}: leave it out")
+        return taken | written
+
+    def rows_of(self, kind):
+        """The rows that the operator has of one kind, in their order."""
+        if self.backward and kind == "output":
+            if "outputs" in self.op:
+                self.fail("", "outputs stands beside forward, which gives none: write [[output]] alone")
+            return list(self.written(kind, {}).values())
+        left = OF_OUTPUTS if self.backward else set()
+        taken = {name_of(row): {k: v for k, v in row.items() if k not in left} for row in self.base.get(kind, [])}
+        both = taken | self.written(kind, taken)
+        return [both[name] for name in self.order(kind, list(taken), list(both))]
+
+    def written(self, kind, taken):
+        """The rows that are written, by name, each with what it has of the base besides."""
+        rows = {}
+        for where, row in self.rows(kind):
+            name = name_of(row) if isinstance(row, dict) else None
+            if not isinstance(name, str):
+                self.fail(where, "name is missing")
+            if name in rows:
+                self.fail(where, f"a second {kind} of this name")
+            if name in taken and row.keys() == {"name"}:
+                self.fail(where, f"changes nothing of {self.of}: leave it out")
+            rows[name] = self.changed(where, taken.get(name, self.namesake(kind, name)) if "name" in row else {}, row)
+        return rows
+
+    def namesake(self, kind, name):
+        """What a new argument has of the one in the forward that it is, or whose gradient it is."""
+        if not self.backward or kind not in ("input", "output"):
+            return {}
+        of, doc, more = name, f"{name} of {self.of}", {}
+        where = "output" if kind == "input" else "input"
+        if name.startswith("grad_"):
+            of = name.removeprefix("grad_")
+            doc = f"gradient of {of}"
+        elif kind == "input":
+            more = {"domain": {"kind": "forward", "op": self.of, "output": name}}
+        else:
+            return {}
+        for a in self.base.get(where, []):
+            if name_of(a) == of:
+                return {key: a[key] for key in SHARED & a.keys()} | {"doc": doc} | more
+        return {}
+
+    def order(self, kind, taken, both):
+        """The names of one kind: those of its list, or the base's and behind them the new ones."""
+        key = next(key for key, listed in LISTS.items() if listed == kind)
+        if key not in self.op:
+            if kind in PLACED and len(both) > len(taken):
+                self.fail(f"[[{kind}]] {both[len(taken)]}", f"{self.of} has no {kind} of this name, so its place among "
+                          f"them is not known: list all in {key} = [...]")
+            return both
+        names = self.op[key]
+        for i, name in enumerate(names):
+            if not isinstance(name, str):
+                self.fail(key, f"{name!r} is not a name")
+            self.known(key, name, both, kind, f"in {self.of} or here")
+            if name in names[:i]:
+                self.fail(key, f"{name!r} stands there twice")
+        for where, row in self.rows(kind):
+            if name_of(row) not in names:
+                self.fail(where, f"{key} does not list it")
+        if names == both and (kind not in PLACED or len(both) == len(taken)):
+            self.fail("", f"{key} is what it would be without: leave it out")
+        return names
+
+
+def rank(op):
+    """Where a declaration stands behind those that it takes from."""
+    return 2 if "forward" in op else 1 if "like" in op else 0
+
+
+def extended(file, op, written, wholes):
+    """The declaration with all that it takes; `written` has every declaration by name, `wholes` those before it."""
+    if rank(op) == 0:
+        return op
+    checker = Checker(file, op)
+    checker.table("", op, TABLES[""], ["name"])
+    if "like" in op and "forward" in op:
+        checker.fail("", "has like and forward; expected one of them")
+    link = "forward" if "forward" in op else "like"
+    of = op[link]
+    if of == op["name"]:
+        checker.fail(link, "names the operator itself")
+    checker.known(link, of, written, "operator")
+    if rank(written[of]) >= rank(op):
+        other = "forward" if "forward" in written[of] else "like"
+        checker.fail(link, f"{of} itself says {other} = {written[of][other]!r}; expected one that does not")
+    base = wholes[of]
+    if link == "forward" and base.get("backward") != op["name"]:
+        named = f"says backward = {base['backward']!r}" if "backward" in base else "names no backward"
+        checker.fail(link, f"{of} {named}; expected {op['name']!r}")
+    return Extension(file, op, base).extended()

@@ -1,0 +1,97 @@
+"""A declaration with `like` has all that its sibling declares, outputs too, and what it writes itself."""
+import pathlib
+import tempfile
+import unittest
+
+from generator_test import KETTLE
+from declaration_load import load
+from declaration_schema import DeclarationError
+
+KETTLE = KETTLE.replace('nan = "element"\n', 'nan = "text"\nnan_text = "steam"\n') + """
+[[output]]
+name = "steam"
+dtype = "T"
+shape = ["N"]
+doc = "above"
+"""
+TEAPOT = """
+name = "teapot"
+revision = 2
+like = "kettle"
+summary = "Makes tea."
+formula = "out[n] = water[n] + power"
+sources = ["everybody's aunt"]
+[numerics]
+factor = 3
+reason = "one sum"
+"""
+
+
+class Like(unittest.TestCase):
+    def loaded(self, *changes, text=TEAPOT, **others):
+        for old, new in changes:
+            self.assertEqual(text.count(old), 1, f"{old!r} must occur once")
+            text = text.replace(old, new)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, declaration in {"kettle": KETTLE, "teapot": text, **others}.items():
+                (pathlib.Path(folder) / f"{name}.toml").write_text(declaration)
+            return {op["name"]: op for op in load(pathlib.Path(folder))}
+
+    def refused(self, expected, *changes, **others):
+        with self.assertRaises(DeclarationError) as raised:
+            self.loaded(*changes, **others)
+        self.assertIn(expected, str(raised.exception))
+
+    def test_all_but_texts_and_numerics_is_taken(self):
+        ops = self.loaded()
+        for key in ("family", "dtypes", "symbol", "input", "output", "param", "rule"):
+            self.assertEqual(ops["teapot"][key], ops["kettle"][key])
+        self.assertEqual(ops["teapot"]["numerics"]["factor"], 3)
+        self.refused("teapot.toml: formula is missing", ('formula = "out[n] = water[n] + power"\n', ""))
+
+    def test_outputs_are_changed_listed_and_placed_like_inputs(self):
+        ops = self.loaded(("[numerics]", 'outputs = ["tea", "out"]\n[numerics]'), ("one sum\"\n", 'one sum"\n'
+                          '[[output]]\nname = "out"\noptional = true\n'
+                          '[[output]]\nname = "tea"\ndtype = "f32"\nshape = ["N"]\ndoc = ""\n'))
+        self.assertEqual([(a["name"], a.get("optional")) for a in ops["teapot"]["output"]],
+                         [("tea", None), ("out", True)])
+        self.refused("teapot.toml: [[output]] tea: kettle has no output of this name, so its place among them is not "
+                     "known: list all in outputs = [...]", ("one sum\"\n", 'one sum"\n[[output]]\nname = "tea"\n'))
+
+    def test_what_a_nan_gives_is_written_as_a_whole(self):
+        ops = self.loaded(('one sum"\n', 'one sum"\n[[input]]\nname = "water"\nnan = "element"\n'))
+        self.assertEqual(ops["teapot"]["input"][0]["nan"], "element")
+        self.assertNotIn("nan_text", ops["teapot"]["input"][0])
+        ops = self.loaded(('one sum"\n', 'one sum"\n[[input]]\nname = "water"\nnan = "text"\nnan_text = "mist"\n'))
+        self.assertEqual(ops["teapot"]["input"][0]["nan_text"], "mist")
+        self.refused("teapot.toml: [[input]] water: nan is that of kettle: leave it out", (
+            'one sum"\n', 'one sum"\n[[input]]\nname = "water"\nnan = "text"\nnan_text = "steam"\n'))
+        self.refused("teapot.toml: [[input]] water: nan is missing",
+                     ('one sum"\n', 'one sum"\n[[input]]\nname = "water"\nnan_text = "mist"\n'))
+
+    def test_a_name_that_nothing_has_and_only_what_differs(self):
+        self.refused("teapot.toml: like: no operator 'kettel'; near: kettle", ('"kettle"', '"kettel"'))
+        self.refused("teapot.toml: family is that of kettle: leave it out",
+                     ("[numerics]", 'family = "kitchen"\n[numerics]'))
+
+    def test_it_is_like_a_whole_declaration_and_may_have_a_backward(self):
+        cup = TEAPOT.replace('"teapot"', '"cup"').replace('like = "kettle"', 'like = "teapot"')
+        self.refused("cup.toml: like: teapot itself says like = 'kettle'; expected one that does not", cup=cup)
+        backward = TEAPOT.replace('"teapot"', '"teapot_backward"').replace('like =', 'forward =').replace(
+            '"kettle"', '"teapot"') + '[[input]]\nname = "water"\nnan = "none"\n[[output]]\nname = "grad_water"\n'
+        ops = self.loaded(("[numerics]", 'backward = "teapot_backward"\n[numerics]'), teapot_backward=backward)
+        self.assertEqual(ops["teapot_backward"]["output"][0]["shape"], ["N"])
+        self.refused("teapot.toml: has like and forward; expected one of them",
+                     ("[numerics]", 'forward = "kettle"\n[numerics]'))
+        self.refused("teapot.toml: like: names the operator itself", ('"kettle"', '"teapot"'))
+
+    def test_a_forward_gives_no_outputs_to_list(self):
+        backward = TEAPOT.replace('"teapot"', '"kettle_backward"').replace('like =', 'forward =').replace(
+            "[numerics]", 'outputs = ["grad_water"]\n[numerics]') + '[[input]]\nname = "water"\nnan = "none"\n'
+        self.refused("kettle_backward.toml: outputs stands beside forward, which gives none: write [[output]] alone",
+                     kettle=KETTLE.replace("[numerics]", 'backward = "kettle_backward"\n[numerics]'),
+                     kettle_backward=backward)
+
+
+if __name__ == "__main__":
+    unittest.main()
