@@ -1,6 +1,7 @@
 """`like = "NAME"` and `forward = "NAME"`: a declaration that writes only what NAME does not declare. The rule is in
 ops/README.md."""
-from declaration_schema import LISTS, TABLES, Checker
+from declaration_check import Checker
+from declaration_schema import LISTS, TABLES
 
 LINKS = ["like", "forward"]
 # What two operators never share: texts and the error bound.

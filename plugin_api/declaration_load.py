@@ -1,8 +1,9 @@
 """The declarations of a folder, checked and complete, and what is asked of one more than once."""
 import tomllib
 
+from declaration_check import check, check_together
 from declaration_like import extended, rank
-from declaration_schema import DeclarationError, check, check_together
+from declaration_schema import DeclarationError
 
 ORDER = ["logp", "logp_backward", "attention", "add"]
 

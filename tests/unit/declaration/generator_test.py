@@ -7,8 +7,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "plugin_api"))
+from declaration_check import check, check_together  # noqa: E402
 from declaration_load import completed  # noqa: E402
-from declaration_schema import LIMITS, DeclarationError, check, check_together  # noqa: E402
+from declaration_schema import LIMITS, DeclarationError  # noqa: E402
 from generate import leftovers  # noqa: E402
 from generate_calls import call_header  # noqa: E402
 from generate_tables import Tables  # noqa: E402
