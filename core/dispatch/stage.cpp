@@ -44,6 +44,7 @@ struct Job final : PendingWork {
         plan(std::move(cpu_plan)),
         cpu_streams(std::move(streams)),
         reports(call.stream.reports()),
+        stream_failures(reports->stream_failures()),
         counters(op_counters),
         params(call.decl().params_size),
         inputs(call.inputs.size()),
@@ -65,6 +66,7 @@ struct Job final : PendingWork {
   std::shared_ptr<Plan> plan;  // entered
   std::shared_ptr<CpuStreams> cpu_streams;
   std::shared_ptr<StreamReports> reports;
+  const uint64_t stream_failures;  // when the call was made
   OpCounters& counters;
   uint32_t tag = 0;
   std::vector<std::byte> params;
@@ -110,9 +112,10 @@ void Job::work() noexcept {
       reports->add_failure({status < 0 ? status : RLK_INTERNAL,
                             std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
                                 candidate.implementation->name + " (staged on the CPU): " + error.text,
-                            {implementation_failed ? &candidate : nullptr, bound.dtypes[0]}});
+                            {implementation_failed ? &candidate : nullptr, bound.dtypes[0]}},
+                           stream_failures);
     } catch (const std::exception&) {
-      reports->add_failure({RLK_OUT_OF_MEMORY, {}, {}});
+      reports->add_failure({RLK_OUT_OF_MEMORY, {}, {}}, stream_failures);
     }
   }
 }

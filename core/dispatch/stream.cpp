@@ -74,7 +74,7 @@ Stream::~Stream() {
 
 rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** out, rlk_error* error) {
   *out = handle_;
-  if (candidate.plugin->api == &device_.api) return RLK_OK;
+  if (candidate.device == device_.entry.device.get()) return RLK_OK;
   for (const auto& [owner, handle] : wrappers_) {
     if (owner->plugin->api != candidate.plugin->api || owner->device != candidate.device) continue;
     *out = handle;
@@ -93,12 +93,18 @@ Mark Stream::mark(bool with_event) {
 uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
   clock_->issue();
   const uint32_t tag = make_tag(*candidate.decl, ++calls_);
-  suspects_->add({&candidate, dtype});
+  // Whoever runs on another device cannot have caused what happens to this one.
+  if (candidate.on == &device_.entry) {
+    suspects_->add({&candidate, dtype});
+  } else {
+    suspects_->add_unknown();
+  }
   return tag;
 }
 
 uint32_t Stream::note_staged_call(const OpDecl& decl) {
   clock_->issue();
+  suspects_->add_unknown();
   return make_tag(decl, ++calls_);
 }
 

@@ -4,6 +4,7 @@
 #include <rlk/abi.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,8 +26,13 @@ public:
     Suspect culprit;  // the implementation that answered it
   };
   void add_data_error(const rlk_data_error& error);
-  void add_failure(Failure failure);
+  // given_at: what stream_failures was when the work was given to the stream.
+  void add_failure(Failure failure, uint64_t given_at);
   void add_wrong_result(std::string text);
+  // The stream itself failed: host functions that it was given before may have read what failed copies left, so that
+  // their own failures are nobody's fault.
+  void note_stream_failure();
+  uint64_t stream_failures() const { return stream_failures_.load(std::memory_order_acquire); }
   // The first of each since the last take; kind 0 and RLK_OK when there was none.
   void take(rlk_data_error* data_error, Failure* failure);
   // What comparing in the background found; empty when it found nothing since the last take.
@@ -37,6 +43,7 @@ private:
   rlk_data_error data_error_{};
   Failure failure_;
   std::string wrong_results_;
+  std::atomic<uint64_t> stream_failures_{0};  // written under the mutex
 };
 
 // [one thread at a time]
@@ -57,7 +64,7 @@ public:
 
   // RLK_OK, RLK_NOT_READY, RLK_TIMEOUT; RLK_DATA_ERROR with a text; or the failure, with the calls that may have caused
   // it. suspects (may be nullptr) receives them; of a lost device those of all its streams, and when that was told
-  // before, nobody.
+  // before, nobody; nobody either of a question that the backend could not answer (an exception inside it, say).
   rlk_status query(rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   rlk_status synchronize(uint64_t timeout_ns, rlk_error* error, std::vector<Suspect>* suspects = nullptr);
   // The failure of the stream itself, in words, or RLK_OK. Keeps data errors for the caller's own question.
@@ -82,9 +89,10 @@ public:
 
   // This point of the stream, to be passed.
   Mark mark(bool with_event);
-  // One more call: its tag, and its implementation among the suspects. The work counts as issued.
+  // One more call of the device's: its tag, and its implementation among the suspects. The work counts as issued.
   uint32_t note_call(const Candidate& candidate, Dtype dtype);
-  // The same of a call that the CPU serves: it does not touch the device, and is no suspect.
+  // The same of a call that the CPU serves: it does not touch the device, and is no suspect. Its copies do, for which
+  // no implementation answers.
   uint32_t note_staged_call(const OpDecl& decl);
   void forget_calls() { suspects_->clear(); }
   // The call that was noted last was refused by its implementation.
@@ -104,7 +112,10 @@ public:
   // Before a call of a capture is enqueued: gives the capture what its calls need. [while capturing]
   rlk_status prepare_capture(rlk_error* error);
   // The stream was made to wait for an event: that may have joined it to a capture of another stream.
-  void note_wait() { may_be_joined_ = true; }
+  void note_wait() {
+    may_be_joined_ = true;
+    suspects_->add_unknown();  // it may tell the failure of the work that it waits for
+  }
   // While capturing, inside the plan: keeps it until the graph dies.
   void keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance);
   rlk_status begin_capture(rlk_error* error);

@@ -13,9 +13,17 @@ void StreamReports::add_data_error(const rlk_data_error& error) {
   if (data_error_.kind == 0) data_error_ = error;
 }
 
-void StreamReports::add_failure(Failure failure) {
+void StreamReports::add_failure(Failure failure, uint64_t given_at) {
   const std::lock_guard lock(mutex_);
-  if (failure_.status == RLK_OK) failure_ = std::move(failure);
+  if (failure_.status != RLK_OK) return;
+  failure_ = std::move(failure);
+  if (given_at != stream_failures_) failure_.culprit = {};
+}
+
+void StreamReports::note_stream_failure() {
+  const std::lock_guard lock(mutex_);
+  ++stream_failures_;
+  failure_.culprit = {};
 }
 
 void StreamReports::add_wrong_result(std::string text) {
@@ -145,11 +153,22 @@ bool Stream::take_untold(rlk_data_error* out) {
   return device_.take_captured_error(out);
 }
 
+namespace {
+
+// Failures that enqueued work can cause. Other statuses speak of the question itself: an exception inside the slot, an
+// argument that the backend refuses.
+bool comes_from_work(rlk_status status) {
+  return status == RLK_BACKEND_ERROR || status == RLK_DEVICE_LOST;
+}
+
+}  // namespace
+
 rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,
                                 rlk_error* error, std::vector<Suspect>* suspects) {
   std::string whole = "stream " + name() + " failed: " + text;
   std::vector<Suspect> found;
-  suspects_->add_to(&found);
+  reports_->note_stream_failure();
+  if (comes_from_work(status)) suspects_->add_to(&found);
   // Every stream of a device that is lost fails the same way, whoever did it; told once, it is no news.
   const bool lost = status == RLK_DEVICE_LOST;
   if (lost) device_.add_suspects_of_streams(&found);

@@ -7,15 +7,19 @@
 #include <vector>
 
 #include "core/declaration/declaration.hpp"
+#include "core/dispatch/registry.hpp"
 
 namespace rlk::core {
-
-struct Candidate;
 
 struct Suspect {
   const Candidate* candidate = nullptr;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
   Dtype dtype = Dtype::f32;
-  bool operator==(const Suspect& other) const { return candidate == other.candidate && dtype == other.dtype; }
+  // Every generation of the registry has candidates of its own for one implementation on one device.
+  bool operator==(const Suspect& other) const {
+    if (candidate == nullptr || other.candidate == nullptr) return candidate == other.candidate;
+    return candidate->implementation == other.candidate->implementation &&
+           candidate->device == other.candidate->device && dtype == other.dtype;
+  }
 };
 
 // The implementations of a device that one stream called since it was last known to be fine. Written by the stream's
