@@ -77,6 +77,8 @@ struct Reason {
     "nothing to do on a machine without this hardware; otherwise see the evidence")                                   \
   X(kNoDevice, "NO_DEVICE", false, "The plugin's runtime is here, but offers no usable device.",                      \
     "check driver, device permissions and the variable that hides devices")                                           \
+  X(kDeviceTaken, "DEVICE_TAKEN", true, "Another plugin that was found earlier owns the same devices.",               \
+    "remove one of the two plugins; one that only brings operators says so (RLK_PLUGIN_OPERATORS_ONLY)")              \
   X(kEnumerateFailed, "ENUMERATE_FAILED", true, "The plugin could not list its devices.",                             \
     "see the vendor's own tools")                                                                                     \
   X(kOperatorsInvalid, "OPERATORS_INVALID", true, "The plugin's list of operators is contradictory.",                 \

@@ -19,7 +19,7 @@ bool is_wanted(const PluginRecord& record) {
 }
 
 bool is_operators_only(const core::PluginBinding& binding) {
-  return (binding.api->flags & RLK_PLUGIN_OPERATORS_ONLY) != 0;
+  return !core::owns_devices(binding);
 }
 
 }  // namespace
@@ -44,8 +44,9 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
     }
   };
   each_wanted([&](const ProbedPlugin& plugin) { return load(plugin); });
-  each_wanted(
-      [&](const ProbedPlugin& plugin) { return lend_devices(plugin.record.id); });  // now that all owners are there
+  std::vector<const core::PluginBinding*> owners;  // in search order
+  each_wanted([&](ProbedPlugin& plugin) { return refuse_second_owner(plugin.record.id, &owners, &plugin.record); });
+  each_wanted([&](const ProbedPlugin& plugin) { return lend_devices(plugin.record.id, owners); });
 
   std::vector<core::PluginBinding> bindings;
   std::vector<core::RejectedPlugin> rejected;
@@ -100,12 +101,34 @@ std::optional<Failure> Registrar::open(const ProbedPlugin& plugin, core::PluginB
   return describe_devices(*binding->api, binding->instance, &binding->devices);
 }
 
-std::optional<Failure> Registrar::lend_devices(const std::string& id) {
+// By the same rule as the registry's, which leaves out devices without a word.
+std::optional<Failure> Registrar::refuse_second_owner(const std::string& id,
+                                                      std::vector<const core::PluginBinding*>* owners,
+                                                      PluginRecord* record) const {
+  const core::PluginBinding& binding = live_.at(id);
+  if (is_operators_only(binding)) return std::nullopt;
+  std::string taken;
+  size_t count = 0;
+  for (uint32_t i = 0; i < binding.devices.size(); ++i) {
+    const core::PluginBinding* holder = core::find_holder(*owners, binding, i);
+    if (holder == nullptr) continue;
+    ++count;
+    taken += (taken.empty() ? "" : ", ") + std::string("device ") + std::to_string(i) + " (" +
+             binding.devices[i]->properties().name + ") is owned by plugin " + holder->id;
+  }
+  if (count > 0 && count == binding.devices.size()) return Failure{&reason::kDeviceTaken, taken, {}, {}};
+  if (count > 0) record->notes.push_back(taken);
+  owners->push_back(&binding);
+  return std::nullopt;
+}
+
+std::optional<Failure> Registrar::lend_devices(const std::string& id,
+                                               const std::vector<const core::PluginBinding*>& owners) {
   core::PluginBinding& binding = live_.at(id);
   if (!is_operators_only(binding) || !binding.devices.empty()) return std::nullopt;
-  for (const auto& [owner_id, owner] : live_) {
-    if (owner.backend != binding.backend || is_operators_only(owner)) continue;
-    binding.devices = borrow_devices(*binding.api, binding.instance, owner.devices);
+  for (const core::PluginBinding* owner : owners) {
+    if (owner->backend != binding.backend) continue;
+    binding.devices = borrow_devices(*binding.api, binding.instance, owner->devices);
     return std::nullopt;
   }
   return Failure{&reason::kNoDevice,

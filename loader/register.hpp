@@ -27,15 +27,18 @@ public:
   void publish_built_in(PluginRecord* record);
 
   // Publishes the next generation: every plugin that ended in smoke_tested or partial, loaded now if it was not yet,
-  // and the reasons of all others. A record that was published is `registered` (or stays `partial`); one that could not
-  // be loaded here becomes `rejected`. The built-in is always registered, with the reason if it is unverified.
-  // Instances and the handles of devices, which are opened when first used, live as long as the registrar.
+  // and the reasons of all others. Of plugins that own the same devices the first is published. A record that was
+  // published is `registered` (or stays `partial`); one that could not be loaded here becomes `rejected`. The built-in
+  // is always registered, with the reason if it is unverified. Instances and the handles of devices, which are opened
+  // when first used, live as long as the registrar.
   void publish(std::vector<ProbedPlugin>* plugins);
 
 private:
   std::optional<Failure> load(const ProbedPlugin& plugin);
   std::optional<Failure> open(const ProbedPlugin& plugin, core::PluginBinding* binding);
-  std::optional<Failure> lend_devices(const std::string& id);
+  std::optional<Failure> refuse_second_owner(const std::string& id, std::vector<const core::PluginBinding*>* owners,
+                                             PluginRecord* record) const;
+  std::optional<Failure> lend_devices(const std::string& id, const std::vector<const core::PluginBinding*>& owners);
 
   core::Registry& registry_;
   const rlk_host& host_;

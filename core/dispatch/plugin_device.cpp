@@ -89,4 +89,12 @@ void PluginDevice::close() {
   if (handle != nullptr) api_.device_close(handle, nullptr);
 }
 
+bool is_same_card(const rlk_device_properties& a, const rlk_device_properties& b) {
+  static constexpr uint8_t kNone[sizeof(a.uuid)] = {};
+  const auto has_uuid = [](const rlk_device_properties& p) { return std::memcmp(p.uuid, kNone, sizeof(kNone)) != 0; };
+  if (has_uuid(a) && has_uuid(b)) return std::memcmp(a.uuid, b.uuid, sizeof(a.uuid)) == 0;
+  if (a.pci_bus_id[0] != '\0' && b.pci_bus_id[0] != '\0') return std::strcmp(a.pci_bus_id, b.pci_bus_id) == 0;
+  return true;
+}
+
 }  // namespace rlk::core

@@ -32,6 +32,8 @@ public:
   const rlk_device_properties& properties() const { return properties_; }
   uint32_t ordinal() const { return ordinal_; }
   std::string name() const;  // "cuda:0"
+  // That very device: its owner's handle, or one that was attached to it.
+  bool is_of(const PluginDevice& owners) const { return this == &owners || owner_.get() == &owners; }
 
 private:
   rlk_status make(rlk_plugin_device** out, rlk_error* error);
@@ -48,5 +50,8 @@ private:
   bool tried_ = false;
   rlk_error failure_{};
 };
+
+// Whether two plugins describe one card: by its UUID, else by its PCI address. What has neither cannot be told apart.
+bool is_same_card(const rlk_device_properties& a, const rlk_device_properties& b);
 
 }  // namespace rlk::core

@@ -34,7 +34,7 @@ struct Registry::State {
   std::vector<std::unique_ptr<DeviceEntry>> devices;  // every device that was ever published
   Listener listener;
 
-  const DeviceEntry* device_entry(const PluginBinding& owner, uint32_t ordinal);
+  const DeviceEntry* known_entry(const PluginDevice& device) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
   void swap_in(std::unique_ptr<Snapshot> next);
@@ -42,13 +42,20 @@ struct Registry::State {
   std::unique_ptr<Snapshot> next_generation() const;
 };
 
-namespace {
-
 bool owns_devices(const PluginBinding& plugin) {
   return (plugin.api->flags & RLK_PLUGIN_OPERATORS_ONLY) == 0;
 }
 
-}  // namespace
+const PluginBinding* find_holder(const std::vector<const PluginBinding*>& before, const PluginBinding& plugin,
+                                 uint32_t ordinal) {
+  for (const PluginBinding* other : before) {
+    if (!owns_devices(*other) || other->backend != plugin.backend) continue;
+    for (const auto& device : other->devices) {
+      if (device != nullptr && is_same_card(device->properties(), plugin.devices[ordinal]->properties())) return other;
+    }
+  }
+  return nullptr;
+}
 
 // ---- the snapshot
 
@@ -74,32 +81,45 @@ const RejectedPlugin* Snapshot::find_rejected(std::string_view id_or_backend) co
 
 // ---- building one
 
-const DeviceEntry* Registry::State::device_entry(const PluginBinding& owner, uint32_t ordinal) {
-  const std::shared_ptr<PluginDevice>& device = owner.devices[ordinal];
-  for (const auto& entry : devices) {
-    if (entry->device == device) return entry.get();
-  }
-  auto entry = std::make_unique<DeviceEntry>();
-  entry->backend = owner.backend;
-  entry->ordinal = ordinal;
-  entry->owner = &owner;
-  entry->device = device;
-  return devices.emplace_back(std::move(entry)).get();
+const DeviceEntry* Registry::State::known_entry(const PluginDevice& device) const {
+  const auto found =
+      std::find_if(devices.begin(), devices.end(), [&](const auto& entry) { return entry->device.get() == &device; });
+  return found != devices.end() ? found->get() : nullptr;
 }
 
-// The first plugin that owns devices of a backend is the backend's owner; others of the same backend bring operators.
 void Registry::State::add_devices(Snapshot& next) {
-  const auto add = [&](bool cpu) {
+  std::vector<const PluginBinding*> owners;
+  std::vector<std::pair<const PluginBinding*, uint32_t>> found;
+  const auto find = [&](bool cpu) {
     for (const auto& plugin : next.plugins) {
       if (!owns_devices(*plugin) || (plugin->backend == "cpu") != cpu) continue;
       for (uint32_t i = 0; i < plugin->devices.size(); ++i) {
-        if (plugin->devices[i] == nullptr || next.find_device(plugin->backend, i) != nullptr) continue;
-        next.devices.push_back(device_entry(*plugin, i));
+        if (plugin->devices[i] != nullptr && find_holder(owners, *plugin, i) == nullptr)
+          found.emplace_back(plugin.get(), i);
       }
+      owners.push_back(plugin.get());
     }
   };
-  add(true);
-  add(false);
+  find(true);
+  find(false);
+  // A device keeps its address for ever; new ones take what is free.
+  const auto is_free = [&](const std::string& backend, uint32_t ordinal) {
+    if (next.find_device(backend, ordinal) != nullptr) return false;
+    return std::none_of(found.begin(), found.end(), [&](const auto& other) {
+      const DeviceEntry* entry = known_entry(*other.first->devices[other.second]);
+      return entry != nullptr && entry->backend == backend && entry->ordinal == ordinal;
+    });
+  };
+  for (const auto& [owner, number] : found) {
+    const std::shared_ptr<PluginDevice>& device = owner->devices[number];
+    const DeviceEntry* entry = known_entry(*device);
+    if (entry == nullptr) {
+      uint32_t ordinal = number;
+      while (!is_free(owner->backend, ordinal)) ++ordinal;
+      entry = devices.emplace_back(new DeviceEntry{owner->backend, ordinal, owner, device}).get();
+    }
+    next.devices.push_back(entry);
+  }
 }
 
 void Registry::State::add_candidates(Snapshot& next) {
@@ -109,8 +129,12 @@ void Registry::State::add_candidates(Snapshot& next) {
       const OpDecl* decl = find_declaration(implementation->op);
       if (decl == nullptr) continue;
       for (uint32_t ordinal = 0; ordinal < plugin->devices.size(); ++ordinal) {
-        const DeviceEntry* on = next.find_device(plugin->backend, ordinal);
-        if (on == nullptr || plugin->devices[ordinal] == nullptr) continue;
+        if (plugin->devices[ordinal] == nullptr) continue;
+        const auto found = std::find_if(next.devices.begin(), next.devices.end(), [&](const DeviceEntry* known) {
+          return plugin->devices[ordinal]->is_of(*known->device);
+        });
+        if (found == next.devices.end()) continue;
+        const DeviceEntry* on = *found;
         Candidate candidate{decl, implementation, plugin.get(), on, plugin->devices[ordinal].get(), {}, {}};
         for (const UnitResult& unit : plugin->units) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);

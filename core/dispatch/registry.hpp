@@ -27,6 +27,12 @@ struct PluginBinding {
   bool built_in = false;          // serves class tolerance before it is verified
 };
 
+bool owns_devices(const PluginBinding& plugin);
+// Of plugins that own devices of one backend the first keeps what a later one describes too: nobody has tested the
+// later one's operators on the first one's streams. Who of those before has the plugin's device already, or nullptr.
+const PluginBinding* find_holder(const std::vector<const PluginBinding*>& before, const PluginBinding& plugin,
+                                 uint32_t ordinal);
+
 // A plugin that is not available, so that asking for it by name returns its stored reason.
 struct RejectedPlugin {
   std::string id;
@@ -38,7 +44,7 @@ struct RejectedPlugin {
 // A device and its address for the life of the process: generations share the entries.
 struct DeviceEntry {
   std::string backend;
-  uint32_t ordinal = 0;
+  uint32_t ordinal = 0;  // of the address; a second owner of a backend counts its own devices from 0
   const PluginBinding* owner = nullptr;
   std::shared_ptr<PluginDevice> device;
 

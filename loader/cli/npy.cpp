@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "core/declaration/validate.hpp"
+#include "loader/cli/place.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/file.hpp"
 
@@ -271,15 +272,6 @@ Array read_npy(const std::string& path, std::optional<core::Dtype> wanted) {
   }
 }
 
-void require_place(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) throw UsageError(path + ": is a folder");
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  if (access(folder.c_str(), W_OK | X_OK) != 0)
-    throw UsageError(path + ": cannot be created: " + loader::errno_text(errno));
-}
-
 void write_npy(const std::string& path, const Array& array) {
   std::string shape;
   for (int64_t size : array.shape()) shape += std::to_string(size) + ", ";
@@ -292,29 +284,7 @@ void write_npy(const std::string& path, const Array& array) {
   std::string head(kMagic);
   head += {'\1', '\0', static_cast<char>(header.size() & 0xFF), static_cast<char>(header.size() >> 8)};
   head += header;
-
-  const std::string temporary = path + ".tmp" + std::to_string(getpid());
-  const auto fail = [&](const char* what) {
-    const std::string text = path + ": " + what + ": " + loader::errno_text(errno);
-    unlink(temporary.c_str());
-    throw Failure(text);
-  };
-  loader::UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd) fail("cannot be created");
-  const auto write_all = [&](const void* data, uint64_t size) {
-    const char* at = static_cast<const char*>(data);
-    while (size > 0) {
-      const ssize_t written = write(fd.get(), at, std::min<uint64_t>(size, 1u << 30));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail("cannot be written");
-      at += written;
-      size -= static_cast<uint64_t>(written);
-    }
-  };
-  write_all(head.data(), head.size());
-  write_all(array.data(), array.bytes());
-  fd.reset();
-  if (rename(temporary.c_str(), path.c_str()) != 0) fail("cannot be put in place");
+  write_whole(path, {head, {reinterpret_cast<const char*>(array.data()), array.bytes()}});
 }
 
 }  // namespace rlk::cli

@@ -22,10 +22,7 @@ NpyHeader parse_npy_header(std::string_view bytes);
 // meaning bf16). Nothing is allocated for more than the file holds. Throws UsageError naming the file.
 Array read_npy(const std::string& path, std::optional<core::Dtype> wanted);
 
-// Throws UsageError when write_npy() could not put a file there, before anything was computed for it.
-void require_place(const std::string& path);
-
-// Row-major, version 1. The file appears whole or not at all. Throws Failure naming the file.
+// Row-major, version 1. Where and how: write_whole (place.hpp). Throws Failure naming the file.
 void write_npy(const std::string& path, const Array& array);
 
 }  // namespace rlk::cli

@@ -7,6 +7,7 @@
 #include "loader/cli/execution.hpp"
 #include "loader/cli/npy.hpp"
 #include "loader/cli/output.hpp"
+#include "loader/cli/place.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 

@@ -140,9 +140,9 @@ TEST_F(CacheTest, ADamagedEntryIsIgnoredAndRewritten) {
   }
   // Sealed rightly, but not what it should be inside.
   for (const char* content :
-       {"", "{}", "[]", R"({"schema":1})", R"({"schema":99,"expires_unix":0,"record":"{}"})",
-        R"({"schema":1,"expires_unix":0,"record":{}})", R"({"schema":1,"expires_unix":"x","record":"{}"})",
-        R"({"schema":1,"expires_unix":0,"record":"{\"state\":\"?\"}"})"}) {
+       {"", "{}", "[]", R"({"schema":2})", R"({"schema":99,"expires_unix":0,"record":"{}"})",
+        R"({"schema":2,"expires_unix":0,"record":{}})", R"({"schema":1,"expires_unix":"x","record":"{}"})",
+        R"({"schema":2,"expires_unix":0,"record":"{\"state\":\"?\"}"})"}) {
     store.put(key.name(), content);
     EXPECT_FALSE(cache.find(key)) << content;
   }

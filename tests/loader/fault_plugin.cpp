@@ -3,6 +3,11 @@
 
 #include "tests/loader/fault.hpp"
 
+#ifndef RLK_FAULT_ID  // stamped out under other names too
+#define RLK_FAULT_ID "fault"
+#define RLK_FAULT_BACKEND "acme"
+#endif
+
 namespace rlk::testing {
 namespace {
 
@@ -85,7 +90,8 @@ const struct AtLoad {
 }  // namespace rlk::testing
 
 // The entry by hand: the table that the SDK makes, with what the fault asks for changed.
-RLK_PLUGIN_ENTRY(fault_entry, rlk::testing::FaultPlugin, "fault", "acme", "0.2.0", "misbehaves on demand")
+RLK_PLUGIN_ENTRY(fault_entry, rlk::testing::FaultPlugin, RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0",
+                 "misbehaves on demand")
 
 extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
                                                                                         rlk_error* error) {
@@ -116,7 +122,9 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   return &table;
 }
 
-__attribute__((used, retain, section(".note.rlk"),
-               aligned(4))) static const rlk::sdk::detail::Note<sizeof(RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0"))>
-    fault_note = {4, sizeof(RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0")), 1, "rlk",
-                  RLK_SDK_NOTE_TEXT("fault", "acme", "0.2.0")};
+__attribute__((
+    used, retain, section(".note.rlk"),
+    aligned(
+        4))) static const rlk::sdk::detail::Note<sizeof(RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0"))>
+    fault_note = {4, sizeof(RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0")), 1, "rlk",
+                  RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0")};

@@ -65,6 +65,38 @@ TEST_F(Register, AnOwnerThatComesLaterInTheSearchIsStillTheOwner) {
   EXPECT_EQ(plugins[0].record.state, State::registered) << plugins[0].record.reason;
 }
 
+TEST_F(Register, ASecondOwnerOfTheCpuIsRefusedAndNamesTheFirst) {
+  add_plugin("fault_second_cpu");
+  std::vector<ProbedPlugin> plugins = probe();
+  plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});  // unverified, to spare its test
+  registrar.publish(&plugins);
+  ASSERT_EQ(plugins.size(), 2u);
+  const PluginRecord& second = plugins[1].record;
+  EXPECT_EQ(second.state, State::rejected);
+  EXPECT_EQ(second.reason_code, "DEVICE_TAKEN");
+  EXPECT_NE(second.reason.find("plugin cpu"), std::string::npos) << second.reason;
+  EXPECT_TRUE(second.broken) << "somebody must choose";
+  const core::Snapshot& now = *registry.current();
+  for (const core::Candidate& candidate : now.candidates) EXPECT_EQ(candidate.plugin->id, "cpu");
+  ASSERT_EQ(now.rejected.size(), 1u);
+  EXPECT_EQ(now.rejected[0].reason_code, "DEVICE_TAKEN");
+}
+
+TEST_F(Register, OfTwoOwnersTheFirstFoundLendsItsDevices) {
+  add_plugin("fault");
+  add_plugin("fault_attached");
+  add_plugin("fault_second_acme");  // its id comes first in the alphabet, its file last
+  std::vector<ProbedPlugin> plugins = probe();
+  registrar.publish(&plugins);
+  ASSERT_EQ(plugins.size(), 3u);
+  EXPECT_EQ(plugins[1].record.state, State::registered) << plugins[1].record.reason;
+  EXPECT_EQ(plugins[2].record.reason_code, "DEVICE_TAKEN") << plugins[2].record.reason;
+  size_t attached = 0;
+  for (const core::Candidate& candidate : registry.current()->candidates)
+    attached += candidate.plugin->id == "fault-attached";
+  EXPECT_EQ(attached, 2u) << "on both devices of fault";
+}
+
 TEST_F(Register, PublishingAgainOpensNothingTwice) {
   add_plugin("fault");
   std::vector<ProbedPlugin> first = probe();

@@ -127,6 +127,41 @@ TEST(RegistryTest, TheCpuIsAlwaysFirstAndGenerationsGrow) {
   EXPECT_EQ(first->candidates.size(), 10u) << "an old generation stays readable";
 }
 
+std::vector<std::string> candidates_on(const core::Snapshot& now, const char* device) {
+  std::vector<std::string> ids;
+  for (const core::Candidate& candidate : now.candidates) {
+    if (candidate.on->name() == device && (ids.empty() || ids.back() != candidate.plugin->id))
+      ids.push_back(candidate.plugin->id);
+  }
+  return ids;
+}
+
+TEST(RegistryTest, ASecondOwnerOfABackendServesNobodyElsesStreams) {
+  using Ids = std::vector<std::string>;
+  for (const char* backend : {"cpu", "fake"}) {
+    SCOPED_TRACE(backend);
+    for (const bool own_card : {false, true}) {
+      Registry registry;
+      registry.publish({World::cpu(), World::fake(), World::guest(), World::rival(backend, own_card)}, {});
+      const core::Snapshot& now = *registry.current();
+      EXPECT_EQ(candidates_on(now, "cpu:0"), Ids({"cpu"}));
+      EXPECT_EQ(candidates_on(now, "fake:0"), (Ids{"fake", "guest"})) << "guest is attached to that very device";
+    }
+  }
+}
+
+TEST(RegistryTest, ASecondOwnersOwnCardHasAnAddressThatItKeeps) {
+  Registry registry;
+  registry.publish({World::cpu(), World::rival("fake", true)}, {});
+  const core::DeviceEntry* rivals = registry.current()->find_device("fake", 0);
+  ASSERT_NE(rivals, nullptr);
+  registry.publish({World::cpu(), World::fake(), World::rival("fake", true)}, {});
+  EXPECT_EQ(registry.current()->find_device("fake", 0), rivals) << "somebody may use it";
+  ASSERT_NE(registry.current()->find_device("fake", 1), nullptr);
+  EXPECT_EQ(candidates_on(*registry.current(), "fake:0"), std::vector<std::string>{"rival"});
+  EXPECT_EQ(candidates_on(*registry.current(), "fake:1"), std::vector<std::string>{"fake"});
+}
+
 TEST(RegistryTest, QuarantineSurvivesPublishing) {
   Registry registry;
   registry.publish({World::cpu(), World::fake()}, {});

@@ -194,6 +194,20 @@ PluginBinding World::guest() {
   return copy;
 }
 
+PluginBinding World::rival(const char* backend, bool own_card) {
+  static auto& bindings = *new std::map<std::pair<std::string, bool>, PluginBinding>;
+  PluginBinding& binding = bindings[{backend, own_card}];
+  if (binding.api == nullptr) {
+    binding = bind<FakePlugin>("rival", backend, 1);
+    rlk_device_properties properties = binding.devices[0]->properties();
+    if (own_card) properties.uuid[0] = 1;
+    binding.devices[0] = std::make_shared<core::PluginDevice>(binding.api, binding.instance, 0, properties);
+  }
+  PluginBinding copy = binding;
+  verify(copy);
+  return copy;
+}
+
 std::vector<PluginBinding> World::unopened(uint32_t devices) {
   PluginBinding owner = bind<FakePlugin>("fake", "fake", devices);
   PluginBinding brings_operators = bind_guest(owner);

@@ -59,6 +59,8 @@ struct World {
   static PluginBinding fake();
   static PluginBinding plain();
   static PluginBinding guest();
+  // A second plugin that owns a device of somebody's backend: of the very card, or of one of its own.
+  static PluginBinding rival(const char* backend, bool own_card);
   // The CPU, and new instances of fake and guest whose devices nobody has opened.
   static std::vector<PluginBinding> unopened(uint32_t devices);
 
