@@ -12,6 +12,7 @@ const Libraries& libraries() {
     symbols.require(cudnn, "cudnnDestroy", made->destroy);
     symbols.require(cudnn, "cudnnSetStream", made->set_stream);
     symbols.require(cudnn, "cudnnGetErrorString", made->error_string);
+    symbols.require(cudnn, "cudnnGetLastErrorString", made->last_error);
     symbols.require(cudnn, "cudnnGetVersion", made->version);
     symbols.require(cudnn, "cudnnBackendCreateDescriptor", made->create_descriptor);
     symbols.require(cudnn, "cudnnBackendDestroyDescriptor", made->destroy_descriptor);
@@ -28,11 +29,14 @@ const Libraries& libraries() {
   return *instance;
 }
 
+bool is_unsupported(cudnnStatus_t status) {
+  return static_cast<int>(status) / 1000 == 3;  // the thousands tell the kind
+}
+
 void check(cudnnStatus_t status, const char* attempt) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   const int code = static_cast<int>(status);
-  // The thousands tell the kind: 3 is "not supported", 5 "execution failed".
-  throw sdk::Error(code / 1000 == 3 ? RLK_UNSUPPORTED : RLK_BACKEND_ERROR,
+  throw sdk::Error(is_unsupported(status) ? RLK_UNSUPPORTED : RLK_BACKEND_ERROR,
                    sdk::format("%s failed with %d (%s)", attempt, code, libraries().error_string(status)), code,
                    "cudnn");
 }

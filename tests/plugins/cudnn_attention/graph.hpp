@@ -4,8 +4,8 @@
 #include "cudnn.hpp"
 
 #include <array>
-#include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace cudnn_attention {
@@ -33,21 +33,41 @@ private:
 
 using Dims = std::array<int64_t, 4>;  // batch, head, row, column
 
+// What a kernel is compiled for; the scale is an argument of each execution.
 struct Shape {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
   int64_t batch = 0, queries = 0, keys = 0, q_heads = 0, kv_heads = 0, head_size = 0;
   Dims q_strides{}, k_strides{}, v_strides{}, out_strides{};  // of (batch, head, token, element)
   bool causal = false;                                        // query i sees keys 0 .. i
+};
+bool operator<(const Shape& a, const Shape& b);
+
+// The device of a handle, or one that is only described (a finalized CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR). One is null,
+// the other outlives what is made for it.
+struct Target {
+  cudnnHandle_t handle = nullptr;
+  const Descriptor* properties = nullptr;
+};
+
+struct Arguments {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* out = nullptr;
+  void* workspace = nullptr;
   float scale = 1;
 };
 
 class AttentionGraph {
 public:
-  // With the context current. Throws RLK_UNSUPPORTED when no engine of cuDNN takes the shape.
-  AttentionGraph(cudnnHandle_t handle, const Shape& shape);
+  // Asks cuDNN which engines take the shape, in milliseconds. Throws RLK_UNSUPPORTED with cuDNN's reason when none
+  // does. All functions with the target's context current.
+  AttentionGraph(const Target& target, const Shape& shape);
 
-  uint64_t workspace_bytes() const noexcept { return workspace_bytes_; }
-  void execute(cudnnHandle_t handle, const void* q, const void* k, const void* v, void* out, void* workspace);
+  // Makes the first engine's kernel, in about a second. Before execute; nothing when it is already there.
+  void compile();
+  uint64_t workspace_bytes() const noexcept { return workspace_bytes_; }  // of the compiled kernel
+  void execute(cudnnHandle_t handle, const Arguments& arguments);
 
 private:
   Descriptor& make(cudnnBackendDescriptorType_t type);
@@ -61,17 +81,22 @@ private:
   void pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t precision, const Descriptor& x, const Descriptor* b,
                  const Descriptor& y, const Descriptor* condition = nullptr, int64_t axis = -1);
   void reduce(cudnnReduceTensorOp_t mode, const Descriptor& x, const Descriptor& y);
+  void describe();
   static bool is_deterministic(cudnnBackendDescriptor_t configuration);
-  void choose_engine(cudnnHandle_t handle);
+  void find_engines();
+  [[noreturn]] void refuse(const char* what) const;
 
+  const Target target_;
   const Shape shape_;
   int64_t next_id_ = 100;
-  float scale_;
-  float hidden_ = std::numeric_limits<float>::lowest();  // the score of a key that a query does not see
   std::vector<std::unique_ptr<Descriptor>> descriptors_;
   std::vector<cudnnBackendDescriptor_t> operations_;
+  std::vector<cudnnBackendDescriptor_t> configurations_;  // engines that take the shape, the best first
   Descriptor* plan_ = nullptr;
   uint64_t workspace_bytes_ = 0;
 };
+
+// Of what cuDNN told of all engines it tried, the line that says most; empty when it told nothing.
+std::string first_reason(const std::string& told);
 
 }  // namespace cudnn_attention

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <map>
 #include <mutex>
 
 namespace cudnn_attention {
@@ -43,6 +45,7 @@ public:
   ~Device() override {
     try {
       const ContextScope scope(context_);
+      graphs_.clear();
       libraries().destroy(handle_);
     } catch (...) {
       // A lost device has lost the handle too.
@@ -64,6 +67,17 @@ public:
   // A handle has one stream and one user at a time.
   std::mutex& mutex() noexcept { return mutex_; }
 
+  // With the context current and the mutex held. The same for query and plan of a shape: asking cuDNN takes
+  // milliseconds, and the kernel that a plan compiles about a second. Throws RLK_UNSUPPORTED with cuDNN's reason.
+  std::shared_ptr<AttentionGraph> graph(const Shape& shape) {
+    const auto known = graphs_.find(shape);
+    if (known != graphs_.end()) return known->second;
+    if (graphs_.size() >= kMostGraphs) graphs_.clear();  // plans keep theirs
+    auto made = std::make_shared<AttentionGraph>(Target{handle_, nullptr}, shape);
+    graphs_.emplace(shape, made);
+    return made;
+  }
+
 private:
   [[noreturn]] static void refuse() {
     throw sdk::Error(RLK_UNSUPPORTED, "this plugin brings operators only; the device belongs to another one");
@@ -72,10 +86,12 @@ private:
     const bool is_nvidia = std::strncmp(properties.arch, "sm_", 3) == 0;
     return is_nvidia ? std::atoi(properties.arch + 3) : 0;
   }
+  static constexpr size_t kMostGraphs = 1024;
   void* const context_;
   const int arch_;
   cudnnHandle_t handle_ = nullptr;
   std::mutex mutex_;
+  std::map<Shape, std::shared_ptr<AttentionGraph>> graphs_;
 };
 
 constexpr sdk::DtypeMap<cudnnDataType_t, 2> kTypes = {
@@ -118,54 +134,68 @@ struct Attention {
 
   class Plan final : public sdk::Plan {
   public:
-    Plan(Device& device, const sdk::Call<Op>& call) : device_(device), graph_(make(device, call)) {
+    Plan(Device& device, const sdk::Call<Op>& call) : device_(device) {
+      const double scale = call.params().scale;
+      const auto head_size = static_cast<double>(call.symbol(RLK_ATTENTION_SYM_D));
+      scale_ = static_cast<float>(scale > 0 ? scale : 1 / std::sqrt(head_size));
+      const ContextScope scope(device.context());
+      const std::lock_guard<std::mutex> lock(device.mutex());
+      graph_ = device.graph(shape_of(call));
+      graph_->compile();
       flags = RLK_PLAN_CAPTURABLE;
       numerics = claims();
       workspace_bound = graph_->workspace_bytes();
       variant = kName;
     }
     ~Plan() override {
-      const std::lock_guard<std::mutex> lock(device_.mutex());
-      graph_.reset();
+      try {
+        const ContextScope scope(device_.context());
+        const std::lock_guard<std::mutex> lock(device_.mutex());
+        graph_.reset();
+      } catch (...) {
+        // A lost device has lost the kernel too.
+      }
     }
     Plan(const Plan&) = delete;
     Plan& operator=(const Plan&) = delete;
 
     void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+      Arguments arguments;
+      arguments.q = sdk::data_of(run.input(RLK_ATTENTION_IN_Q));
+      arguments.k = sdk::data_of(run.input(RLK_ATTENTION_IN_K));
+      arguments.v = sdk::data_of(run.input(RLK_ATTENTION_IN_V));
+      arguments.out = sdk::data_of(run.output(RLK_ATTENTION_OUT_OUT));
+      arguments.workspace = run.workspace();
+      arguments.scale = scale_;
       const ContextScope scope(device_.context());
       const std::lock_guard<std::mutex> lock(device_.mutex());
       check(libraries().set_stream(device_.handle(), static_cast<cudaStream_t>(stream.native())), "naming the stream");
-      graph_->execute(device_.handle(), sdk::data_of(run.input(RLK_ATTENTION_IN_Q)),
-                      sdk::data_of(run.input(RLK_ATTENTION_IN_K)), sdk::data_of(run.input(RLK_ATTENTION_IN_V)),
-                      sdk::data_of(run.output(RLK_ATTENTION_OUT_OUT)), run.workspace());
-    }
-
-    static std::unique_ptr<AttentionGraph> make(Device& device, const sdk::Call<Op>& call) {
-      const rlk_tensor& q = *call.input(RLK_ATTENTION_IN_Q);
-      Shape shape;
-      shape.type = kTypes.at(sdk::dtype_of(q));
-      shape.batch = call.symbol(RLK_ATTENTION_SYM_B);
-      shape.queries = call.symbol(RLK_ATTENTION_SYM_SQ);
-      shape.keys = call.symbol(RLK_ATTENTION_SYM_SK);
-      shape.q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
-      shape.kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);
-      shape.head_size = call.symbol(RLK_ATTENTION_SYM_D);
-      shape.q_strides = strides_of(q);
-      shape.k_strides = strides_of(*call.input(RLK_ATTENTION_IN_K));
-      shape.v_strides = strides_of(*call.input(RLK_ATTENTION_IN_V));
-      shape.out_strides = strides_of(*call.output(RLK_ATTENTION_OUT_OUT));
-      shape.causal = call.params().causal == RLK_ATTENTION_CAUSAL_ON;
-      const double scale = call.params().scale;
-      shape.scale = static_cast<float>(scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(shape.head_size)));
-      const ContextScope scope(device.context());
-      const std::lock_guard<std::mutex> lock(device.mutex());
-      return std::make_unique<AttentionGraph>(device.handle(), shape);
+      graph_->execute(device_.handle(), arguments);
     }
 
   private:
     Device& device_;
-    std::unique_ptr<AttentionGraph> graph_;
+    float scale_ = 1;
+    std::shared_ptr<AttentionGraph> graph_;
   };
+
+  static Shape shape_of(const sdk::Call<Op>& call) {
+    const rlk_tensor& q = *call.input(RLK_ATTENTION_IN_Q);
+    Shape shape;
+    shape.type = kTypes.at(sdk::dtype_of(q));
+    shape.batch = call.symbol(RLK_ATTENTION_SYM_B);
+    shape.queries = call.symbol(RLK_ATTENTION_SYM_SQ);
+    shape.keys = call.symbol(RLK_ATTENTION_SYM_SK);
+    shape.q_heads = call.symbol(RLK_ATTENTION_SYM_HQ);
+    shape.kv_heads = call.symbol(RLK_ATTENTION_SYM_HKV);
+    shape.head_size = call.symbol(RLK_ATTENTION_SYM_D);
+    shape.q_strides = strides_of(q);
+    shape.k_strides = strides_of(*call.input(RLK_ATTENTION_IN_K));
+    shape.v_strides = strides_of(*call.input(RLK_ATTENTION_IN_V));
+    shape.out_strides = strides_of(*call.output(RLK_ATTENTION_OUT_OUT));
+    shape.causal = call.params().causal == RLK_ATTENTION_CAUSAL_ON;
+    return shape;
+  }
 
   static sdk::Support query(Device& device, const sdk::Call<Op>& call) {
     const rlk_attention_params& params = call.params();
@@ -203,10 +233,11 @@ struct Attention {
     }
     if (auto no = refuse_layout(*call.output(RLK_ATTENTION_OUT_OUT), "out")) return *no;
     if (auto no = sdk::refuse_numerics(call.numerics(), claims())) return *no;
-    // Which shapes have an engine only cuDNN knows. That takes longer than a query should; a plugin for people would
-    // remember the answer by shape.
+    // Which shapes have an engine only cuDNN knows.
     try {
-      Plan::make(device, call);
+      const ContextScope scope(device.context());
+      const std::lock_guard<std::mutex> lock(device.mutex());
+      device.graph(shape_of(call));
     } catch (const sdk::Error& e) {
       if (e.status() != RLK_UNSUPPORTED) throw;
       return sdk::Support::no("NO_ENGINE", e.what());
@@ -238,6 +269,11 @@ public:
     evidence.supports("runtime_library", sdk::Symbols::path_of(bound.create));
     const std::string version = std::to_string(bound.version());
     evidence.neutral("runtime_version", version);
+    if (bound.version() < kOldestVersion) {
+      return sdk::Verdict::absent("RUNTIME_TOO_OLD",
+                                  "cuDNN " + version + " is installed; attention is right from 91002 (9.10.2) on",
+                                  "install a newer cuDNN and put its libcudnn.so.9 into LD_LIBRARY_PATH");
+    }
     return sdk::Verdict::mine("cudnn " + version);
   }
   std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info& info) override {
