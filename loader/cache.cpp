@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -19,33 +20,41 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchema = 1;
+constexpr int kSchema = 2;
 constexpr std::string_view kPrefix = "probe-";
 
 int64_t system_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// How long the record is believed; 0 is for ever (its key is complete), negative is not at all.
-int64_t lifetime(const PluginRecord& record) {
-  for (const core::UnitResult& unit : record.units)
-    if (unit.reason_code == kUnitNotReached) return -1;
+constexpr int64_t kForEver = INT64_MAX;
+constexpr int64_t kNotAtAll = -1;
+
+// Time ran out for the whole plugin, or for some of its units.
+bool is_time_out(const PluginRecord& record) {
+  return record.reason_code == reason::kTimedOut.code ||
+         std::any_of(record.units.begin(), record.units.end(),
+                     [](const core::UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
+}
+
+// How long the record is believed.
+int64_t lifetime(const PluginRecord& record, int64_t timeout_seconds) {
+  if (is_time_out(record)) return timeout_seconds;
   switch (record.state) {
     case State::smoke_tested:
-      return 0;
+      return kForEver;  // its key is complete
     case State::partial:
       return ResultCache::kPartialSeconds;
     case State::rejected:
       return record.broken ? ResultCache::kFailureSeconds : ResultCache::kAbsentSeconds;
     default:
-      return -1;
+      return kNotAtAll;
   }
 }
 
 // Ends of a probe that say nothing about the plugin, so there is nothing to remember about it.
 bool says_nothing(const PluginRecord& record) {
-  for (const Reason* own :
-       {&reason::kSpawnFailed, &reason::kProbeOff, &reason::kProbeBusy, &reason::kCancelled, &reason::kTimedOut})
+  for (const Reason* own : {&reason::kSpawnFailed, &reason::kProbeOff, &reason::kProbeBusy, &reason::kCancelled})
     if (record.state == State::rejected && record.reason_code == own->code) return true;
   return false;
 }
@@ -92,31 +101,47 @@ std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
   return out;
 }
 
-ResultCache::ResultCache(Store* store, Clock now) : store_(store), now_(now ? std::move(now) : &system_seconds) {}
+ResultCache::ResultCache(Store* store, Clock now, int64_t timeout_seconds)
+    : store_(store), now_(now ? std::move(now) : &system_seconds), timeout_seconds_(timeout_seconds) {}
 
-std::optional<PluginRecord> ResultCache::find(const ResultKey& key) const {
+std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optional<int64_t> waited_since) const {
   const auto text = store_->get(key.name());
   if (!text) return std::nullopt;
   const json entry = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!entry.is_object() || entry.value("schema", json()) != kSchema) return std::nullopt;
-  const json& expires = entry.value("expires_unix", json());
-  if (!expires.is_number_integer() || (expires.get<int64_t>() != 0 && expires.get<int64_t>() <= now_()))
-    return std::nullopt;
+  const auto number = [&](const char* name) {
+    const json value = entry.value(name, json());
+    return value.is_number_integer() ? value.get<int64_t>() : int64_t{-1};
+  };
+  const int64_t measured = number("measured_unix"), expires = number("expires_unix");
+  const bool awaited = waited_since && measured >= *waited_since;
+  // A time in the future is that of a clock which was set back since.
+  if (expires < 0 || measured > now_() || (expires <= now_() && !awaited)) return std::nullopt;
   const json record_text = entry.value("record", json());
   PluginRecord record;
   std::string error;
   if (!record_text.is_string() || !record_from_json(record_text.get<std::string>(), &record, &error))
     return std::nullopt;
   if (entry.value("loaded", json()) != json(identities_of(record.loaded_files))) return std::nullopt;
+  if (is_time_out(record)) {
+    const json scale = entry.value("time_scale", json());
+    if (!scale.is_number() || scale.get<double>() < key.time_scale) return std::nullopt;
+    record.hint += "; measured " + std::to_string(now_() - measured) + " s ago, tried again in " +
+                   std::to_string(std::max<int64_t>(expires - now_(), 0)) +
+                   " s (RLK_PROBE_RETRY), or now with `rlk-plugins probe --fresh " + record.id + "`";
+  }
   record.from_cache = true;
   return record;
 }
 
 void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
-  const int64_t seconds = lifetime(record);
-  if (seconds < 0 || says_nothing(record)) return;
+  const int64_t seconds = lifetime(record, timeout_seconds_);
+  if (seconds == kNotAtAll || says_nothing(record)) return;
+  const int64_t now = now_();
   const json entry = {{"schema", kSchema},
-                      {"expires_unix", seconds == 0 ? 0 : now_() + seconds},
+                      {"measured_unix", now},
+                      {"expires_unix", seconds == kForEver ? kForEver : now + seconds},
+                      {"time_scale", key.time_scale},
                       {"loaded", identities_of(record.loaded_files)},
                       {"record", record_to_json(record)}};
   store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace));
@@ -125,6 +150,22 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
   std::sort(entries.begin(), entries.end(),
             [](const StoreEntry& a, const StoreEntry& b) { return a.modified_unix < b.modified_unix; });
   for (size_t i = 0; i + kMaxEntries < entries.size(); ++i) store_->clear(entries[i].name);
+}
+
+bool parse_retry_seconds(const std::string& text, int64_t* seconds) {
+  constexpr int64_t kLongest = 86400;
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || last != end || value < 0 || value > kLongest) return false;
+  *seconds = value;
+  return true;
+}
+
+bool retry_seconds_of(const Environment& environment, int64_t* seconds) {
+  *seconds = ResultCache::kTimeoutSeconds;
+  const auto text = environment.get("RLK_PROBE_RETRY");
+  return !text || parse_retry_seconds(*text, seconds);
 }
 
 std::optional<FileLock> FileLock::acquire(const std::string& path, double seconds, const std::atomic<bool>* cancel,

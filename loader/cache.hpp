@@ -22,6 +22,9 @@ struct ResultKey {
   std::string host;                       // version, ABI and build of the code that probes
   std::string device_fingerprint;
   std::vector<std::string> environment;  // "NAME=value" of the variables that count
+  // How patient the probe is (RLK_PROBE_TIMEOUT). Not in the name: only a time-out depends on it, and one that a less
+  // patient probe ran into says nothing.
+  double time_scale = 1.0;
 
   std::string name() const;  // of the entry in the store
 };
@@ -40,21 +43,30 @@ public:
   static constexpr int64_t kFailureSeconds = 3600;
   static constexpr int64_t kAbsentSeconds = 600;  // absent hardware: cheap to look again
   static constexpr int64_t kPartialSeconds = 86400;
+  static constexpr int64_t kTimeoutSeconds = 300;  // long enough that the ranks of a job pay once
   static constexpr size_t kMaxEntries = 256;
 
   // The store outlives the cache.
-  explicit ResultCache(Store* store, Clock now = {});
+  explicit ResultCache(Store* store, Clock now = {}, int64_t timeout_seconds = kTimeoutSeconds);
 
   // A remembered result that is not out of date: also every file the probe had loaded (record.loaded_files) must still
-  // be the one it was. Its history and path are those of the probe then.
-  std::optional<PluginRecord> find(const ResultKey& key) const;
-  // Remembers a final record. States that say nothing lasting (deferred, anything not final) are not stored.
+  // be the one it was. Its history and path are those of the probe then. Who has waited since `waited_since` for
+  // somebody else's probe takes a verdict from that time or later, whatever its life is.
+  std::optional<PluginRecord> find(const ResultKey& key, std::optional<int64_t> waited_since = {}) const;
+  int64_t seconds_now() const { return now_(); }
+  // Remembers a final record. States that say nothing lasting (deferred for another reason than time) are not stored.
   void store(const ResultKey& key, const PluginRecord& record);
 
 private:
   Store* store_;
   Clock now_;
+  const int64_t timeout_seconds_;
 };
+
+// RLK_PROBE_RETRY: how long a time-out is believed; kTimeoutSeconds when it is unset. False, with the default, when the
+// value is no number of seconds from 0 (probe anew at every start) to a day.
+bool retry_seconds_of(const Environment& environment, int64_t* seconds);
+bool parse_retry_seconds(const std::string& text, int64_t* seconds);
 
 // A lock between processes, given back when the object dies or its process does.
 class FileLock {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/dispatch/host.hpp"
+#include "loader/cache.hpp"
 #include "loader/child_probe.hpp"
 
 namespace rlk::loader {
@@ -20,6 +21,11 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
     core::log_line(RLK_LOG_WARN, "probe",
                    "RLK_PROBE_TIMEOUT is \"" + *options.environment.get("RLK_PROBE_TIMEOUT") +
                        "\"; expected a number of seconds. Using 60");
+  }
+  if (int64_t seconds = 0; !retry_seconds_of(options.environment, &seconds)) {
+    core::log_line(RLK_LOG_WARN, "probe",
+                   "RLK_PROBE_RETRY is \"" + *options.environment.get("RLK_PROBE_RETRY") +
+                       "\"; expected seconds from 0 to 86400. Using " + std::to_string(seconds));
   }
   std::vector<PluginRecord> records = {built_in_record("cpu")};
   for (PluginRecord& record : discover(options.environment, search)) records.push_back(std::move(record));

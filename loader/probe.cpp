@@ -21,7 +21,7 @@ namespace {
 class Pipeline {
 public:
   Pipeline(std::vector<ProbedPlugin>* plugins, const ProbeOptions& options)
-      : plugins_(*plugins), options_(options), cache_(options.store) {
+      : plugins_(*plugins), options_(options), cache_(options.store, {}, retry_seconds(options.environment)) {
     screen_ = options.screen;
     screen_.libraries = LibrarySearch::of_system(options.environment);
     screen_.host_abi = {options.host->abi_major, options.host->abi_minor, options.host->abi_draft};
@@ -52,6 +52,12 @@ private:
     ProbedPlugin* plugin;
     std::vector<OwnerCandidate> owners;
   };
+
+  static int64_t retry_seconds(const Environment& environment) {
+    int64_t seconds = 0;
+    retry_seconds_of(environment, &seconds);
+    return seconds;
+  }
 
   static bool can_be_probed(const PluginRecord& record) {
     return record.state == State::screened || (record.state == State::discovered && record.source == kBuiltInSource);
@@ -125,8 +131,9 @@ private:
     if (cancelled())
       return record.stop(State::deferred, Place::host, reason::kCancelled, "stopped before the probe began");
     const ResultKey key = key_of(job);
+    std::optional<int64_t> waited_since;
     const auto remembered = [&] {
-      auto known = options_.fresh ? std::nullopt : cache_.find(key);
+      auto known = options_.fresh ? std::nullopt : cache_.find(key, waited_since);
       if (known) take(std::move(*known), &record);
       return known.has_value();
     };
@@ -140,10 +147,14 @@ private:
     }
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
-    // Eight ranks that start together probe once: the others wait here and find the result.
+    // Eight ranks that start together probe once: the others wait here and find the result, whatever it is.
+    const int64_t begin = cache_.seconds_now();
+    const auto waiting = [&] {
+      waited_since = begin;  // not before: who gets the lock at once has waited for nobody
+      return remembered();
+    };
     const double wait_seconds = total_seconds();
-    const auto lock =
-        FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, remembered);
+    const auto lock = FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, waiting);
     if (!lock) {
       if (record.from_cache) return;
       return record.stop(State::deferred, Place::host, cancelled() ? reason::kCancelled : reason::kProbeBusy,
@@ -185,6 +196,7 @@ private:
     key.dependencies = identities_of(files);
     key.host = host_;
     key.device_fingerprint = fingerprint_;
+    key.time_scale = timeout_scale_of(options_.environment);
     key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
     return key;
   }

@@ -92,8 +92,9 @@ struct Reason {
     "the kernel does this when memory runs out: see its log")                                                         \
   X(kExited, "EXITED", true, "The plugin ended the process while it was probed.",                                     \
     "report this to the plugin's vendor")                                                                             \
-  X(kTimedOut, "TIMED_OUT", false, "A phase of the probe exceeded its time; this is tried again, not remembered.",    \
-    "raise RLK_PROBE_TIMEOUT if the machine is slow or busy")                                                         \
+  X(kTimedOut, "TIMED_OUT", true,                                                                                     \
+    "A phase of the probe exceeded its time; remembered for a short time (RLK_PROBE_RETRY), then tried again.",       \
+    "raise RLK_PROBE_TIMEOUT if the machine is slow or busy, else report this to the plugin's vendor")                \
   X(kProtocolError, "PROTOCOL_ERROR", true, "The prober sent something that is not its protocol.",                    \
     "the plugin wrote to a file descriptor that is not its own, or rlk-prober is of another version")                 \
   X(kProbeBusy, "PROBE_BUSY", false, "Another process is still probing this plugin.", "try again when it is done")    \

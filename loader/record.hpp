@@ -22,7 +22,7 @@ enum class State : uint8_t {
   registered,
   shadowed,     // another file of the same identity was found first
   rejected,     // will not be used; the reason says why
-  deferred,     // a deadline passed; tried again, never remembered as broken
+  deferred,     // a deadline passed, or the probe was stopped; tried again later
   partial,      // registered, but some operators or dtypes failed and are off
   quarantined,  // switched off at run time
   retired,      // replaced by a newer generation

@@ -8,12 +8,14 @@
 #include <sstream>
 
 #include "core/declaration/error.hpp"
+#include "loader/cache.hpp"
 
 namespace rlk::loader {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr int kMaxDepth = 8;
+constexpr const char* kProbeRetry = "probe_retry";
 
 class Reader {
 public:
@@ -65,6 +67,16 @@ private:
                        {std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
   }
 
+  bool probe_retry(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
+    if (int64_t seconds = 0; !parse_retry_seconds(value, &seconds)) {
+      *problem = path.string() + ":" + std::to_string(line) + ": " + kProbeRetry + " is " +
+                 (value.empty() ? "not a whole number" : "'" + value + "'") + "; expected seconds from 0 to 86400";
+      return false;
+    }
+    out_.probe_retry = value;
+    return true;
+  }
+
   bool read_lines(const fs::path& path, const std::string& text, int depth, std::string* problem) {
     std::istringstream lines(text);
     size_t number = 0;
@@ -81,6 +93,8 @@ private:
       }
       if (key == "include") {
         if (!include(path, value, depth, problem)) return false;
+      } else if (key == kProbeRetry) {
+        if (!probe_retry(value, path, number, problem)) return false;
       } else {
         wish(key, value, path, number);
       }
@@ -117,6 +131,10 @@ private:
           if (!folder) return complain(*item, "plugin_path is a path or a list of paths");
           out_.plugin_path.push_back({*folder, path.string(), false});
         }
+      } else if (name == kProbeRetry) {
+        const auto seconds = node.value<int64_t>();
+        if (!probe_retry(seconds ? std::to_string(*seconds) : "", path, node.source().begin.line, problem))
+          return false;
       } else if (name == "dispatch" && node.is_table()) {
         for (const auto& [op, value] : *node.as_table()) {
           if (op == "numerics") {
@@ -134,7 +152,8 @@ private:
           wish(std::string(op.str()), *who, path, value.source().begin.line);
         }
       } else {
-        return complain(node, "'" + name + "' is not known here; known are include, plugin_path and [dispatch]");
+        return complain(node,
+                        "'" + name + "' is not known here; known are include, plugin_path, probe_retry and [dispatch]");
       }
     }
     return true;
@@ -154,6 +173,11 @@ private:
 };
 
 }  // namespace
+
+Environment Config::complete(Environment environment) const {
+  if (!probe_retry.empty()) environment.values.try_emplace("RLK_PROBE_RETRY", probe_retry);
+  return environment;
+}
 
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
   *out = {};

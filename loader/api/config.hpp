@@ -8,24 +8,30 @@
 
 #include "core/dispatch/policy.hpp"
 #include "loader/discover.hpp"
+#include "loader/environment.hpp"
 
 namespace rlk::loader {
 
 struct Config {
   std::vector<SearchEntry> plugin_path;
   std::vector<core::PolicyEntry> policy;
+  std::string probe_retry;  // seconds; "" is unset
+
+  // The environment with what the file says where no variable does.
+  Environment complete(Environment environment) const;
 };
 
 // Reads TOML:
 //
 //   include = ["site.toml"]            # relative to this file; read first, so that this file's lines win
 //   plugin_path = ["/opt/acme/rlk"]
+//   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
 //   [dispatch]
 //   attention = "cuda:cudnn"           # "all" is every operator
 //   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
-// or plain lines `op = backend`, `include = file`, with # comments. INVALID_ARGUMENT with file and line for anything
-// else. An empty path gives an empty configuration.
+// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, with # comments. INVALID_ARGUMENT with file and
+// line for anything else. An empty path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
 
 }  // namespace rlk::loader

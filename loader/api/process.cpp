@@ -68,8 +68,21 @@ std::string chosen_folder(const Environment& environment) {
 
 }  // namespace
 
+namespace {
+
+// Nobody asked for it and nothing fails: without a word the plugin would only be missing.
+void warn_of_time_out(const PluginRecord& record) {
+  if (record.reason_code != reason::kTimedOut.code) return;
+  core::log_line(RLK_LOG_WARN, "probe",
+                 "plugin " + record.id + " is " + (record.state == State::deferred ? "not used" : "used in part") +
+                     ": " + record.reason_code + ": " + record.reason + ". Hint: " + record.hint);
+}
+
+}  // namespace
+
 Process::Process(Environment environment, Config config, const char* plugin_path)
-    : environment_(with_plugin_path(std::move(environment), plugin_path != nullptr ? plugin_path : "")),
+    : environment_(
+          with_plugin_path(config.complete(std::move(environment)), plugin_path != nullptr ? plugin_path : "")),
       config_(std::move(config)),
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
       store_(chosen_folder(environment_)),
@@ -176,6 +189,7 @@ void Process::search() {
     how.store = &store_;
     how.cancel = &cancel_;
     std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+    for (const ProbedPlugin& plugin : plugins) warn_of_time_out(plugin.record);
     for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
     registrar_.publish(&plugins);
     for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));

@@ -36,14 +36,19 @@ json records_json(const std::vector<loader::ProbedPlugin>& plugins) {
   return list;
 }
 
-loader::SearchOptions search_options(const loader::Environment& environment) {
+loader::Config config_of(const loader::Environment& environment) {
   loader::Config config;  // one that cannot be read was told by the parent
   loader::read_config(environment.path("RLK_CONFIG").value_or(""), &config, nullptr);
+  return config;
+}
+
+loader::SearchOptions search_options(const loader::Config& config) {
   return {config.plugin_path, loader::default_folders()};
 }
 
 std::string judge(ChildChannel* channel, const json& request) {
-  const loader::Environment environment = loader::Environment::of_process();
+  const loader::Config config = config_of(loader::Environment::of_process());
+  const loader::Environment environment = config.complete(loader::Environment::of_process());
   std::vector<std::string> notes;
   loader::Store store(loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes));
   loader::ProbeOptions options;
@@ -55,7 +60,7 @@ std::string judge(ChildChannel* channel, const json& request) {
     channel->send(FrameKind::message, text_of({{"verdict", record_to_json(record)}}));
   };
   channel->send(FrameKind::phase, kFindPhase);
-  std::vector<loader::ProbedPlugin> plugins = loader::find_plugins(search_options(environment), options);
+  std::vector<loader::ProbedPlugin> plugins = loader::find_plugins(search_options(config), options);
   channel->send(FrameKind::message, text_of({{"records", records_json(plugins)}}));
 
   channel->send(FrameKind::phase, kRegisterPhase);
@@ -69,7 +74,7 @@ std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const 
                                               const loader::ScreenOptions& screen) {
   if (record.backend == "cpu") return {{"cpu", ""}};
   std::vector<loader::OwnerCandidate> owners;
-  for (PluginRecord other : loader::discover(environment, search_options(environment))) {
+  for (PluginRecord other : loader::discover(environment, search_options(config_of(environment)))) {
     if (other.state == loader::State::discovered && loader::screen(&other, screen) && other.id != record.id &&
         other.backend == record.backend)
       owners.push_back({other.id, other.path});

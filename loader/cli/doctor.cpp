@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/declaration/declaration.hpp"
+#include "loader/cache.hpp"
 #include "loader/child_probe.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
@@ -41,7 +42,8 @@ constexpr const char* kVariables[] = {
     "RLK_PLUGIN_PATH", "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
     "RLK_CONFIG",      "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
     "RLK_LOG",         "RLK_LOG_DISPATCH",    "RLK_PROBE",          "RLK_PROBE_TIMEOUT",
-    "RLK_PROBER",      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",      "RLK_WATCH"};
+    "RLK_PROBE_RETRY", "RLK_PROBER",          "RLK_NUM_THREADS",    "RLK_CACHE_DIR",
+    "RLK_WATCH"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -76,6 +78,9 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
   if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
   if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";
+  if (int64_t seconds = 0; name == "RLK_PROBE_RETRY" && !loader::parse_retry_seconds(value, &seconds)) {
+    return "is '" + value + "', not seconds from 0 to 86400";
+  }
   if (name == "RLK_WATCH" && value != "off" && value != "first" && !is_positive_number(value)) {
     return "is '" + value + "', not off, first or a share of calls like 0.001";
   }

@@ -1,5 +1,6 @@
 """The command beside plugins that are good, wrong, crashing or hanging."""
 import os
+import time
 
 import command
 
@@ -24,6 +25,20 @@ class Good(command.Case):
                            "--backend", "golden")
         self.assertIn("golden/", done)
         self.assertEqual(command.read_npy(self.path("out.npy"))[2], [2, 4, 6])
+
+    def test_explain_refuses_what_the_call_would_refuse(self):
+        self.add_plugin("golden")
+        strict = {"RLK_BACKEND": "golden", "RLK_FALLBACK": "strict"}
+        explained = self.json("explain", "whiten", "--shape", "B=1,L=3", code=1, **strict)
+        self.assertIsNone(explained["chosen"])
+        self.assertIn("RLK_FALLBACK=strict", explained["refused"])
+        text = self.output("explain", "whiten", "--shape", "B=1,L=3", code=1, **strict)
+        self.assertIn("nobody: the call is refused", text)
+        command.write_npy(self.path("x.npy"), "<f4", (1, 3), [1, 2, 3])
+        refused = self.run_command("run", "whiten", "--input", "x=x.npy", "--output", "y=y.npy", code=1, **strict)
+        self.assertIn("RLK_FALLBACK=strict", refused.stderr)
+        self.assertEqual(self.json("explain", "whiten", "--shape", "B=1,L=3")["chosen"]["plugin"], "cpu")
+        self.assertEqual(self.json("explain", "add", **strict)["chosen"]["plugin"], "golden")
 
     def test_a_filtered_plugin_is_no_fault(self):
         self.add_plugin("golden")
@@ -56,10 +71,37 @@ class Broken(command.Case):
         self.assertTrue(failed)
         self.assertTrue(all("softcap" in unit["feature"] for unit in failed), failed)
 
-    def test_a_hang_is_ended(self):
+    def test_a_hang_is_ended_remembered_and_told(self):
         self.add_plugin("hang_create")
-        [hang] = [p for p in self.json("list", RLK_PROBE_TIMEOUT="2")["plugins"] if p["id"] == "hang_create"]
-        self.assertEqual((hang["state"], hang["reason_code"]), ("deferred", "TIMED_OUT"))
+        self.json("list", RLK_PLUGINS_DISABLE="*")  # the CPU is verified now
+        hurry = {"RLK_PROBE_TIMEOUT": "4"}
+
+        def hang(*words, **variables):
+            begin = time.monotonic()
+            document = self.json(*words, code=1, **hurry, **variables)
+            seconds = time.monotonic() - begin
+            [found] = [p for p in document["plugins"] if p["id"] == "hang_create"]
+            self.assertEqual((found["state"], found["reason_code"]), ("deferred", "TIMED_OUT"))
+            return found, seconds
+
+        found, first = hang("list")
+        self.assertGreater(first, 3.5)
+        found, second = hang("list")
+        self.assertLess(second, 3)
+        self.assertIn("probe --fresh hang_create", found["hint"])
+        checks = self.json("doctor", code=1, **hurry)["checks"]
+        self.assertIn(("plugin hang_create", "problem"), [(c["subject"], c["status"]) for c in checks])
+        command.write_npy(self.path("a.npy"), "<f4", (1,), [1])
+        done = self.run_command("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", **hurry)
+        self.assertIn("plugin hang_create is not used: TIMED_OUT", done.stderr)
+        # The policy file may say that nothing is remembered; a variable is stronger.
+        with open(self.path("policy.toml"), "w") as file:
+            file.write("probe_retry = 0\n")
+        policy = {"RLK_CONFIG": self.path("policy.toml")}
+        hang("probe", "--fresh", "hang_create", **policy)
+        self.assertGreater(hang("list", **policy)[1], 3.5)
+        hang("list", RLK_PROBE_RETRY="100", **policy)
+        self.assertLess(hang("list", **policy)[1], 3)
 
     def test_lint_names_what_is_wrong_with_a_file(self):
         path = self.add_plugin("missing_library")

@@ -41,7 +41,7 @@ protected:
   Store store{folder.path()};
   int64_t now = 1'000'000;
   ResultCache cache{&store, [this] { return now; }};
-  const ResultKey key = example_key();
+  ResultKey key = example_key();
 };
 
 TEST(ResultKeys, EveryPartCounts) {
@@ -99,7 +99,7 @@ TEST_F(CacheTest, FailuresAreForgottenAfterTheirTime) {
 }
 
 TEST_F(CacheTest, WhatSaysNothingLastingIsNeverRemembered) {
-  for (const Reason* why : {&reason::kTimedOut, &reason::kKilled, &reason::kCancelled, &reason::kProbeBusy}) {
+  for (const Reason* why : {&reason::kKilled, &reason::kCancelled, &reason::kProbeBusy}) {
     PluginRecord record = verified_record();
     record.stop(State::deferred, Place::child, *why, "text");
     cache.store(key, record);
@@ -111,12 +111,77 @@ TEST_F(CacheTest, WhatSaysNothingLastingIsNeverRemembered) {
     cache.store(key, record);
     EXPECT_FALSE(cache.find(key)) << why->code;
   }
+}
+
+PluginRecord timed_out_record() {
+  PluginRecord record = verified_record();
+  record.stop(State::deferred, Place::child, reason::kTimedOut, "phase create took longer than 60 s");
+  return record;
+}
+
+TEST_F(CacheTest, ATimeOutIsRememberedForAShortTimeAndSaysHowLong) {
   PluginRecord unreached = verified_record();
   unreached.units.resize(1);
   unreached.units[0].op = "logp";
   unreached.units[0].reason_code = kUnitNotReached;
-  cache.store(key, unreached);
+  for (const PluginRecord& record : {timed_out_record(), unreached}) {
+    cache.store(key, record);
+    now += 60;
+    auto found = cache.find(key);
+    ASSERT_TRUE(found);
+    for (const char* part : {"60 s ago", "in 240 s", "RLK_PROBE_RETRY", "probe --fresh acme"})
+      EXPECT_NE(found->hint.find(part), std::string::npos) << part << " | " << found->hint;
+    now += ResultCache::kTimeoutSeconds - 61;
+    EXPECT_TRUE(cache.find(key));
+    now += 1;
+    EXPECT_FALSE(cache.find(key));
+  }
+  ResultCache patient(
+      &store, [this] { return now; }, 7);
+  patient.store(key, timed_out_record());
+  now += 6;
+  EXPECT_TRUE(patient.find(key));
+  now += 1;
+  EXPECT_FALSE(patient.find(key));
+}
+
+TEST_F(CacheTest, ATimeOutSaysNothingToWhoHasMorePatience) {
+  key.time_scale = 1;
+  cache.store(key, timed_out_record());
+  key.time_scale = 2;
   EXPECT_FALSE(cache.find(key));
+  key.time_scale = 0.5;
+  EXPECT_TRUE(cache.find(key)) << "who has less would run into it too";
+  key.time_scale = 1;
+  cache.store(key, verified_record());
+  key.time_scale = 2;
+  EXPECT_TRUE(cache.find(key)) << "a verdict is one whatever the patience";
+}
+
+TEST_F(CacheTest, WhoWaitedTakesAVerdictThatNobodyElseWouldBelieve) {
+  ResultCache forgetful(
+      &store, [this] { return now; }, 0);
+  const int64_t began_to_wait = now;
+  now += 60;
+  forgetful.store(key, timed_out_record());
+  EXPECT_FALSE(forgetful.find(key));
+  now += 1;
+  EXPECT_TRUE(forgetful.find(key, began_to_wait));
+  EXPECT_FALSE(forgetful.find(key, now)) << "it is older than the wait";
+}
+
+TEST(RetrySeconds, AreAWholeNumberUpToADay) {
+  int64_t seconds = 0;
+  EXPECT_TRUE(retry_seconds_of({}, &seconds));
+  EXPECT_EQ(seconds, ResultCache::kTimeoutSeconds);
+  for (const auto& [text, value] : {std::pair("0", 0), std::pair("45", 45), std::pair("86400", 86400)}) {
+    EXPECT_TRUE(retry_seconds_of({{{"RLK_PROBE_RETRY", text}}, false}, &seconds)) << text;
+    EXPECT_EQ(seconds, value);
+  }
+  for (const char* text : {"-1", "5m", "1.5", "86401", " 5", "99999999999999999999"}) {
+    EXPECT_FALSE(retry_seconds_of({{{"RLK_PROBE_RETRY", text}}, false}, &seconds)) << text;
+    EXPECT_EQ(seconds, ResultCache::kTimeoutSeconds) << text;
+  }
 }
 
 TEST_F(CacheTest, AFileThatTheProbeHadLoadedMustStillBeTheSame) {

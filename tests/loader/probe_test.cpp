@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "framework/process.hpp"
 #include "loader/child_probe.hpp"
@@ -153,18 +156,46 @@ INSTANTIATE_TEST_SUITE_P(
 
 class HangingAt : public Probe, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(HangingAt, IsDeferredAndNeverRemembered) {
+TEST_P(HangingAt, IsDeferredAndRememberedForAShortTime) {
   set_fault(std::string(GetParam()) + ":hang");
   set("RLK_PROBE_TIMEOUT", "1");
   const PluginRecord record = probe_one();
   EXPECT_EQ(record.state, State::deferred) << record.reason_code << ": " << record.reason;
   EXPECT_EQ(record.reason_code, "TIMED_OUT");
-  EXPECT_FALSE(record.broken);
-  EXPECT_TRUE(store.list("probe-").empty());
+  EXPECT_TRUE(record.broken);
+  const auto begin = std::chrono::steady_clock::now();
+  const PluginRecord again = probe_one();
+  EXPECT_TRUE(again.from_cache);
+  EXPECT_EQ(again.reason_code, "TIMED_OUT");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900)) << "it did not hang again";
 }
 INSTANTIATE_TEST_SUITE_P(Everywhere, HangingAt,
                          ::testing::Values("load", "entry", "create", "probe", "count", "enqueue"),
                          [](const auto& instance) { return std::string(instance.param); });
+
+TEST_F(Probe, RanksThatStartTogetherPayForOneHang) {
+  set_fault("create:hang");
+  set("RLK_PROBE_TIMEOUT", "1");
+  set("RLK_PROBE_RETRY", "0");  // what is remembered for later starts does not help here
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::thread> ranks;
+  std::atomic<int> told{0}, measured{0};
+  for (int rank = 0; rank < 5; ++rank) {
+    ranks.emplace_back([&] {
+      Store own(cache);
+      ProbeOptions mine = options;
+      mine.store = &own;
+      const auto plugins = probe_plugins(discover(mine.environment, {}), mine);
+      told += plugins.at(0).record.reason_code == "TIMED_OUT";
+      measured += !plugins.at(0).record.from_cache;
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(told, 5);
+  EXPECT_EQ(measured, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));
+  EXPECT_FALSE(probe_one().from_cache) << "0: tried anew by the next start";
+}
 
 TEST_F(Probe, WhatWasKnownBeforeACrashIsKept) {
   set_fault("probe:crash");
