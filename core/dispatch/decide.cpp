@@ -256,6 +256,15 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
               describe_refusals(request, selection));
 }
 
+namespace {
+
+// What RLK_FALLBACK=strict says of a fallback.
+std::string forbidden(const std::string& taken, const FallbackReason& why) {
+  return "would fall back to " + taken + ", which RLK_FALLBACK=strict forbids (" + why.code + "): " + why.text;
+}
+
+}  // namespace
+
 rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& reason, const Option& taken,
                                      FallbackCounter** counter, rlk_error* error) {
   FallbackReason why = reason;
@@ -264,8 +273,7 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
     why = {"STAGED", "as was asked for"};
   } else if (policy_.fallback() == Fallback::strict) {
     return fail(error, RLK_UNSUPPORTED,
-                std::string(call.decl().name) + " on " + call.stream.name() + " would fall back to " + who(taken) +
-                    ", which RLK_FALLBACK=strict forbids (" + why.code + "): " + why.text);
+                std::string(call.decl().name) + " on " + call.stream.name() + " " + forbidden(who(taken), why));
   }
   bool is_new = false;
   *counter = counters_.fallback(call.decl(), why.code, why.text, &is_new);
@@ -303,6 +311,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   const auto key = std::make_unique<PlanKey>();
   key->build({id_, snapshot().generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
              outputs, numerics);
+  const bool strict = policy_.fallback() == Fallback::strict;
   Option* taken = nullptr;
   Option* compiling = nullptr;
   for (Option& option : selection.options) {
@@ -314,11 +323,18 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
       continue;
     }
     if (taken == nullptr) {
+      // As in decide(): strict waits for the plan instead.
+      if (compiling != nullptr && strict && !selection.why_not_first(policy_, request, option).code.empty()) {
+        refuse(option, Verdict::filtered, "NOT_FIRST",
+               who(*compiling) + " is waited for: RLK_FALLBACK=strict forbids to fall back");
+        continue;
+      }
       taken = &option;
       option.verdict = Verdict::taken;
       continue;
     }
-    refuse(option, Verdict::filtered, "NOT_FIRST", who(*taken) + " stands before it");
+    refuse(option, Verdict::filtered, "NOT_FIRST",
+           who(*taken) + " stands before it: " + selection.rule_between(policy_, decl, *taken, option));
   }
   // It is waited for where no other can serve.
   if (taken == nullptr && compiling != nullptr) {
@@ -326,6 +342,12 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     taken->verdict = Verdict::taken;
   }
   if (taken != nullptr) out->fallback = selection.why_not_first(policy_, request, *taken);
+  if (taken != nullptr && strict && !out->fallback.code.empty()) {
+    out->refused = std::string(decl.name) + " on " + stream.name() + " " + forbidden(who(*taken), out->fallback);
+    refuse(*taken, Verdict::filtered, "FALLBACK_FORBIDDEN", "the call " + forbidden("it", out->fallback));
+  } else if (taken == nullptr) {
+    out->refused = describe_refusals(request, selection);
+  }
   out->op = decl.name;
   out->options = std::move(selection.options);
   return RLK_OK;

@@ -27,6 +27,7 @@ struct Explanation {
   std::string op;
   std::vector<Option> options;
   FallbackReason fallback;  // empty code: what was wished for
+  std::string refused;      // the call's own error when nobody takes it, or strict forbids who would
 };
 
 class Dispatcher {

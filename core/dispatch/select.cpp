@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "core/declaration/error.hpp"
@@ -105,23 +106,47 @@ private:
   const std::vector<Wish>& wishes_;
 };
 
-void sort(std::vector<Option>& options) {
-  bool all_costs_known = true;
-  for (const Option& o : options) {
-    if (o.verdict == Verdict::willing && !o.staged) all_costs_known = all_costs_known && o.cost_us > 0;
+// The rules of the order, the strongest first, and the one that decides between two willing options.
+enum class Rule { wish, device, not_slow, cost, level, registration };
+
+Rule deciding(const Option& a, const Option& b, bool by_cost) {
+  if (a.wishes != b.wishes) return Rule::wish;
+  if (a.staged != b.staged) return Rule::device;
+  if ((a.level == RLK_SUPPORT_SLOW) != (b.level == RLK_SUPPORT_SLOW)) return Rule::not_slow;
+  if (by_cost && a.cost_us != b.cost_us) return Rule::cost;
+  return a.level != b.level ? Rule::level : Rule::registration;
+}
+
+void sort(Selection& selection) {
+  selection.by_cost = true;
+  for (const Option& o : selection.options) {
+    if (o.verdict == Verdict::willing && !o.staged) selection.by_cost = selection.by_cost && o.cost_us > 0;
   }
   const auto before = [&](const Option& a, const Option& b) {
     const bool willing_a = a.verdict == Verdict::willing, willing_b = b.verdict == Verdict::willing;
     if (willing_a != willing_b) return willing_a;
     if (!willing_a) return false;
-    if (a.wishes != b.wishes) return a.wishes > b.wishes;
-    if (a.staged != b.staged) return b.staged;
-    const bool slow_a = a.level == RLK_SUPPORT_SLOW, slow_b = b.level == RLK_SUPPORT_SLOW;
-    if (slow_a != slow_b) return slow_b;
-    if (all_costs_known && a.cost_us != b.cost_us) return a.cost_us < b.cost_us;
-    return a.level > b.level;
+    switch (deciding(a, b, selection.by_cost)) {
+      case Rule::wish:
+        return a.wishes > b.wishes;
+      case Rule::device:
+        return b.staged;
+      case Rule::not_slow:
+        return b.level == RLK_SUPPORT_SLOW;
+      case Rule::cost:
+        return a.cost_us < b.cost_us;
+      case Rule::level:
+        return a.level > b.level;
+      case Rule::registration:
+        break;
+    }
+    return false;
   };
-  std::stable_sort(options.begin(), options.end(), before);
+  std::stable_sort(selection.options.begin(), selection.options.end(), before);
+}
+
+const char* name_of_level(int32_t level) {
+  return level == RLK_SUPPORT_SLOW ? "slow" : level == RLK_SUPPORT_PREFERRED ? "preferred" : "ok";
 }
 
 // A wish that no candidate of this device meets, as an entry that says why.
@@ -169,7 +194,8 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
                  request.call.decl->name, static_cast<int>(request.pin.size()), request.pin.data());
   }
   const Asker asker(request, policy);
-  std::vector<Option> options;
+  std::vector<Option>& options = out->options;
+  options.clear();
   bool pin_met = false, required_met = request.required_plugin.empty();
   std::vector<bool> met(wishes.size());
   for (const Candidate& candidate : snapshot.candidates) {
@@ -197,7 +223,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
     }
     options.push_back(asker.ask(candidate));
   }
-  sort(options);
+  sort(*out);
   if (!request.pin.empty() && !pin_met) options.push_back(unmet(snapshot, request, pin));
   if (!required_met) {
     Wish required;
@@ -209,8 +235,35 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
   for (size_t i = 0; i < wishes.size(); ++i) {
     if (!met[i]) options.push_back(unmet(snapshot, request, wishes[i]));
   }
-  out->options = std::move(options);
   return RLK_OK;
+}
+
+std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, const Option& first,
+                                    const Option& second) const {
+  switch (deciding(first, second, by_cost)) {
+    case Rule::wish:
+      for (const Wish& wish : policy.wishes(decl)) {
+        if (wish.matches(*first.candidate) && !wish.matches(*second.candidate))
+          return wish.source + " asks for " + wish.text();
+      }
+      return "it is asked for";
+    case Rule::device:
+      return "a plugin of the call's device comes before the CPU, to which the data would have to be copied";
+    case Rule::not_slow:
+      return "the other one says that it is slow for this call";
+    case Rule::cost: {
+      char text[96];
+      std::snprintf(text, sizeof(text), "it states a lower cost (%.3g us, the other one %.3g us)", first.cost_us,
+                    second.cost_us);
+      return text;
+    }
+    case Rule::level:
+      return std::string("it answers \"") + name_of_level(first.level) + "\", the other one \"" +
+             name_of_level(second.level) + "\"" + (by_cost ? "" : ", and not everybody states a cost");
+    case Rule::registration:
+      break;
+  }
+  return "both answer the same, and it was registered earlier";
 }
 
 FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest& request, const Option& taken) const {

@@ -50,6 +50,9 @@ struct FallbackReason {
 
 struct Selection {
   std::vector<Option> options;  // the willing first, best first; then the others
+  bool by_cost = false;         // every willing one of the device states a cost
+  // Why `first` stands before `second`, both willing: "a plugin of the call's device comes before the CPU".
+  std::string rule_between(const Policy& policy, const OpDecl& decl, const Option& first, const Option& second) const;
   FallbackReason why_not_first(const Policy& policy, const CallRequest& request, const Option& taken) const;
 };
 

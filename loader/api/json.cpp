@@ -161,6 +161,7 @@ std::string explain_json(const core::Explanation& explanation) {
                                  {"cost_us", option.cost_us},
                                  {"staged", option.staged}});
   }
+  if (!explanation.refused.empty()) out["refused"] = explanation.refused;
   if (!explanation.fallback.code.empty()) {
     out["fallback"] = {{"reason_code", explanation.fallback.code}, {"reason", explanation.fallback.text}};
   }

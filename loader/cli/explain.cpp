@@ -20,7 +20,7 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
       arguments += (axis == 0 ? " " : "x") + std::to_string(call.inputs[i]->shape[axis]);
   }
   std::fprintf(output(), "%s on %s: %s\nchosen: %s\n\n", call.decl->name, backend.c_str(), arguments.c_str(),
-               chosen.empty() ? "nobody takes this call" : chosen.c_str());
+               chosen.empty() ? "nobody: the call is refused" : chosen.c_str());
   Table table({"candidate", "verdict", "numerics", "cost us", "why"});
   for (const auto& candidate : explained.at("candidates")) {
     const std::string verdict = candidate.value("verdict", "");
@@ -43,6 +43,13 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
     if (!reason.empty()) table.note(reason);
   }
   table.print();
+  if (chosen.empty()) std::fprintf(output(), "\n%s", wrapped(explained.value("refused", ""), 0).c_str());
+  const auto fallback = explained.find("fallback");
+  if (fallback != explained.end() && !chosen.empty()) {
+    std::fprintf(output(), "\n%s",
+                 wrapped("a fallback (" + fallback->value("reason_code", "") + "): " + fallback->value("reason", ""), 0)
+                     .c_str());
+  }
 }
 
 int run_verb(const Arguments& arguments) {
@@ -52,12 +59,13 @@ int run_verb(const Arguments& arguments) {
   session.open_for(call, pin);
   const rlk_call_options options = call_options_of(pin, parse_numerics(arguments.value("numerics")));
   const std::string document = session.explain_json(call, options);
+  const std::string chosen = chosen_of(document);
   if (arguments.json()) {
     std::fprintf(output(), "%s\n", document.c_str());
   } else {
-    print(call, session.backend(), nlohmann::json::parse(document), chosen_of(document));
+    print(call, session.backend(), nlohmann::json::parse(document), chosen);
   }
-  return kFine;
+  return chosen.empty() ? kBroken : kFine;
 }
 
 }  // namespace
@@ -66,13 +74,15 @@ Verb verb_explain() {
   std::vector<Option> options = call_options();
   options.push_back({"backend", "B[:IMPL]", "pin the call, as cuda, cpu:fused or plugin/implementation"});
   options.push_back({"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"});
-  return {"explain",
-          "Which implementation would take a call, and the reason for every other one.",
-          "Sizes and dtypes that are not given are the first that the operator's declaration names.",
-          "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
-          {{"OP", true}},
-          std::move(options),
-          run_verb};
+  return {
+      "explain",
+      "Which implementation would take a call, and the reason for every other one.",
+      "Sizes and dtypes that are not given are the first that the operator's declaration names. The environment\n"
+      "(RLK_FALLBACK, RLK_BACKEND, RLK_OP_<NAME>, RLK_CONFIG) counts as for the call. Exit code 1: nobody takes it.",
+      "rlk-plugins explain logp --dtype bf16 --shape N=4096,V=151936 --with entropy",
+      {{"OP", true}},
+      std::move(options),
+      run_verb};
 }
 
 }  // namespace rlk::cli

@@ -376,5 +376,71 @@ TEST(Policy, WishesForUnknownBackendsAreNoticedAfterLoading) {
   EXPECT_EQ(strict.dispatcher->check_wishes(&error), RLK_OK) << "rejected, but known";
 }
 
+// ---- explaining
+
+TEST(Explain, RefusesWhatStrictForbidsInTheWordsOfTheCall) {
+  for (const World::Environment& environment :
+       {World::Environment{{"RLK_FALLBACK", "strict"}},
+        World::Environment{{"RLK_FALLBACK", "strict"}, {"RLK_OP_LOGP", "fake:first"}}}) {
+    World world(World::kAll, environment);
+    fake_script<Logp, 0>().level = fake_script<Logp, 1>().level = RLK_SUPPORT_NO;
+    auto stream = world.stream();
+    OpCall& call = world.make("logp");
+    const core::Explanation explanation = world.explain(*stream, call);
+    EXPECT_EQ(World::taken(explanation), "") << "the call is refused too";
+    EXPECT_EQ(find(explanation, "cpu", "first")->reason_code, "FALLBACK_FORBIDDEN");
+    EXPECT_EQ(world.call(*stream, call), RLK_UNSUPPORTED);
+    EXPECT_EQ(explanation.refused, world.text());
+  }
+}
+
+TEST(Explain, TakesWhatStrictAllows) {
+  World world(World::kAll, {{"RLK_FALLBACK", "strict"}, {"RLK_OP_LOGP", "cpu"}});
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  const core::Explanation explanation = world.explain(*stream, call);
+  EXPECT_EQ(World::taken(explanation), "cpu/first staged") << "as was asked for";
+  EXPECT_EQ(explanation.refused, "");
+  EXPECT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+}
+
+TEST(Explain, HasTheCallsErrorWhenNobodyTakesIt) {
+  World world;
+  for (const int number : {0, 1}) {
+    script_of("fake", "logp", number).level = RLK_SUPPORT_NO;
+    script_of("cpu", "logp", number).level = RLK_SUPPORT_NO;
+  }
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  const core::Explanation explanation = world.explain(*stream, call);
+  EXPECT_EQ(world.call(*stream, call), RLK_UNSUPPORTED);
+  EXPECT_EQ(explanation.refused, world.text());
+}
+
+TEST(Explain, SaysByWhichRuleTheFirstStandsBeforeTheOthers) {
+  Script &first = fake_script<Logp, 0>(), &second = fake_script<Logp, 1>();
+  const auto why = [&](const World::Environment& environment, auto&& set, const char* plugin, const char* name) {
+    World world(World::kAll, environment);
+    set();
+    auto stream = world.stream();
+    return find(world.explain(*stream, world.make("logp")), plugin, name)->reason;
+  };
+  const auto expect = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " | " << text;
+  };
+  const auto nothing = [] {};
+  expect(why({}, nothing, "cpu", "first"), "a plugin of the call's device comes before the CPU");
+  expect(why({}, nothing, "fake", "second"), "registered earlier");
+  expect(why({{"RLK_OP_LOGP", "fake:second"}}, nothing, "fake", "first"), "RLK_OP_LOGP asks for fake:second");
+  expect(why(
+             {}, [&] { second.level = RLK_SUPPORT_SLOW; }, "fake", "second"),
+         "slow for this call");
+  expect(why(
+             {}, [&] { first.level = RLK_SUPPORT_PREFERRED; }, "fake", "second"),
+         "\"preferred\", the other one \"ok\"");
+  const auto costs = [&] { first.cost_us = 9, second.cost_us = 2.5; };
+  expect(why({}, costs, "fake", "first"), "a lower cost (2.5 us, the other one 9 us)");
+}
+
 }  // namespace
 }  // namespace rlk::test

@@ -171,7 +171,8 @@ RLK_API rlk_status rlk_graph_destroy(rlk_graph* graph, rlk_error* error);
 /* Each writes a JSON document (schemas: README.md) into a string that rlk_string_free ends. */
 RLK_API rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error);
 RLK_API rlk_status rlk_ops_json(char** out, rlk_error* error);
-/* What rlk_call would do with these arguments (data may be NULL) on the stream's device, and why. */
+/* What rlk_call would do with these arguments (data may be NULL) on the stream's device, and why. The policy counts:
+   where rlk_call would be refused, "chosen" is null and "refused" is the error's text. */
 RLK_API rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const void* params,
                                     const rlk_tensor* const* inputs, uint32_t n_inputs,
                                     const rlk_tensor* const* outputs, uint32_t n_outputs,
