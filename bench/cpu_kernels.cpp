@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/kernels/add.hpp"
-#include "core/cpu/kernels/attention.hpp"
-#include "core/cpu/kernels/linear_logp.hpp"
-#include "core/cpu/kernels/logp_backward.hpp"
+#include "core/cpu/elementwise/add.hpp"
+#include "core/cpu/attention/attention.hpp"
+#include "core/cpu/linear/linear_logp.hpp"
+#include "core/cpu/logp/logp_backward.hpp"
 
 namespace rlk::bench {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/kernels/grpo_loss.hpp"
-#include "core/cpu/kernels/linear_logp_backward.hpp"
-#include "core/cpu/kernels/logits_ratio_kl.hpp"
+#include "core/cpu/policy/grpo_loss.hpp"
+#include "core/cpu/linear/linear_logp_backward.hpp"
+#include "core/cpu/policy/logits_ratio_kl.hpp"
 
 namespace rlk::bench {
 namespace {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/kernels/sample.hpp"
+#include "core/cpu/sampling/sample.hpp"
 
 namespace rlk::bench {
 namespace {

@@ -4,13 +4,13 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/kernels/gae.hpp"
-#include "core/cpu/kernels/group_advantages.hpp"
-#include "core/cpu/kernels/logp_merge.hpp"
-#include "core/cpu/kernels/policy_loss.hpp"
-#include "core/cpu/kernels/ratio_kl.hpp"
-#include "core/cpu/kernels/value_loss.hpp"
-#include "core/cpu/kernels/whiten.hpp"
+#include "core/cpu/advantages/gae.hpp"
+#include "core/cpu/advantages/group_advantages.hpp"
+#include "core/cpu/logp/logp_merge.hpp"
+#include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/policy/policy_loss.hpp"
+#include "core/cpu/policy/ratio_kl.hpp"
+#include "core/cpu/policy/value_loss.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -19,10 +19,10 @@ constexpr int64_t kSequences = 512, kLength = 8192, kTokens = kSequences * kLeng
 
 // [kSequences, kLength] of fp32.
 cpu::Array array(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, {kLength, 1}};
+  return {buffer.data(), Dtype::f32, 2, {kSequences, kLength}, {kLength, 1}};
 }
 cpu::Array column(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, {1, 0}};
+  return {buffer.data(), Dtype::f32, 1, {kTokens}, {1}};
 }
 cpu::TokenTensor tokens(const Buffer& buffer) {
   return {buffer.data(), Dtype::f32, kLength, 1};
@@ -147,6 +147,14 @@ void gae(State& state) {
   set_token_tensors(state, 4);
 }
 
+// Runs the registered kernel.
+template <class Op>
+void measure(State& state, const cpu::CallOf<Op>& call) {
+  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
+  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
+  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
+}
+
 void returns(State& state) {
   const Buffer rewards(kTokens), results(kTokens);
   std::vector<int64_t> workspace = words(cpu::reverse_scan_workspace_bytes(kSequences, kLength, kTokens));
@@ -162,14 +170,12 @@ void returns(State& state) {
 
 void whiten(State& state) {
   const Buffer x(kTokens), y(kTokens);
-  std::vector<int64_t> workspace = words(cpu::whiten_workspace_bytes(kSequences, kLength));
-  cpu::WhitenArgs args;
-  args.rows = kSequences;
-  args.columns = kLength;
-  args.x = array(x);
-  args.y = array(y);
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::whiten(args, kPool);
+  cpu::CallOf<sdk::ops::Whiten> call;
+  call.x = array(x);
+  call.y = array(y);
+  call.B = kSequences;
+  call.L = kLength;
+  measure<sdk::ops::Whiten>(state, call);
   set_token_tensors(state, 2);
 }
 

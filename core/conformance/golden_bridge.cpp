@@ -58,7 +58,7 @@ Answer golden_answer(const Call& call) {
   uint64_t wanted = 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
   golden::Answer golden =
-      golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted, rounding_of(call)});
+      golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols});
   const golden::DataError error = golden.error;
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;
@@ -82,6 +82,10 @@ std::vector<double> forward_values(const Call& call, size_t input) {
     if (same < 0) continue;
     std::memcpy(forward.params.data() + decl.params[i].offset,
                 call.params.data() + call.decl->params[static_cast<size_t>(same)].offset, sizeof(int64_t));
+  }
+  for (size_t i = 0; i < decl.symbols.size(); ++i) {
+    const int same = symbol_index(*call.decl, decl.symbols[i].name);
+    forward.symbols[i] = same >= 0 ? call.symbols[static_cast<size_t>(same)] : -1;
   }
   forward.inputs.resize(decl.inputs.size());
   for (size_t i = 0; i < decl.inputs.size(); ++i) {

@@ -1,7 +1,7 @@
 // Parallel-for hooks for callers that have no service of their own: TBB's pool, or the calling thread alone.
 #pragma once
 
-#include "core/cpu/kernels/kernel.hpp"
+#include "core/cpu/simd/kernel.hpp"
 
 namespace rlk::cpu {
 

@@ -2,6 +2,8 @@
 // Validation, shape inference, case generation, `rlk-plugins ops` and the Python signatures all read these tables.
 #pragma once
 
+#include <rlk/sdk/dtype.hpp>
+
 #include <bitset>
 #include <cstdint>
 #include <span>
@@ -10,26 +12,8 @@
 
 namespace rlk::core {
 
-// What a tensor of a declared argument may hold; core/declaration/dtype.cpp has their DLPack codes. New ones are
-// appended: golden.hpp and declaration_schema.py list the same.
-enum class Dtype : uint8_t {
-  f32,
-  bf16,
-  f16,
-  f64,
-  i32,
-  i64,
-  u8,
-  i8,
-  i16,
-  u16,
-  u32,
-  u64,
-  boolean,  // "bool": a byte, 0 or 1
-  f8_e4m3fn,
-  f8_e5m2,
-  f4_e2m1fn,  // two in a byte; rlk/abi/tensor.h has the rules
-};
+// What a tensor of a declared argument may hold. declaration_schema.py lists the same.
+using Dtype = sdk::Dtype;
 // What the tables hold of one operator; the generator refuses more.
 inline constexpr int kMaxSymbols = 16;
 inline constexpr int kMaxArguments = 32;  // inputs, and outputs

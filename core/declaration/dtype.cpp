@@ -1,4 +1,4 @@
-// The dtypes of the declarations: names, sizes, and DLPack's codes for them.
+// What dtypes are called in texts, known here or not.
 #include <cstdio>
 
 #include "core/declaration/bind.hpp"
@@ -7,48 +7,11 @@
 namespace rlk::core {
 namespace {
 
-// DLPack 1.1's codes that a declaration may name, and those of which only the name is known here.
-enum Code : uint8_t {
-  kInt = 0,
-  kUint = 1,
-  kFloat = 2,
-  kBfloat = 4,
-  kComplex = 5,
-  kBool = 6,
-  kFloat8E4m3fn = 10,
-  kFloat8E5m2 = 12,
-  kFloat4E2m1fn = 17,
-};
-
-struct Row {
-  const char* name;
-  uint8_t code;
-  uint8_t bits;
-};
-// In the order of Dtype.
-constexpr Row kRows[] = {
-    {"f32", kFloat, 32},
-    {"bf16", kBfloat, 16},
-    {"f16", kFloat, 16},
-    {"f64", kFloat, 64},
-    {"i32", kInt, 32},
-    {"i64", kInt, 64},
-    {"u8", kUint, 8},
-    {"i8", kInt, 8},
-    {"i16", kInt, 16},
-    {"u16", kUint, 16},
-    {"u32", kUint, 32},
-    {"u64", kUint, 64},
-    {"bool", kBool, 8},
-    {"f8_e4m3fn", kFloat8E4m3fn, 8},
-    {"f8_e5m2", kFloat8E5m2, 8},
-    {"f4_e2m1fn", kFloat4E2m1fn, 4},
-};
-constexpr int kCount = sizeof(kRows) / sizeof(kRows[0]);
-static_assert(kCount == static_cast<int>(Dtype::f4_e2m1fn) + 1);
+// DLPack 1.1's codes, for dtypes of which only the name is known here.
+enum Code : uint8_t { kInt = 0, kUint = 1, kComplex = 5 };
 
 // Names of what no operator here takes, for texts.
-constexpr Row kOthers[] = {
+constexpr sdk::DtypeRow kOthers[] = {
     {"complex64", kComplex, 64},
     {"complex128", kComplex, 128},
     {"complex32", kComplex, 32},
@@ -64,49 +27,22 @@ constexpr Row kOthers[] = {
     {"i4", kInt, 4},
 };
 
-const Row& row(Dtype dtype) {
-  return kRows[static_cast<int>(dtype)];
-}
-
 }  // namespace
 
-const char* name_of(Dtype dtype) {
-  return row(dtype).name;
-}
-
 int64_t size_of(Dtype dtype) {
-  return (row(dtype).bits + 7) / 8;
-}
-
-int bits_of(Dtype dtype) {
-  return row(dtype).bits;
-}
-
-bool is_floating(Dtype dtype) {
-  const uint8_t code = row(dtype).code;
-  return code == kFloat || code == kBfloat || code == kFloat8E4m3fn || code == kFloat8E5m2 || code == kFloat4E2m1fn;
-}
-
-rlk_dtype abi_of(Dtype dtype) {
-  return {row(dtype).code, row(dtype).bits, 1};
+  return sdk::bytes_of(dtype);
 }
 
 bool dtype_from(rlk_dtype abi, Dtype& out) {
-  for (int i = 0; i < kCount; ++i) {
-    if (abi.lanes == 1 && abi.code == kRows[i].code && abi.bits == kRows[i].bits) {
-      out = static_cast<Dtype>(i);
-      return true;
-    }
-  }
-  return false;
+  out = sdk::dtype_of(abi);
+  return out != Dtype::other;
 }
 
 bool dtype_from(std::string_view name, Dtype& out) {
-  for (int i = 0; i < kCount; ++i) {
-    if (name == kRows[i].name) {
-      out = static_cast<Dtype>(i);
-      return true;
-    }
+  for (int i = 0; i < static_cast<int>(Dtype::other); ++i) {
+    if (name != sdk::kDtypes[i].name) continue;
+    out = static_cast<Dtype>(i);
+    return true;
   }
   return false;
 }
@@ -114,7 +50,7 @@ bool dtype_from(std::string_view name, Dtype& out) {
 std::string text_of_dtype(rlk_dtype dtype) {
   Dtype known;
   if (dtype_from(dtype, known)) return name_of(known);
-  for (const Row& other : kOthers) {
+  for (const sdk::DtypeRow& other : kOthers) {
     if (dtype.lanes == 1 && dtype.code == other.code && dtype.bits == other.bits) return other.name;
   }
   char text[64];

@@ -59,11 +59,11 @@ std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_
 size_t unit_dtype_count(const OpDecl& decl);
 const char* unit_dtype_name(const OpDecl& decl, size_t choice);
 
-const char* name_of(Dtype dtype);
-int64_t size_of(Dtype dtype);  // bytes of an element that stands alone
-int bits_of(Dtype dtype);      // of an element in a tensor
-bool is_floating(Dtype dtype);
-rlk_dtype abi_of(Dtype dtype);               // DLPack code, bits, lanes
+using sdk::abi_of;
+using sdk::bits_of;
+using sdk::is_floating;
+using sdk::name_of;
+int64_t size_of(Dtype dtype);                // bytes of an element that stands alone
 bool dtype_from(rlk_dtype abi, Dtype& out);  // false: not a dtype of any declaration
 bool dtype_from(std::string_view name, Dtype& out);
 

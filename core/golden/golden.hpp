@@ -21,6 +21,9 @@
 // Rounding::of.
 #pragma once
 
+#include <rlk/sdk/data_error.hpp>
+#include <rlk/sdk/dtype.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -34,26 +37,8 @@ namespace rlk::golden {
 constexpr double kConditionFactor = 8.0;
 constexpr double kTiny = 0x1p-103;  // kTiny * eps(fp32) = 2^-126, the smallest normal fp32
 
-// The dtypes of core/declaration/declaration.hpp, in the same order. Elements of less than a byte have one each here,
-// in its low bits.
-enum class Dtype : int32_t {
-  f32,
-  bf16,
-  f16,
-  f64,
-  i32,
-  i64,
-  u8,
-  i8,
-  i16,
-  u16,
-  u32,
-  u64,
-  boolean,
-  f8_e4m3fn,
-  f8_e5m2,
-  f4_e2m1fn
-};
+// Elements of less than a byte have one each here, in its low bits.
+using Dtype = sdk::Dtype;
 
 // A borrowed strided tensor. An absent optional argument has ndim -1; an empty tensor has ndim >= 0 and may have null
 // data.
@@ -99,19 +84,9 @@ private:
 // Writes value to one element of a floating dtype, rounded once to nearest even; integers are converted.
 void store(void* element, Dtype dtype, double value);
 
-// The first (lowest row) data error; the kinds are those of rlk_data_error.
-enum DataErrorKind : int32_t {
-  kNoDataError = 0,
-  kIdOutOfRange = 1,   // value = the id
-  kNoFiniteLogit = 2,  // value = 0
-  kRowOutOfRange = 3,  // value = the row index
-  kBadSeqlens = 4,     // row = the first bad position, value = its content
-};
-struct DataError {
-  int32_t kind = kNoDataError;
-  int64_t row = 0;
-  int64_t value = 0;
-};
+// The first (lowest row).
+using sdk::DataError;
+using enum sdk::DataErrorKind;
 
 // A dtype that intermediates may be rounded to, to nearest.
 struct Rounding {
@@ -138,14 +113,16 @@ struct Output {
   // Of an output in the memory of an input: true where the operator does not write, so that the input's bits stay.
   // Empty: everything is written.
   std::vector<bool> kept{};
+  bool wanted = false;  // asked for
 };
 
 // A call of any operator as its declaration has it.
 struct Call {
-  std::span<const View> inputs;  // in declared order; an absent one is a View that is not present
-  const void* params = nullptr;  // rlk_<op>_params, complete
-  uint64_t wanted = 0;           // bit i: output i is asked for
-  Rounding rounding{};           // of the intermediates in [numerics] rounded
+  std::span<const View> inputs;        // in declared order; an absent one is a View that is not present
+  const void* params = nullptr;        // rlk_<op>_params, complete
+  uint64_t wanted = 0;                 // bit i: output i is asked for
+  Rounding rounding{};                 // of the intermediates in [numerics] rounded
+  std::span<const int64_t> symbols{};  // in declared order
 
   const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
   bool wants(int output) const { return (wanted >> output & 1) != 0; }

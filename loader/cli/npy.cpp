@@ -179,6 +179,7 @@ const char* descr_of(Dtype dtype) {
     case Dtype::f8_e4m3fn:
     case Dtype::f8_e5m2:
     case Dtype::f4_e2m1fn:
+    case Dtype::other:
       break;
   }
   return "|u1";

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
-#include "core/cpu/kernels/target.hpp"
+#include "core/cpu/simd/target.hpp"
 
 namespace rlk::test {
 

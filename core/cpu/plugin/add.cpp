@@ -1,5 +1,5 @@
 // add behind the plugin ABI.
-#include "core/cpu/kernels/add.hpp"
+#include "core/cpu/elementwise/add.hpp"
 
 #include "core/cpu/plugin/arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

@@ -3,7 +3,7 @@
 
 #include <rlk/sdk/ops.hpp>
 
-#include "core/cpu/kernels/value_loss.hpp"
+#include "core/cpu/policy/value_loss.hpp"
 
 namespace rlk::cpu {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/cpu/kernels/kernel.hpp"
-#include "core/cpu/kernels/target.hpp"
+#include "core/cpu/simd/array.hpp"
+#include "core/cpu/simd/target.hpp"
 
 namespace rlk::cpu {
 
@@ -53,6 +53,31 @@ inline bool is_i64(const rlk_tensor& tensor) {
 // In elements; 0 for an absent tensor.
 inline int64_t stride_of(const rlk_tensor* tensor, int32_t axis) {
   return tensor != nullptr ? tensor->strides[axis] : 0;
+}
+
+inline Array array_of(const rlk_tensor* tensor) {
+  Array array;
+  if (tensor == nullptr) return array;
+  array.data = sdk::data_of(tensor);
+  array.dtype = sdk::dtype_of(*tensor);
+  array.ndim = tensor->ndim;
+  for (int32_t axis = 0; axis < tensor->ndim; ++axis) {
+    array.shape[axis] = tensor->shape[axis];
+    array.strides[axis] = tensor->strides[axis];
+  }
+  return array;
+}
+
+// Bytes that a call reads and writes: what its time is estimated from.
+template <class Op>
+double bytes_of(const sdk::Call<Op>& call) {
+  double bytes = 0;
+  const auto add = [&bytes](const rlk_tensor* tensor) {
+    if (tensor != nullptr) bytes += static_cast<double>(sdk::element_count(*tensor)) * tensor->dtype.bits / 8;
+  };
+  for (uint32_t i = 0; i < Op::kInputs; ++i) add(call.input(i));
+  for (uint32_t i = 0; i < Op::kOutputs; ++i) add(call.output(i));
+  return bytes;
 }
 
 // Everything is supported but `portable` where no arithmetic is specified, and `batch_invariant` where rows are

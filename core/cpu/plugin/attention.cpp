@@ -1,5 +1,5 @@
 // attention behind the plugin ABI.
-#include "core/cpu/kernels/attention.hpp"
+#include "core/cpu/attention/attention.hpp"
 
 #include "core/cpu/plugin/attention_args.hpp"
 #include "core/cpu/plugin/implementations.hpp"

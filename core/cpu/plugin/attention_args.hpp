@@ -1,7 +1,7 @@
 // What the plugin sides of attention and of its backward share: from tensors to the arguments of the kernels.
 #pragma once
 
-#include "core/cpu/kernels/attention.hpp"
+#include "core/cpu/attention/attention.hpp"
 #include "core/cpu/plugin/arguments.hpp"
 
 namespace rlk::cpu {

@@ -1,5 +1,5 @@
 // attention_backward behind the plugin ABI.
-#include "core/cpu/kernels/attention_backward.hpp"
+#include "core/cpu/attention/attention_backward.hpp"
 
 #include "core/cpu/plugin/attention_args.hpp"
 #include "core/cpu/plugin/implementations.hpp"

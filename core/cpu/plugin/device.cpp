@@ -9,7 +9,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "core/cpu/kernels/target.hpp"
+#include "core/cpu/simd/target.hpp"
 
 namespace rlk::cpu {
 namespace {

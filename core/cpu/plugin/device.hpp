@@ -6,7 +6,7 @@
 #include <chrono>
 #include <string>
 
-#include "core/cpu/kernels/kernel.hpp"
+#include "core/cpu/simd/kernel.hpp"
 
 namespace rlk::cpu {
 

@@ -1,5 +1,5 @@
 // gae behind the plugin ABI.
-#include "core/cpu/kernels/gae.hpp"
+#include "core/cpu/advantages/gae.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/scan_arguments.hpp"

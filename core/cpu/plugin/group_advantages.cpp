@@ -1,5 +1,5 @@
 // group_advantages behind the plugin ABI.
-#include "core/cpu/kernels/group_advantages.hpp"
+#include "core/cpu/advantages/group_advantages.hpp"
 
 #include "core/cpu/plugin/group_arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

@@ -2,7 +2,7 @@
 // operators name the same things with the same ordinals.
 #pragma once
 
-#include "core/cpu/kernels/group_advantages.hpp"
+#include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/plugin/arrays.hpp"
 
 namespace rlk::cpu {

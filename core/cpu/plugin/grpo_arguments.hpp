@@ -1,8 +1,8 @@
 // The arguments that grpo_loss and its backward share.
 #pragma once
 
-#include "core/cpu/kernels/grpo_loss.hpp"
 #include "core/cpu/plugin/arguments.hpp"
+#include "core/cpu/policy/grpo_loss.hpp"
 
 namespace rlk::cpu {
 

@@ -1,5 +1,5 @@
 // grpo_loss behind the plugin ABI.
-#include "core/cpu/kernels/grpo_loss.hpp"
+#include "core/cpu/policy/grpo_loss.hpp"
 
 #include "core/cpu/plugin/grpo_arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

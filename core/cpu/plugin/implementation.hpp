@@ -1,13 +1,74 @@
-// What every implementation of the built-in plugin has in common. Each serves all dtypes, options and strides of its
-// operator, one variant per instruction set.
+// The built-in implementations: each kernel's registration behind the SDK. One serves all dtypes, options and strides
+// of its operator and every value of every symbol, one variant per instruction set.
 #pragma once
 
 #include <rlk/sdk/implementation.hpp>
 
+#include <cstring>
+#include <vector>
+
+#include "core/cpu/plugin/arguments.hpp"
 #include "core/cpu/plugin/device.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
 
+// The kernel's call from what the host describes (sdk::Call) or runs (sdk::Run).
+template <class Op, class Source>
+CallOf<Op> bind(const Source& source, const typename Op::Params& params) {
+  using Call = CallOf<Op>;
+  Call call;
+  uint32_t i = 0;
+  Call::each_input(call, [&](Array& array) { array = array_of(source.input(i++)); });
+  i = 0;
+  Call::each_output(call, [&](Array& array) { array = array_of(source.output(i++)); });
+  i = 0;
+  Call::each_symbol(call, [&](int64_t& symbol) { symbol = source.symbol(i++); });
+  static_assert(sizeof(call.params) == sizeof(params));
+  std::memcpy(static_cast<void*>(&call.params), &params, sizeof(params));
+  return call;
+}
+
+template <class Op>
+uint64_t workspace_bytes(const CallOf<Op>& call) {
+  return kernel<Op>().workspace_bytes != nullptr ? static_cast<uint64_t>(kernel<Op>().workspace_bytes(call)) : 0;
+}
+
+template <class Op>
+class KernelPlan : public CpuPlan<Op> {
+public:
+  using CpuPlan<Op>::CpuPlan;
+
+  uint64_t prepare(const sdk::Run& run) override { return workspace_bytes<Op>(bind<Op>(run, this->params())); }
+  void enqueue(sdk::Stream&, const sdk::Run& run) override {
+    report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
+  }
+};
+
+template <class OpType>
+struct CpuImplementation {
+  using Op = OpType;
+  static constexpr const char* kName = "simd";
+
+  static sdk::Support query(CpuDevice&, const sdk::Call<Op>& call) {
+    const CallOf<Op> bound = bind<Op>(call, call.params());
+    const bool combines_rows = kernel<Op>().combines_rows != nullptr && kernel<Op>().combines_rows(bound);
+    return support(call, workspace_bytes<Op>(bound), bytes_of(call), kernel<Op>().operations(bound), combines_rows);
+  }
+  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call) {
+    return std::make_unique<KernelPlan<Op>>(call.params(), device.parallel());
+  }
+  static const std::vector<const rlk_switch*>& switches() {
+    static const std::vector<const rlk_switch*> rows = [] {
+      std::vector<const rlk_switch*> list;
+      for (const rlk_switch& row : kernel<Op>().switches) list.push_back(&row);
+      return list;
+    }();
+    return rows;
+  }
+};
+
+// Of operators whose query and plan are written by hand, in this folder.
 // The sizes at which a kernel changes its algorithm; most have none.
 template <class Op>
 struct CpuSwitches {};
@@ -34,7 +95,7 @@ struct CpuSwitches<sdk::ops::LinearLogpBackward> {
 };
 
 template <class OpType>
-struct CpuImplementation : CpuSwitches<OpType> {
+struct HandBound : CpuSwitches<OpType> {
   using Op = OpType;
   static constexpr const char* kName = "simd";
 };

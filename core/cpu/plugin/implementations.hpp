@@ -6,142 +6,115 @@
 
 namespace rlk::cpu {
 
-struct CpuLogp : CpuImplementation<sdk::ops::Logp> {
+struct CpuLogp : HandBound<sdk::ops::Logp> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLogpBackward : CpuImplementation<sdk::ops::LogpBackward> {
+struct CpuLogpBackward : HandBound<sdk::ops::LogpBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuAttention : CpuImplementation<sdk::ops::Attention> {
+struct CpuAttention : HandBound<sdk::ops::Attention> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuAdd : CpuImplementation<sdk::ops::Add> {
+struct CpuAdd : HandBound<sdk::ops::Add> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuAttentionBackward : CpuImplementation<sdk::ops::AttentionBackward> {
+struct CpuAttentionBackward : HandBound<sdk::ops::AttentionBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuGae : CpuImplementation<sdk::ops::Gae> {
+struct CpuGae : HandBound<sdk::ops::Gae> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuGroupAdvantages : CpuImplementation<sdk::ops::GroupAdvantages> {
+struct CpuGroupAdvantages : HandBound<sdk::ops::GroupAdvantages> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuGrpoLoss : CpuImplementation<sdk::ops::GrpoLoss> {
+struct CpuGrpoLoss : HandBound<sdk::ops::GrpoLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuGrpoLossBackward : CpuImplementation<sdk::ops::GrpoLossBackward> {
+struct CpuGrpoLossBackward : HandBound<sdk::ops::GrpoLossBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLinearLogp : CpuImplementation<sdk::ops::LinearLogp> {
+struct CpuLinearLogp : HandBound<sdk::ops::LinearLogp> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLinearLogpBackward : CpuImplementation<sdk::ops::LinearLogpBackward> {
+struct CpuLinearLogpBackward : HandBound<sdk::ops::LinearLogpBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLogitsRatioKl : CpuImplementation<sdk::ops::LogitsRatioKl> {
+struct CpuLogitsRatioKl : HandBound<sdk::ops::LogitsRatioKl> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLogitsRatioKlBackward : CpuImplementation<sdk::ops::LogitsRatioKlBackward> {
+struct CpuLogitsRatioKlBackward : HandBound<sdk::ops::LogitsRatioKlBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuLogpMerge : CpuImplementation<sdk::ops::LogpMerge> {
+struct CpuLogpMerge : HandBound<sdk::ops::LogpMerge> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuMultiRewardAdvantages : CpuImplementation<sdk::ops::MultiRewardAdvantages> {
+struct CpuMultiRewardAdvantages : HandBound<sdk::ops::MultiRewardAdvantages> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuOptimalTokenBaseline : CpuImplementation<sdk::ops::OptimalTokenBaseline> {
+struct CpuOptimalTokenBaseline : HandBound<sdk::ops::OptimalTokenBaseline> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuPolicyLoss : CpuImplementation<sdk::ops::PolicyLoss> {
+struct CpuPolicyLoss : HandBound<sdk::ops::PolicyLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuPolicyLossBackward : CpuImplementation<sdk::ops::PolicyLossBackward> {
+struct CpuPolicyLossBackward : HandBound<sdk::ops::PolicyLossBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuRatioKl : CpuImplementation<sdk::ops::RatioKl> {
+struct CpuRatioKl : HandBound<sdk::ops::RatioKl> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuRatioKlBackward : CpuImplementation<sdk::ops::RatioKlBackward> {
+struct CpuRatioKlBackward : HandBound<sdk::ops::RatioKlBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuResamplingWeights : CpuImplementation<sdk::ops::ResamplingWeights> {
+struct CpuResamplingWeights : HandBound<sdk::ops::ResamplingWeights> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuReturns : CpuImplementation<sdk::ops::Returns> {
+struct CpuReturns : HandBound<sdk::ops::Returns> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuSample : CpuImplementation<sdk::ops::Sample> {
+struct CpuSample : HandBound<sdk::ops::Sample> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuValueLoss : CpuImplementation<sdk::ops::ValueLoss> {
+struct CpuValueLoss : HandBound<sdk::ops::ValueLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuValueLossBackward : CpuImplementation<sdk::ops::ValueLossBackward> {
+struct CpuValueLossBackward : HandBound<sdk::ops::ValueLossBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-
-struct CpuWhiten : CpuImplementation<sdk::ops::Whiten> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae,
   CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl,
   CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss,
   CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuResamplingWeights, CpuReturns, CpuSample, CpuValueLoss,
-  CpuValueLossBackward, CpuWhiten>;
+  CpuValueLossBackward, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -1,7 +1,7 @@
 // The arguments that linear_logp and linear_logp_backward share.
 #pragma once
 
-#include "core/cpu/kernels/linear_logp.hpp"
+#include "core/cpu/linear/linear_logp.hpp"
 #include "core/cpu/plugin/logp_rows.hpp"
 
 namespace rlk::cpu {

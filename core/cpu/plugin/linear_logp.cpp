@@ -1,5 +1,5 @@
 // linear_logp behind the plugin ABI.
-#include "core/cpu/kernels/linear_logp.hpp"
+#include "core/cpu/linear/linear_logp.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/linear_arguments.hpp"

@@ -1,5 +1,5 @@
 // linear_logp_backward behind the plugin ABI.
-#include "core/cpu/kernels/linear_logp_backward.hpp"
+#include "core/cpu/linear/linear_logp_backward.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/linear_arguments.hpp"

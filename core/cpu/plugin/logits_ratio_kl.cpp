@@ -1,5 +1,5 @@
 // logits_ratio_kl and its backward behind the plugin ABI.
-#include "core/cpu/kernels/logits_ratio_kl.hpp"
+#include "core/cpu/policy/logits_ratio_kl.hpp"
 
 #include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"

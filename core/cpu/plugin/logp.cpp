@@ -1,5 +1,5 @@
 // logp behind the plugin ABI.
-#include "core/cpu/kernels/logp.hpp"
+#include "core/cpu/logp/logp.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/logp_rows.hpp"

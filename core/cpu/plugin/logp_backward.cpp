@@ -1,5 +1,5 @@
 // logp_backward behind the plugin ABI.
-#include "core/cpu/kernels/logp_backward.hpp"
+#include "core/cpu/logp/logp_backward.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/logp_rows.hpp"

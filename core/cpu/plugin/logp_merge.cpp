@@ -1,5 +1,5 @@
 // logp_merge behind the plugin ABI.
-#include "core/cpu/kernels/logp_merge.hpp"
+#include "core/cpu/logp/logp_merge.hpp"
 
 #include "core/cpu/plugin/arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

@@ -1,7 +1,7 @@
 // The arguments that logp and logp_backward share.
 #pragma once
 
-#include "core/cpu/kernels/logp.hpp"
+#include "core/cpu/logp/logp.hpp"
 #include "core/cpu/plugin/arguments.hpp"
 
 namespace rlk::cpu {

@@ -1,5 +1,5 @@
 // multi_reward_advantages behind the plugin ABI.
-#include "core/cpu/kernels/multi_reward_advantages.hpp"
+#include "core/cpu/advantages/multi_reward_advantages.hpp"
 
 #include "core/cpu/plugin/group_arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

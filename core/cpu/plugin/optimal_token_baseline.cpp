@@ -1,5 +1,5 @@
 // optimal_token_baseline behind the plugin ABI.
-#include "core/cpu/kernels/optimal_token_baseline.hpp"
+#include "core/cpu/advantages/optimal_token_baseline.hpp"
 
 #include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"

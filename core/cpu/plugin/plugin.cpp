@@ -1,8 +1,8 @@
 // The built-in plugin "cpu": always there, first-class, linked into librlk.
 #include <rlk/sdk/plugin.hpp>
 
-#include "core/cpu/kernels/target.hpp"
 #include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/simd/target.hpp"
 
 namespace rlk::cpu {
 namespace {

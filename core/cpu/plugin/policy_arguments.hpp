@@ -1,8 +1,8 @@
 // The arguments that policy_loss and its backward share.
 #pragma once
 
-#include "core/cpu/kernels/policy_loss.hpp"
 #include "core/cpu/plugin/arguments.hpp"
+#include "core/cpu/policy/policy_loss.hpp"
 
 namespace rlk::cpu {
 

@@ -1,5 +1,5 @@
 // policy_loss_backward behind the plugin ABI.
-#include "core/cpu/kernels/policy_loss.hpp"
+#include "core/cpu/policy/policy_loss.hpp"
 
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/plugin/policy_arguments.hpp"

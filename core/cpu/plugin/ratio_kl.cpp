@@ -1,5 +1,5 @@
 // ratio_kl behind the plugin ABI.
-#include "core/cpu/kernels/ratio_kl.hpp"
+#include "core/cpu/policy/ratio_kl.hpp"
 
 #include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"

@@ -3,7 +3,7 @@
 
 #include <rlk/sdk/ops.hpp>
 
-#include "core/cpu/kernels/ratio_kl.hpp"
+#include "core/cpu/policy/ratio_kl.hpp"
 
 namespace rlk::cpu {
 

@@ -1,5 +1,5 @@
 // resampling_weights behind the plugin ABI.
-#include "core/cpu/kernels/resampling_weights.hpp"
+#include "core/cpu/advantages/resampling_weights.hpp"
 
 #include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"

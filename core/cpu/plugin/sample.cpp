@@ -1,5 +1,5 @@
 // sample behind the plugin ABI.
-#include "core/cpu/kernels/sample.hpp"
+#include "core/cpu/sampling/sample.hpp"
 
 #include "core/cpu/plugin/arguments.hpp"
 #include "core/cpu/plugin/implementations.hpp"

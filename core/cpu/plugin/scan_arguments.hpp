@@ -1,7 +1,7 @@
 // What the operators that scan sequences from their end share.
 #pragma once
 
-#include "core/cpu/kernels/reverse_scan.hpp"
+#include "core/cpu/advantages/reverse_scan.hpp"
 #include "core/cpu/plugin/arrays.hpp"
 
 namespace rlk::cpu {

@@ -1,5 +1,5 @@
 // value_loss_backward behind the plugin ABI.
-#include "core/cpu/kernels/value_loss.hpp"
+#include "core/cpu/policy/value_loss.hpp"
 
 #include "core/cpu/plugin/aggregation.hpp"
 #include "core/cpu/plugin/arrays.hpp"

@@ -3,6 +3,7 @@
 
 #include <rlk/abi.h>
 #include <rlk/sdk/call.hpp>
+#include <rlk/sdk/data_error.hpp>
 #include <rlk/sdk/device.hpp>
 #include <rlk/sdk/dtype.hpp>
 #include <rlk/sdk/error.hpp>

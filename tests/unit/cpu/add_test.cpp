@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/add.hpp"
+#include "core/cpu/elementwise/add.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/support.hpp"
 

@@ -3,9 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/gae.hpp"
-#include "core/cpu/kernels/group_advantages.hpp"
-#include "core/cpu/kernels/whiten.hpp"
+#include "core/cpu/advantages/gae.hpp"
+#include "core/cpu/advantages/group_advantages.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -116,14 +115,14 @@ Matrix gae(const Matrix& token_rewards, const Batch& batch, double gamma, double
   cpu::gae(args, cpu::serial_parallel());
   return matrix_of(advantages);
 }
-Matrix whiten(const Matrix& x, const Matrix& kept, const cpu::WhitenArgs& args = {}) {
-  return matrix_of(whitened(tensor_of(x), flags_of(kept), args));
+Matrix whiten(const Matrix& x, const Matrix& kept, const ops::whiten::Params& params = {}) {
+  return matrix_of(whitened(tensor_of(x), flags_of(kept), params));
 }
-cpu::WhitenArgs openrlhf_whiten() {
-  cpu::WhitenArgs args;
-  args.unbiased = false;
-  args.eps_mode = cpu::WhitenArgs::EpsMode::variance_floor;
-  return args;
+ops::whiten::Params openrlhf_whiten() {
+  ops::whiten::Params params;
+  params.std = ops::whiten::Std::population;
+  params.eps_mode = ops::whiten::EpsMode::variance_floor;
+  return params;
 }
 
 // ---- the trainers -------------------------------------------------------------------------------------------------
@@ -285,11 +284,11 @@ TEST(CpuAdvantagesOfTrainers, SlimeReinforcePlusPlusIsReturns) {
 
 TEST(CpuAdvantagesOfTrainers, TrlRlooWithNormalizedAdvantagesIsLeaveOneOutThenWhitenOverSamples) {
   const Batch batch;
-  cpu::WhitenArgs args;
-  args.eps_mode = cpu::WhitenArgs::EpsMode::deviation;
-  args.eps = 1e-4;
+  ops::whiten::Params params;
+  params.eps_mode = ops::whiten::EpsMode::deviation;
+  params.eps = 1e-4;
   const List rloo = group_advantages(batch.scores, without_scale(cpu::GroupAdvantagesArgs::Baseline::rloo));
-  const Tensor got = whitened(numbers(rloo, {kB, 1}), {}, args);
+  const Tensor got = whitened(numbers(rloo, {kB, 1}), {}, params);
   double mean = 0, squares = 0;
   List want;
   for (const double centred : minus_group_mean(batch.scores)) want.push_back(centred * 3 / 2);

@@ -1,7 +1,7 @@
 // One call of attention, forward or backward, for the kernel and for golden alike.
 #pragma once
 
-#include "core/cpu/kernels/attention_backward.hpp"
+#include "core/cpu/attention/attention_backward.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

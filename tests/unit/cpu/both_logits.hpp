@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/cpu/kernels/kernel.hpp"
+#include "core/cpu/simd/kernel.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

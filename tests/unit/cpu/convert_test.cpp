@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/cpu/kernels/element.hpp"
+#include "core/cpu/simd/element.hpp"
 #include "unit/cpu/support.hpp"
 #include "unit/cpu/vector_functions.hpp"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/cpu/kernels/group_advantages.hpp"
+#include "core/cpu/advantages/group_advantages.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {

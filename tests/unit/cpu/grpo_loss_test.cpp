@@ -7,8 +7,8 @@
 #include <rlk/ops/grpo_loss.h>
 #include <rlk/ops/grpo_loss_backward.h>
 
-#include "core/cpu/kernels/grpo_loss.hpp"
-#include "core/cpu/kernels/logp.hpp"
+#include "core/cpu/logp/logp.hpp"
+#include "core/cpu/policy/grpo_loss.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/both_logits.hpp"
 #include "unit/cpu/support.hpp"

@@ -1,7 +1,7 @@
 // One call of linear_logp or linear_logp_backward as tensors and options, run through kernel and golden reference.
 #pragma once
 
-#include "core/cpu/kernels/linear_logp_backward.hpp"
+#include "core/cpu/linear/linear_logp_backward.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/logits_ratio_kl.hpp"
+#include "core/cpu/policy/logits_ratio_kl.hpp"
 #include "unit/cpu/both_logits.hpp"
 #include "unit/cpu/token_case.hpp"
 

@@ -1,7 +1,7 @@
 // One call of logp or logp_backward as tensors and options, run through the kernel and through the golden reference.
 #pragma once
 
-#include "core/cpu/kernels/logp_backward.hpp"
+#include "core/cpu/logp/logp_backward.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

@@ -1,5 +1,5 @@
 // logp_merge: shards merge to the whole vocabulary, and what becomes of rows that shards disagree about.
-#include "core/cpu/kernels/logp_merge.hpp"
+#include "core/cpu/logp/logp_merge.hpp"
 
 #include <rlk/ops/logp_merge.h>
 

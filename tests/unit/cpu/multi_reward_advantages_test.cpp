@@ -2,8 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/multi_reward_advantages.hpp"
-#include "core/cpu/kernels/whiten.hpp"
+#include "core/cpu/advantages/multi_reward_advantages.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -145,8 +144,8 @@ TEST(CpuMultiReward, MatchesTrlsSumThenNormalize) {
 TEST(CpuMultiReward, NormalizeThenSumThenWhitenIsTrlsNormalizeThenSum) {
   MultiCase c = trl_case();
   c.normalize_first = true;
-  cpu::WhitenArgs whiten;
-  whiten.eps_mode = cpu::WhitenArgs::EpsMode::deviation;
+  ops::whiten::Params whiten;
+  whiten.eps_mode = ops::whiten::EpsMode::deviation;
   whiten.eps = 1e-4;
   const Tensor sums = run(c);
   EXPECT_EQ(sums.get(3), 0);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/optimal_token_baseline.hpp"
+#include "core/cpu/advantages/optimal_token_baseline.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/cpu/kernels/policy_loss.hpp"
+#include "core/cpu/policy/policy_loss.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/ratio_kl.hpp"
+#include "core/cpu/policy/ratio_kl.hpp"
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
 

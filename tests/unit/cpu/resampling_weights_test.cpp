@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/resampling_weights.hpp"
+#include "core/cpu/advantages/resampling_weights.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {

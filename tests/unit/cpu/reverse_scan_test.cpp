@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/gae.hpp"
+#include "core/cpu/advantages/gae.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {

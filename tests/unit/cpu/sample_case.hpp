@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "core/cpu/kernels/sample.hpp"
+#include "core/cpu/sampling/sample.hpp"
 #include "unit/cpu/support.hpp"
 
 namespace rlk::test {

@@ -8,4 +8,4 @@
 #define sample_top emulated_sample_top
 #define sample_weights emulated_sample_weights
 #define sample_kept_sum emulated_sample_kept_sum
-#include "core/cpu/kernels/sample_block.cpp"
+#include "core/cpu/sampling/sample_block.cpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/sample_block.hpp"
+#include "core/cpu/sampling/sample_block.hpp"
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::test {

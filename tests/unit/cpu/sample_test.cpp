@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/cpu/kernels/sample_block.hpp"
+#include "core/cpu/sampling/sample_block.hpp"
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::test {

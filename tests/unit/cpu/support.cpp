@@ -12,19 +12,7 @@ namespace rlk::test {
 namespace {
 
 int64_t element_size(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f64:
-    case Dtype::i64:
-      return 8;
-    case Dtype::f32:
-    case Dtype::i32:
-      return 4;
-    case Dtype::bf16:
-    case Dtype::f16:
-      return 2;
-    default:
-      return 1;
-  }
+  return sdk::bytes_of(dtype);
 }
 
 }  // namespace
@@ -124,8 +112,7 @@ Tensor random_tensor(Dtype dtype, std::vector<int64_t> shape, double scale, uint
 }
 
 std::string name(Dtype dtype) {
-  static const char* const kNames[] = {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"};
-  return kNames[static_cast<int>(dtype)];
+  return sdk::name_of(dtype);
 }
 
 double ulp(Dtype dtype, double value) {

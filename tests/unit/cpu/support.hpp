@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cpu/kernels/kernel.hpp"
+#include "core/cpu/simd/kernel.hpp"
 #include "core/golden/golden.hpp"
 
 namespace rlk::test {
@@ -29,9 +29,14 @@ public:
   int64_t size() const;  // elements
   Dtype dtype() const { return dtype_; }
   const std::vector<int64_t>& shape() const { return shape_; }
+  const std::vector<int64_t>& strides() const { return strides_; }
   int64_t stride(int axis) const { return strides_[static_cast<size_t>(axis)]; }
   void* data();  // of the first element; nullptr when absent
   golden::View view() const;
+
+  // Of an absent output: to be made.
+  void want() { wanted_ = true; }
+  bool is_wanted() const { return wanted_; }
 
   // Elements in row-major order.
   double get(int64_t flat) const;
@@ -48,7 +53,7 @@ public:
 private:
   int64_t offset(int64_t flat) const;  // in elements from the allocation's start
 
-  bool present_ = false;
+  bool present_ = false, wanted_ = false;
   Dtype dtype_ = Dtype::f32;
   std::vector<int64_t> shape_, strides_;
   int64_t first_ = 0;
@@ -60,7 +65,7 @@ Tensor random_tensor(Dtype dtype, std::vector<int64_t> shape, double scale, uint
                      Strides strides = Strides::contiguous);
 
 inline cpu::Dtype kernel_dtype(Dtype dtype) {
-  return static_cast<cpu::Dtype>(dtype);
+  return dtype;
 }
 inline Dtype accumulator(Dtype dtype) {
   return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;

@@ -2,10 +2,9 @@
 // the operator's name.
 #pragma once
 
-#include "core/cpu/kernels/sequences.hpp"
-#include "core/cpu/kernels/whiten.hpp"
+#include "core/cpu/simd/sequences.hpp"
 #include "core/cpu/tbb_parallel.hpp"
-#include "unit/cpu/support.hpp"
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 
@@ -31,15 +30,6 @@ inline std::vector<double> list_of(const Tensor& tensor) {
   return list;
 }
 
-inline cpu::Array array_of(Tensor& tensor) {
-  cpu::Array array;
-  if (!tensor.present()) return array;
-  array.data = tensor.data();
-  array.dtype = kernel_dtype(tensor.dtype());
-  for (size_t axis = 0; axis < tensor.shape().size(); ++axis)
-    array.strides[axis] = tensor.stride(static_cast<int>(axis));
-  return array;
-}
 inline cpu::Mask mask_of(Tensor& tensor) {
   cpu::Mask mask;
   if (!tensor.present()) return mask;
@@ -74,17 +64,12 @@ inline std::vector<cpu::ParallelFor> other_hooks() {
 }
 
 // [rows, columns] of fp64 by the kernel of whiten.
-inline Tensor whitened(Tensor x, Tensor mask, cpu::WhitenArgs args) {
-  Tensor y(Dtype::f64, x.shape());
-  args.rows = x.shape()[0];
-  args.columns = x.shape()[1];
-  args.x = array_of(x);
-  args.mask = mask_of(mask);
-  args.y = array_of(y);
-  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8));
-  args.workspace = workspace.data();
-  cpu::whiten(args, cpu::serial_parallel());
-  return y;
+inline Tensor whitened(const Tensor& x, const Tensor& mask, const ops::whiten::Params& params = {}) {
+  CallOf<ops::Whiten> call;
+  call.x = x;
+  call.mask = mask;
+  call.params = params;
+  return run(call).y;
 }
 
 }  // namespace rlk::test

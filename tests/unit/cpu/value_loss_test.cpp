@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/value_loss.hpp"
+#include "core/cpu/policy/value_loss.hpp"
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
 

@@ -6,8 +6,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/kernels/convert-inl.hpp"
-#include "core/cpu/kernels/math-inl.hpp"
+#include "core/cpu/simd/convert-inl.hpp"
+#include "core/cpu/simd/math-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {

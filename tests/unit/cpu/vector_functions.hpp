@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "core/cpu/kernels/kernel.hpp"
+#include "core/cpu/simd/kernel.hpp"
 
 namespace rlk::test {
 

@@ -2,39 +2,14 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/kernels/whiten.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
 using List = std::vector<double>;
-using EpsMode = cpu::WhitenArgs::EpsMode;
-
-struct WhitenCase {
-  Tensor x, mask;
-  EpsMode eps_mode = EpsMode::variance;
-  bool unbiased = true, shift_mean = true;
-  double eps = 1e-8;
-};
-
-Tensor run(WhitenCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  Tensor y(accumulator(c.x.dtype()), c.x.shape());
-  cpu::WhitenArgs args;
-  args.eps_mode = c.eps_mode;
-  args.rows = c.x.shape()[0];
-  args.columns = c.x.shape()[1];
-  args.x = array_of(c.x);
-  args.mask = mask_of(c.mask);
-  args.unbiased = c.unbiased;
-  args.eps = c.eps;
-  args.shift_mean = c.shift_mean;
-  args.y = array_of(y);
-  std::vector<double> workspace(static_cast<size_t>(cpu::whiten_workspace_bytes(args.rows, args.columns) / 8 + 1));
-  args.workspace = workspace.data();
-  cpu::whiten(args, hook);
-  return y;
-}
+using Whiten = CallOf<ops::Whiten>;
+using ops::whiten::EpsMode, ops::whiten::ShiftMean, ops::whiten::Std;
 
 struct Moments {
   double mean = 0, squares = 0, n = 0;
@@ -74,26 +49,27 @@ TEST(CpuWhiten, MatchesEveryTrainersFormula) {
     const char* name;
     Formula formula;
     EpsMode eps_mode;
-    bool unbiased, shift_mean;
+    Std std;
+    ShiftMean shift_mean;
     double eps;
   };
   const Trainer trainers[] = {
-      {"verl", verl, EpsMode::variance, true, true, 1e-8},
-      {"verl shift_mean=False", verl_unshifted, EpsMode::variance, true, false, 1e-8},
-      {"OpenRLHF", openrlhf, EpsMode::variance_floor, false, true, 1e-8},
-      {"slime", slime, EpsMode::variance, true, true, 1e-8},
-      {"TRL", trl, EpsMode::deviation, true, true, 1e-4},
+      {"verl", verl, EpsMode::variance, Std::unbiased, ShiftMean::on, 1e-8},
+      {"verl shift_mean=False", verl_unshifted, EpsMode::variance, Std::unbiased, ShiftMean::off, 1e-8},
+      {"OpenRLHF", openrlhf, EpsMode::variance_floor, Std::population, ShiftMean::on, 1e-8},
+      {"slime", slime, EpsMode::variance, Std::unbiased, ShiftMean::on, 1e-8},
+      {"TRL", trl, EpsMode::deviation, Std::unbiased, ShiftMean::on, 1e-4},
   };
   for (const Trainer& trainer : trainers) {
     for (const double scale : {1.0, 1e-5}) {  // the second below eps
-      WhitenCase c;
+      Whiten c;
       c.x = random_tensor(Dtype::f64, {3, 7}, scale, 1);
       c.mask = flags({1, 0, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 1}, {3, 7});
-      c.eps_mode = trainer.eps_mode;
-      c.unbiased = trainer.unbiased;
-      c.shift_mean = trainer.shift_mean;
-      c.eps = trainer.eps;
-      const Tensor y = run(c);
+      c.params.eps_mode = trainer.eps_mode;
+      c.params.std = trainer.std;
+      c.params.shift_mean = trainer.shift_mean;
+      c.params.eps = trainer.eps;
+      const Tensor y = run(c).y;
       const Moments m = moments(c.x, c.mask);
       for (int64_t i = 0; i < 21; ++i) {
         EXPECT_NEAR(y.get(i), c.mask.get_int(i) != 0 ? trainer.formula(c.x.get(i), m) : 0, 1e-12) << trainer.name;
@@ -104,38 +80,38 @@ TEST(CpuWhiten, MatchesEveryTrainersFormula) {
 
 TEST(CpuWhiten, EqualNumbersGiveExactlyZero) {
   for (const Dtype dtype : kFloatDtypes) {
-    WhitenCase c;
+    Whiten c;
     c.x = Tensor(dtype, {4, 4}).fill([](int64_t) { return 1.1; });
-    EXPECT_EQ(list_of(run(c)), List(16, 0.0));
-    c.shift_mean = false;
-    EXPECT_EQ(run(c).get(3), static_cast<double>(dtype == Dtype::f64 ? 1.1 : c.x.get(0)));
-    c.shift_mean = true;
+    EXPECT_EQ(list_of(run(c).y), List(16, 0.0));
+    c.params.shift_mean = ShiftMean::off;
+    EXPECT_EQ(run(c).y.get(3), static_cast<double>(dtype == Dtype::f64 ? 1.1 : c.x.get(0)));
+    c.params.shift_mean = ShiftMean::on;
     for (const int64_t count : {3, 41}) {  // of so many the rounded sum, divided again, is not 0.1
       c.x = Tensor(dtype, {1, count}).fill([](int64_t) { return 0.1; });
-      EXPECT_EQ(list_of(run(c)), List(static_cast<size_t>(count), 0.0)) << name(dtype) << count;
+      EXPECT_EQ(list_of(run(c).y), List(static_cast<size_t>(count), 0.0)) << name(dtype) << count;
     }
   }
 }
 
 TEST(CpuWhiten, LargeNumbersWithSmallDifferencesKeepTheirVariance) {
-  WhitenCase c;
+  Whiten c;
   c.x = numbers({1000, 1000.01, 1000.02, 1000.03}, {2, 2}, Dtype::f32);
-  c.unbiased = false;
-  EXPECT_NEAR(run(c).get(0), -1.3416, 5e-3);
-  EXPECT_NEAR(run(c).get(3), 1.3416, 5e-3);
+  c.params.std = Std::population;
+  EXPECT_NEAR(run(c).y.get(0), -1.3416, 5e-3);
+  EXPECT_NEAR(run(c).y.get(3), 1.3416, 5e-3);
 }
 
 // Against extended precision: squares of two sizes, which a plain chain of additions rounds one way.
 TEST(CpuWhiten, ManyNumbersLikeEachOtherKeepTheirDigits) {
-  WhitenCase c;
-  c.eps = 0;
+  Whiten c;
+  c.params.eps = 1e-300;  // nothing beside the variance
   c.x = Tensor(Dtype::f64, {64, 500}).fill([](int64_t i) { return i % 2 == 0 ? 0.1 : 0.7 + 1e-3 * (i % 5 == 0); });
   c.mask = Tensor(Dtype::u8, {64, 500}).fill([](int64_t) { return 1; });
   long double sum = 0, squares = 0;
   for (int64_t i = 0; i < c.x.size(); ++i) sum += c.x.get(i);
   const long double n = c.x.size(), mean = sum / n;
   for (int64_t i = 0; i < c.x.size(); ++i) squares += (c.x.get(i) - mean) * (c.x.get(i) - mean);
-  const Tensor y = run(c);
+  const Tensor y = run(c).y;
   for (int64_t i = 0; i < 20; ++i) {
     const auto expected = static_cast<double>((c.x.get(i) - mean) / std::sqrt(squares / (n - 1)));
     EXPECT_NEAR(y.get(i), expected, 1e-15) << i;
@@ -143,28 +119,28 @@ TEST(CpuWhiten, ManyNumbersLikeEachOtherKeepTheirDigits) {
 }
 
 TEST(CpuWhiten, FewOrNoActiveNumbersAndNothingFromMaskedOnes) {
-  WhitenCase c;
+  Whiten c;
   c.x = numbers({std::numeric_limits<double>::quiet_NaN(), 7, std::numeric_limits<double>::infinity()}, {1, 3});
   c.mask = flags({0, 1, 0}, {1, 3});
-  EXPECT_EQ(list_of(run(c)), List(3, 0.0));
-  c.shift_mean = false;
-  EXPECT_EQ(list_of(run(c)), (List{0, 7, 0}));
+  EXPECT_EQ(list_of(run(c).y), List(3, 0.0));
+  c.params.shift_mean = ShiftMean::off;
+  EXPECT_EQ(list_of(run(c).y), (List{0, 7, 0}));
   c.mask = flags({0, 0, 0}, {1, 3});
-  EXPECT_EQ(list_of(run(c)), List(3, 0.0));
+  EXPECT_EQ(list_of(run(c).y), List(3, 0.0));
   c.x = Tensor(Dtype::f32, {0, 3});
   c.mask = Tensor();
-  EXPECT_EQ(run(c).size(), 0);
+  EXPECT_EQ(run(c).y.size(), 0);
 }
 
 TEST(CpuWhiten, BitsDoNotDependOnThreadsOrStrides) {
   for (const Dtype dtype : kFloatDtypes) {
-    WhitenCase c;
+    Whiten c;
     c.x = random_tensor(dtype, {13, 3001}, 1, 1);
-    const Tensor want = run(c);
-    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, hook).bytes(), want.bytes());
-    WhitenCase strided = c;
+    const Tensor want = run(c).y;
+    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, hook).y.bytes(), want.bytes());
+    Whiten strided = c;
     strided.x = numbers(list_of(c.x), {13, 3001}, dtype, Strides::reversed);
-    EXPECT_EQ(run(strided).bytes(), want.bytes());
+    EXPECT_EQ(run(strided).y.bytes(), want.bytes());
     double sum = 0, squares = 0;
     for (const double y : list_of(want)) {
       sum += y;

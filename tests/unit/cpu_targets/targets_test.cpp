@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/kernels/target.hpp"
+#include "core/cpu/simd/target.hpp"
 
 namespace {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlk/abi.h>
+#include <rlk/sdk/dtype.hpp>
 #include <rlk/sdk/error.hpp>
 #include <rlk/sdk/ops.hpp>
 
@@ -10,52 +11,6 @@
 #include <type_traits>
 
 namespace rlk::sdk {
-
-enum class Dtype : uint8_t {
-  f32,
-  bf16,
-  f16,
-  f64,
-  i32,
-  i64,
-  u8,
-  i8,
-  i16,
-  u16,
-  u32,
-  u64,
-  boolean,
-  f8_e4m3fn,
-  f8_e5m2,
-  f4_e2m1fn,
-  other,
-};
-
-inline Dtype dtype_of(const rlk_tensor& tensor) noexcept {
-  struct Row {
-    Dtype dtype;
-    uint8_t code, bits;
-  };
-  // DLPack's codes.
-  constexpr Row kRows[] = {
-      {Dtype::f32, 2, 32},    {Dtype::bf16, 4, 16},      {Dtype::f16, 2, 16},     {Dtype::f64, 2, 64},
-      {Dtype::i32, 0, 32},    {Dtype::i64, 0, 64},       {Dtype::u8, 1, 8},       {Dtype::i8, 0, 8},
-      {Dtype::i16, 0, 16},    {Dtype::u16, 1, 16},       {Dtype::u32, 1, 32},     {Dtype::u64, 1, 64},
-      {Dtype::boolean, 6, 8}, {Dtype::f8_e4m3fn, 10, 8}, {Dtype::f8_e5m2, 12, 8}, {Dtype::f4_e2m1fn, 17, 4},
-  };
-  if (tensor.dtype.lanes != 1) return Dtype::other;
-  for (const Row& row : kRows) {
-    if (row.code == tensor.dtype.code && row.bits == tensor.dtype.bits) return row.dtype;
-  }
-  return Dtype::other;
-}
-
-inline const char* name_of(Dtype dtype) noexcept {
-  static constexpr const char* kNames[] = {"f32",  "bf16",      "f16",     "f64",       "i32",  "i64",
-                                           "u8",   "i8",        "i16",     "u16",       "u32",  "u64",
-                                           "bool", "f8_e4m3fn", "f8_e5m2", "f4_e2m1fn", "other"};
-  return kNames[static_cast<int>(dtype)];
-}
 
 inline int64_t element_count(const rlk_tensor& tensor) noexcept {
   int64_t count = 1;

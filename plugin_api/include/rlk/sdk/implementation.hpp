@@ -46,20 +46,27 @@ inline Plan* plan_of(rlk_plugin_plan* plan) noexcept {
 
 template <class T, class = void>
 struct Switches {
-  static constexpr uint32_t kCount = 0;
-  static constexpr const rlk_switch* const* kTable = nullptr;
+  static constexpr uint32_t count() { return 0; }
+  static constexpr const rlk_switch* const* table() { return nullptr; }
 };
 
 template <class T>
 struct Switches<T, std::void_t<decltype(T::kSwitches)>> {
-  static constexpr uint32_t kCount = sizeof(T::kSwitches) / sizeof(rlk_switch);
+  static constexpr uint32_t count() { return sizeof(T::kSwitches) / sizeof(rlk_switch); }
   template <class Sequence>
   struct Table;
   template <size_t... I>
   struct Table<std::index_sequence<I...>> {
     static constexpr const rlk_switch* kRows[] = {&T::kSwitches[I]...};
   };
-  static constexpr const rlk_switch* const* kTable = Table<std::make_index_sequence<kCount>>::kRows;
+  static constexpr const rlk_switch* const* table() { return Table<std::make_index_sequence<count()>>::kRows; }
+};
+
+// Those that are known at run time: T::switches() returns a vector of pointers that lives as long as the process.
+template <class T>
+struct Switches<T, std::void_t<decltype(T::switches())>> {
+  static uint32_t count() { return static_cast<uint32_t>(T::switches().size()); }
+  static const rlk_switch* const* table() { return T::switches().data(); }
 };
 
 template <class T, class D>
@@ -120,7 +127,7 @@ struct ImplementationThunks {
   static rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
     return guard(error, [&] { return delete plan_of(plan), RLK_OK; });
   }
-  static constexpr rlk_implementation kRow = {
+  inline static const rlk_implementation kRow = {
       sizeof(rlk_implementation),
       Op::kRevision,
       Op::kName,
@@ -128,8 +135,8 @@ struct ImplementationThunks {
       sizeof(typename Op::Params),
       Op::kInputs,
       Op::kOutputs,
-      Switches<T>::kCount,
-      Switches<T>::kTable,
+      Switches<T>::count(),
+      Switches<T>::table(),
       nullptr,
       &query,
       &plan_create,

@@ -1,0 +1,135 @@
+// The moments of a group in two passes: differences to a reward of the group first, so that equal rewards have
+// differences of exactly 0, whatever their size.
+#include "core/cpu/advantages/group_advantages.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/simd/long_sum.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+using Baseline = GroupAdvantagesArgs::Baseline;
+using Scale = GroupAdvantagesArgs::Scale;
+
+struct Moments {
+  int64_t n = 0;
+  double mean = 0, deviation = 0;
+};
+// for_each calls its argument with every row that counts, in the same order each time.
+template <typename ForEach>
+Moments moments_of(const GroupAdvantagesArgs& args, ForEach&& for_each) {
+  Moments moments;
+  double first = 0;
+  LongSum sum, squares;
+  for_each([&](int64_t row) {
+    const double reward = args.rewards.get(row);
+    if (moments.n++ == 0) first = reward;
+    sum.add(reward - first);
+  });
+  if (moments.n == 0) return moments;
+  if (moments.n == 1) return args.raw_singletons ? Moments{1, 0, 1} : Moments{1, first, 0};
+  const auto n = static_cast<double>(moments.n);
+  moments.mean = first + sum.value() / n;
+  for_each([&](int64_t row) {
+    const double difference = args.rewards.get(row) - moments.mean;
+    squares.add(difference * difference);
+  });
+  moments.deviation = std::sqrt(squares.value() / (args.unbiased ? n - 1 : n));
+  return moments;
+}
+
+// The mean in which every reward weighs as much as its sample is long.
+double length_weighted_mean(const GroupAdvantagesArgs& args, const Members& members, const Moments& moments) {
+  if (moments.n == 1) return moments.mean;
+  double first = 0, weights = 0;
+  LongSum sum;
+  members.for_each([&](int64_t row) {
+    const double reward = args.rewards.get(row);
+    const auto weight = static_cast<double>(std::max<int64_t>(args.lengths.get(row), 0));
+    if (weights == 0) first = reward;  // in the end one with weight
+    sum.add(weight * (reward - first));
+    weights += weight;
+  });
+  return weights > 0 ? first + sum.value() / weights : moments.mean;
+}
+
+class Normaliser {
+public:
+  Normaliser(const GroupAdvantagesArgs& args, const Groups& groups) : args_(args) {
+    const auto for_each_row = [&groups](auto&& function) { groups.for_each_row(function); };
+    if (args.scale == Scale::batch) batch_deviation_ = moments_of(args, for_each_row).deviation;
+    if (!args.rescale_nonzero) return;
+    int64_t rows = 0, nonzero = 0;
+    for_each_row([&](int64_t row) {
+      ++rows;
+      nonzero += args.rewards.get(row) != 0 ? 1 : 0;
+    });
+    rescale_ = static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(nonzero, 1));
+  }
+
+  void write(const Members& members) const {
+    const Moments moments = moments_of(args_, [&members](auto&& function) { members.for_each(function); });
+    const double divisor = divisor_of(args_.scale == Scale::batch ? batch_deviation_ : moments.deviation);
+    if (args_.baseline == Baseline::second_best) return write_best(members, divisor);
+    const auto n = static_cast<double>(moments.n);
+    const bool others = args_.baseline == Baseline::rloo && moments.n > 1;
+    const double factor = (others ? n / (n - 1) : 1.0) * rescale_;
+    const double mean = args_.baseline == Baseline::opo ? length_weighted_mean(args_, members, moments) : moments.mean;
+    members.for_each([&](int64_t row) {
+      const double baseline = args_.baseline == Baseline::given ? args_.baselines.get(row) : mean;
+      args_.advantages.put(row, (args_.rewards.get(row) - baseline) * factor / divisor);
+    });
+  }
+
+private:
+  double divisor_of(double deviation) const {
+    if (args_.scale == Scale::none) return 1;
+    if (args_.additive_eps) return deviation + args_.eps;
+    return deviation < args_.eps ? args_.eps : deviation;  // a NaN stays
+  }
+
+  // The best of the group has the distance to the second best, the others 0. Where two are best the distance is 0, so
+  // that it does not matter which of them has it. One NaN makes the whole group NaN.
+  void write_best(const Members& members, double divisor) const {
+    int64_t n = 0, best_row = -1;
+    double best = 0, second = 0, others = 0;
+    members.for_each([&](int64_t row) {
+      const double reward = args_.rewards.get(row);
+      if (std::isnan(reward)) others = kNan;
+      if (n == 0 || reward > best) {
+        second = best;
+        best = reward;
+        best_row = row;
+      } else if (n == 1 || reward > second) {
+        second = reward;
+      }
+      ++n;
+    });
+    members.for_each([&](int64_t row) {
+      const bool alone = row == best_row && n > 1 && best > second;  // infinities may be equal, too
+      args_.advantages.put(row, alone ? others + (best - second) * rescale_ / divisor : others);
+    });
+  }
+
+  const GroupAdvantagesArgs& args_;
+  double batch_deviation_ = 0;
+  double rescale_ = 1;
+};
+
+}  // namespace
+
+DataError group_advantages(const GroupAdvantagesArgs& args, const ParallelFor& hook) {
+  const int64_t rows = args.grouping.rows;
+  const Groups groups(args.grouping);
+  for (int64_t row = 0; row < rows; ++row) {
+    if (!groups.has(row)) args.advantages.put(row, args.grouping.mask.keeps(row) ? kNan : 0);
+  }
+  const Normaliser normaliser(args, groups);
+  for_each_group(groups, rows, hook, [&](int64_t g) { normaliser.write(groups.group(g)); });
+  return groups.error();
+}
+
+}  // namespace rlk::cpu

@@ -1,0 +1,57 @@
+// Tasks of the backward of attention: what depends on a query alone, and a tile of queries or of keys. Internal to the
+// kernels.
+#pragma once
+
+#include "core/cpu/simd/kernel.hpp"
+
+namespace rlk::cpu {
+
+// Rows of D elements of one sequence and key head: row r is token r / group, head r % group. group is 1 for keys.
+struct AttentionRows {
+  Dtype dtype;
+  void* data;  // of row 0
+  int64_t token_stride, head_stride, d_stride, group;
+};
+
+// The numbers of a query row that its pairs with keys share, as compute type (fp64 when in_f64, else fp32).
+struct AttentionQueryTerms {
+  void* lse;     // in base 2; +inf for a row that sees no key
+  void* offset;  // grad_lse - delta
+};
+
+// Rows [begin, end) of `out` and grad_out; lse and grad_lse (may be null) are numbers of acc(dtype).
+struct AttentionTermsTask {
+  bool in_f64;
+  AttentionRows out, grad_out;
+  const void *lse, *grad_lse;
+  int64_t lse_token_stride, lse_head_stride, grad_lse_token_stride, grad_lse_head_stride;
+  AttentionQueryTerms terms;  // of row 0
+  int64_t head_size;
+  int64_t begin, end;
+};
+bool attention_terms_task(const AttentionTermsTask& task);
+
+// A tile: query rows [begin, end) and their grad_q, or keys [begin, end) and their grad_k and grad_v.
+struct AttentionBackwardTask {
+  bool in_f64;
+  bool of_keys;
+  AttentionRows q, k, v, grad_out;       // only read
+  AttentionRows grad_q, grad_k, grad_v;  // of_keys: the last two are written, else the first
+  AttentionQueryTerms terms;             // of the group's first row; terms_stride apart from token to token
+  int64_t terms_stride;
+  const uint8_t* key_mask;  // [key], 0: nobody sees it; may be null
+  int64_t key_mask_stride;
+  int64_t head_size, q_length, k_length;
+  // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
+  int64_t first_visible, last_visible;
+  double scale, softcap;  // softcap 0: none
+  int64_t begin, end;
+};
+
+// The most rows of a task on this machine.
+int64_t attention_backward_tile_rows(bool in_f64);
+
+// False when there is no memory for the thread's scratch.
+bool attention_backward_task(const AttentionBackwardTask& task);
+
+}  // namespace rlk::cpu

@@ -1,0 +1,320 @@
+// A task of attention with an online softmax over blocks of keys, for every instruction set.
+//
+// Rows (query, head of the group) lie in vector lanes: Q is kept transposed [d][row], scores [key][row], the output
+// [d][row]. Both products then are the same outer product of a register tile, kBroadcasts scalars broadcast times
+// kVecs vectors, and the softmax works lane by lane. K and V come through a block in L1 or L2 as compute type, whatever
+// their dtype and strides.
+//
+// Scores are in base 2. The running maximum is rounded up to an integer, so that rescaling multiplies by a power of
+// two, which is exact: blocks that a row does not see change no bit of it, and neither does the company in its tile.
+#include "core/cpu/attention/attention_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/simd/scratch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/attention/attention_task.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/attention/attention_keys-inl.hpp"
+#include "core/cpu/simd/math-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
+template <typename T>
+class TaskKernel {
+  using D = hn::ScalableTag<T>;
+  using V = hn::VFromD<D>;
+
+  struct Tile {
+    int64_t begin, end;                  // rows of the group
+    int64_t width;                       // lanes: a multiple of the vector's, at least end - begin
+    T *q, *out;                          // [d][row]
+    T *shift, *sum;                      // [row] of the running softmax, base 2
+    T *total, *total_shift, *total_sum;  // of closed sums, as out, shift and sum
+  };
+
+public:
+  static int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+  static int64_t most_lanes() { return kMaxVecs * lanes(); }
+
+  static size_t scratch_elements(const AttentionTask& task) {
+    const int64_t padded = round_up(task.head_size, kBroadcasts);
+    const int64_t tiles = (task.end - task.begin + most_lanes() - 1) / most_lanes();
+    return static_cast<size_t>(tiles * most_lanes() * (task.head_size + 2 * padded + 4) +
+                               most_lanes() * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded);
+  }
+
+  TaskKernel(const AttentionTask& task, T* scratch)
+      : task_(task),
+        size_(task.head_size),
+        padded_(round_up(size_, kBroadcasts)),
+        keys_{task, padded_},
+        free_(scratch) {
+    scores_ = take(most_lanes() * (kKeys + kBroadcasts));
+    factor_ = take(most_lanes());
+    first_ = take(most_lanes());
+    last_ = take(most_lanes());
+    keys_.k = take((kKeys + kBroadcasts) * padded_);
+    keys_.v = take((kKeys + kBroadcasts) * padded_);
+  }
+
+  void run() {
+    for (int64_t row = task_.begin; row < task_.end; row += most_lanes()) {
+      add_tile(row, std::min(row + most_lanes(), task_.end));
+    }
+    const int64_t begin = first_chain(task_, task_.query_of(task_.begin)),
+                  end = task_.last_key(task_.query_of(task_.end - 1)) + 1;
+    // A window may lie behind the last key.
+    for (int64_t block = begin / kKeys * kKeys; begin < end && block < end; block += kKeys) {
+      const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
+      if (block % kKeysPerSum == 0 && block > begin) close_sums();
+      if (!keys_.find_masked(from, to)) continue;
+      keys_.load(from, to);
+      for (int i = 0; i < n_tiles_; ++i) process(tiles_[i], from, to);
+    }
+    if (any_closed_) close_sums();
+    for (int i = 0; i < n_tiles_; ++i) store_outputs(tiles_[i]);
+  }
+
+private:
+  T* take(int64_t count) {
+    T* const taken = free_;
+    free_ += count;
+    return taken;
+  }
+  void add_tile(int64_t begin, int64_t end) {
+    const int64_t width = round_up(end - begin, lanes());
+    Tile& tile = tiles_[n_tiles_++];
+    tile = {begin,
+            end,
+            width,
+            take(size_ * width),
+            take(padded_ * width),
+            take(width),
+            take(width),
+            take(padded_ * width),
+            take(width),
+            take(width)};
+    std::fill(tile.out, tile.out + padded_ * width, T{0});
+    std::fill(tile.sum, tile.sum + width, T{0});
+    std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
+    // Scaled for scores in base 2; lanes without a row are 0.
+    const T factor = static_cast<T>(task_.scale * 1.4426950408889634);
+    for (int64_t t = 0; t < width; ++t) {
+      std::fill(keys_.v, keys_.v + size_, T{0});
+      const int64_t row = begin + t;
+      if (row < end) {
+        widen(element(task_.q, task_.query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride,
+                      task_.dtype),
+              task_.dtype, task_.q_d_stride, size_, keys_.v);
+      }
+      for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = keys_.v[i] * factor;
+    }
+  }
+
+  // One tile and the keys [from, to) of one block.
+  void process(const Tile& tile, int64_t from, int64_t to) {
+    const int64_t first_query = task_.query_of(tile.begin), last_query = task_.query_of(tile.end - 1);
+    const int64_t begin = std::max(from, first_chain(task_, first_query)),
+                  end = std::min(to, task_.last_key(last_query) + 1);
+    if (begin >= end) return;
+    const bool all_visible =
+        keys_.n_masked == 0 && begin >= task_.first_key(last_query) && end - 1 <= task_.last_key(first_query);
+    const bool* masked = keys_.masked + (begin - from);
+    const T* k = keys_.k + (begin - from) * padded_;
+    const T* v = keys_.v + (begin - from) * padded_;
+    const int64_t vecs = tile.width / lanes();
+    if (vecs == 1) return process_as<1>(tile, k, v, masked, begin, end - begin, all_visible);
+#if RLK_CPU_VECTOR_ARRAYS
+    if (vecs == 2) return process_as<2>(tile, k, v, masked, begin, end - begin, all_visible);
+    process_as<3>(tile, k, v, masked, begin, end - begin, all_visible);
+#endif
+  }
+
+  template <int kVecs>
+  HWY_NOINLINE void process_as(const Tile& tile, const T* k, const T* v, const bool* masked, int64_t begin,
+                               int64_t count, bool all_visible) {
+    const int64_t width = tile.width;
+    // Past count there are left-overs of another block: never looked at.
+    for (int64_t j = 0; j < count; j += kBroadcasts) {
+      outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
+    }
+    if (task_.softcap > 0) cap(tile, count);
+    if (!all_visible) hide(tile, masked, begin, count);
+    softmax(tile, count);
+    if (!all_visible && has_special_values(d_, v, count * padded_)) return accumulate_visible(tile, v, count);
+    for (int64_t i = 0; i < size_; i += kBroadcasts) {
+      outer_product<kVecs>(d_, v + i, 1, padded_, scores_, count, tile.out + i * width, factor_, Into::scaled);
+    }
+  }
+
+  // The softcap of scores in base 2.
+  HWY_NOINLINE void cap(const Tile& tile, int64_t count) {
+    const T factor = static_cast<T>(2 / task_.softcap);
+    const V top = hn::Set(d_, static_cast<T>(task_.softcap * 1.4426950408889634));
+    for (int64_t i = 0; i < count * tile.width; i += lanes()) {
+      V slope;
+      hn::StoreU(hn::Mul(tanh_scaled(d_, hn::LoadU(d_, scores_ + i), factor, slope), top), d_, scores_ + i);
+    }
+  }
+
+  // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
+  void hide(const Tile& tile, const bool* masked, int64_t from, int64_t count) {
+    for (int64_t t = 0; t < tile.width; ++t) {
+      const int64_t query = task_.query_of(std::min(tile.begin + t, tile.end - 1));
+      first_[t] = static_cast<T>(std::min(task_.first_key(query) - from, kKeys));
+      last_[t] = static_cast<T>(std::max(task_.last_key(query) - from, int64_t{-1}));
+    }
+    const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
+    for (int64_t j = 0; j < count; ++j) {
+      if (keys_.n_masked > 0 && masked[j]) {
+        std::fill_n(scores_ + j * tile.width, tile.width, -std::numeric_limits<T>::infinity());
+        continue;
+      }
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        T* score = scores_ + j * tile.width + t;
+        hn::StoreU(hn::IfThenElse(visible(j, t), hn::LoadU(d_, score), minus_inf), d_, score);
+      }
+    }
+  }
+  HWY_INLINE auto visible(int64_t j, int64_t t) const {
+    const V key = hn::Set(d_, static_cast<T>(j));
+    return hn::And(hn::Ge(key, hn::LoadU(d_, first_ + t)), hn::Le(key, hn::LoadU(d_, last_ + t)));
+  }
+
+  // Scores become 2^(score - shift); sum and shift are brought up to date, factor is what the output must be scaled by.
+  void softmax(const Tile& tile, int64_t count) {
+    for (int64_t t = 0; t < tile.width; t += lanes()) {
+      T* const scores = scores_ + t;
+      V max = hn::LoadU(d_, scores);
+      for (int64_t j = 1; j < count; ++j) max = hn::Max(max, hn::LoadU(d_, scores + j * tile.width));
+      const V old_shift = hn::LoadU(d_, tile.shift + t);
+      const V shift = hn::Max(old_shift, hn::Ceil(max));
+      const V factor = exp2(d_, hn::Sub(old_shift, shift));
+      V sum0 = hn::Zero(d_), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+      int64_t j = 0;
+      const auto row = [&](int64_t k) HWY_ATTR { return scores + (j + k) * tile.width; };
+      const auto below_shift = [&](int64_t k) HWY_ATTR { return hn::Sub(hn::LoadU(d_, row(k)), shift); };
+      for (; j + 4 <= count; j += 4) {
+        V p0 = below_shift(0), p1 = below_shift(1), p2 = below_shift(2), p3 = below_shift(3);
+        exp2_four<false>(d_, p0, p1, p2, p3);
+        hn::StoreU(p0, d_, row(0)), hn::StoreU(p1, d_, row(1));
+        hn::StoreU(p2, d_, row(2)), hn::StoreU(p3, d_, row(3));
+        sum0 = hn::Add(sum0, p0), sum1 = hn::Add(sum1, p1), sum2 = hn::Add(sum2, p2), sum3 = hn::Add(sum3, p3);
+      }
+      for (; j < count; ++j) {  // key j belongs to chain j % 4, so that keys nobody sees change nothing
+        const V p = exp2(d_, below_shift(0));
+        hn::StoreU(p, d_, row(0));
+        V& sum = j % 4 == 0 ? sum0 : j % 4 == 1 ? sum1 : sum2;
+        sum = hn::Add(sum, p);
+      }
+      const V sum = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+      hn::StoreU(shift, d_, tile.shift + t);
+      hn::StoreU(factor, d_, factor_ + t);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d_, tile.sum + t), factor, sum), d_, tile.sum + t);
+    }
+  }
+
+  void accumulate_visible(const Tile& tile, const T* v, int64_t count) {
+    for (int64_t i = 0; i < size_; ++i) {
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        for (int64_t chunk = 0; chunk < count; chunk += kChain) {
+          V sum = hn::Zero(d_);
+          for (int64_t j = chunk; j < std::min(chunk + kChain, count); ++j) {
+            const V p = hn::LoadU(d_, scores_ + j * tile.width + t);
+            sum = hn::IfThenElse(visible(j, t), hn::MulAdd(hn::Set(d_, v[j * padded_ + i]), p, sum), sum);
+          }
+          put(d_, sum, chunk == 0 ? Into::scaled : Into::sum, factor_ + t, tile.out + i * tile.width + t);
+        }
+      }
+    }
+  }
+
+  // Sums so far join the total. Many keys of equal weight then do not all round the same way: chains stay short.
+  void close_sums() {
+    for (int n = 0; n < n_tiles_; ++n) {
+      const Tile& tile = tiles_[n];
+      if (!any_closed_) {
+        std::fill_n(tile.total, padded_ * tile.width, T{0});
+        std::fill_n(tile.total_sum, tile.width, T{0});
+        std::copy_n(tile.shift, tile.width, tile.total_shift);
+      }
+      for (int64_t t = 0; t < tile.width; t += lanes()) {
+        const V shift = hn::LoadU(d_, tile.shift + t);
+        const V factor = exp2(d_, hn::Sub(hn::LoadU(d_, tile.total_shift + t), shift));
+        const auto join = [&](T* total, T* sum) HWY_ATTR {
+          hn::StoreU(hn::MulAdd(hn::LoadU(d_, total), factor, hn::LoadU(d_, sum)), d_, total);
+          hn::StoreU(hn::Zero(d_), d_, sum);
+        };
+        join(tile.total_sum + t, tile.sum + t);
+        for (int64_t i = 0; i < size_; ++i) join(tile.total + i * tile.width + t, tile.out + i * tile.width + t);
+        hn::StoreU(shift, d_, tile.total_shift + t);
+      }
+    }
+    any_closed_ = true;
+  }
+
+  void store_outputs(const Tile& tile) {
+    const T* const sums = any_closed_ ? tile.total_sum : tile.sum;
+    const T* const out = any_closed_ ? tile.total : tile.out;
+    for (int64_t row = tile.begin; row < tile.end; ++row) {
+      const int64_t t = row - tile.begin;
+      for (int64_t i = 0; i < size_; ++i) keys_.v[i] = out[i * tile.width + t];
+      store_row(task_, row, keys_.v, tile.shift[t], sums[t]);
+    }
+  }
+
+  const AttentionTask& task_;
+  const D d_{};
+  const int64_t size_, padded_;
+  KeyBlock<T> keys_;
+  T* free_;  // of the scratch
+  Tile tiles_[kMaxAttentionTiles];
+  int n_tiles_ = 0;
+  T* scores_;         // [key][row] of the tile at hand
+  T* factor_;         // [row] what the block scales the output by
+  T *first_, *last_;  // [row] visible range in the block
+  bool any_closed_ = false;
+};
+
+template <typename T>
+HWY_NOINLINE bool run_task(const AttentionTask& task) {
+  using Kernel = TaskKernel<T>;
+  auto* scratch = static_cast<T*>(thread_scratch(Kernel::scratch_elements(task) * sizeof(T)));
+  if (scratch == nullptr) return false;
+  Kernel(task, scratch).run();
+  return true;
+}
+
+bool task_for(const AttentionTask& task) {
+  return task.in_f64 ? run_task<double>(task) : run_task<float>(task);
+}
+
+int64_t tile_rows(bool in_f64) {
+  return in_f64 ? TaskKernel<double>::most_lanes() : TaskKernel<float>::most_lanes();
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(task_for);
+HWY_EXPORT(tile_rows);
+
+int64_t attention_tile_rows(bool in_f64) {
+  return HWY_DYNAMIC_DISPATCH(tile_rows)(in_f64);
+}
+bool attention_task(const AttentionTask& task) {
+  return HWY_DYNAMIC_DISPATCH(task_for)(task);
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,291 @@
+// The three products of linear_logp_backward, for every instruction set: the scores anew, their gradients times the
+// weights, and times the hidden states. Sums over the vocabulary run in chains of rows in lanes, so that a row's bits
+// do not depend on the other rows; sums over rows run in the order of the batch.
+#include "core/cpu/linear/linear_gradient.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/simd/scratch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/linear/linear_gradient.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/linear/linear_product-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// A chunk's arrays by tile.
+template <typename T>
+struct ChunkTiles : Tiles<T> {
+  ChunkTiles(const LinearChunk& c, int64_t first_tile, int64_t last_tile)
+      : Tiles<T>{c.operands, c.batch, first_tile, last_tile}, chunk(c) {}
+
+  const LinearChunk& chunk;
+  int64_t all() const { return (chunk.batch.count + tile_rows_of<T>() - 1) / tile_rows_of<T>(); }
+  T* dx(int64_t tile, int64_t column) const {
+    return static_cast<T*>(chunk.dx) + this->begin(tile) * chunk.room + (column - chunk.begin) * this->width(tile);
+  }
+  double* grad_hidden(int64_t tile, int64_t depth) const {
+    return chunk.grad_hidden + this->begin(tile) * round_up(chunk.operands.depth, kBroadcasts) +
+           depth * this->width(tile);
+  }
+  int64_t columns_of_block(int64_t column) const { return std::min(kLinearBlock, chunk.end - column); }
+};
+
+// dx of one element in fp64: that of the target.
+double target_gradient(const Scores& scores, double x, const RowGradient& g) {
+  if (x == -std::numeric_limits<double>::infinity()) return 0;
+  const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
+  const double capped = scores.softcap > 0 ? scores.softcap * t : x;
+  const double inverse_temperature = scores.slope / kLog2e;
+  const double log_p = capped * inverse_temperature - g.lse;
+  const double p = std::exp(log_p);
+  double dz = g.grad_logp * (1 - p) + g.grad_lse * p;
+  if (g.grad_entropy != 0) dz -= g.grad_entropy * p * (log_p + g.entropy);
+  return dz * (1 - t * t) * inverse_temperature;
+}
+
+// One tile and one block of columns: from products to dx.
+template <typename T>
+class BlockGradient {
+  using D = hn::ScalableTag<T>;
+  using V = hn::VFromD<D>;
+
+public:
+  // room: 4 * tile_rows
+  BlockGradient(const ChunkTiles<T>& tiles, int64_t tile, T* room)
+      : tiles_(tiles), scores_(tiles.chunk.operands.scores), tile_(tile), width_(tiles.width(tile)), lse_(room) {
+    weight_ = lse_ + width_;
+    weight_log_ = weight_ + width_;
+    seen_ = weight_log_ + width_;
+    std::fill(room, room + 4 * width_, T{0});
+    for (int64_t t = 0; t < tiles.end(tile) - tiles.begin(tile); ++t) {
+      const RowGradient& g = row(t);
+      lse_[t] = static_cast<T>(g.lse * kLog2e);
+      weight_[t] = static_cast<T>((g.grad_lse - g.grad_logp - g.grad_entropy * g.entropy) * scores_.slope * kLn2);
+      weight_log_[t] = static_cast<T>(-g.grad_entropy * kLn2 * scores_.slope * kLn2);
+    }
+  }
+
+  void run(int64_t column, const double* products, const double* bias) {
+    const int64_t columns = tiles_.columns_of_block(column);
+    T* const dx = tiles_.dx(tile_, column);
+    for (int64_t t = 0; t < width_; t += lanes_of<T>()) {
+      if (scores_.softcap > 0) {
+        gradients<true>(products + t, bias, columns, t, dx + t);
+      } else {
+        gradients<false>(products + t, bias, columns, t, dx + t);
+      }
+    }
+    std::fill(dx + columns * width_, dx + round_up(columns, kBroadcasts) * width_, T{0});
+    for (int64_t t = 0; t < tiles_.end(tile_) - tiles_.begin(tile_); ++t) {
+      const int64_t target = row(t).target - column;
+      if (target >= 0 && target < columns) {
+        const double x = products[target * width_ + t] + bias[target];
+        dx[target * width_ + t] = static_cast<T>(target_gradient(scores_, x, row(t)));
+      }
+      std::atomic_ref<uint8_t> seen(tiles_.chunk.seen[tiles_.begin(tile_) + t]);
+      if (seen_[t] > 0 && seen.load(std::memory_order_relaxed) == 0) seen.store(1, std::memory_order_relaxed);
+    }
+  }
+
+private:
+  const RowGradient& row(int64_t t) const { return tiles_.chunk.rows[tiles_.begin(tile_) + t]; }
+
+  template <bool kCap>
+  HWY_NOINLINE void gradients(const double* products, const double* bias, int64_t columns, int64_t t, T* dx) {
+    const V slope = hn::Set(d_, static_cast<T>(scores_.slope)), lse = hn::LoadU(d_, lse_ + t);
+    const V weight = hn::LoadU(d_, weight_ + t), weight_log = hn::LoadU(d_, weight_log_ + t);
+    const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity()), one = hn::Set(d_, T{1});
+    V any = hn::Zero(d_);
+    for (int64_t j = 0; j < columns; ++j) {
+      const V x = load_sum(d_, products + j * width_, bias[j]);
+      const auto masked = hn::Eq(x, minus_inf);
+      V derivative = one;
+      const V capped = kCap ? cap(d_, x, scores_.softcap, derivative) : x;
+      const V y = hn::MulSub(capped, slope, lse);                                     // log2 p
+      const V weight_of = hn::MulAdd(at_least(d_, T{-2000}, y), weight_log, weight);  // 0 * -inf is not wanted
+      V gradient = hn::Mul(exp2(d_, y), weight_of);
+      if (kCap) gradient = hn::Mul(gradient, derivative);
+      hn::StoreU(hn::IfThenZeroElse(masked, gradient), d_, dx + j * width_);
+      any = kCap ? one : hn::Max(any, hn::IfThenZeroElse(masked, one));  // a capped score is finite
+    }
+    hn::StoreU(any, d_, seen_ + t);
+  }
+
+  const ChunkTiles<T>& tiles_;
+  const Scores& scores_;
+  const int64_t tile_, width_;
+  const D d_{};
+  T *lse_, *weight_, *weight_log_;  // [row] in base 2, with everything that a row's elements share
+  T* seen_;                         // [row]
+};
+
+template <typename T>
+HWY_NOINLINE bool scores_task(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t column) {
+  const ChunkTiles<T> tiles(chunk, first_tile, last_tile);
+  const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
+  const auto lay_out = [&](Carve carve, double** products, T** weights, T** room) {
+    *products = carve.take<double>((last_tile - first_tile) * per_tile);
+    *weights = carve.take<T>(kPackedWeights);
+    *room = carve.take<T>(4 * tile_rows_of<T>());
+    return static_cast<size_t>(carve.bytes());
+  };
+  double *products = nullptr, bias[kLinearBlock];
+  T *weights = nullptr, *room = nullptr;
+  void* scratch = thread_scratch(lay_out(Carve(nullptr), &products, &weights, &room));
+  if (scratch == nullptr) return false;
+  lay_out(Carve(scratch), &products, &weights, &room);
+  const int64_t columns = tiles.columns_of_block(column);
+  block_products(tiles, column, columns, weights, products);
+  load_bias(chunk.operands, column, columns, bias);
+  for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+    BlockGradient<T>(tiles, tile, room).run(column, products + (tile - first_tile) * per_tile, bias);
+  }
+  return true;
+}
+
+template <typename T>
+HWY_NOINLINE bool hidden_task(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
+  const ChunkTiles<T> tiles(chunk, first_tile, last_tile);
+  auto* const weights = static_cast<T*>(thread_scratch(kPackedWeights * sizeof(T)));
+  if (weights == nullptr) return false;
+  const int64_t depths = std::min(kLinearDepth, chunk.operands.depth - depth);
+  for (int64_t column = chunk.begin; column < chunk.end; column += kLinearBlock) {
+    const int64_t columns = tiles.columns_of_block(column);
+    pack_weights(chunk.operands, column, columns, depth, depths, weights);
+    for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+      add_product(static_cast<const T*>(weights), depths, 1, kLinearDepth,
+                  static_cast<const T*>(tiles.dx(tile, column)), tiles.width(tile), columns,
+                  tiles.grad_hidden(tile, depth));
+    }
+  }
+  return true;
+}
+
+template <typename T>
+HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t depth, const LinearGradMatrix& grad,
+                              bool is_first) {
+  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const LinearOperands& operands = chunk.operands;
+  const int64_t most = tile_rows_of<T>();
+  const int64_t columns = std::min(kGradientColumns, chunk.end - column);
+  const int64_t depths = std::min(most, operands.depth - depth), width = round_up(depths, lanes_of<T>());
+  const size_t n_sums = static_cast<size_t>(kGradientColumns * most);
+  void* const scratch = thread_scratch(n_sums * sizeof(double) + static_cast<size_t>(most * most) * sizeof(T));
+  if (scratch == nullptr) return false;
+  auto* const sums = static_cast<double*>(scratch);
+  T* const hidden = reinterpret_cast<T*>(sums + n_sums);
+  std::fill(sums, sums + n_sums, 0.0);
+  for (int64_t tile = 0; tile < tiles.all(); ++tile) {
+    const int64_t rows = tiles.end(tile) - tiles.begin(tile);
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t from =
+          chunk.batch.rows[tiles.begin(tile) + row] * operands.hidden.row_stride + depth * operands.hidden.col_stride;
+      T* const to = hidden + row * width;
+      widen(element(operands.hidden.data, from, operands.dtype), operands.dtype, operands.hidden.col_stride, depths,
+            to);
+      std::fill(to + depths, to + width, T{0});
+    }
+    add_product(static_cast<const T*>(tiles.dx(tile, column)), columns, tiles.width(tile), 1,
+                static_cast<const T*>(hidden), width, rows, sums);
+  }
+  for (int64_t j = 0; j < columns; ++j) {
+    for (int64_t i = 0; i < depths; ++i) {
+      const int64_t at = (column + j) * grad.row_stride + (depth + i) * grad.col_stride;
+      const double before = is_first ? 0 : load_element(grad.data, grad.dtype, at);
+      store_element(grad.data, grad.dtype, at, before + sums[j * width + i]);
+    }
+  }
+  return true;
+}
+
+template <typename T>
+HWY_NOINLINE void bias_task(const LinearChunk& chunk, int64_t column, double* sums) {
+  const ChunkTiles<T> tiles(chunk, 0, 0);
+  for (int64_t tile = 0; tile < tiles.all(); ++tile) {
+    const T* dx = tiles.dx(tile, column);
+    for (int64_t j = 0; j < tiles.columns_of_block(column); ++j) {
+      for (int64_t t = 0; t < tiles.end(tile) - tiles.begin(tile); ++t) {
+        sums[column + j] += static_cast<double>(dx[j * tiles.width(tile) + t]);
+      }
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE void store_row(const LinearChunk& chunk, int64_t row, const LinearGradMatrix& grad) {
+  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const int64_t tile = row / tile_rows_of<T>();
+  for (int64_t d = 0; d < chunk.operands.depth; ++d) {
+    const double sum = tiles.grad_hidden(tile, d)[row - tiles.begin(tile)];
+    store_element(grad.data, grad.dtype, chunk.batch.rows[row] * grad.row_stride + d * grad.col_stride, sum);
+  }
+}
+
+bool gradient_scores_for(const LinearChunk& c, int64_t first_tile, int64_t last_tile, int64_t column) {
+  return c.operands.scores.in_f64 ? scores_task<double>(c, first_tile, last_tile, column)
+                                  : scores_task<float>(c, first_tile, last_tile, column);
+}
+bool gradient_hidden_for(const LinearChunk& c, int64_t first_tile, int64_t last_tile, int64_t depth) {
+  return c.operands.scores.in_f64 ? hidden_task<double>(c, first_tile, last_tile, depth)
+                                  : hidden_task<float>(c, first_tile, last_tile, depth);
+}
+bool gradient_weight_for(const LinearChunk& c, int64_t column, int64_t depth, const LinearGradMatrix& grad,
+                         bool is_first) {
+  return c.operands.scores.in_f64 ? weight_task<double>(c, column, depth, grad, is_first)
+                                  : weight_task<float>(c, column, depth, grad, is_first);
+}
+void gradient_bias_for(const LinearChunk& c, int64_t column, double* sums) {
+  return c.operands.scores.in_f64 ? bias_task<double>(c, column, sums) : bias_task<float>(c, column, sums);
+}
+void gradient_store_for(const LinearChunk& c, int64_t row, const LinearGradMatrix& grad) {
+  return c.operands.scores.in_f64 ? store_row<double>(c, row, grad) : store_row<float>(c, row, grad);
+}
+// The rows of grad_hidden's sums are rounded up to what a product writes.
+int64_t padded_depth(int64_t depth) {
+  return round_up(depth, kBroadcasts);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(gradient_scores_for);
+HWY_EXPORT(gradient_hidden_for);
+HWY_EXPORT(gradient_weight_for);
+HWY_EXPORT(gradient_bias_for);
+HWY_EXPORT(gradient_store_for);
+HWY_EXPORT(padded_depth);
+
+int64_t linear_chunk_elements(int64_t count, int64_t room, bool in_f64) {
+  return round_up(count, linear_tile_rows(in_f64)) * room;
+}
+int64_t linear_sums_elements(int64_t count, int64_t depth, bool in_f64) {
+  return round_up(count, linear_tile_rows(in_f64)) * HWY_DYNAMIC_DISPATCH(padded_depth)(depth);
+}
+bool linear_gradient_scores(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t column) {
+  return HWY_DYNAMIC_DISPATCH(gradient_scores_for)(chunk, first_tile, last_tile, column);
+}
+bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
+  return HWY_DYNAMIC_DISPATCH(gradient_hidden_for)(chunk, first_tile, last_tile, depth);
+}
+bool linear_gradient_weight(const LinearChunk& chunk, int64_t column, int64_t depth, const LinearGradMatrix& grad,
+                            bool is_first) {
+  return HWY_DYNAMIC_DISPATCH(gradient_weight_for)(chunk, column, depth, grad, is_first);
+}
+void linear_gradient_bias(const LinearChunk& chunk, int64_t column, double* sums) {
+  return HWY_DYNAMIC_DISPATCH(gradient_bias_for)(chunk, column, sums);
+}
+void linear_gradient_store(const LinearChunk& chunk, int64_t row, const LinearGradMatrix& grad) {
+  return HWY_DYNAMIC_DISPATCH(gradient_store_for)(chunk, row, grad);
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE

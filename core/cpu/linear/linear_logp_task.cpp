@@ -1,0 +1,240 @@
+// The scores of some rows against a segment of the vocabulary, and their sums of exponentials; for every instruction
+// set. Scores exist for one block of the vocabulary at a time, rows in the lanes of vectors; a block's sums are short
+// chains in the compute type, everything above is fp64.
+#include "core/cpu/linear/linear_logp_task.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/cpu/logp/logp_sums.hpp"
+#include "core/cpu/simd/scratch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/linear/linear_logp_task.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/linear/linear_product-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// Beyond this |shift| the compute type cannot tell a score from the shift any more.
+template <typename T>
+constexpr double kLargestShift = sizeof(T) == 8 ? 0x1p40 : 0x1p20;
+
+template <typename T>
+class Task {
+  using D = hn::ScalableTag<T>;
+  using V = hn::VFromD<D>;
+
+public:
+  static size_t scratch_bytes() {
+    const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
+    Carve carve(nullptr);
+    carve.take<RowSums>(tiles * tile);
+    carve.take<double>(tiles * kLinearBlock * tile);
+    carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
+    return static_cast<size_t>(carve.bytes());
+  }
+
+  Task(const LinearLogpTask& task, void* scratch)
+      : task_(task), tiles_{task.operands, task.batch, task.first_tile, task.last_tile} {
+    const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
+    Carve carve(scratch);
+    rows_ = carve.take<RowSums>(tiles * tile);
+    products_ = carve.take<double>(tiles * kLinearBlock * tile);
+    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
+    scores_ = weights_ + kPackedWeights;
+    max_ = scores_ + kLinearBlock * tile;
+    shift_ = max_ + tile;
+    sum_ = shift_ + tile;
+    weighted_ = sum_ + tile;
+  }
+
+  void run() {
+    const int64_t first_row = tiles_.begin(task_.first_tile), last_row = tiles_.end(task_.last_tile - 1);
+    std::fill(rows_, rows_ + (last_row - first_row), RowSums());
+    for (int64_t column = task_.begin; column < task_.end; column += kLinearBlock) {
+      const int64_t columns = std::min(kLinearBlock, task_.end - column);
+      block_products(tiles_, column, columns, weights_, products_);
+      load_bias(task_.operands, column, columns, bias_);
+      for (int64_t tile = task_.first_tile; tile < task_.last_tile; ++tile) add_block(tile, column, columns);
+    }
+    for (int64_t row = first_row; row < last_row; ++row) {
+      task_.sums[row * task_.sums_stride] = rows_[row - first_row].total();
+    }
+  }
+
+private:
+  void add_block(int64_t tile, int64_t column, int64_t columns) {
+    const int64_t width = tiles_.width(tile), first_row = tiles_.begin(tile), last_row = tiles_.end(tile);
+    const double* products = products_ + (tile - task_.first_tile) * kLinearBlock * tile_rows_of<T>();
+    for (int64_t t = 0; t < width; t += lanes_of<T>()) {
+      scores_of(products + t, columns, width, t);
+      if (task_.entropy) {
+        sums_of<true>(columns, width, t);
+      } else {
+        sums_of<false>(columns, width, t);
+      }
+    }
+    RowSums* const sums = rows_ + (first_row - tiles_.begin(task_.first_tile));
+    const double slope = task_.operands.scores.slope;
+    for (int64_t row = first_row; row < last_row; ++row) {
+      const int64_t t = row - first_row;
+      const bool ordinary = std::fabs(static_cast<double>(max_[t]) * slope) <= kLargestShift<T>;
+      sums[t].add(ordinary ? BlockSums{static_cast<double>(shift_[t]), static_cast<double>(sum_[t]),
+                                       static_cast<double>(weighted_[t])}
+                           : sums_of_differences(scores_ + t, columns, width));
+      const int64_t target = task_.targets[row] - column;
+      if (target < 0 || target >= columns) continue;
+      task_.target_scores[row] = static_cast<double>(scores_[target * width + t]) * slope;
+    }
+  }
+
+  // Capped scores of one vector of rows, and their maximum (unspecified when a NaN is among them).
+  HWY_NOINLINE void scores_of(const double* products, int64_t columns, int64_t width, int64_t t) {
+    const double softcap = task_.operands.scores.softcap;
+    V max = hn::Set(d_, -std::numeric_limits<T>::infinity()), derivative = max;  // the latter is not needed here
+    for (int64_t j = 0; j < columns; ++j) {
+      V score = load_sum(d_, products + j * width, bias_[j]);
+      if (softcap > 0) score = cap(d_, score, softcap, derivative);
+      max = hn::Max(max, score);
+      hn::StoreU(score, d_, scores_ + j * width + t);
+    }
+    hn::StoreU(max, d_, max_ + t);
+  }
+
+  template <bool kEntropy>
+  HWY_NOINLINE void sums_of(int64_t columns, int64_t width, int64_t t) {
+    const V slope = hn::Set(d_, static_cast<T>(task_.operands.scores.slope));
+    const V max = hn::Mul(hn::LoadU(d_, max_ + t), slope);
+    const auto ordinary = hn::Le(hn::Abs(max), hn::Set(d_, static_cast<T>(2 * kLargestShift<T>)));
+    const V shift = hn::IfThenElseZero(ordinary, hn::Ceil(max));
+    const V minus_shift = hn::Neg(shift);
+    V sum0 = hn::Zero(d_), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+    V weighted0 = sum0, weighted1 = sum0, weighted2 = sum0, weighted3 = sum0;
+    const auto exponent = [&](int64_t j) HWY_ATTR {
+      const V y = hn::MulAdd(hn::LoadU(d_, scores_ + j * width + t), slope, minus_shift);
+      return kEntropy ? at_least(d_, Exp2<T>::kLowest, y) : y;  // 0 * -inf is not wanted
+    };
+    int64_t j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const V y0 = exponent(j), y1 = exponent(j + 1), y2 = exponent(j + 2), y3 = exponent(j + 3);
+      V p0 = y0, p1 = y1, p2 = y2, p3 = y3;
+      exp2_four<true>(d_, p0, p1, p2, p3);
+      sum0 = hn::Add(sum0, p0), sum1 = hn::Add(sum1, p1), sum2 = hn::Add(sum2, p2), sum3 = hn::Add(sum3, p3);
+      if (kEntropy) {
+        weighted0 = hn::MulAdd(p0, y0, weighted0), weighted1 = hn::MulAdd(p1, y1, weighted1);
+        weighted2 = hn::MulAdd(p2, y2, weighted2), weighted3 = hn::MulAdd(p3, y3, weighted3);
+      }
+    }
+    for (; j < columns; ++j) {
+      const V y = exponent(j), p = exp2_for_sum(d_, y);
+      sum0 = hn::Add(sum0, p);
+      if (kEntropy) weighted0 = hn::MulAdd(p, y, weighted0);
+    }
+    hn::StoreU(shift, d_, shift_ + t);
+    hn::StoreU(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), d_, sum_ + t);
+    hn::StoreU(hn::Add(hn::Add(weighted0, weighted1), hn::Add(weighted2, weighted3)), d_, weighted_ + t);
+  }
+
+  // One row whose maximum is so large that only differences to it can be told, or is not a number at all.
+  BlockSums sums_of_differences(const T* scores, int64_t columns, int64_t width) const {
+    const double slope = task_.operands.scores.slope, nan = std::numeric_limits<double>::quiet_NaN();
+    double max = kNoShift;
+    for (int64_t j = 0; j < columns; ++j) {
+      const auto score = static_cast<double>(scores[j * width]);
+      if (std::isnan(score) || score == -kNoShift) return {0, nan, nan};
+      max = std::max(max, score);
+    }
+    if (max == kNoShift) return {kNoShift, 0, 0};
+    BlockSums sums{max * slope, 0, 0};
+    for (int64_t j = 0; j < columns; ++j) {
+      const double y = (static_cast<double>(scores[j * width]) - max) * slope;
+      const double power = std::exp2(y);
+      sums.sum += power;
+      if (power > 0) sums.weighted += power * y;
+    }
+    return sums;
+  }
+
+  const LinearLogpTask& task_;
+  const Tiles<T> tiles_;
+  const D d_{};
+  RowSums* rows_;     // [row]
+  double* products_;  // [tile][column][row]
+  T* weights_;        // a block of weights
+  T* scores_;         // [column][row] of the tile at hand
+  T *max_, *shift_, *sum_, *weighted_;
+  double bias_[kLinearBlock];
+};
+
+template <typename T>
+HWY_NOINLINE bool run_task(const LinearLogpTask& task) {
+  void* scratch = thread_scratch(Task<T>::scratch_bytes());
+  if (scratch == nullptr) return false;
+  Task<T>(task, scratch).run();
+  return true;
+}
+
+bool linear_task_for(const LinearLogpTask& task) {
+  return task.operands.scores.in_f64 ? run_task<double>(task) : run_task<float>(task);
+}
+
+int64_t linear_tile_rows_for(bool in_f64) {
+  return in_f64 ? tile_rows_of<double>() : tile_rows_of<float>();
+}
+
+template <typename T>
+HWY_NOINLINE void pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
+  const Tiles<T> tiles{operands, batch, index, index + 1};
+  const int64_t depth = operands.depth;
+  const int64_t width = has_few_rows<T>(batch) ? few_rows(batch.count) : tiles.width(index);
+  T* const to = static_cast<T*>(batch.packed) + tiles.begin(index) * depth;
+  T piece[kLinearDepth];
+  for (int64_t d = 0; d < depth; d += kLinearDepth) {
+    const int64_t depths = std::min(kLinearDepth, depth - d);
+    for (int64_t t = 0; t < width; ++t) {
+      const int64_t row = tiles.begin(index) + t;
+      if (row < tiles.end(index)) {
+        const int64_t from = batch.rows[row] * operands.hidden.row_stride + d * operands.hidden.col_stride;
+        widen(element(operands.hidden.data, from, operands.dtype), operands.dtype, operands.hidden.col_stride, depths,
+              static_cast<T*>(piece));
+      } else {
+        std::fill(piece, piece + depths, T{0});
+      }
+      for (int64_t i = 0; i < depths; ++i) to[(d + i) * width + t] = piece[i];
+    }
+  }
+}
+
+void linear_pack_for(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
+  return operands.scores.in_f64 ? pack_tile<double>(operands, batch, index) : pack_tile<float>(operands, batch, index);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(linear_task_for);
+HWY_EXPORT(linear_tile_rows_for);
+HWY_EXPORT(linear_pack_for);
+
+bool linear_logp_task(const LinearLogpTask& task) {
+  return HWY_DYNAMIC_DISPATCH(linear_task_for)(task);
+}
+int64_t linear_tile_rows(bool in_f64) {
+  return HWY_DYNAMIC_DISPATCH(linear_tile_rows_for)(in_f64);
+}
+int64_t linear_packed_elements(int64_t count, int64_t depth, bool in_f64) {
+  return round_up(count, linear_tile_rows(in_f64)) * depth;
+}
+void linear_pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
+  return HWY_DYNAMIC_DISPATCH(linear_pack_for)(operands, batch, index);
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE

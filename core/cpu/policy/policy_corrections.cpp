@@ -1,0 +1,81 @@
+// Importance weights and rejection between trainer and sampler.
+#include "core/cpu/policy/policy_corrections.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rlk::cpu {
+namespace {
+
+bool is_kept(const RejectionBounds& bounds, const PolicyCorrections::Estimates& k) {
+  if (bounds.k1_low > 0 && !(k.k1 >= std::log(bounds.k1_low))) return false;
+  if (bounds.k1_high > 0 && !(k.k1 <= std::log(bounds.k1_high))) return false;
+  if (bounds.k2_high > 0 && !(k.k2 <= bounds.k2_high)) return false;
+  return !(bounds.k3_high > 0) || k.k3 <= bounds.k3_high;
+}
+
+// A NaN stays the largest, so that it passes no test.
+double larger(double a, double b) {
+  return a >= b || std::isnan(a) ? a : b;
+}
+
+}  // namespace
+
+double PolicyCorrections::clamped(double r) const {
+  return std::min(std::max(r, -bound_), bound_);
+}
+
+PolicyCorrections::PolicyCorrections(const PolicyOptions& options)
+    : options_(options),
+      bound_(bound_or_none(options.rollout_log_clamp)),
+      rejects_tokens_(options.reject_token.any()),
+      rejects_sequences_(options.reject_sequence_sum.any() || options.reject_sequence_mean.any() ||
+                         options.reject_sequence_max.any()) {}
+
+PolicyCorrections::Estimates PolicyCorrections::estimates(double r) const {
+  const double c = clamped(r);
+  return {-c, c * c / 2, std::expm1(c) - c};
+}
+
+void PolicyCorrections::add(double r) {
+  tokens_ += 1;
+  sum_ += r;
+  if (!rejects_sequences_) return;
+  const Estimates k = estimates(r);
+  total_ = {total_.k1 + k.k1, total_.k2 + k.k2, total_.k3 + k.k3};
+  largest_ = {0, larger(largest_.k2, k.k2), larger(largest_.k3, k.k3)};
+}
+
+bool PolicyCorrections::rejects_sequence() const {
+  if (!rejects_sequences_ || tokens_ == 0) return false;
+  const Estimates mean = {total_.k1 / tokens_, total_.k2 / tokens_, total_.k3 / tokens_};
+  return !is_kept(options_.reject_sequence_sum, total_) || !is_kept(options_.reject_sequence_mean, mean) ||
+         !is_kept(options_.reject_sequence_max, largest_);
+}
+
+bool PolicyCorrections::rejects_token(double r) const {
+  return rejects_tokens_ && !is_kept(options_.reject_token, estimates(r));
+}
+
+double PolicyCorrections::weight(double r) const {
+  const double low = options_.rollout_is_min, high = options_.rollout_is_max;
+  const auto truncated = [&](double w) { return std::min(std::max(w, low), high); };
+  const auto kept = [&](double gate, double w) { return gate >= low && gate <= high ? w : 0.0; };
+  switch (options_.rollout_is) {
+    case RolloutIs::none:
+      break;
+    case RolloutIs::token_truncate:
+      return truncated(std::exp(clamped(r)));
+    case RolloutIs::token_mask:
+      return kept(std::exp(clamped(r)), std::exp(clamped(r)));
+    case RolloutIs::sequence_truncate:
+      return truncated(std::exp(clamped(sum_)));
+    case RolloutIs::sequence_mask:
+      return kept(std::exp(clamped(sum_)), std::exp(clamped(sum_)));
+    case RolloutIs::geometric_mask:
+      return kept(std::exp(clamped(sum_ / tokens_)), std::exp(clamped(r)));
+  }
+  return 1;
+}
+
+}  // namespace rlk::cpu

@@ -1,0 +1,42 @@
+// The policy loss and the KL of one token with their derivatives. A new kind of loss is a function in policy_kinds.cpp
+// and a line in its switch.
+#pragma once
+
+#include "core/cpu/policy/policy_options.hpp"
+
+namespace rlk::cpu {
+
+// What a kind looks at. log_ratio is clamped and of the token or of its sequence, as importance_ratio says.
+struct PolicyInput {
+  double logp, old_logp, advantage;
+  double log_ratio, ratio;
+};
+
+// What vespo and gmpo take from the whole sequence.
+struct PolicySequenceInput {
+  double log_weight = 0;  // vespo: u
+  double geometric = 0;   // gmpo: -(sum A / n) exp(sum L / n)
+};
+
+struct PolicyTerm {
+  double value = 0;
+  double d_logp = 0;       // explicitly
+  double d_log_ratio = 0;  // through the importance ratio
+  double d_sequence = 0;   // gmpo: through sum L / n
+  double phi = 0;
+  bool clipped = false, clipped_lower = false, below = false, above = false;
+};
+PolicyTerm policy_term(const PolicyOptions& options, const PolicyInput& token, const PolicySequenceInput& sequence);
+
+struct KlTerm {
+  double value = 0, d_logp = 0, d_log_ratio = 0;
+};
+KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, double ratio);
+
+// gmpo: the clipped log ratio of a token, and its derivative.
+struct Slope {
+  double value, slope;
+};
+Slope geometric_term(const PolicyOptions& options, double advantage, double log_ratio);
+
+}  // namespace rlk::cpu

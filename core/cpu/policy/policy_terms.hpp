@@ -1,0 +1,25 @@
+// What the tokens of policy_loss take from the whole batch: one walk over it before the losses, where it is asked for.
+#pragma once
+
+#include "core/cpu/policy/policy_sequence.hpp"
+
+namespace rlk::cpu {
+
+// Rows that depend on the batch lose their batch invariance.
+bool combines_sequences(const PolicyOptions& options);
+
+// `tokens` of all sequences.
+int64_t policy_terms_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens);
+
+struct PolicyTermsWanted {
+  bool mean_weight = false, selected = false;  // also where no token needs them
+};
+PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook);
+
+// What divides the bonus of entropy_aggregation token_mean.
+double entropy_divisor(const PolicyOptions& options, double selected);
+
+// Sequences of a task: tens of microseconds of work at least.
+int64_t policy_grain(const PolicyBatch& batch);
+
+}  // namespace rlk::cpu

@@ -1,0 +1,54 @@
+// How a kernel becomes the built-in implementation of an operator: one registration beside it.
+//
+//   DataError whiten(const CallOf<sdk::ops::Whiten>& call, const Context& context);
+//   RLK_CPU_KERNEL(Whiten, .run = whiten, .operations = ..., .workspace_bytes = ...)
+//
+// The generated types name the call's arguments, symbols and parameters (<rlk/sdk/ops/whiten.hpp>).
+#pragma once
+
+#include <rlk/abi/op.h>
+
+#include <span>
+
+#include "core/cpu/simd/array.hpp"
+
+namespace rlk::cpu {
+
+// A call as kernels take it.
+template <class Op>
+using CallOf = typename Op::template Args<Array>;
+
+// What a kernel works with beside its call.
+struct Context {
+  ParallelFor parallel;
+  void* workspace = nullptr;  // what workspace_bytes asked for, aligned to 256 bytes
+};
+
+template <class Op>
+struct Kernel {
+  using Call = CallOf<Op>;
+
+  DataError (*run)(const Call&, const Context&);
+  // Of the whole call, as many as fit in its time beside the bytes it moves: 100 take a nanosecond. It is an estimate,
+  // by which implementations are compared.
+  double (*operations)(const Call&);
+  int64_t (*workspace_bytes)(const Call&) = nullptr;  // none; may look at everything but data
+  // Whether the call combines rows although the operator need not: then nothing is batch invariant.
+  bool (*combines_rows)(const Call&) = nullptr;
+  // The sizes at which the kernel changes its algorithm.
+  std::span<const rlk_switch> switches = {};
+};
+
+// The registration of an operator; core/cpu/plugin/implementations.hpp declares one for each.
+template <class Op>
+const Kernel<Op>& kernel();
+
+#define RLK_CPU_KERNEL(OP, ...)                                        \
+  template <>                                                          \
+  const Kernel<sdk::ops::OP>& kernel<sdk::ops::OP>() {                 \
+    static constexpr Kernel<sdk::ops::OP> kRegistered = {__VA_ARGS__}; \
+    return kRegistered;                                                \
+  }                                                                    \
+  static_assert(true, "a semicolon follows")
+
+}  // namespace rlk::cpu

@@ -1,0 +1,31 @@
+// One block per thread, which only grows and is freed when the thread ends.
+#include "core/cpu/simd/scratch.hpp"
+
+#include <cstdlib>
+#include <memory>
+
+namespace rlk::cpu {
+namespace {
+
+struct Free {
+  void operator()(void* memory) const { std::free(memory); }
+};
+struct Scratch {
+  std::unique_ptr<void, Free> memory;
+  size_t bytes = 0;
+};
+
+}  // namespace
+
+void* thread_scratch(size_t bytes) {
+  thread_local Scratch scratch;
+  if (scratch.bytes < bytes) {
+    const size_t rounded = (bytes + 4095) / 4096 * 4096;
+    scratch.memory.reset();  // first, so that both never exist at once
+    scratch.memory.reset(std::aligned_alloc(64, rounded));
+    scratch.bytes = scratch.memory != nullptr ? rounded : 0;
+  }
+  return scratch.memory.get();
+}
+
+}  // namespace rlk::cpu

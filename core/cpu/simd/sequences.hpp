@@ -1,0 +1,53 @@
+// Sequences of tokens: the rows of dense tensors [B, L], or one after the other in packed tensors [N].
+#pragma once
+
+#include <algorithm>
+
+#include "core/cpu/simd/array.hpp"
+
+namespace rlk::cpu {
+
+// Whether count + 1 numbers cut [0, total) into ranges that follow each other.
+inline DataError check_seqlens(const IntArray& cu_seqlens, int64_t count, int64_t total) {
+  int64_t previous = 0;
+  for (int64_t position = 0; position <= count; ++position) {
+    const int64_t content = cu_seqlens.get(position);
+    const bool starts_wrong = position == 0 && content != 0;
+    const bool ends_wrong = position == count && content != total;
+    if (starts_wrong || content < previous || ends_wrong) return {kBadSeqlens, position, content};
+    previous = content;
+  }
+  return {};
+}
+
+struct Sequences {
+  int64_t count = 0;
+  bool packed = false;
+  int64_t length = 0;   // of every dense sequence; of all packed ones together
+  IntArray cu_seqlens;  // packed: [count + 1]
+
+  DataError error() const { return packed ? check_seqlens(cu_seqlens, count, length) : DataError{}; }
+  int64_t tokens(int64_t b) const { return packed ? cu_seqlens.get(b + 1) - cu_seqlens.get(b) : length; }
+  Position at(int64_t b, int64_t t) const { return packed ? Position{cu_seqlens.get(b) + t, 0} : Position{b, t}; }
+};
+
+// Calls function(b) for every sequence, some thousand tokens per task.
+template <typename Function>
+void for_each_sequence(const Sequences& sequences, const ParallelFor& hook, Function&& function) {
+  const int64_t tokens = sequences.packed ? sequences.length / std::max<int64_t>(1, sequences.count) : sequences.length;
+  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, tokens));
+  parallel_for(hook, sequences.count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) function(b);
+  });
+}
+
+// Writes the value to every token of an array that may be absent; needs no valid cu_seqlens.
+inline void fill(const Sequences& sequences, const Array& array, double value) {
+  const int64_t rows = sequences.packed ? sequences.length : sequences.count;
+  const int64_t columns = sequences.packed ? 1 : sequences.length;
+  for (int64_t i = 0; array.present() && i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) array.put(Position{i, j}, value);
+  }
+}
+
+}  // namespace rlk::cpu

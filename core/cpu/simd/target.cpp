@@ -1,0 +1,29 @@
+// Highway's choice, by the same dispatch as the kernels'.
+#include "core/cpu/simd/target.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/simd/target.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+const char* name_of_target() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(name_of_target);
+
+const char* target_name() {
+  return HWY_DYNAMIC_DISPATCH(name_of_target)();
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE
