@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/elementwise/add.hpp"
 #include "core/cpu/attention/attention.hpp"
+#include "core/cpu/elementwise/add.hpp"
 #include "core/cpu/linear/linear_logp.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 

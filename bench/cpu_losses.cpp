@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/policy/grpo_loss.hpp"
 #include "core/cpu/linear/linear_logp_backward.hpp"
+#include "core/cpu/policy/grpo_loss.hpp"
 #include "core/cpu/policy/logits_ratio_kl.hpp"
 
 namespace rlk::bench {
