@@ -184,8 +184,8 @@ std::optional<FileLock> FileLock::acquire(const std::string& path, double second
   return FileLock(std::move(fd));
 }
 
-// Said and not left to the closing: a process that another thread forked meanwhile holds the descriptor, and with it
-// the lock, for as long as it lives.
+// Unlocks explicitly. Closing is not enough: a process that another thread forked meanwhile holds the descriptor too,
+// and with it the lock.
 FileLock::~FileLock() {
   if (fd_) flock(fd_.get(), LOCK_UN);
 }

@@ -85,7 +85,7 @@ private:
     if (folder == nullptr)
       return drop(entry, reason::kFolderUnreadable,
                   entry.source + " names the folder " + entry.path + ": " + errno_text(errno));
-    std::set<std::string> names;  // sorted: the order of a folder itself is the file system's mood
+    std::set<std::string> names;  // sorted, because readdir gives no order
     while (const dirent* item = readdir(folder.get()))
       if (is_plugin_name(item->d_name)) names.insert(item->d_name);
     const std::string base = entry.path.back() == '/' ? entry.path : entry.path + "/";

@@ -63,7 +63,7 @@ Answer golden_answer(const Call& call) {
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;
   answer.faults.push_back({error.kind, error.row, error.value});
-  // Where several faults were planted, which one is met first is the implementation's own affair.
+  // Where several faults were planted, an implementation may meet any of them first.
   for (const Fault& fault : call.faults) {
     if (fault.kind == error.kind) answer.faults.push_back(fault);
   }

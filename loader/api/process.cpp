@@ -147,7 +147,7 @@ void Process::start(bool wait) {
       cancel_ = false;
       search_ = std::thread([this] { search(); });
     }
-    ++runtimes_;  // not before the thread is there: where none is to be had the runtime does not come to be
+    ++runtimes_;  // after the thread: if it cannot start, there is no runtime to count
   }
   if (wait) wait_for_search();
 }
