@@ -14,12 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "conformance/simple/target.hpp"
-#include "core/declaration/declaration.hpp"
+#include "conformance/liars.hpp"
 #include "core/declaration/validate.hpp"
-#include "core/dispatch/host.hpp"
-
-extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
 namespace rlk::core {
 namespace {
@@ -221,56 +217,28 @@ private:
   std::deque<Liar> list_;
 };
 
-class SizeLiars : public ::testing::TestWithParam<const OpDecl*> {};
+using SizeLiars = liars::OfOperator;
 
 TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
   const OpDecl& decl = *GetParam();
-  static const rlk_plugin* cpu = rlk_cpu_entry_v1(host_services(), nullptr);
-  const rlk_implementation* const* end = cpu->implementations + cpu->n_implementations;
-  const auto* const honest = std::find_if(
-      cpu->implementations, end, [&](const rlk_implementation* row) { return std::strcmp(row->op, decl.name) == 0; });
-  ASSERT_NE(honest, end);
-  const Liars liars(decl, **honest);
+  const Liars list(decl, liars::honest_implementation(decl));
   std::vector<const rlk_implementation*> rows;
-  for (const Liar& liar : liars.list()) rows.push_back(&liar.row);
-  rlk_plugin plugin = *cpu;
-  plugin.implementations = rows.data();
-  plugin.n_implementations = static_cast<uint32_t>(rows.size());
-  const simple::OpenTarget target(&plugin, host_services());
-
-  ConformanceOptions options;
-  options.op = decl.name;
-  options.dtype = "f32";
-  if (std::all_of(decl.dtypes[0].choices.begin(), decl.dtypes[0].choices.end(),
-                  [](const DtypeExpr& choice) { return choice.dtype != Dtype::f32; })) {
-    options.dtype.clear();
-  }
-  options.one_failure = true;
-  std::map<std::string, std::string> failed;
-  for (const UnitResult& unit : run_conformance(target.target(), options)) {
-    if (unit.verdict == UnitResult::Verdict::failed) failed.emplace(unit.implementation, unit.reason_code);
-  }
+  for (const Liar& liar : list.list()) rows.push_back(&liar.row);
+  const std::map<std::string, std::string> refused = liars::refused_by_the_smoke_test(decl, rows);
   std::map<std::string, std::pair<int, int>> table;  // tried, caught
-  for (const Liar& liar : liars.list()) {
+  for (const Liar& liar : list.list()) {
     auto& [tried, caught] = table[liar.kind];
-    const auto found = failed.find(liar.name);
+    const auto found = refused.find(liar.name);
     ++tried;
-    caught += found != failed.end() ? 1 : 0;
-    EXPECT_NE(found, failed.end()) << decl.name << ": the smoke test misses a plugin that is wrong when " << liar.name;
+    caught += found != refused.end() ? 1 : 0;
+    EXPECT_NE(found, refused.end()) << decl.name << ": the smoke test misses a plugin that is wrong when " << liar.name;
   }
   std::printf("%-26s", decl.name);
   for (const auto& [kind, row] : table) std::printf(" %s %d/%d", kind.c_str(), row.second, row.first);
   std::printf("\n");
 }
 
-std::vector<const OpDecl*> all_operators() {
-  std::vector<const OpDecl*> list;
-  for (const OpDecl& decl : declarations()) list.push_back(&decl);
-  return list;
-}
-
-INSTANTIATE_TEST_SUITE_P(Operators, SizeLiars, ::testing::ValuesIn(all_operators()),
-                         [](const auto& test) { return std::string(test.param->name); });
+INSTANTIATE_TEST_SUITE_P(Operators, SizeLiars, ::testing::ValuesIn(liars::all_operators()), liars::name_of_operator);
 
 }  // namespace
 }  // namespace rlk::core

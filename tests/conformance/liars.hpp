@@ -1,0 +1,68 @@
+// What the tests of generated liars share: the CPU's implementation of an operator, a plugin of other rows over the
+// CPU's device, and which of the rows the smoke test refuses.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/simple/target.hpp"
+#include "core/declaration/declaration.hpp"
+#include "core/dispatch/host.hpp"
+
+extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+
+namespace rlk::core::liars {
+
+inline const rlk_plugin& cpu_plugin() {
+  static const rlk_plugin* const cpu = rlk_cpu_entry_v1(host_services(), nullptr);
+  return *cpu;
+}
+
+inline const rlk_implementation& honest_implementation(const OpDecl& decl) {
+  const rlk_plugin& cpu = cpu_plugin();
+  for (uint32_t i = 0; i < cpu.n_implementations; ++i) {
+    if (std::string_view(cpu.implementations[i]->op) == decl.name) return *cpu.implementations[i];
+  }
+  throw std::logic_error(std::string("the CPU has no implementation of ") + decl.name);
+}
+
+// Implementations of which a unit failed, with its reason code. In f32, or in every dtype of an operator without it.
+inline std::map<std::string, std::string> refused_by_the_smoke_test(
+    const OpDecl& decl, const std::vector<const rlk_implementation*>& rows) {
+  rlk_plugin plugin = cpu_plugin();
+  plugin.implementations = rows.data();
+  plugin.n_implementations = static_cast<uint32_t>(rows.size());
+  const simple::OpenTarget target(&plugin, host_services());
+  ConformanceOptions options;
+  options.op = decl.name;
+  const auto& dtypes = decl.dtypes[0].choices;
+  if (std::any_of(dtypes.begin(), dtypes.end(), [](const auto& dtype) { return dtype.dtype == Dtype::f32; })) {
+    options.dtype = "f32";
+  }
+  options.one_failure = true;
+  std::map<std::string, std::string> refused;
+  for (const UnitResult& unit : run_conformance(target.target(), options)) {
+    if (unit.verdict == UnitResult::Verdict::failed) refused.emplace(unit.implementation, unit.reason_code);
+  }
+  return refused;
+}
+
+inline std::vector<const OpDecl*> all_operators() {
+  std::vector<const OpDecl*> list;
+  for (const OpDecl& decl : declarations()) list.push_back(&decl);
+  return list;
+}
+
+class OfOperator : public ::testing::TestWithParam<const OpDecl*> {};
+
+inline std::string name_of_operator(const ::testing::TestParamInfo<const OpDecl*>& test) {
+  return test.param->name;
+}
+
+}  // namespace rlk::core::liars
