@@ -1,9 +1,12 @@
 // How often samples are to be drawn again: the declaration's formula, fp64.
-#include <rlk/ops/resampling_weights.h>
+#include <rlk/sdk/ops/resampling_weights.hpp>
 
+#include "core/golden/operator.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::resampling_weights;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 // As the exponential of power times the logarithm, whose error the exponential multiplies.
@@ -15,38 +18,35 @@ Tracked power_of(double score, double power) {
 
 }  // namespace
 
-Answer answer_resampling_weights(const Call& call) {
-  const auto& params = call.params_as<rlk_resampling_weights_params>();
-  const View &scores = call[RLK_RESAMPLING_WEIGHTS_IN_SCORES], &mask = call[RLK_RESAMPLING_WEIGHTS_IN_MASK];
-  const auto kept = [&](int64_t b) { return !mask.present() || mask.load_int(b) != 0; };
+DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call) {
+  const Params& params = call.params;
+  const auto kept = [&](int64_t b) { return !call.mask.present() || call.mask.load_int(b) != 0; };
   double largest = -std::numeric_limits<double>::infinity(), smallest = -largest;
   bool nan = false;
-  for (int64_t b = 0; b < scores.shape[0]; ++b) {
+  for (int64_t b = 0; b < call.B; ++b) {
     if (!kept(b)) continue;
-    largest = std::max(largest, scores.load(b));
-    smallest = std::min(smallest, scores.load(b));
-    nan |= std::isnan(scores.load(b));
+    largest = std::max(largest, call.scores.load(b));
+    smallest = std::min(smallest, call.scores.load(b));
+    nan |= std::isnan(call.scores.load(b));
   }
-  Answer answer;
-  answer.outputs.resize(RLK_RESAMPLING_WEIGHTS_N_OUTPUTS);
-  for (int64_t b = 0; b < scores.shape[0]; ++b) {
+  for (int64_t b = 0; b < call.B; ++b) {
     Tracked weight = 0.0;
     if (kept(b)) {
-      const double score = scores.load(b);
-      if (params.method == RLK_RESAMPLING_WEIGHTS_METHOD_POW) {
+      const double score = call.scores.load(b);
+      if (params.method == Method::pow) {
         weight = power_of(score, params.power);
       } else if (nan) {
         weight = std::numeric_limits<double>::quiet_NaN();
-      } else if (params.method == RLK_RESAMPLING_WEIGHTS_METHOD_MAX_MIN) {
+      } else if (params.method == Method::max_min) {
         weight = score == largest || score == smallest ? 1.0 : 0.0;
       } else {
         weight = score == largest ? params.best_weight : params.other_weight;
       }
       weight = weight + Tracked(params.eps);
     }
-    put(answer.outputs[RLK_RESAMPLING_WEIGHTS_OUT_WEIGHTS], weight);
+    put(call.weights, weight);
   }
-  return answer;
+  return {};
 }
 
 }  // namespace rlk::golden

@@ -86,10 +86,8 @@ struct CpuRatioKlBackward : HandBound<sdk::ops::RatioKlBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuResamplingWeights : HandBound<sdk::ops::ResamplingWeights> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>();
 struct CpuReturns : HandBound<sdk::ops::Returns> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -113,8 +111,8 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae,
   CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl,
   CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss,
-  CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuResamplingWeights, CpuReturns, CpuSample, CpuValueLoss,
-  CpuValueLossBackward, CpuImplementation<sdk::ops::Whiten>>;
+  CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns,
+  CpuSample, CpuValueLoss, CpuValueLossBackward, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu
