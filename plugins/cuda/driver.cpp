@@ -1,69 +1,140 @@
-// Finding every function, and what an error code means.
-#include "driver.hpp"
+// NVIDIA's part of the table: the exports of libcuda.so.1 that carry today's signatures (the _v2 ones), the numbers of
+// attributes, and what an architecture is worth.
+#include "../simt/host/calls.hpp"
+#include "images.hpp"
+#include "probe.hpp"
+
+// member of simt::host::Driver, export
+#define RLK_CUDA_REQUIRED(X)                              \
+  X(init, "cuInit")                                       \
+  X(driver_version, "cuDriverGetVersion")                 \
+  X(device_count, "cuDeviceGetCount")                     \
+  X(device_get, "cuDeviceGet")                            \
+  X(device_name, "cuDeviceGetName")                       \
+  X(device_memory, "cuDeviceTotalMem_v2")                 \
+  X(device_attribute, "cuDeviceGetAttribute")             \
+  X(device_can_access_peer, "cuDeviceCanAccessPeer")      \
+  X(context_retain, "cuDevicePrimaryCtxRetain")           \
+  X(context_release, "cuDevicePrimaryCtxRelease_v2")      \
+  X(context_current, "cuCtxGetCurrent")                   \
+  X(context_push, "cuCtxPushCurrent_v2")                  \
+  X(context_pop, "cuCtxPopCurrent_v2")                    \
+  X(stream_priority_range, "cuCtxGetStreamPriorityRange") \
+  X(memory_info, "cuMemGetInfo_v2")                       \
+  X(memory_allocate, "cuMemAlloc_v2")                     \
+  X(memory_free, "cuMemFree_v2")                          \
+  X(host_allocate, "cuMemHostAlloc")                      \
+  X(host_free, "cuMemFreeHost")                           \
+  X(pointer_attribute, "cuPointerGetAttribute")           \
+  X(copy_async, "cuMemcpyAsync")                          \
+  X(fill_async, "cuMemsetD8Async")                        \
+  X(stream_create, "cuStreamCreateWithPriority")          \
+  X(stream_destroy, "cuStreamDestroy_v2")                 \
+  X(stream_query, "cuStreamQuery")                        \
+  X(stream_synchronize, "cuStreamSynchronize")            \
+  X(stream_wait_event, "cuStreamWaitEvent")               \
+  X(stream_is_capturing, "cuStreamIsCapturing")           \
+  X(launch_host_function, "cuLaunchHostFunc")             \
+  X(event_create, "cuEventCreate")                        \
+  X(event_destroy, "cuEventDestroy_v2")                   \
+  X(event_record, "cuEventRecord")                        \
+  X(event_query, "cuEventQuery")                          \
+  X(event_synchronize, "cuEventSynchronize")              \
+  X(event_elapsed, "cuEventElapsedTime")                  \
+  X(module_load, "cuModuleLoadData")                      \
+  X(module_unload, "cuModuleUnload")                      \
+  X(module_function, "cuModuleGetFunction")               \
+  X(function_set_attribute, "cuFuncSetAttribute")         \
+  X(launch_kernel, "cuLaunchKernel")                      \
+  X(error_name, "cuGetErrorName")                         \
+  X(error_string, "cuGetErrorString")
+
+// Absent from older drivers; what needs them is offered only with them.
+#define RLK_CUDA_OPTIONAL(X)                                    \
+  X(allocate_async, "cuMemAllocAsync")                          \
+  X(free_async, "cuMemFreeAsync")                               \
+  X(device_uuid, "cuDeviceGetUuid")                             \
+  X(device_uuid_v2, "cuDeviceGetUuid_v2")                       \
+  X(copy_peer_async, "cuMemcpyPeerAsync")                       \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode") \
+  X(capture_info, "cuStreamGetCaptureInfo")                     \
+  X(capture_info_v2, "cuStreamGetCaptureInfo_v2")               \
+  X(user_object_create, "cuUserObjectCreate")                   \
+  X(user_object_release, "cuUserObjectRelease")                 \
+  X(graph_retain, "cuGraphRetainUserObject")                    \
+  X(begin_capture, "cuStreamBeginCapture_v2")                   \
+  X(end_capture, "cuStreamEndCapture")                          \
+  X(graph_instantiate, "cuGraphInstantiateWithFlags")           \
+  X(graph_launch, "cuGraphLaunch")                              \
+  X(graph_exec_destroy, "cuGraphExecDestroy")                   \
+  X(graph_destroy, "cuGraphDestroy")
 
 namespace rlk::cuda {
 namespace {
 
+using namespace simt::host;
+
+// CU_DEVICE_ATTRIBUTE_*
+constexpr Attributes kAttributes = [] {
+  Attributes at;
+  at.warp_size = 10;
+  at.multiprocessors = 16;
+  at.maps_host_memory = 19;
+  at.pci_bus = 33;
+  at.pci_device = 34;
+  at.memory_clock = 36;
+  at.bus_width = 37;
+  at.l2_bytes = 38;
+  at.unified_addressing = 41;
+  at.pci_domain = 50;
+  at.shared_bytes = 97;  // that a block may opt in to
+  at.memory_pools = 115;
+  return at;
+}();
+
+constexpr int kAttributeMajor = 75, kAttributeMinor = 76;
+
+Profile profile_of(int device) {
+  const int major = attribute(device, kAttributeMajor);
+  const int arch = 10 * major + attribute(device, kAttributeMinor);
+  Profile profile;
+  profile.arch = sdk::format("sm_%d", arch);
+  profile.driver_version = kernel_driver_version();
+  profile.runtime_version = cuda_version();
+  // Dense 16-bit tensor core rate per multiprocessor and us, as the mma.sync instructions reach it.
+  profile.matrix_per_us = major >= 9 ? 2.4e6 : 1.8e6;
+  if (!images_built()) {
+    profile.refusal = sdk::Support::no("KERNELS_NOT_BUILT",
+                                       "this plugin was built without nvcc and holds no kernels; rebuild it with nvcc");
+  } else if (major < 8) {
+    profile.refusal =
+        sdk::Support::no("ARCH", sdk::format("the device is sm_%d; the kernels are built for sm_80 and later", arch));
+  }
+  return profile;
+}
+
 Driver open_driver() {
   Driver table;
   void* library = table.symbols.require_library({"libcuda.so.1"});
-#define RLK_CUDA_NEED(member, symbol, parameters) table.symbols.require(library, symbol, table.member);
-#define RLK_CUDA_FIND(member, symbol, parameters) table.symbols.find(library, symbol, table.member);
+#define RLK_CUDA_NEED(member, symbol) table.symbols.require(library, symbol, table.member);
+#define RLK_CUDA_FIND(member, symbol) table.symbols.find(library, symbol, table.member);
   RLK_CUDA_REQUIRED(RLK_CUDA_NEED)
   RLK_CUDA_OPTIONAL(RLK_CUDA_FIND)
 #undef RLK_CUDA_NEED
 #undef RLK_CUDA_FIND
   table.path = sdk::Symbols::path_of(table.init);
+  table.name = "CUDA";
+  table.domain = "cuda";
+  table.attributes = kAttributes;
+  table.profile = &profile_of;
+  table.image = &image_of;
   return table;
-}
-
-rlk_status status_of(Result code) {
-  switch (code) {
-    case kOutOfMemory:
-      return RLK_OUT_OF_MEMORY;
-    case 801:  // NOT_SUPPORTED
-      return RLK_UNSUPPORTED;
-    // After these the context is corrupt: whatever is called next returns the same code, until the process ends.
-    case 46:   // DEVICE_UNAVAILABLE
-    case 214:  // ECC_UNCORRECTABLE
-    case 700:  // ILLEGAL_ADDRESS
-    case 702:  // LAUNCH_TIMEOUT
-    case 709:  // CONTEXT_IS_DESTROYED
-    case 710:  // ASSERT
-    case 714:  // HARDWARE_STACK_ERROR
-    case 715:  // ILLEGAL_INSTRUCTION
-    case 716:  // MISALIGNED_ADDRESS
-    case 717:  // INVALID_ADDRESS_SPACE
-    case 718:  // INVALID_PC
-    case 719:  // LAUNCH_FAILED
-    case 721:  // CONTAINED
-      return RLK_DEVICE_LOST;
-    default:
-      return code >= 900 && code <= 908 ? RLK_CAPTURE_FORBIDS : RLK_BACKEND_ERROR;
-  }
 }
 
 }  // namespace
+}  // namespace rlk::cuda
 
-std::string Driver::describe(Result code) const {
-  const char* name = nullptr;
-  const char* text = nullptr;
-  if (error_name != nullptr) error_name(code, &name);
-  if (error_string != nullptr) error_string(code, &text);
-  std::string out = name != nullptr ? name : "CUDA error";
-  out += " (" + std::to_string(code) + ")";
-  if (text != nullptr) out += std::string(": ") + text;
-  return out;
-}
-
-const Driver& driver() {
-  static const Driver table = open_driver();
+const rlk::simt::host::Driver& rlk::simt::host::driver() {
+  static const Driver table = cuda::open_driver();
   return table;
 }
-
-void check(Result code, const char* attempt) {
-  if (code == kSuccess) return;
-  throw sdk::Error(status_of(code), std::string(attempt) + " failed with " + driver().describe(code), code, "cuda");
-}
-
-}  // namespace rlk::cuda

@@ -1,13 +1,15 @@
 // Evidence from the driver library, the kernel module and the devices, then the verdict.
 #include "probe.hpp"
 
-#include <unistd.h>
+#include "../simt/host/plugin.hpp"
 
 #include <cctype>
 #include <fstream>
 
 namespace rlk::cuda {
 namespace {
+
+using namespace simt::host;
 
 constexpr int kNvidiaWidth = 32;
 
@@ -30,27 +32,6 @@ sdk::Verdict no_driver(const Driver& table) {
                               "install the NVIDIA driver, or give the container access to it (libcuda.so.1)");
 }
 
-std::string cuda_version() {
-  int version = 0;
-  driver().driver_version(&version);
-  return sdk::format("%d.%d", version / 1000, version % 1000 / 10);
-}
-
-// The device nodes of Linux and of Windows' subsystem for it.
-void report_nodes(sdk::Evidence& evidence) {
-  bool any = false;
-  for (const char* node : {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"}) {
-    if (access(node, F_OK) != 0) continue;
-    any = true;
-    if (access(node, R_OK | W_OK) == 0) {
-      evidence.supports("device_node", node);
-    } else {
-      evidence.neutral("device_node", std::string(node) + " (this user may not open it)");
-    }
-  }
-  if (!any) evidence.contradicts("device_node", "no /dev/nvidiactl");
-}
-
 }  // namespace
 
 std::string kernel_driver_version() {
@@ -63,15 +44,14 @@ std::string kernel_driver_version() {
   return {};
 }
 
-int device_count() {
-  const Driver& table = driver();
-  int count = 0;
-  if (!table.usable() || table.init(0) != kSuccess || table.device_count(&count) != kSuccess) return 0;
-  return count;
+std::string cuda_version() {
+  int version = 0;
+  if (driver().driver_version(&version) != kSuccess) return {};
+  return sdk::format("%d.%d", version / 1000, version % 1000 / 10);
 }
 
 sdk::Verdict probe(sdk::Evidence& evidence) {
-  report_nodes(evidence);
+  report_nodes(evidence, {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"});  // the last is Windows' subsystem
   const Driver& table = driver();
   if (!table.usable()) {
     evidence.contradicts("runtime_library", table.problem());
@@ -104,7 +84,7 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
     char name[128] = "";
     check(table.device_get(&device, i), "opening a device");
     check(table.device_name(name, sizeof(name), device), "asking for a device's name");
-    check(table.device_attribute(&width, kAttributeWarpSize, device), "asking for a device's SIMT width");
+    check(table.device_attribute(&width, table.attributes.warp_size, device), "asking for a device's SIMT width");
     evidence.neutral("device_name", name);
     if (width != kNvidiaWidth) {
       evidence.contradicts("simt_width", std::to_string(width));

@@ -107,6 +107,7 @@ struct LogpBackwardArgs {
   void* bias_part;         // [chunks, V] accumulators, with grad_bias
   int64_t rows_per_chunk;  // logits rows that one block walks over
   int64_t chunks;          // of the logits rows
+  int64_t first_block;     // of this launch, when one grid cannot hold all blocks
   int32_t grad_logp_is_accumulator;
   int32_t aligned;  // every row of logits and grad_logits starts on a 16-byte boundary
   DataErrorSink errors;
@@ -151,14 +152,17 @@ struct AttentionArgs {
   const uint8_t* key_mask;  // dense: 0 hides the key; nullptr: none
   int64_t mask_batch_stride;
   int64_t mask_key_stride;
+  int64_t first_block;  // of this launch, when one grid cannot hold all blocks
   int32_t q_heads;
   int32_t kv_heads;
   int32_t group;  // q_heads / kv_heads
   int32_t head_size;
   int32_t packed;
   int32_t cu_are_i64;
-  int32_t block_rows;  // rows (query, head of the group) of one block
-  int32_t top_left;    // query i stands at key i, else the last query at the last key
+  int32_t block_rows;   // rows (query, head of the group) of one block
+  int32_t top_left;     // query i stands at key i, else the last query at the last key
+  int32_t key_columns;  // of the head size that attention_simt holds in shared memory at a time
+  int32_t reserved;
   double scale;
   double softcap;  // 0: none
   DataErrorSink errors;

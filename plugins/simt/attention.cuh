@@ -87,7 +87,7 @@ __device__ __forceinline__ int64_t attention_blocks(const AttentionArgs& args) {
   return args.packed != 0 ? blocks + args.sequences : blocks;
 }
 
-// item: blockIdx.x. Late queries first: under a causal mask they see the most keys.
+// item: the block, counted over all launches. Late queries first: under a causal mask they see the most keys.
 __device__ __forceinline__ AttentionWork find_work(const AttentionArgs& args, int64_t item) {
   AttentionWork work{};
   const int64_t blocks = attention_blocks(args);
@@ -165,6 +165,7 @@ template <int kCount>
 __device__ __forceinline__ uint64_t unmasked_keys(const AttentionArgs& args, const AttentionWork& work, int64_t first) {
   if (args.key_mask == nullptr) return ~uint64_t{0};
   const uint8_t* mask = args.key_mask + work.batch * args.mask_batch_stride;
+  static_assert(kCount % kWave == 0, "a ballot fills the bits of a whole wave");
   const int lane = static_cast<int>(threadIdx.x) % kWave;
   uint64_t keys = 0;
 #pragma unroll

@@ -1,7 +1,9 @@
 // attention without matrix units: for fp32 and fp64, and for 16-bit tensors that the matrix kernels cannot address.
 //
-// A wave owns kSimtRows rows. Scores: lanes run over the keys of a tile held in shared memory, a key's values serve all
-// rows. Output: lanes run over the head size, weights come from the other lanes. Softmax is online, one tile at a time.
+// A wave owns kSimtRows rows, a tile is one key per lane. Scores: lanes run over the keys of a tile held in shared
+// memory, a key's values serve all rows. Where shared memory does not hold the whole tile it comes in parts along the
+// head size; a score adds its products in the same order, so its bits do not tell. Output: lanes run over the head
+// size, weights come from the other lanes. Softmax is online, one tile at a time.
 #pragma once
 
 #include "attention.cuh"
@@ -14,12 +16,13 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
   constexpr int kColumns = kSimtMaxHead / kWave;  // of the output, per lane
   unsigned char* const shared = dynamic_shared();
   if (fill_nan_if_bad<T>(args)) return;
-  const AttentionWork work = find_work(args, blockIdx.x);
+  const AttentionWork work = find_work(args, args.first_block + blockIdx.x);
   if (work.valid == 0) return;
 
   const int head_size = args.head_size;
-  A* key_tile = reinterpret_cast<A*>(shared);                                // [kWave][head_size + 1]
-  A* query_rows = key_tile + static_cast<int64_t>(kWave) * (head_size + 1);  // [kSimtBlockRows][head_size]
+  const int columns = args.key_columns;
+  A* key_tile = reinterpret_cast<A*>(shared);                              // [kWave][columns + 1]
+  A* query_rows = key_tile + static_cast<int64_t>(kWave) * (columns + 1);  // [kSimtBlockRows][head_size]
   const int wave = static_cast<int>(threadIdx.x) / kWave, lane = static_cast<int>(threadIdx.x) % kWave;
   const int64_t rows = work.queries * args.group;
   const T* keys = tensor_row<const T>(args.k, work.batch, work.k_token, work.kv_head);
@@ -55,21 +58,24 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
   for (int64_t tile = first_key / kWave * kWave; tile <= last_key; tile += kWave) {
     const uint64_t open = unmasked_keys<kWave>(args, work, tile);
     if (open == 0) continue;  // the same for the whole block
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kWave * head_size; i += static_cast<int>(blockDim.x)) {
-      const int j = i / head_size, d = i % head_size;
-      key_tile[j * (head_size + 1) + d] =
-          tile + j < work.keys && (open >> j & 1) != 0 ? A(widen(keys[(tile + j) * args.k.token_stride + d])) : A(0);
-    }
-    __syncthreads();
-
     A score[kSimtRows] = {};
-    const A* mine = key_tile + lane * (head_size + 1);
-    const A* query = query_rows + wave * kSimtRows * head_size;
-    for (int d = 0; d < head_size; ++d) {
-      const A k = mine[d];
+    for (int from = 0; from < head_size; from += columns) {
+      const int width = head_size - from < columns ? head_size - from : columns;
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < kWave * width; i += static_cast<int>(blockDim.x)) {
+        const int j = i / width, d = i % width;
+        key_tile[j * (columns + 1) + d] = tile + j < work.keys && (open >> j & 1) != 0
+                                              ? A(widen(keys[(tile + j) * args.k.token_stride + from + d]))
+                                              : A(0);
+      }
+      __syncthreads();
+      const A* mine = key_tile + lane * (columns + 1);
+      const A* query = query_rows + wave * kSimtRows * head_size + from;
+      for (int d = 0; d < width; ++d) {
+        const A k = mine[d];
 #pragma unroll
-      for (int r = 0; r < kSimtRows; ++r) score[r] = fma(query[r * head_size + d], k, score[r]);
+        for (int r = 0; r < kSimtRows; ++r) score[r] = fma(query[r * head_size + d], k, score[r]);
+      }
     }
     if (args.softcap > 0) {
       const Softcap<A> cap(args);

@@ -153,6 +153,7 @@ __device__ __forceinline__ void logp_segments(const LogpArgs& args) {
   constexpr int kSegmentTiles = static_cast<int>(kSegment / kTile);
   static_assert(kSegment % kTile == 0);
   __shared__ LogpShared<A> shared;
+  static_assert(sizeof(LogpShared<A>) <= 64 * 1024 && kLogpThreads % kWave == 0, "on every vendor's device");
   const A scale = sizeof(A) == 4 ? A(args.transform.exp2_scale) : A(1.4426950408889634074 / args.transform.temperature);
   const A softcap = A(args.transform.softcap);
   const A inverse_softcap = softcap > A(0) ? A(1.0 / args.transform.softcap) : A(0);

@@ -76,8 +76,9 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
   __shared__ int suspects;
   __shared__ int64_t suspect[kBackwardRowsThreads];
   __shared__ bool hopeless[kBackwardRowsThreads];
+  static_assert(kBackwardRowsThreads <= 256, "a suspect's low 8 bits are its thread");
   const TokenRows& tokens = args.tokens;
-  const int64_t block_first = blockIdx.x * static_cast<int64_t>(kBackwardRowsThreads);
+  const int64_t block_first = (args.first_block + blockIdx.x) * kBackwardRowsThreads;
   const int64_t n = block_first + threadIdx.x;
   const int me = static_cast<int>(threadIdx.x);
   Token token{kRowZero, 0, 0, 0, -1};
@@ -228,7 +229,8 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
   __shared__ RowScalars<A> scalars[kBackwardBatch];
   const int64_t columns = args.tokens.vocab;
   const int64_t tiles = (columns + kBackwardThreads * kSize - 1) / (kBackwardThreads * kSize);
-  const int64_t chunk = blockIdx.x / tiles, tile = blockIdx.x - chunk * tiles;
+  const int64_t item = args.first_block + blockIdx.x;
+  const int64_t chunk = item / tiles, tile = item - chunk * tiles;
   const int in_tile = static_cast<int>(threadIdx.x) * kSize;
   const int64_t tile_column = tile * kBackwardThreads * kSize, column = tile_column + in_tile;
   const int64_t row_begin = chunk * args.rows_per_chunk;

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 
+#define RLK_SIMT_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
+#define RLK_SIMT_ARGUMENT(Args) const __grid_constant__ Args
+
 namespace rlk::simt {
 
 using bf16 = __nv_bfloat16;

@@ -1,5 +1,10 @@
 // What the kernels ask of a SIMT machine. One header per compiler answers; beside the CUDA language itself (threadIdx,
-// __syncthreads, atomics, fma and the like) it gives, in rlk::simt:
+// __syncthreads, atomics, fma and the like) it gives two macros and, in rlk::simt, the rest:
+//   RLK_SIMT_KERNEL(threads, blocks)   begins a kernel of C linkage for at most so many threads in a block. blocks,
+//   which
+//                       may be absent, is how many NVIDIA's multiprocessor should hold; other compilers give the second
+//                       bound another meaning and must not be told
+//   RLK_SIMT_ARGUMENT(Args)   the type of its one parameter
 //   bf16, f16           the 16-bit types
 //   kWave               threads that exchange values directly
 //   wave_xor(v, n)      v of lane (own lane ^ n);   wave_read(v, lane)   v of that lane;   wave_sync()

@@ -45,9 +45,18 @@ constexpr int kSimtRows = 4;  // per wave
 constexpr int kSimtBlockRows = kSimtWaves * kSimtRows;
 constexpr int kSimtMaxHead = 256;
 constexpr int kSimtSumKeys = 8;
-RLK_SIMT_BOTH constexpr int64_t attention_simt_shared_bytes(int64_t wave, int64_t head_size,
+// Of a tile of keys (one per lane of a wave) `columns` of the head size at a time are in shared memory.
+RLK_SIMT_BOTH constexpr int64_t attention_simt_shared_bytes(int64_t wave, int64_t head_size, int64_t columns,
                                                             int64_t accumulator_bytes) {
-  return (wave * (head_size + 1) + kSimtBlockRows * head_size) * accumulator_bytes;
+  return (wave * (columns + 1) + kSimtBlockRows * head_size) * accumulator_bytes;
+}
+// All columns where they fit in what a block may have, else the largest multiple of 8 that does. An odd row length
+// (columns + 1) keeps the lanes of a wave on different banks.
+constexpr int64_t attention_simt_columns(int64_t wave, int64_t head_size, int64_t accumulator_bytes,
+                                         int64_t shared_limit) {
+  const int64_t rest = shared_limit / accumulator_bytes - kSimtBlockRows * head_size;
+  const int64_t most = rest / wave - 1;
+  return most >= head_size ? head_size : most < 8 ? 8 : most / 8 * 8;
 }
 
 // The tensor core kernel's rows of shared memory are padded; keys of a tile depend on the head size alone.

@@ -4,9 +4,9 @@
 
 using namespace rlk::cuda_kernels;
 
-#define RLK_MMA_KERNEL(name, T, head, warps, row_tiles, blocks, options)                                              \
-  extern "C" __global__ void __launch_bounds__((warps)*32, blocks) name(const __grid_constant__ AttentionArgs args) { \
-    attention_mma<T, MmaShape<head, warps, row_tiles>, options>(args);                                                \
+#define RLK_MMA_KERNEL(name, T, head, warps, row_tiles, blocks, options)            \
+  RLK_SIMT_KERNEL((warps)*32, blocks) name(RLK_SIMT_ARGUMENT(AttentionArgs) args) { \
+    attention_mma<T, MmaShape<head, warps, row_tiles>, options>(args);              \
   }
 
 // Blocks of both sizes walk over the same key tiles: a row's bits are the same in either.

@@ -83,7 +83,7 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
   constexpr float kHeadroom = kIsBf16<T> ? 0.0f : 10.0f;
   unsigned char* const shared = dynamic_shared();
   if (fill_nan_if_bad<T>(args)) return;
-  const AttentionWork work = find_work(args, blockIdx.x);
+  const AttentionWork work = find_work(args, args.first_block + blockIdx.x);
   if (work.valid == 0) return;
 
   const uint32_t query_tile = shared_address(shared);

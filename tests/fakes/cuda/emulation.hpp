@@ -22,8 +22,12 @@ struct Thread {
 const Thread& current();
 void wait_for_block();
 bool block_and(bool vote);  // over all threads
-// Every lane of the wave gives 16 bytes at most; the pointer is valid until the exchange after the next one.
-constexpr int kWave = 32;
+// Threads that exchange values directly, as on NVIDIA's devices unless the build says otherwise.
+#if !defined(RLK_EMULATED_WAVE)
+#define RLK_EMULATED_WAVE 32
+#endif
+constexpr int kWave = RLK_EMULATED_WAVE;
+// Every lane of the wave gives 64 bytes at most; the pointer is valid until the exchange after the next one.
 constexpr int kSlotBytes = 64;
 const unsigned char* exchange(const void* value, size_t bytes);  // [kWave][kSlotBytes]
 int lane();
@@ -42,10 +46,10 @@ void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::
 #define __device__
 #define __global__
 #define __host__
-#define __grid_constant__
 #define __forceinline__ inline
 #define __shared__ static thread_local
-#define __launch_bounds__(...)
+#define RLK_SIMT_KERNEL(...) extern "C" __attribute__((visibility("default"))) void  // found by name
+#define RLK_SIMT_ARGUMENT(Args) const Args
 #define threadIdx (::rlk::emulation::current().thread)
 #define blockIdx (::rlk::emulation::current().block)
 #define blockDim (::rlk::emulation::current().block_size)

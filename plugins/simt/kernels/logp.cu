@@ -1,18 +1,18 @@
 // The kernels of logp. Names: logp_<dtype>_<plain|transform>[_entropy] and logp_finish_<dtype>.
-#include "../../simt/logp.cuh"
+#include "../logp.cuh"
 
 using namespace rlk::simt;
 
-#define RLK_LOGP_KERNEL(name, T, transform, entropy, blocks)                                                       \
-  extern "C" __global__ void __launch_bounds__(kLogpThreads, blocks) name(const __grid_constant__ LogpArgs args) { \
-    logp_segments<T, transform, entropy>(args);                                                                    \
+#define RLK_LOGP_KERNEL(name, T, transform, entropy, blocks)                     \
+  RLK_SIMT_KERNEL(kLogpThreads, blocks) name(RLK_SIMT_ARGUMENT(LogpArgs) args) { \
+    logp_segments<T, transform, entropy>(args);                                  \
   }
 #define RLK_LOGP_KERNELS(suffix, T)                                    \
   RLK_LOGP_KERNEL(logp_##suffix##_plain, T, false, false, 4)           \
   RLK_LOGP_KERNEL(logp_##suffix##_plain_entropy, T, false, true, 4)    \
   RLK_LOGP_KERNEL(logp_##suffix##_transform_entropy, T, true, true, 3) \
-  extern "C" __global__ void __launch_bounds__(kLogpFinishThreads)     \
-      logp_finish_##suffix(const __grid_constant__ LogpArgs args) {    \
+  RLK_SIMT_KERNEL(kLogpFinishThreads)                                  \
+  logp_finish_##suffix(RLK_SIMT_ARGUMENT(LogpArgs) args) {             \
     logp_finish<T>(args);                                              \
   }
 

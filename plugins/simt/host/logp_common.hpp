@@ -3,7 +3,7 @@
 
 #include "operator.hpp"
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 
 // Indices of the common inputs; they differ between the two operators.
 struct TokenInputs {
@@ -49,4 +49,4 @@ sdk::Refusal refuse_token_strides(const sdk::Call<Op>& call, uint32_t logits, co
   return std::nullopt;
 }
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

@@ -1,13 +1,13 @@
 // What the operators share: reasons to decline, how tensors become kernel arguments.
 #pragma once
 
-#include "../simt/args.h"
-#include "../simt/tiling.h"
+#include "../args.h"
+#include "../tiling.h"
 #include "stream.hpp"
 
 #include <cstddef>
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 
 static_assert(sizeof(simt::DataErrorRecord) == sizeof(rlk_data_error_record));
 static_assert(offsetof(simt::DataErrorRecord, value) == offsetof(rlk_data_error_record, value));
@@ -29,9 +29,6 @@ inline uint64_t align_256(uint64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// What no operator of this plugin can do on the device, whatever the call.
-sdk::Refusal refuse_device(const CudaDevice& device);
-
 // Every operator takes the four floating dtypes.
 inline sdk::Refusal refuse_dtype(const rlk_tensor* tensor, const char* which) {
   return sdk::refuse_dtype(tensor, which, {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16, sdk::Dtype::f64});
@@ -45,8 +42,8 @@ inline simt::DataErrorSink error_sink(const sdk::Run& run) {
   return {reinterpret_cast<simt::DataErrorRecord*>(run.data_error_record()), run.tag(), 0};
 }
 
-inline CudaStream& own(sdk::Stream& stream) {
-  return static_cast<CudaStream&>(stream);
+inline Stream& own(sdk::Stream& stream) {
+  return static_cast<Stream&>(stream);
 }
 
 // Gives parts of a call's workspace out, each aligned to 256 bytes.
@@ -64,4 +61,4 @@ private:
   char* at_;
 };
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

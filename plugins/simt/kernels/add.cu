@@ -1,11 +1,11 @@
 // The kernels of add. Names: add_<dtype>_<packs|packs_a_scalar|packs_b_scalar|strided_packs|strided>.
-#include "../../simt/add.cuh"
+#include "../add.cuh"
 
 using namespace rlk::simt;
 
-#define RLK_ADD_KERNEL(name, body)                                                                       \
-  extern "C" __global__ void __launch_bounds__(kAddThreads) name(const __grid_constant__ AddArgs args) { \
-    body(args);                                                                                          \
+#define RLK_ADD_KERNEL(name, body)                                     \
+  RLK_SIMT_KERNEL(kAddThreads) name(RLK_SIMT_ARGUMENT(AddArgs) args) { \
+    body(args);                                                        \
   }
 #define RLK_ADD_KERNELS(suffix, T)                                                \
   RLK_ADD_KERNEL(add_##suffix##_packs, (add_contiguous<T, false, false>))         \

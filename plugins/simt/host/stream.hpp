@@ -3,13 +3,13 @@
 
 #include "device.hpp"
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 
-class CudaEvent final : public sdk::Event {
+class Event final : public sdk::Event {
 public:
-  CudaEvent(CudaDevice& device, bool timing);
-  CudaEvent(CudaDevice& device, EventHandle borrowed);
-  ~CudaEvent() override;
+  Event(Device& device, bool timing);
+  Event(Device& device, EventHandle borrowed);
+  ~Event() override;
   void record(sdk::Stream& stream) override;
   rlk_status query() override;
   rlk_status synchronize(uint64_t timeout_ns) override;
@@ -18,16 +18,16 @@ public:
   EventHandle handle() const noexcept { return handle_; }
 
 private:
-  CudaDevice& device_;
+  Device& device_;
   EventHandle handle_ = nullptr;
   bool owned_;
   bool timing_;
 };
 
-class CudaStream final : public sdk::Stream {
+class Stream final : public sdk::Stream {
 public:
-  CudaStream(CudaDevice& device, StreamHandle handle, bool owned);
-  ~CudaStream() override;
+  Stream(Device& device, StreamHandle handle, bool owned);
+  ~Stream() override;
   void* native() override { return handle_; }
   rlk_status query(rlk_data_error& data_error) override;
   rlk_status synchronize(uint64_t timeout_ns, rlk_data_error& data_error) override;
@@ -49,9 +49,9 @@ public:
 private:
   void refuse_while_capturing(const char* what);
 
-  CudaDevice& device_;
+  Device& device_;
   StreamHandle handle_;
   bool owned_;
 };
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

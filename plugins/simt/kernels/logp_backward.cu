@@ -1,11 +1,11 @@
 // The kernels of logp_backward. Names: logp_backward_<dtype>_<rows|plain|plain_entropy|transform_entropy|bias>.
-#include "../../simt/logp_backward.cuh"
+#include "../logp_backward.cuh"
 
 using namespace rlk::simt;
 
-#define RLK_BACKWARD_KERNEL(name, threads, blocks, body)                                                              \
-  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ LogpBackwardArgs args) { \
-    body(args);                                                                                                       \
+#define RLK_BACKWARD_KERNEL(name, threads, blocks, body)                            \
+  RLK_SIMT_KERNEL(threads, blocks) name(RLK_SIMT_ARGUMENT(LogpBackwardArgs) args) { \
+    body(args);                                                                     \
   }
 #define RLK_BACKWARD_KERNELS(suffix, T)                                                                               \
   RLK_BACKWARD_KERNEL(logp_backward_##suffix##_rows, kBackwardRowsThreads, 1, logp_backward_rows<T>)                  \

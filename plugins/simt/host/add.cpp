@@ -1,9 +1,9 @@
-// add: merges dimensions, then takes the widest kernel that the strides allow; see ../simt/add.cuh.
+// add: merges dimensions, then takes the widest kernel that the strides allow; see ../add.cuh.
 #include "operators.hpp"
 
 #include <algorithm>
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 namespace {
 
 // Stride of an operand along dimension d of the output: 0 where it is repeated.
@@ -45,14 +45,14 @@ void merge_dimensions(const rlk_tensor& a, const rlk_tensor& b, const rlk_tensor
 
 class AddPlan final : public sdk::Plan {
 public:
-  AddPlan(CudaDevice& device, const sdk::Call<sdk::ops::Add>& call)
-      : alpha_(call.params().alpha), dtype_(sdk::dtype_of(*call.output(0))), context_(device.context()) {
+  AddPlan(Device& device, const sdk::Call<sdk::ops::Add>& call)
+      : alpha_(call.params().alpha), dtype_(sdk::dtype_of(*call.output(0))), place_(device.place()) {
     const std::string prefix = std::string("add_") + sdk::name_of(dtype_);
-    packs_ = device.kernel(Image::add, prefix + "_packs");
-    packs_a_scalar_ = device.kernel(Image::add, prefix + "_packs_a_scalar");
-    packs_b_scalar_ = device.kernel(Image::add, prefix + "_packs_b_scalar");
-    strided_packs_ = device.kernel(Image::add, prefix + "_strided_packs");
-    strided_ = device.kernel(Image::add, prefix + "_strided");
+    packs_ = device.kernel("add", prefix + "_packs");
+    packs_a_scalar_ = device.kernel("add", prefix + "_packs_a_scalar");
+    packs_b_scalar_ = device.kernel("add", prefix + "_packs_b_scalar");
+    strided_packs_ = device.kernel("add", prefix + "_strided_packs");
+    strided_ = device.kernel("add", prefix + "_strided");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     numerics = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
     variant = "packs";
@@ -75,12 +75,12 @@ public:
     const bool wide = is_aligned(args.out, 0) && args.out_stride[inner] == 1 &&
                       (sa == 0 || (sa == 1 && is_aligned(args.a, 0))) &&
                       (sb == 0 || (sb == 1 && is_aligned(args.b, 0))) && sa + sb > 0;
-    const ContextScope scope(context_);
+    const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     if (wide && args.dims == 1) {
       const FunctionHandle kernel = sa == 0 ? packs_a_scalar_ : sb == 0 ? packs_b_scalar_ : packs_;
-      launch(kernel, blocks_for(ceil_divide(args.elements, pack * simt::kAddLoads)), simt::kAddThreads, 0, handle,
-             args);
+      launch_walking(kernel, blocks_for(ceil_divide(args.elements, pack * simt::kAddLoads)), simt::kAddThreads, 0,
+                     handle, args);
       return;
     }
     bool packed = wide && args.shape[inner] % pack == 0;
@@ -92,7 +92,7 @@ public:
       args.elements /= pack;
       args.shape[inner] /= pack;
     }
-    launch(packed ? strided_packs_ : strided_, blocks_for(args.elements), simt::kAddThreads, 0, handle, args);
+    launch_walking(packed ? strided_packs_ : strided_, blocks_for(args.elements), simt::kAddThreads, 0, handle, args);
   }
 
 private:
@@ -103,15 +103,15 @@ private:
 
   double alpha_;
   sdk::Dtype dtype_;
-  ContextHandle context_;
+  Place place_;
   FunctionHandle packs_ = nullptr, packs_a_scalar_ = nullptr, packs_b_scalar_ = nullptr, strided_packs_ = nullptr,
                  strided_ = nullptr;
 };
 
 }  // namespace
 
-sdk::Support Add::query(CudaDevice& device, const sdk::Call<Op>& call) {
-  if (auto refused = refuse_device(device)) return *refused;
+sdk::Support Add::query(Device& device, const sdk::Call<Op>& call) {
+  if (auto refused = device.refusal()) return *refused;
   const rlk_tensor& out = *call.output(RLK_ADD_OUT_OUT);
   const sdk::Dtype dtype = sdk::dtype_of(out);
   if (auto refused = refuse_dtype(&out, "out")) return *refused;
@@ -123,8 +123,8 @@ sdk::Support Add::query(CudaDevice& device, const sdk::Call<Op>& call) {
   return answer;
 }
 
-std::unique_ptr<sdk::Plan> Add::plan(CudaDevice& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> Add::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<AddPlan>(device, call);
 }
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

@@ -1,7 +1,7 @@
 // Waiting with a deadline, copies and fills, and what a capture forbids.
 #include "stream.hpp"
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 namespace {
 
 // What a graph holds for the host; the driver ends it on a thread of its own.
@@ -16,63 +16,61 @@ struct Tie {
 
 }  // namespace
 
-CudaEvent::CudaEvent(CudaDevice& device, bool timing) : device_(device), owned_(true), timing_(timing) {
-  const RelaxedScope scope(device_.context());
+Event::Event(Device& device, bool timing) : device_(device), owned_(true), timing_(timing) {
+  const RelaxedScope scope(device_.place());
   check(driver().event_create(&handle_, timing ? 0 : kEventDisableTiming), "creating an event");
 }
 
 // Whether it keeps time is known to the driver alone, which says so when it is asked for one.
-CudaEvent::CudaEvent(CudaDevice& device, EventHandle borrowed)
-    : device_(device), handle_(borrowed), owned_(false), timing_(true) {}
+Event::Event(Device& device, EventHandle borrowed) : device_(device), handle_(borrowed), owned_(false), timing_(true) {}
 
-CudaEvent::~CudaEvent() {
+Event::~Event() {
   if (!owned_) return;
   try {
-    const RelaxedScope scope(device_.context());
+    const RelaxedScope scope(device_.place());
     driver().event_destroy(handle_);
   } catch (...) {
     // A lost device has lost its events too.
   }
 }
 
-void CudaEvent::record(sdk::Stream& stream) {
-  const ContextScope scope(device_.context());
-  check(driver().event_record(handle_, static_cast<CudaStream&>(stream).handle()), "recording an event");
+void Event::record(sdk::Stream& stream) {
+  const PlaceScope scope(device_.place());
+  check(driver().event_record(handle_, static_cast<Stream&>(stream).handle()), "recording an event");
 }
 
-rlk_status CudaEvent::query() {
-  const RelaxedScope scope(device_.context());
+rlk_status Event::query() {
+  const RelaxedScope scope(device_.place());
   const Result code = driver().event_query(handle_);
   if (code == kNotReady) return RLK_NOT_READY;
   check(code, "the work before an event");
   return RLK_OK;
 }
 
-rlk_status CudaEvent::synchronize(uint64_t timeout_ns) {
+rlk_status Event::synchronize(uint64_t timeout_ns) {
   if (timeout_ns != UINT64_MAX) return sdk::poll(timeout_ns, [&] { return query(); });
-  const RelaxedScope scope(device_.context());
+  const RelaxedScope scope(device_.place());
   check(driver().event_synchronize(handle_), "the work before an event");
   return RLK_OK;
 }
 
-double CudaEvent::elapsed_ms(sdk::Event& start) {
-  const CudaEvent& from = static_cast<CudaEvent&>(start);
+double Event::elapsed_ms(sdk::Event& start) {
+  const Event& from = static_cast<Event&>(start);
   if (!timing_ || !from.timing_) {
     throw sdk::Error(RLK_INVALID_ARGUMENT, "an event was created without RLK_EVENT_TIMING: it has no time");
   }
-  const RelaxedScope scope(device_.context());
+  const RelaxedScope scope(device_.place());
   float ms = 0;
   check(driver().event_elapsed(&ms, from.handle_, handle_), "asking for the time between events");
   return static_cast<double>(ms);
 }
 
-CudaStream::CudaStream(CudaDevice& device, StreamHandle handle, bool owned)
-    : device_(device), handle_(handle), owned_(owned) {}
+Stream::Stream(Device& device, StreamHandle handle, bool owned) : device_(device), handle_(handle), owned_(owned) {}
 
-CudaStream::~CudaStream() {
+Stream::~Stream() {
   if (!owned_) return;
   try {
-    const RelaxedScope scope(device_.context());
+    const RelaxedScope scope(device_.place());
     driver().stream_synchronize(handle_);
     driver().stream_destroy(handle_);
   } catch (...) {
@@ -80,7 +78,8 @@ CudaStream::~CudaStream() {
   }
 }
 
-void CudaStream::refuse_while_capturing(const char* what) {
+void Stream::refuse_while_capturing(const char* what) {
+  if (driver().stream_is_capturing == nullptr) return;  // nothing captures then
   int status = kCaptureNone;
   check(driver().stream_is_capturing(handle_, &status), "asking whether the stream captures");
   if (status == kCaptureNone) return;
@@ -88,8 +87,8 @@ void CudaStream::refuse_while_capturing(const char* what) {
                    std::string("the stream is capturing a graph: ") + what + " would break the capture; end it first");
 }
 
-rlk_status CudaStream::query(rlk_data_error&) {
-  const RelaxedScope scope(device_.context());
+rlk_status Stream::query(rlk_data_error&) {
+  const RelaxedScope scope(device_.place());
   refuse_while_capturing("a query");
   const Result code = driver().stream_query(handle_);
   if (code == kNotReady) return RLK_NOT_READY;
@@ -97,77 +96,72 @@ rlk_status CudaStream::query(rlk_data_error&) {
   return RLK_OK;
 }
 
-rlk_status CudaStream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
+rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_data_error& data_error) {
   if (timeout_ns != UINT64_MAX) return sdk::poll(timeout_ns, [&] { return query(data_error); });
-  const RelaxedScope scope(device_.context());
+  const RelaxedScope scope(device_.place());
   refuse_while_capturing("a synchronization");
   check(driver().stream_synchronize(handle_), "the stream's work");
   return RLK_OK;
 }
 
-void CudaStream::wait(sdk::Event& event) {
-  const ContextScope scope(device_.context());
-  check(driver().stream_wait_event(handle_, static_cast<CudaEvent&>(event).handle(), 0), "waiting for an event");
+void Stream::wait(sdk::Event& event) {
+  const PlaceScope scope(device_.place());
+  check(driver().stream_wait_event(handle_, static_cast<Event&>(event).handle(), 0), "waiting for an event");
 }
 
-void CudaStream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
+void Stream::copy(void* destination, const void* source, uint64_t bytes, int32_t kind) {
   if (kind != RLK_COPY_HOST_TO_DEVICE && kind != RLK_COPY_DEVICE_TO_HOST && kind != RLK_COPY_DEVICE_TO_DEVICE) {
     throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("copy kind %d; the kinds are 1, 2 and 3", kind));
   }
   if (bytes == 0) return;
-  const ContextScope scope(device_.context());
-  // With unified addressing the driver sees from the addresses which way the copy goes.
-  check(driver().copy_async(reinterpret_cast<DevicePointer>(destination), reinterpret_cast<DevicePointer>(source),
-                            bytes, handle_),
-        "copying");
+  const PlaceScope scope(device_.place());
+  host::copy(destination, source, bytes, kind, handle_);
 }
 
-void CudaStream::fill(void* memory, uint8_t value, uint64_t bytes) {
+void Stream::fill(void* memory, uint8_t value, uint64_t bytes) {
   if (bytes == 0) return;
-  const ContextScope scope(device_.context());
-  check(driver().fill_async(reinterpret_cast<DevicePointer>(memory), value, bytes, handle_), "filling memory");
+  const PlaceScope scope(device_.place());
+  host::fill(memory, value, bytes, handle_);
 }
 
-void CudaStream::enqueue_host_function(rlk_host_function function, void* user) {
-  const ContextScope scope(device_.context());
+void Stream::enqueue_host_function(rlk_host_function function, void* user) {
+  if (driver().launch_host_function == nullptr) {
+    throw sdk::Error(RLK_UNSUPPORTED,
+                     "this driver runs no host functions in stream order; wait for the stream instead");
+  }
+  const PlaceScope scope(device_.place());
   check(driver().launch_host_function(handle_, function, user), "enqueueing a host function");
 }
 
-void* CudaStream::allocate_async(uint64_t bytes) {
+void* Stream::allocate_async(uint64_t bytes) {
   if (!device_.has_memory_pools()) {
     throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation; use the device's allocate");
   }
-  const RelaxedScope scope(device_.context());
-  DevicePointer memory = 0;
+  const RelaxedScope scope(device_.place());
+  void* memory = nullptr;
   check(driver().allocate_async(&memory, bytes, handle_), "allocating device memory in stream order");
-  return reinterpret_cast<void*>(memory);
+  return memory;
 }
 
-void CudaStream::deallocate_async(void* memory) {
+void Stream::deallocate_async(void* memory) {
   if (memory == nullptr) return;
   if (!device_.has_memory_pools()) throw sdk::Error(RLK_UNSUPPORTED, "this driver has no stream-ordered allocation");
-  const RelaxedScope scope(device_.context());
-  check(driver().free_async(reinterpret_cast<DevicePointer>(memory), handle_), "freeing device memory in stream order");
+  const RelaxedScope scope(device_.place());
+  check(driver().free_async(memory, handle_), "freeing device memory in stream order");
 }
 
-void CudaStream::copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device,
-                           uint64_t bytes) {
+void Stream::copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device, uint64_t bytes) {
   if (bytes == 0) return;
-  if (driver().copy_peer_async == nullptr) {
-    throw sdk::Error(RLK_UNSUPPORTED, "this driver lacks cuMemcpyPeerAsync; copy by way of host memory");
-  }
-  const ContextScope scope(device_.context());
-  check(driver().copy_peer_async(reinterpret_cast<DevicePointer>(to), static_cast<CudaDevice&>(to_device).context(),
-                                 reinterpret_cast<DevicePointer>(from), static_cast<CudaDevice&>(from_device).context(),
-                                 bytes, handle_),
-        "copying between devices");
+  const PlaceScope scope(device_.place());
+  host::copy_peer(to, static_cast<Device&>(to_device).place(), from, static_cast<Device&>(from_device).place(), bytes,
+                  handle_);
 }
 
-uint64_t CudaStream::capture_id() {
+uint64_t Stream::capture_id() {
   if (driver().capture_info == nullptr) {
-    throw sdk::Error(RLK_UNSUPPORTED, "this driver lacks cuStreamGetCaptureInfo; CUDA 10.1 or later has it");
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver does not tell which capture a stream is part of; a newer one may");
   }
-  const ContextScope scope(device_.context());
+  const PlaceScope scope(device_.place());
   int status = kCaptureNone;
   uint64_t id = 0;
   check(driver().capture_info(handle_, &status, &id), "asking which capture the stream is part of");
@@ -177,13 +171,13 @@ uint64_t CudaStream::capture_id() {
                    "the capture that the stream is part of has been broken by an earlier call; end it and begin again");
 }
 
-void CudaStream::capture_retain(rlk_host_function release, void* user) {
+void Stream::capture_retain(rlk_host_function release, void* user) {
   const Driver& table = driver();
   if (table.capture_info_v2 == nullptr || table.user_object_create == nullptr || table.graph_retain == nullptr ||
       table.user_object_release == nullptr) {
-    throw sdk::Error(RLK_UNSUPPORTED, "this driver ties nothing to the life of a graph; CUDA 11.3 or later does");
+    throw sdk::Error(RLK_UNSUPPORTED, "this driver ties nothing to the life of a graph; a newer one may");
   }
-  const RelaxedScope scope(device_.context());
+  const RelaxedScope scope(device_.place());
   int status = kCaptureNone;
   uint64_t id = 0;
   GraphHandle graph = nullptr;
@@ -203,4 +197,4 @@ void CudaStream::capture_retain(rlk_host_function release, void* user) {
   check(code, "tying memory to a graph");
 }
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

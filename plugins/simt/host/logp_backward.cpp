@@ -1,11 +1,11 @@
 // logp_backward: a look at every token, one read and one write of the logits, and the sum of grad_bias; see
-// ../simt/logp_backward.cuh.
+// ../logp_backward.cuh.
 #include "logp_common.hpp"
 #include "operators.hpp"
 
 #include <algorithm>
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 namespace {
 
 constexpr TokenInputs kInputs = {RLK_LOGP_BACKWARD_IN_LOGITS, RLK_LOGP_BACKWARD_IN_IDS, RLK_LOGP_BACKWARD_IN_BIAS,
@@ -45,20 +45,20 @@ Layout layout_of(int64_t tokens, int64_t logits_rows, int64_t vocab, int64_t chu
 
 class LogpBackwardPlan final : public sdk::Plan {
 public:
-  LogpBackwardPlan(CudaDevice& device, const sdk::Call<sdk::ops::LogpBackward>& call)
+  LogpBackwardPlan(Device& device, const sdk::Call<sdk::ops::LogpBackward>& call)
       : params_(call.params()),
         dtype_(sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS))),
         wants_bias_(call.output(RLK_LOGP_BACKWARD_OUT_GRAD_BIAS) != nullptr),
         multiprocessors_(device.multiprocessors()),
-        context_(device.context()) {
+        place_(device.place()) {
     const bool transform = call.input(RLK_LOGP_BACKWARD_IN_BIAS) != nullptr || params_.softcap > 0 || wants_bias_;
     const bool entropy = call.input(RLK_LOGP_BACKWARD_IN_GRAD_ENTROPY) != nullptr;
     const std::string prefix = std::string("logp_backward_") + sdk::name_of(dtype_);
-    rows_ = device.kernel(Image::logp_backward, prefix + "_rows");
-    gradient_ = device.kernel(Image::logp_backward, prefix + (transform ? "_transform_entropy"
-                                                              : entropy ? "_plain_entropy"
-                                                                        : "_plain"));
-    bias_ = device.kernel(Image::logp_backward, prefix + "_bias");
+    rows_ = device.kernel("logp_backward", prefix + "_rows");
+    gradient_ = device.kernel("logp_backward", prefix + (transform ? "_transform_entropy"
+                                                         : entropy ? "_plain_entropy"
+                                                                   : "_plain"));
+    bias_ = device.kernel("logp_backward", prefix + "_bias");
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = 1u << RLK_LOGP_BACKWARD_SYM_N | 1u << RLK_LOGP_BACKWARD_SYM_R;
     workspace_bound = UINT64_MAX;
@@ -111,18 +111,17 @@ public:
     args.owner = indexed ? workspace.take<int64_t>(layout.owner) : nullptr;
     args.bias_part = wants_bias_ ? workspace.take<void>(layout.bias) : nullptr;
 
-    const ContextScope scope(context_);
+    const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
     if (indexed) {
-      check(driver().fill_async(reinterpret_cast<DevicePointer>(args.owner), 0xff, layout.owner, handle),
-            "clearing the owners of rows");
+      fill(args.owner, 0xff, layout.owner, handle);  // nobody owns a row yet
     }
     launch(rows_, ceil_divide(args.tokens.rows, simt::kBackwardRowsThreads), simt::kBackwardRowsThreads, 0, handle,
            args);
     launch(gradient_, chunks.tiles * chunks.count, simt::kBackwardThreads, 0, handle, args);
     if (wants_bias_) {
-      launch(bias_, std::min<int64_t>(ceil_divide(vocab, simt::kBackwardBiasThreads), 1 << 20),
-             simt::kBackwardBiasThreads, 0, handle, args);
+      launch_walking(bias_, std::min<int64_t>(ceil_divide(vocab, simt::kBackwardBiasThreads), 1 << 20),
+                     simt::kBackwardBiasThreads, 0, handle, args);
     }
   }
 
@@ -131,14 +130,14 @@ private:
   sdk::Dtype dtype_;
   bool wants_bias_;
   int64_t multiprocessors_;
-  ContextHandle context_;
+  Place place_;
   FunctionHandle rows_ = nullptr, gradient_ = nullptr, bias_ = nullptr;
 };
 
 }  // namespace
 
-sdk::Support LogpBackward::query(CudaDevice& device, const sdk::Call<Op>& call) {
-  if (auto refused = refuse_device(device)) return *refused;
+sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& call) {
+  if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS));
   if (auto refused = refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_BACKWARD_IN_LOGITS, kInputNames)) return *refused;
@@ -159,8 +158,8 @@ sdk::Support LogpBackward::query(CudaDevice& device, const sdk::Call<Op>& call) 
   return answer;
 }
 
-std::unique_ptr<sdk::Plan> LogpBackward::plan(CudaDevice& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> LogpBackward::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<LogpBackwardPlan>(device, call);
 }
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

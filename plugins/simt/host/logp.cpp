@@ -1,10 +1,10 @@
-// logp: one pass over the logits by segments of a row, then one thread per row; see ../simt/logp.cuh.
+// logp: one pass over the logits by segments of a row, then one thread per row; see ../logp.cuh.
 #include "logp_common.hpp"
 #include "operators.hpp"
 
 #include <algorithm>
 
-namespace rlk::cuda {
+namespace rlk::simt::host {
 namespace {
 
 constexpr TokenInputs kInputs = {RLK_LOGP_IN_LOGITS, RLK_LOGP_IN_IDS, RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK,
@@ -22,15 +22,15 @@ uint64_t workspace_bytes(int64_t rows, int64_t vocab, sdk::Dtype dtype) {
 
 class LogpPlan final : public sdk::Plan {
 public:
-  LogpPlan(CudaDevice& device, const sdk::Call<sdk::ops::Logp>& call)
+  LogpPlan(Device& device, const sdk::Call<sdk::ops::Logp>& call)
       : params_(call.params()), dtype_(sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS))) {
     const bool transform = call.input(RLK_LOGP_IN_BIAS) != nullptr || params_.softcap > 0;
     const bool entropy = call.output(RLK_LOGP_OUT_ENTROPY) != nullptr;
     const std::string suffix = sdk::name_of(dtype_);
     const char* form = transform ? "_transform_entropy" : entropy ? "_plain_entropy" : "_plain";
-    segments_ = device.kernel(Image::logp, "logp_" + suffix + form);
-    finish_ = device.kernel(Image::logp, "logp_finish_" + suffix);
-    context_ = device.context();
+    segments_ = device.kernel("logp", "logp_" + suffix + form);
+    finish_ = device.kernel("logp", "logp_finish_" + suffix);
+    place_ = device.place();
     multiprocessors_ = device.multiprocessors();
     flags = RLK_PLAN_SHAREABLE | RLK_PLAN_CAPTURABLE;
     dynamic_symbols = 1u << RLK_LOGP_SYM_N | 1u << RLK_LOGP_SYM_R;
@@ -66,27 +66,26 @@ public:
     args.aligned = is_aligned(args.logits, args.row_stride * sdk::bytes_of(dtype_)) ? 1 : 0;
     args.errors = error_sink(run);
     if (args.tokens.rows == 0) return;
-    const ContextScope scope(context_);
+    const PlaceScope scope(place_);
     const StreamHandle handle = own(stream).handle();
-    // The kernel walks over what a grid cannot hold.
-    launch(segments_, std::min<int64_t>(args.tokens.rows * ceil_divide(args.segments, args.block_segments), 0x7fffffff),
-           simt::kLogpThreads, 0, handle, args);
-    launch(finish_, std::min<int64_t>(ceil_divide(args.tokens.rows, simt::kLogpFinishThreads), 1 << 20),
-           simt::kLogpFinishThreads, 0, handle, args);
+    launch_walking(segments_, args.tokens.rows * ceil_divide(args.segments, args.block_segments), simt::kLogpThreads, 0,
+                   handle, args);
+    launch_walking(finish_, std::min<int64_t>(ceil_divide(args.tokens.rows, simt::kLogpFinishThreads), 1 << 20),
+                   simt::kLogpFinishThreads, 0, handle, args);
   }
 
 private:
   rlk_logp_params params_;
   sdk::Dtype dtype_;
   FunctionHandle segments_ = nullptr, finish_ = nullptr;
-  ContextHandle context_ = nullptr;
+  Place place_;
   int64_t multiprocessors_ = 1;
 };
 
 }  // namespace
 
-sdk::Support Logp::query(CudaDevice& device, const sdk::Call<Op>& call) {
-  if (auto refused = refuse_device(device)) return *refused;
+sdk::Support Logp::query(Device& device, const sdk::Call<Op>& call) {
+  if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS));
   if (auto refused = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_IN_LOGITS, kInputNames)) return *refused;
@@ -101,8 +100,8 @@ sdk::Support Logp::query(CudaDevice& device, const sdk::Call<Op>& call) {
   return answer;
 }
 
-std::unique_ptr<sdk::Plan> Logp::plan(CudaDevice& device, const sdk::Call<Op>& call) {
+std::unique_ptr<sdk::Plan> Logp::plan(Device& device, const sdk::Call<Op>& call) {
   return std::make_unique<LogpPlan>(device, call);
 }
 
-}  // namespace rlk::cuda
+}  // namespace rlk::simt::host

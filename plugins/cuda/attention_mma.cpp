@@ -1,0 +1,89 @@
+// attention on tensor cores: for 16-bit tensors that 16-byte accesses can address (kernels/attention_mma.cuh).
+#include "attention_mma.hpp"
+
+#include <algorithm>
+
+namespace rlk::cuda {
+namespace {
+
+using namespace simt::host;
+
+// Rows of D elements that 16-byte accesses can fetch.
+bool is_wide(const rlk_tensor& tensor) {
+  if (tensor.alignment % 16 != 0) return false;
+  for (int32_t d = 0; d + 1 < tensor.ndim; ++d) {
+    if (tensor.shape[d] > 1 && tensor.strides[d] % 8 != 0) return false;
+  }
+  return true;
+}
+
+class AttentionMmaPlan final : public AttentionPlan {
+public:
+  AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
+      : AttentionPlan(device, call, "mma"), multiprocessors_(device.multiprocessors()) {
+    const int64_t head = attention_sizes(call).head;
+    head_ = head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
+    const std::string prefix =
+        sdk::format("attention_mma_%s_%d_", sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
+    const bool options = params_.softcap != 0 || call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr;
+    few_ = device.kernel("attention_mma", prefix + (options ? "64_options" : "64"),
+                         simt::attention_mma_shared_bytes(head_, 64));
+    if (options) return;
+    many_ = device.kernel("attention_mma", prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    simt::AttentionArgs args = arguments(run);
+    // Large blocks read K and V less often; small ones serve short sequences, and fill the device when there are few.
+    // Both give the same bits.
+    const int64_t rows = args.queries * args.group / (args.packed != 0 ? std::max<int64_t>(args.sequences, 1) : 1);
+    const int64_t heads = args.kv_heads * args.sequences;
+    args.block_rows = many_ != nullptr && rows > 64 && heads * ceil_divide(rows, 128) >= multiprocessors_ ? 128 : 64;
+    const PlaceScope scope(place_);
+    const StreamHandle handle = own(stream).handle();
+    start(args, handle);
+    if (args.queries == 0) return;
+    // Large blocks of a head size above 128 take 8 warps, all others 4.
+    const int threads = args.block_rows == 128 && head_ > 128 ? 256 : 128;
+    launch(args.block_rows == 128 ? many_ : few_, attention_grid(args), threads,
+           simt::attention_mma_shared_bytes(head_, args.block_rows), handle, args);
+  }
+
+private:
+  int64_t multiprocessors_;
+  int head_ = 0;
+  FunctionHandle few_ = nullptr, many_ = nullptr;  // the latter not with options, whose registers it has no room for
+};
+
+}  // namespace
+
+sdk::Support AttentionMma::query(simt::host::Device& device, const sdk::Call<Op>& call) {
+  if (auto refused = refuse_attention(device, call)) return *refused;
+  const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
+  if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
+    return *refused;
+  }
+  const AttentionSizes sizes = attention_sizes(call);
+  if (sizes.head % 8 != 0) {
+    return sdk::Support::no("HEAD_SIZE", sdk::format("head size %lld; the tensor core kernels take multiples of 8",
+                                                     static_cast<long long>(sizes.head)));
+  }
+  for (const rlk_tensor* tensor : {call.input(RLK_ATTENTION_IN_Q), call.input(RLK_ATTENTION_IN_K),
+                                   call.input(RLK_ATTENTION_IN_V), call.output(RLK_ATTENTION_OUT_OUT)}) {
+    if (!is_wide(*tensor)) {
+      return sdk::Support::no("ALIGNMENT", "q, k, v and out must start on 16 bytes, with strides of multiples of 8",
+                              RLK_SUPPORT_IF_CONTIGUOUS);
+    }
+  }
+  sdk::Support answer = sdk::Support::yes("mma", kAttentionNumerics, RLK_SUPPORT_PREFERRED);
+  answer.workspace_bound = attention_workspace(sizes);
+  answer.cost_us =
+      kLaunchUs * (sizes.packed ? 2 : 1) +
+      std::max(device.matrix_us(1.5 * attention_operations(call, sizes)), attention_bytes_us(device, sizes, dtype));
+  return answer;
+}
+std::unique_ptr<sdk::Plan> AttentionMma::plan(simt::host::Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionMmaPlan>(device, call);
+}
+
+}  // namespace rlk::cuda

@@ -1,0 +1,40 @@
+// The implementations that every SIMT vendor registers. What each does is said where it is defined.
+#pragma once
+
+#include "operator.hpp"
+
+namespace rlk::simt::host {
+
+struct Logp {
+  using Op = sdk::ops::Logp;
+  static constexpr const char* kName = "segments";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+  // Columns of a thread's packs and of a segment, for 4-byte and 2-byte logits.
+  static constexpr rlk_switch kSwitches[] = {
+      {sizeof(rlk_switch), 0, "V", 4097}, {sizeof(rlk_switch), 0, "V", 8193}, {sizeof(rlk_switch), 0, "V", 16385}};
+};
+
+struct LogpBackward {
+  using Op = sdk::ops::LogpBackward;
+  static constexpr const char* kName = "columns";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+  static constexpr rlk_switch kSwitches[] = {{sizeof(rlk_switch), 0, "V", 1025}, {sizeof(rlk_switch), 0, "V", 2049}};
+};
+
+struct AttentionSimt {
+  using Op = sdk::ops::Attention;
+  static constexpr const char* kName = "simt";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+};
+
+struct Add {
+  using Op = sdk::ops::Add;
+  static constexpr const char* kName = "packs";
+  static sdk::Support query(Device& device, const sdk::Call<Op>& call);
+  static std::unique_ptr<sdk::Plan> plan(Device& device, const sdk::Call<Op>& call);
+};
+
+}  // namespace rlk::simt::host
