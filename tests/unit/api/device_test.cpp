@@ -23,7 +23,7 @@ Runtime& runtime() {
 
 std::vector<std::string> backends() {
   std::vector<std::string> found;
-  for (const char* name : {"cuda", "rocm", "maca", "ascend", "cambricon"}) {
+  for (const char* name : {"cuda", "rocm", "maca", "ascend", "cambricon", "wide"}) {
     if (runtime().device_count(name) > 0) found.emplace_back(name);
   }
   return found;

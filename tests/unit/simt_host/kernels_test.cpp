@@ -1,0 +1,206 @@
+// Do the kernels give the same bits however shared memory and the grid cut their work? They run at width 64 here.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "framework/plugin_fixture.hpp"
+#include "plugins/simt/args.h"
+#include "plugins/simt/tiling.h"
+
+extern "C" {
+int wideModuleGetFunction(void** function, void* module, const char* name);
+int wideModuleLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                           unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters,
+                           void** extra);
+}
+
+namespace {
+
+using namespace rlk::simt;
+
+constexpr int kWave = 64;
+
+// Blocks first .. first + blocks.
+template <class Args>
+void run(const char* name, unsigned blocks, int threads, int64_t shared_bytes, Args args, int64_t first = 0) {
+  void* function = nullptr;
+  ASSERT_EQ(wideModuleGetFunction(&function, nullptr, name), 0) << name;
+  args.first_block = first;
+  void* parameters[] = {&args};
+  ASSERT_EQ(wideModuleLaunchKernel(function, blocks, 1, 1, static_cast<unsigned>(threads), 1, 1,
+                                   static_cast<unsigned>(shared_bytes), nullptr, parameters, nullptr),
+            0)
+      << name;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+template <class T>
+std::vector<T> noise(size_t n, unsigned seed) {
+  std::vector<T> values(n);
+  for (T& value : values) {
+    seed = seed * 1664525u + 1013904223u;
+    value = static_cast<T>(static_cast<double>(seed >> 8) / (1 << 23) - 1);
+  }
+  return values;
+}
+
+// Two batch entries, two key heads of two query heads each, two tiles of keys, the widest head.
+struct Attention {
+  static constexpr int64_t kBatch = 2, kQueries = 11, kKeys = 70, kHeads = 2, kGroup = 2, kHead = 256;
+  std::vector<double> q = noise<double>(kBatch * kQueries * kHeads * kGroup * kHead, 1),
+                      k = noise<double>(kBatch * kKeys * kHeads * kHead, 2),
+                      v = noise<double>(kBatch * kKeys * kHeads * kHead, 3), out, lse;
+
+  AttentionArgs args() {
+    out.assign(q.size(), 99);
+    lse.assign(kBatch * kQueries * kHeads * kGroup, 99);
+    const auto tensor = [](std::vector<double>& data, int64_t tokens, int64_t heads) {
+      return AttentionTensor{data.data(), tokens * heads * kHead, heads * kHead, kHead};
+    };
+    AttentionArgs args{};
+    args.q = tensor(q, kQueries, kHeads * kGroup);
+    args.k = tensor(k, kKeys, kHeads);
+    args.v = tensor(v, kKeys, kHeads);
+    args.out = tensor(out, kQueries, kHeads * kGroup);
+    args.lse = lse.data();
+    args.sequences = kBatch;
+    args.queries = kQueries;
+    args.keys = kKeys;
+    args.window_left = args.window_right = -1;
+    args.q_heads = kHeads * kGroup;
+    args.kv_heads = kHeads;
+    args.group = kGroup;
+    args.head_size = kHead;
+    args.block_rows = kSimtBlockRows;
+    args.key_columns = kHead;
+    args.scale = 0.25;
+    return args;
+  }
+  static constexpr unsigned kBlocks = (kQueries * kGroup + kSimtBlockRows - 1) / kSimtBlockRows * kHeads * kBatch;
+  static int64_t shared(int64_t columns) { return attention_simt_shared_bytes(kWave, kHead, columns, 8); }
+  static void run_blocks(const AttentionArgs& args, unsigned blocks = kBlocks, int64_t first = 0) {
+    run("attention_simt_f64", blocks, kSimtWaves * kWave, shared(args.key_columns), args, first);
+  }
+};
+
+TEST(KernelTest, AttentionsBitsDoNotTellHowMuchOfAKeyIsInSharedMemory) {
+  const rlk::test::Variable plenty("RLK_FAKE_WIDE_SHARED", "200000");
+  Attention attention;
+  AttentionArgs args = attention.args();
+  Attention::run_blocks(args);
+  const std::vector<double> out = attention.out, lse = attention.lse;
+
+  // One output by its formula.
+  double top = 0, sum = 0, first = 0;
+  for (int64_t j = 0; j < Attention::kKeys; ++j) {
+    double score = 0;
+    for (int64_t d = 0; d < Attention::kHead; ++d) {
+      score += attention.q[static_cast<size_t>(d)] *
+               attention.k[static_cast<size_t>(j * Attention::kHeads * Attention::kHead + d)];
+    }
+    const double weight = std::exp(args.scale * score);
+    top = std::max(top, weight);
+    sum += weight;
+    first += weight * attention.v[static_cast<size_t>(j * Attention::kHeads * Attention::kHead)];
+  }
+  EXPECT_NEAR(out[0], first / sum, 1e-12);
+  EXPECT_NEAR(lse[0], std::log(sum), 1e-12);
+
+  for (const int columns : {56, 8, 100}) {  // the last leaves a shorter last part
+    args = attention.args();
+    args.key_columns = columns;
+    Attention::run_blocks(args);
+    EXPECT_TRUE(same_bits(attention.out, out)) << columns;
+    EXPECT_TRUE(same_bits(attention.lse, lse)) << columns;
+  }
+}
+
+TEST(KernelTest, AttentionInPartsOfAGridIsThatOfOneGrid) {
+  Attention attention;
+  AttentionArgs args = attention.args();
+  args.key_columns = 56;
+  ASSERT_LE(Attention::shared(56), 65536);
+  Attention::run_blocks(args);
+  const std::vector<double> out = attention.out, lse = attention.lse;
+  args = attention.args();
+  args.key_columns = 56;
+  for (unsigned block = 0; block < Attention::kBlocks; block += 3) {
+    Attention::run_blocks(args, std::min(3u, Attention::kBlocks - block), block);
+  }
+  EXPECT_TRUE(same_bits(attention.out, out));
+  EXPECT_TRUE(same_bits(attention.lse, lse));
+}
+
+// Row indices, so that a block looks back at the tokens of the blocks before it.
+TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
+  constexpr int64_t kRows = 700, kVocab = 2100, kRowsPerChunk = 64;
+  const std::vector<float> logits = noise<float>(kRows * kVocab, 5), grad_logp = noise<float>(kRows, 6);
+  std::vector<int64_t> ids(kRows), indices(kRows);
+  std::vector<float> lse(kRows);
+  for (int64_t n = 0; n < kRows; ++n) {
+    ids[static_cast<size_t>(n)] = n * 3 % kVocab;
+    indices[static_cast<size_t>(n)] = n;
+    double sum = 0;
+    for (int64_t c = 0; c < kVocab; ++c) sum += std::exp(logits[static_cast<size_t>(n * kVocab + c)]);
+    lse[static_cast<size_t>(n)] = static_cast<float>(std::log(sum));
+  }
+  indices[300] = 12;  // descends: a data error of the second block
+  std::vector<LogpBackwardRow> rows(kRows);
+  std::vector<int64_t> owners;
+  std::vector<float> grad;
+  DataErrorRecord record{};
+  const auto fresh = [&] {
+    owners.assign(kRows + 1, -1);
+    grad.assign(logits.size(), 99);
+    record = DataErrorRecord{};
+    LogpBackwardArgs args{};
+    args.logits = logits.data();
+    args.row_stride = args.grad_row_stride = kVocab;
+    args.tokens.ids = ids.data();
+    args.tokens.ids_are_i64 = 1;
+    args.tokens.row_indices = indices.data();
+    args.tokens.rows = args.tokens.logits_rows = kRows;
+    args.tokens.ignore_index = -100;
+    args.tokens.id_limit = args.tokens.vocab = kVocab;
+    args.transform.temperature = 1;
+    args.transform.exp2_scale = 1.44269504f;
+    args.lse = lse.data();
+    args.grad_logp = grad_logp.data();
+    args.grad_logp_is_accumulator = 1;
+    args.grad_logits = grad.data();
+    args.row = rows.data();
+    args.owner = owners.data();
+    args.rows_per_chunk = kRowsPerChunk;
+    args.chunks = (kRows + kRowsPerChunk - 1) / kRowsPerChunk;
+    args.errors.record = &record;
+    return args;
+  };
+  constexpr unsigned kTokenBlocks = (kRows + kBackwardRowsThreads - 1) / kBackwardRowsThreads;
+  const auto blocks = static_cast<unsigned>((kVocab + backward_tile(4) - 1) / backward_tile(4) *
+                                            ((kRows + kRowsPerChunk - 1) / kRowsPerChunk));
+  LogpBackwardArgs whole = fresh();
+  run("logp_backward_f32_rows", kTokenBlocks, kBackwardRowsThreads, 0, whole);
+  run("logp_backward_f32_plain", blocks, kBackwardThreads, 0, whole);
+  const std::vector<float> expected = grad;
+  EXPECT_EQ(record.row, 300);
+  EXPECT_TRUE(std::isnan(expected[12 * kVocab]));
+  EXPECT_TRUE(std::isfinite(expected[13 * kVocab]));
+
+  LogpBackwardArgs parts = fresh();
+  for (unsigned block = 0; block < kTokenBlocks; ++block) {
+    run("logp_backward_f32_rows", 1, kBackwardRowsThreads, 0, parts, block);
+  }
+  for (unsigned block = 0; block < blocks; block += 5) {
+    run("logp_backward_f32_plain", std::min(5u, blocks - block), kBackwardThreads, 0, parts, block);
+  }
+  EXPECT_EQ(record.row, 300);
+  EXPECT_TRUE(same_bits(grad, expected));
+}
+
+}  // namespace
