@@ -9,7 +9,6 @@
 #include "core/cpu/logp/logp_merge.hpp"
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/policy/policy_loss.hpp"
-#include "core/cpu/policy/ratio_kl.hpp"
 #include "core/cpu/policy/value_loss.hpp"
 
 namespace rlk::bench {
@@ -38,6 +37,14 @@ cpu::Sequences dense() {
 }
 void set_token_tensors(State& state, int64_t count) {
   set_bytes(state, count * kTokens * 4);
+}
+
+// Runs the registered kernel.
+template <class Op>
+void measure(State& state, const cpu::CallOf<Op>& call) {
+  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
+  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
+  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
 }
 
 // Range: backward, with a reference and rollout corrections, whose log-probabilities are one tensor here.
@@ -107,26 +114,25 @@ void value_loss(State& state) {
 // Range: backward. Reads three, writes ratio and kl; backward reads five and writes one.
 void ratio_kl(State& state) {
   const Buffer logp(kTokens), old_logp(kTokens), ref_logp(kTokens), ratio(kTokens), kl(kTokens), grad(kTokens);
-  const auto run = [&](auto args) {
-    args.n = kTokens;
-    args.logp = column(logp);
-    args.old_logp = column(old_logp);
-    args.ref_logp = column(ref_logp);
-    if constexpr (std::is_same_v<decltype(args), cpu::RatioKlArgs>) {
-      args.ratio = column(ratio);
-      args.kl = column(kl);
-      for (auto _ : state) cpu::ratio_kl(args, kPool);
-    } else {
-      args.grad_ratio = column(ratio);
-      args.grad_kl = column(kl);
-      args.grad_logp = column(grad);
-      for (auto _ : state) cpu::ratio_kl_backward(args, kPool);
-    }
+  const auto set = [&](auto& call) {
+    call.N = kTokens;
+    call.logp = column(logp);
+    call.old_logp = column(old_logp);
+    call.ref_logp = column(ref_logp);
   };
   if (state.range(0) != 0) {
-    run(cpu::RatioKlBackwardArgs());
+    cpu::CallOf<sdk::ops::RatioKlBackward> call;
+    set(call);
+    call.grad_ratio = column(ratio);
+    call.grad_kl = column(kl);
+    call.grad_logp = column(grad);
+    measure<sdk::ops::RatioKlBackward>(state, call);
   } else {
-    run(cpu::RatioKlArgs());
+    cpu::CallOf<sdk::ops::RatioKl> call;
+    set(call);
+    call.ratio = column(ratio);
+    call.kl = column(kl);
+    measure<sdk::ops::RatioKl>(state, call);
   }
   set_token_tensors(state, state.range(0) != 0 ? 6 : 5);
 }
@@ -145,14 +151,6 @@ void gae(State& state) {
   args.workspace = workspace.data();
   for (auto _ : state) cpu::gae(args, kPool);
   set_token_tensors(state, 4);
-}
-
-// Runs the registered kernel.
-template <class Op>
-void measure(State& state, const cpu::CallOf<Op>& call) {
-  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
-  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
-  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
 }
 
 void returns(State& state) {

@@ -1,15 +1,16 @@
 // Importance ratio and KL estimate from logits: golden logp of both models, then ratio_kl.
-#include <rlk/ops/logits_ratio_kl.h>
+#include <rlk/sdk/ops/logits_ratio_kl.hpp>
+
+#include <cstring>
 
 #include "core/golden/logp_rows.hpp"
 #include "core/golden/ratio_kl.hpp"
 
 namespace rlk::golden {
 
-static_assert(RLK_LOGITS_RATIO_KL_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
-
 Answer answer_logits_ratio_kl(const Call& call) {
-  const auto& params = call.params_as<rlk_logits_ratio_kl_params>();
+  sdk::ops::logits_ratio_kl::Params params;
+  std::memcpy(static_cast<void*>(&params), call.params, sizeof(params));
   LogpCall policy;
   policy.logits = call[RLK_LOGITS_RATIO_KL_IN_LOGITS];
   policy.ids = call[RLK_LOGITS_RATIO_KL_IN_IDS];
@@ -36,7 +37,7 @@ Answer answer_logits_ratio_kl(const Call& call) {
     TokenRatioKl token;
     token.ratio = params.masked_ratio;
     if (!is_ignored(policy, n)) {
-      token = token_ratio_kl(ratio_kl_rules(params), own, maybe(call[RLK_LOGITS_RATIO_KL_IN_OLD_LOGP], n), ref);
+      token = token_ratio_kl(params, own, maybe(call[RLK_LOGITS_RATIO_KL_IN_OLD_LOGP], n), ref);
     }
     const auto put_output = [&](int output, Tracked value) {
       put(answer.outputs[static_cast<size_t>(output)], call.wants(output), value);

@@ -1,5 +1,7 @@
 // The gradient of logits_ratio_kl with respect to the policy's logits, element by element, fp64.
-#include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+
+#include <cstring>
 
 #include "core/golden/logp_rows.hpp"
 #include "core/golden/ratio_kl.hpp"
@@ -12,12 +14,11 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 constexpr double kSmallestP = 0x1p-126;  // the smallest normal fp32
 
-static_assert(RLK_LOGITS_RATIO_KL_BACKWARD_KL_KIND_K3 == RLK_RATIO_KL_KL_KIND_K3);
-
 }  // namespace
 
 Answer answer_logits_ratio_kl_backward(const Call& call) {
-  const auto& params = call.params_as<rlk_logits_ratio_kl_backward_params>();
+  sdk::ops::logits_ratio_kl_backward::Params params;
+  std::memcpy(static_cast<void*>(&params), call.params, sizeof(params));
   LogpCall rows;
   rows.logits = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_LOGITS];
   rows.ids = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_IDS];
@@ -44,9 +45,9 @@ Answer answer_logits_ratio_kl_backward(const Call& call) {
     const int64_t target = rows.ids.load_int(n);
     const Tracked lse = call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_LSE].load(n);
     const auto score = [&](int64_t v) { return Tracked(rows.logits.load(n, v)) / Tracked(params.temperature); };
-    const TokenRatioKl token = token_ratio_kl(ratio_kl_rules(params), score(target) - lse,
-                                              maybe(call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP], n),
-                                              maybe(call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP], n));
+    const TokenRatioKl token =
+        token_ratio_kl(params, score(target) - lse, maybe(call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP], n),
+                       maybe(call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP], n));
     Tracked gradient = Tracked(call[RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_RATIO].load(n)) * token.d_ratio;
     if (grad_kl.present()) gradient = gradient + Tracked(grad_kl.load(n)) * token.d_kl;
     for (int64_t v = 0; v < vocab; ++v) {

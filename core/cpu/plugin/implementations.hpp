@@ -78,14 +78,10 @@ struct CpuPolicyLossBackward : HandBound<sdk::ops::PolicyLossBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuRatioKl : HandBound<sdk::ops::RatioKl> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuRatioKlBackward : HandBound<sdk::ops::RatioKlBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::RatioKl>& kernel<sdk::ops::RatioKl>();
+template <>
+const Kernel<sdk::ops::RatioKlBackward>& kernel<sdk::ops::RatioKlBackward>();
 template <>
 const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>();
 struct CpuReturns : HandBound<sdk::ops::Returns> {
@@ -111,8 +107,9 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae,
   CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl,
   CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss,
-  CpuPolicyLossBackward, CpuRatioKl, CpuRatioKlBackward, CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns,
-  CpuSample, CpuValueLoss, CpuValueLossBackward, CpuImplementation<sdk::ops::Whiten>>;
+  CpuPolicyLossBackward, CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
+  CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward,
+  CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -1,9 +1,10 @@
 // logits_ratio_kl and its backward behind the plugin ABI.
 #include "core/cpu/policy/logits_ratio_kl.hpp"
 
+#include <cstring>
+
 #include "core/cpu/plugin/arrays.hpp"
 #include "core/cpu/plugin/implementations.hpp"
-#include "core/cpu/plugin/ratio_kl_options.hpp"
 
 namespace rlk::cpu {
 namespace {
@@ -51,9 +52,7 @@ public:
     args.ref_row_stride = stride_of(reference, 0);
     args.ref_col_stride = stride_of(reference, 1);
     args.old_logp = array_of(run.input(RLK_LOGITS_RATIO_KL_IN_OLD_LOGP));
-    args.temperature = params().temperature;
-    args.options = ratio_kl_options(params());
-    args.masked_ratio = params().masked_ratio;
+    std::memcpy(static_cast<void*>(&args.params), &params(), sizeof(args.params));
     args.ratio = out(RLK_LOGITS_RATIO_KL_OUT_RATIO);
     args.kl = out(RLK_LOGITS_RATIO_KL_OUT_KL);
     args.logp = out(RLK_LOGITS_RATIO_KL_OUT_LOGP);
@@ -89,8 +88,7 @@ public:
     args.grad_kl = in(RLK_LOGITS_RATIO_KL_BACKWARD_IN_GRAD_KL);
     args.old_logp = in(RLK_LOGITS_RATIO_KL_BACKWARD_IN_OLD_LOGP);
     args.ref_logp = in(RLK_LOGITS_RATIO_KL_BACKWARD_IN_REF_LOGP);
-    args.temperature = params().temperature;
-    args.options = ratio_kl_options(params());
+    std::memcpy(static_cast<void*>(&args.params), &params(), sizeof(args.params));
     args.grad_logits = sdk::data_of(&gradient);
     args.grad_row_stride = gradient.strides[0];
     args.grad_col_stride = gradient.strides[1];

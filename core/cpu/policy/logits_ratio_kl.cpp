@@ -34,7 +34,7 @@ DataError logits_ratio_kl(const LogitsRatioKlArgs& args, const ParallelFor& hook
   of_policy.logp_dtype = Dtype::f64;
   of_policy.lse = args.lse.data;
   of_policy.lse_stride = args.lse.strides[0];
-  of_policy.temperature = args.temperature;
+  of_policy.temperature = args.params.temperature;
   of_policy.workspace = logps + 2 * n_rows;
   DataError error = logp(of_policy, hook);
   if (args.has_reference) {
@@ -50,9 +50,9 @@ DataError logits_ratio_kl(const LogitsRatioKlArgs& args, const ParallelFor& hook
 
   parallel_for(hook, n_rows, kGrainElements, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      TokenRatioKl token{args.masked_ratio, 0, 0, 0};
+      TokenRatioKl token{args.params.masked_ratio, 0, 0, 0};
       const double own = policy_logp.get(n);
-      if (!args.rows.ignored(n)) token = token_ratio_kl(args.options, own, args.old_logp, ref_logp, n);
+      if (!args.rows.ignored(n)) token = token_ratio_kl(args.params, own, args.old_logp, ref_logp, n);
       args.ratio.put(n, token.ratio);
       if (args.kl.present()) args.kl.put(n, token.kl);
       if (args.logp.present()) args.logp.put(n, own);
@@ -68,14 +68,14 @@ int64_t logits_ratio_kl_backward_workspace_bytes(int64_t n) {
 
 DataError logits_ratio_kl_backward(const LogitsRatioKlBackwardArgs& args, const ParallelFor& hook) {
   auto* grad_logp = static_cast<double*>(args.workspace);
-  const Scores scores = make_scores(args.dtype, args.temperature, 0, args.col_stride, nullptr, 0);
+  const Scores scores = make_scores(args.dtype, args.params.temperature, 0, args.col_stride, nullptr, 0);
   parallel_for(hook, args.rows.n, kGrainElements, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       grad_logp[n] = 0;
       if (args.rows.ignored(n) || args.rows.error(n).kind != kNoDataError) continue;
       const void* row = element(args.logits, n * args.row_stride, args.dtype);
       const double own = score_of(scores, row, args.rows.id(n)) - args.lse.get(n);
-      const TokenRatioKl token = token_ratio_kl(args.options, own, args.old_logp, args.ref_logp, n);
+      const TokenRatioKl token = token_ratio_kl(args.params, own, args.old_logp, args.ref_logp, n);
       grad_logp[n] = args.grad_ratio.get(n) * token.ratio_slope;
       if (args.grad_kl.present()) grad_logp[n] += args.grad_kl.get(n) * token.kl_slope;
     }
@@ -94,7 +94,7 @@ DataError logits_ratio_kl_backward(const LogitsRatioKlBackwardArgs& args, const 
   of_logp.grad_logits = args.grad_logits;
   of_logp.grad_row_stride = args.grad_row_stride;
   of_logp.grad_col_stride = args.grad_col_stride;
-  of_logp.temperature = args.temperature;
+  of_logp.temperature = args.params.temperature;
   of_logp.workspace = grad_logp + args.rows.n;
   return logp_backward(of_logp, hook);
 }

@@ -5,6 +5,9 @@
 // gradient. Beyond that, some numbers per token in the workspace.
 #pragma once
 
+#include <rlk/sdk/ops/logits_ratio_kl.hpp>
+#include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/policy/ratio_kl.hpp"
 
@@ -19,9 +22,7 @@ struct LogitsRatioKlArgs {
   const void* ref_logits = nullptr;
   int64_t ref_row_stride = 0, ref_col_stride = 1;
   Array old_logp;  // optional
-  double temperature = 1;
-  RatioKlOptions options;
-  double masked_ratio = 1;
+  sdk::ops::logits_ratio_kl::Params params;
   Array ratio;
   Array kl, logp, lse, ref_logp;  // optional; lse in accumulator(dtype)
   void* workspace = nullptr;      // logits_ratio_kl_workspace_bytes, aligned to 8 bytes
@@ -38,8 +39,7 @@ struct LogitsRatioKlBackwardArgs {
   Array lse, grad_ratio;
   Array grad_kl;             // optional, with ref_logp
   Array old_logp, ref_logp;  // optional
-  double temperature = 1;
-  RatioKlOptions options;
+  sdk::ops::logits_ratio_kl_backward::Params params;
   void* grad_logits = nullptr;  // may be logits itself, with the same strides
   int64_t grad_row_stride = 0, grad_col_stride = 1;
   void* workspace = nullptr;  // logits_ratio_kl_backward_workspace_bytes, aligned to 8 bytes

@@ -1,11 +1,21 @@
 // Which estimate, which clamps, and what each passes back.
 #include "core/cpu/policy/ratio_kl.hpp"
 
+#include <rlk/sdk/ops/logits_ratio_kl.hpp>
+#include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+
 #include <cmath>
 #include <limits>
 
+#include "core/cpu/simd/operator.hpp"
+
 namespace rlk::cpu {
 namespace {
+
+using sdk::ops::ratio_kl::KlWeight;
+using sdk::ops::ratio_kl_backward::KlGradient;
+using Forward = CallOf<sdk::ops::RatioKl>;
+using Backward = CallOf<sdk::ops::RatioKlBackward>;
 
 // NaN is neither above nor below: it stays, and its gradient with it.
 double clamp(double x, double limit) {
@@ -14,6 +24,16 @@ double clamp(double x, double limit) {
 }
 bool is_outside(double x, double limit) {
   return limit != 0 && (x > limit || x < -limit);
+}
+
+// Whether the gradient of kl is that of k2, unclamped (straight-through). Forwards have no such parameter.
+template <class Params>
+bool has_k2_gradient(const Params& params) {
+  if constexpr (requires { params.kl_gradient; }) {
+    return params.kl_gradient == KlGradient::k2;
+  } else {
+    return false;
+  }
 }
 
 }  // namespace
@@ -34,60 +54,72 @@ KlEstimate kl_estimate(KlKind kind, double d) {
   return {std::isinf(power) ? power : power - d, power};
 }
 
-TokenRatioKl token_ratio_kl(const RatioKlOptions& options, double logp, const double* old_logp,
-                            const double* ref_logp) {
+template <class Params>
+TokenRatioKl token_ratio_kl(const Params& params, double logp, const Array& old_logp, const Array& ref_logp,
+                            int64_t n) {
   // Without old_logp it is logp itself, its gradient stopped; 1 times a NaN is a NaN.
-  const double delta = old_logp != nullptr ? logp - *old_logp : std::isnan(logp) ? logp : 0.0;
+  const double delta = old_logp.present() ? logp - old_logp.get(n) : std::isnan(logp) ? logp : 0.0;
   TokenRatioKl token{};
-  token.ratio = std::exp(clamp(delta, options.log_ratio_clamp));
-  token.ratio_slope = is_outside(delta, options.log_ratio_clamp) ? 0 : token.ratio;
-  if (ref_logp == nullptr) return token;
+  token.ratio = std::exp(clamp(delta, params.log_ratio_clamp));
+  token.ratio_slope = is_outside(delta, params.log_ratio_clamp) ? 0 : token.ratio;
+  if (!ref_logp.present()) return token;
 
-  const double difference = *ref_logp - logp;
-  const KlEstimate f = kl_estimate(options.kl_kind, clamp(difference, options.diff_clamp));
-  const double weight = options.weighted ? std::exp(delta) : 1;
-  const double product = options.weighted ? weight * f.value : f.value;
-  token.kl = clamp(product, options.value_clamp);
-  if (options.k2_gradient) {
+  const double difference = ref_logp.get(n) - logp;
+  const KlEstimate f = kl_estimate(params.kl_kind, clamp(difference, params.diff_clamp));
+  const bool weighted = params.kl_weight == KlWeight::ratio;
+  const double weight = weighted ? std::exp(delta) : 1;
+  const double product = weighted ? weight * f.value : f.value;
+  token.kl = clamp(product, params.value_clamp);
+  if (has_k2_gradient(params)) {
     token.kl_slope = -difference;
-  } else if (!is_outside(product, options.value_clamp)) {
-    const double through_d = is_outside(difference, options.diff_clamp) ? 0 : -f.slope;
-    token.kl_slope = options.weighted ? product + weight * through_d : through_d;
+  } else if (!is_outside(product, params.value_clamp)) {
+    const double through_d = is_outside(difference, params.diff_clamp) ? 0 : -f.slope;
+    token.kl_slope = weighted ? product + weight * through_d : through_d;
   }
   return token;
 }
+template TokenRatioKl token_ratio_kl(const sdk::ops::logits_ratio_kl::Params&, double, const Array&, const Array&,
+                                     int64_t);
+template TokenRatioKl token_ratio_kl(const sdk::ops::logits_ratio_kl_backward::Params&, double, const Array&,
+                                     const Array&, int64_t);
 
-TokenRatioKl token_ratio_kl(const RatioKlOptions& options, double logp, const Array& old_logp, const Array& ref_logp,
-                            int64_t n) {
-  const double old_value = old_logp.present() ? old_logp.get(n) : 0;
-  const double ref_value = ref_logp.present() ? ref_logp.get(n) : 0;
-  return token_ratio_kl(options, logp, old_logp.present() ? &old_value : nullptr,
-                        ref_logp.present() ? &ref_value : nullptr);
-}
+namespace {
 
-void ratio_kl(const RatioKlArgs& args, const ParallelFor& hook) {
-  parallel_for(hook, args.n, kGrainElements, [&args](int64_t begin, int64_t end) {
+DataError ratio_kl(const Forward& call, const Context& context) {
+  parallel_for(context.parallel, call.N, kGrainElements, [&call](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      TokenRatioKl token{args.masked_ratio, 0, 0, 0};
-      if (args.mask.keeps(n)) token = token_ratio_kl(args.options, args.logp.get(n), args.old_logp, args.ref_logp, n);
-      args.ratio.put(n, token.ratio);
-      if (args.kl.present()) args.kl.put(n, token.kl);
+      TokenRatioKl token{call.params.masked_ratio, 0, 0, 0};
+      if (call.mask.keeps(n)) token = token_ratio_kl(call.params, call.logp.get(n), call.old_logp, call.ref_logp, n);
+      call.ratio.put(n, token.ratio);
+      if (call.kl.present()) call.kl.put(n, token.kl);
     }
   });
+  return {};
 }
 
-void ratio_kl_backward(const RatioKlBackwardArgs& args, const ParallelFor& hook) {
-  parallel_for(hook, args.n, kGrainElements, [&args](int64_t begin, int64_t end) {
+DataError ratio_kl_backward(const Backward& call, const Context& context) {
+  parallel_for(context.parallel, call.N, kGrainElements, [&call](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       double gradient = 0;
-      if (args.mask.keeps(n)) {
-        const TokenRatioKl token = token_ratio_kl(args.options, args.logp.get(n), args.old_logp, args.ref_logp, n);
-        gradient = args.grad_ratio.get(n) * token.ratio_slope;
-        if (args.grad_kl.present()) gradient += args.grad_kl.get(n) * token.kl_slope;
+      if (call.mask.keeps(n)) {
+        const TokenRatioKl token = token_ratio_kl(call.params, call.logp.get(n), call.old_logp, call.ref_logp, n);
+        gradient = call.grad_ratio.get(n) * token.ratio_slope;
+        if (call.grad_kl.present()) gradient += call.grad_kl.get(n) * token.kl_slope;
       }
-      args.grad_logp.put(n, gradient);
+      call.grad_logp.put(n, gradient);
     }
   });
+  return {};
 }
+
+template <class Call>
+double operations(const Call& call) {
+  return static_cast<double>(call.N) * 2000;
+}
+
+}  // namespace
+
+RLK_CPU_KERNEL(RatioKl, .run = ratio_kl, .operations = operations<Forward>);
+RLK_CPU_KERNEL(RatioKlBackward, .run = ratio_kl_backward, .operations = operations<Backward>);
 
 }  // namespace rlk::cpu

@@ -13,13 +13,13 @@
 namespace rlk::test {
 namespace {
 
+using ops::logits_ratio_kl::KlWeight;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct LogitsCase {
   Tensor policy, ids, reference, old_logp, mask;
-  cpu::RatioKlOptions options;
-  double temperature = 1, masked_ratio = 1;
+  ops::logits_ratio_kl::Params params;
   // The backward's own.
   Tensor lse, grad_ratio, grad_kl, ref_logp;
 };
@@ -60,9 +60,7 @@ LogitsOutputs run(LogitsCase& c, const cpu::ParallelFor& hook = cpu::serial_para
     args.ref_col_stride = c.reference.stride(1);
   }
   args.old_logp = array_of(c.old_logp);
-  args.temperature = c.temperature;
-  args.options = c.options;
-  args.masked_ratio = c.masked_ratio;
+  args.params = c.params;
   args.ratio = array_of(out.ratio);
   args.kl = array_of(out.kl);
   args.logp = array_of(out.logp);
@@ -91,8 +89,9 @@ Tensor run_backward(LogitsCase& c, cpu::DataError& error, bool in_place = false,
   args.grad_kl = array_of(c.grad_kl);
   args.old_logp = array_of(c.old_logp);
   args.ref_logp = array_of(c.ref_logp);
-  args.temperature = c.temperature;
-  args.options = c.options;
+  args.params.kl_kind = c.params.kl_kind;
+  args.params.kl_weight = c.params.kl_weight;
+  args.params.temperature = c.params.temperature;
   args.grad_logits = to.data();
   args.grad_row_stride = to.stride(0);
   args.grad_col_stride = to.stride(1);
@@ -130,10 +129,10 @@ const Tensor* optional(const Tensor& tensor) {
 
 golden::Answer golden_forward(const LogitsCase& c) {
   rlk_logits_ratio_kl_params params = RLK_LOGITS_RATIO_KL_PARAMS_INIT;
-  params.kl_kind = static_cast<int64_t>(c.options.kl_kind);
-  params.kl_weight = c.options.weighted ? 1 : 0;
-  params.temperature = c.temperature;
-  params.masked_ratio = c.masked_ratio;
+  params.kl_kind = static_cast<int64_t>(c.params.kl_kind);
+  params.kl_weight = static_cast<int64_t>(c.params.kl_weight);
+  params.temperature = c.params.temperature;
+  params.masked_ratio = c.params.masked_ratio;
   return golden_answer("logits_ratio_kl", params,
                        {&c.policy, &c.ids, optional(c.reference), optional(c.old_logp), optional(c.mask)});
 }
@@ -142,7 +141,7 @@ golden::Answer golden_forward(const LogitsCase& c) {
 TEST(CpuLogitsRatioKl, MatchesRlKernelsFormulaAndGradient) {
   LogitsCase c = make_case(Dtype::f64, 6, 50);
   c.mask = flags({1, 1, 0, 1, 0, 1});
-  c.temperature = 0.8;
+  c.params.temperature = 0.8;
   add_gradients(c);
   const LogitsOutputs out = run(c);
   cpu::DataError error;
@@ -152,7 +151,7 @@ TEST(CpuLogitsRatioKl, MatchesRlKernelsFormulaAndGradient) {
     const auto softmax = [&](const Tensor& logits) {
       std::vector<double> p;
       double sum = 0;
-      for (int64_t v = 0; v < 50; ++v) p.push_back(std::exp(logits.get(n * 50 + v) / c.temperature));
+      for (int64_t v = 0; v < 50; ++v) p.push_back(std::exp(logits.get(n * 50 + v) / c.params.temperature));
       for (const double weight : p) sum += weight;
       for (double& weight : p) weight /= sum;
       return p;
@@ -168,7 +167,7 @@ TEST(CpuLogitsRatioKl, MatchesRlKernelsFormulaAndGradient) {
     EXPECT_NEAR(out.ref_logp.get(n), active ? lr : 0, 1e-12);
     const double weight = active ? c.grad_ratio.get(n) * ratio + c.grad_kl.get(n) * (1 - std::exp(d)) : 0;
     for (size_t v = 0; v < 50; ++v) {
-      const double want = weight * ((v == target ? 1 : 0) - p[v]) / c.temperature;
+      const double want = weight * ((v == target ? 1 : 0) - p[v]) / c.params.temperature;
       EXPECT_NEAR(gradient.get(n * 50 + static_cast<int64_t>(v)), want, 1e-12 * std::max(1.0, std::fabs(weight)));
     }
   }
@@ -196,11 +195,12 @@ TEST(CpuLogitsRatioKl, MatchesGoldenOnEveryInstructionSet) {
 }
 
 TEST(CpuLogitsRatioKl, GradientIsTheSlopeOfGoldenAndMayOverwriteTheLogits) {
-  for (const bool weighted : {false, true}) {
+  for (const KlWeight weight : {KlWeight::none, KlWeight::ratio}) {
     for (const cpu::KlKind kind : {cpu::KlKind::k1, cpu::KlKind::k2, cpu::KlKind::k3}) {
       LogitsCase c = make_case(Dtype::f64, 3, 5);
-      c.options = {kind, weighted};
-      c.temperature = 0.7;
+      c.params.kl_kind = kind;
+      c.params.kl_weight = weight;
+      c.params.temperature = 0.7;
       add_gradients(c);
       cpu::DataError error;
       const Tensor gradient = run_backward(c, error);
@@ -304,7 +304,7 @@ TEST(CpuLogitsRatioKl, NothingLeaksFromAMaskedToken) {
   for (const double masked_ratio : {1.0, 0.0}) {
     LogitsCase c = make_case(Dtype::f32, 3, 7);
     c.mask = flags({1, 0, 1});
-    c.masked_ratio = masked_ratio;
+    c.params.masked_ratio = masked_ratio;
     c.old_logp.set(1, kNan);
     for (int64_t v = 0; v < 7; ++v) c.policy.set(7 + v, kNan);
     add_gradients(c);

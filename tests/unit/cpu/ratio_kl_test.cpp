@@ -1,74 +1,56 @@
 // ratio_kl and its backward against each trainer's own formula, at both sides of every clamp, and their promises.
-#include <rlk/ops/ratio_kl.h>
-#include <rlk/ops/ratio_kl_backward.h>
-
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/policy/ratio_kl.hpp"
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using cpu::KlKind;
+using ops::ratio_kl::KlKind, ops::ratio_kl::KlWeight, ops::ratio_kl::Params;
+using ops::ratio_kl_backward::KlGradient;
+using RatioKl = CallOf<ops::RatioKl>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct RatioKlCase {
-  Tensor logp, old_logp, ref_logp, mask;
-  cpu::RatioKlOptions options;
-  double masked_ratio = 1;
-};
-struct RatioKlOutputs {
-  Tensor ratio, kl;
-};
-
-RatioKlOutputs run(RatioKlCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  const Dtype dtype = accumulator(c.logp.dtype());
-  RatioKlOutputs out{Tensor(dtype, c.logp.shape()), c.ref_logp.present() ? Tensor(dtype, c.logp.shape()) : Tensor()};
-  cpu::RatioKlArgs args;
-  args.n = c.logp.size();
-  args.logp = array_of(c.logp);
-  args.old_logp = array_of(c.old_logp);
-  args.ref_logp = array_of(c.ref_logp);
-  args.mask = mask_of(c.mask);
-  args.options = c.options;
-  args.masked_ratio = c.masked_ratio;
-  args.ratio = array_of(out.ratio);
-  args.kl = array_of(out.kl);
-  cpu::ratio_kl(args, hook);
-  return out;
+RatioKl call_of(Tensor logp, Tensor old_logp, Tensor ref_logp) {
+  RatioKl c;
+  c.logp = std::move(logp);
+  c.old_logp = std::move(old_logp);
+  c.ref_logp = std::move(ref_logp);
+  if (c.ref_logp.present()) c.kl = wanted();
+  return c;
 }
 
 // Without grad_kl: of ratio alone.
-Tensor run_backward(RatioKlCase& c, Tensor grad_ratio, Tensor grad_kl,
-                    const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  Tensor grad_logp(c.logp.dtype(), c.logp.shape());
-  cpu::RatioKlBackwardArgs args;
-  args.n = c.logp.size();
-  args.logp = array_of(c.logp);
-  args.grad_ratio = array_of(grad_ratio);
-  args.grad_kl = array_of(grad_kl);
-  args.old_logp = array_of(c.old_logp);
-  if (grad_kl.present()) args.ref_logp = array_of(c.ref_logp);
-  args.mask = mask_of(c.mask);
-  args.options = c.options;
-  args.grad_logp = array_of(grad_logp);
-  cpu::ratio_kl_backward(args, hook);
-  return grad_logp;
+Tensor gradient_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl,
+                   const cpu::ParallelFor& hook = cpu::serial_parallel(), KlGradient kl_gradient = KlGradient::value) {
+  CallOf<ops::RatioKlBackward> backward;
+  backward.logp = c.logp;
+  backward.grad_ratio = std::move(grad_ratio);
+  backward.old_logp = c.old_logp;
+  if (grad_kl.present()) backward.ref_logp = c.ref_logp;
+  backward.grad_kl = std::move(grad_kl);
+  backward.mask = c.mask;
+  backward.params.kl_kind = c.params.kl_kind;
+  backward.params.kl_gradient = kl_gradient;
+  backward.params.kl_weight = c.params.kl_weight;
+  backward.params.diff_clamp = c.params.diff_clamp;
+  backward.params.value_clamp = c.params.value_clamp;
+  backward.params.log_ratio_clamp = c.params.log_ratio_clamp;
+  return run(backward, hook).grad_logp;
 }
 
-Tensor ones(int64_t n) {
-  return Tensor(Dtype::f64, {n}).fill([](int64_t) { return 1.0; });
+Tensor ones(int64_t n, Dtype dtype = Dtype::f64) {
+  return Tensor(dtype, {n}).fill([](int64_t) { return 1.0; });
 }
-Tensor zeros(int64_t n) {
-  return Tensor(Dtype::f64, {n}).fill([](int64_t) { return 0.0; });
+Tensor zeros(int64_t n, Dtype dtype = Dtype::f64) {
+  return Tensor(dtype, {n}).fill([](int64_t) { return 0.0; });
 }
 
 // Log-probabilities whose differences lie inside, exactly at and outside of the clamps 10 and 20.
-RatioKlCase edges() {
+RatioKl edges() {
   std::vector<double> logp, old_logp, ref_logp;
   const std::vector<double> steps = {0, 0.25, -0.25, 2.5, -2.5, 10, -10, 11, -11, 20, -20, 24, -24};
   for (const double delta : steps) {
@@ -78,11 +60,7 @@ RatioKlCase edges() {
       ref_logp.push_back(-32 + d);
     }
   }
-  RatioKlCase c;
-  c.logp = numbers(logp);
-  c.old_logp = numbers(old_logp);
-  c.ref_logp = numbers(ref_logp);
-  return c;
+  return call_of(numbers(logp), numbers(old_logp), numbers(ref_logp));
 }
 
 // ---- the trainers' formulas: the current log-probability carries the gradient ---------------------------------------
@@ -156,41 +134,58 @@ void expect_close(double got, double want) {
 TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
   struct Trainer {
     const char* name;
-    cpu::RatioKlOptions options;
+    Params params;
     Formula ratio, kl;
+    KlGradient kl_gradient = KlGradient::value;
   };
+  const KlWeight weighted = KlWeight::ratio;
   const Trainer trainers[] = {
       {"TRL", {}, plain_ratio, k3},
-      {"TRL with use_bias_correction_kl", {KlKind::k3, true}, plain_ratio, trl_weighted},
+      {"TRL with use_bias_correction_kl", {.kl_weight = weighted}, plain_ratio, trl_weighted},
       {"Liger", {}, plain_ratio, k3},
-      {"Liger with use_bias_correction_kl", {KlKind::k3, true}, plain_ratio, trl_weighted},
-      {"verl low_var_kl", {KlKind::k3, false, 20, 10, 20}, clamped_ratio, verl_low_var},
-      {"verl k1", {KlKind::k1, false, 0, 0, 20}, clamped_ratio, k1},
-      {"verl abs", {KlKind::abs, false, 0, 0, 20}, clamped_ratio, absolute},
-      {"verl k2", {KlKind::k2, false, 0, 0, 20}, clamped_ratio, k2},
-      {"verl k1+", {KlKind::k1, false, 0, 0, 20, true}, clamped_ratio, verl_k1_plus},
-      {"verl abs+", {KlKind::abs, false, 0, 0, 20, true}, clamped_ratio, verl_abs_plus},
-      {"verl k3+", {KlKind::k3, false, 20, 10, 20, true}, clamped_ratio, verl_k3_plus},
-      {"OpenRLHF k1", {KlKind::k1, false, 0, 10, 20}, clamped_ratio, openrlhf_k1},
-      {"OpenRLHF k2", {KlKind::k2, false, 0, 10, 20}, clamped_ratio, openrlhf_k2},
-      {"OpenRLHF k3", {KlKind::k3, false, 0, 10, 20}, clamped_ratio, openrlhf_k3},
-      {"slime k1", {KlKind::k1}, plain_ratio, k1},
-      {"slime k2", {KlKind::k2}, plain_ratio, k2},
-      {"slime k3", {KlKind::k3}, plain_ratio, k3},
-      {"slime k1 with importance ratio", {KlKind::k1, true}, plain_ratio, slime_weighted_k1},
-      {"slime k2 with importance ratio", {KlKind::k2, true}, plain_ratio, slime_weighted_k2},
-      {"slime k3 with importance ratio", {KlKind::k3, true}, plain_ratio, trl_weighted},
-      {"slime low_var_kl", {KlKind::k3, false, 0, 10, 0}, plain_ratio, slime_low_var},
-      {"slime low_var_kl with importance ratio", {KlKind::k3, true, 0, 10, 0}, plain_ratio, slime_weighted},
+      {"Liger with use_bias_correction_kl", {.kl_weight = weighted}, plain_ratio, trl_weighted},
+      {"verl low_var_kl", {.diff_clamp = 20, .value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, verl_low_var},
+      {"verl k1", {.kl_kind = KlKind::k1, .log_ratio_clamp = 20}, clamped_ratio, k1},
+      {"verl abs", {.kl_kind = KlKind::abs, .log_ratio_clamp = 20}, clamped_ratio, absolute},
+      {"verl k2", {.kl_kind = KlKind::k2, .log_ratio_clamp = 20}, clamped_ratio, k2},
+      {"verl k1+", {.kl_kind = KlKind::k1, .log_ratio_clamp = 20}, clamped_ratio, verl_k1_plus, KlGradient::k2},
+      {"verl abs+", {.kl_kind = KlKind::abs, .log_ratio_clamp = 20}, clamped_ratio, verl_abs_plus, KlGradient::k2},
+      {"verl k3+",
+       {.diff_clamp = 20, .value_clamp = 10, .log_ratio_clamp = 20},
+       clamped_ratio,
+       verl_k3_plus,
+       KlGradient::k2},
+      {"OpenRLHF k1", {.kl_kind = KlKind::k1, .value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k1},
+      {"OpenRLHF k2", {.kl_kind = KlKind::k2, .value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k2},
+      {"OpenRLHF k3", {.value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k3},
+      {"slime k1", {.kl_kind = KlKind::k1}, plain_ratio, k1},
+      {"slime k2", {.kl_kind = KlKind::k2}, plain_ratio, k2},
+      {"slime k3", {}, plain_ratio, k3},
+      {"slime k1 with importance ratio",
+       {.kl_kind = KlKind::k1, .kl_weight = weighted},
+       plain_ratio,
+       slime_weighted_k1},
+      {"slime k2 with importance ratio",
+       {.kl_kind = KlKind::k2, .kl_weight = weighted},
+       plain_ratio,
+       slime_weighted_k2},
+      {"slime k3 with importance ratio", {.kl_weight = weighted}, plain_ratio, trl_weighted},
+      {"slime low_var_kl", {.value_clamp = 10}, plain_ratio, slime_low_var},
+      {"slime low_var_kl with importance ratio",
+       {.kl_weight = weighted, .value_clamp = 10},
+       plain_ratio,
+       slime_weighted},
       {"RL-Kernel", {}, plain_ratio, k3},
   };
   for (const Trainer& trainer : trainers) {
-    RatioKlCase c = edges();
-    c.options = trainer.options;
-    const RatioKlOutputs out = run(c);
+    RatioKl c = edges();
+    c.params = trainer.params;
+    const auto out = run(c);
     const int64_t n_tokens = c.logp.size();
-    const Tensor of_ratio = run_backward(c, ones(n_tokens), zeros(n_tokens));
-    const Tensor of_kl = run_backward(c, zeros(n_tokens), ones(n_tokens));
+    const auto slope = [&](const Tensor& grad_ratio, const Tensor& grad_kl) {
+      return gradient_of(c, grad_ratio, grad_kl, cpu::serial_parallel(), trainer.kl_gradient);
+    };
+    const Tensor of_ratio = slope(ones(n_tokens), zeros(n_tokens)), of_kl = slope(zeros(n_tokens), ones(n_tokens));
     for (int64_t n = 0; n < n_tokens; ++n) {
       const Dual lp = variable(c.logp.get(n)), lo = c.old_logp.get(n), lr = c.ref_logp.get(n);
       SCOPED_TRACE(std::string(trainer.name) + ": lp - lo = " + std::to_string(lp.v - lo.v) +
@@ -206,64 +201,53 @@ TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
 // Conflict 1: RL-Kernel's operator writes 1 at masked positions, its reference 0.
 TEST(CpuRatioKl, MaskedTokensHaveTheRatioThatIsAskedForAndNothingLeaks) {
   for (const double masked_ratio : {1.0, 0.0}) {
-    RatioKlCase c;
-    c.logp = numbers({kNan, -1, -kInfinity, -2});
-    c.old_logp = numbers({kNan, -1.5, kNan, -2});
-    c.ref_logp = numbers({-1, -0.5, kNan, -3});
+    RatioKl c =
+        call_of(numbers({kNan, -1, -kInfinity, -2}), numbers({kNan, -1.5, kNan, -2}), numbers({-1, -0.5, kNan, -3}));
     c.mask = flags({0, 1, 0, 255});
-    c.masked_ratio = masked_ratio;
-    const RatioKlOutputs out = run(c);
+    c.params.masked_ratio = masked_ratio;
+    const auto out = run(c);
     EXPECT_EQ(list_of(out.ratio), (std::vector<double>{masked_ratio, std::exp(0.5), masked_ratio, 1.0}));
     EXPECT_EQ(out.kl.get(0), 0.0);
     EXPECT_EQ(out.kl.get(2), 0.0);
     expect_close(out.kl.get(1), std::exp(0.5) - 1.5);
-    const Tensor gradient = run_backward(c, numbers({kNan, 1, kNan, 1}), numbers({kNan, 0, kInfinity, 0}));
+    const Tensor gradient = gradient_of(c, numbers({kNan, 1, kNan, 1}), numbers({kNan, 0, kInfinity, 0}));
     EXPECT_EQ(list_of(gradient), (std::vector<double>{0, std::exp(0.5), 0, 1}));
   }
 }
 
 // Conflict 6: with and without clamps, at d = 24.
 TEST(CpuRatioKl, K3IsClampedOnlyOnDemand) {
-  RatioKlCase c;
-  c.logp = numbers({-30});
-  c.ref_logp = numbers({-6});
+  RatioKl c = call_of(numbers({-30}), Tensor(), numbers({-6}));
   expect_close(run(c).kl.get(0), std::exp(24.0) - 25);
-  expect_close(run_backward(c, zeros(1), ones(1)).get(0), 1 - std::exp(24.0));
-  c.options.diff_clamp = 20;
+  expect_close(gradient_of(c, zeros(1), ones(1)).get(0), 1 - std::exp(24.0));
+  c.params.diff_clamp = 20;
   expect_close(run(c).kl.get(0), std::exp(20.0) - 21);
-  EXPECT_EQ(run_backward(c, zeros(1), ones(1)).get(0), 0.0);
-  c.options.value_clamp = 10;
+  EXPECT_EQ(gradient_of(c, zeros(1), ones(1)).get(0), 0.0);
+  c.params.value_clamp = 10;
   EXPECT_EQ(run(c).kl.get(0), 10.0);
 }
 
 TEST(CpuRatioKl, ClampsPassTheGradientAtTheirBoundsAndStopItOutside) {
-  RatioKlCase c;
-  c.logp = numbers({-20, -20, -20, -20});
-  c.old_logp = numbers({-40, -41, 0, 1});
-  c.ref_logp = numbers({0, 1, -40, -41});
-  c.options = {KlKind::k2, false, 20, 0, 20};
-  EXPECT_EQ(list_of(run_backward(c, ones(4), zeros(4))), (std::vector<double>{std::exp(20.0), 0, std::exp(-20.0), 0}));
-  EXPECT_EQ(list_of(run_backward(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
-  c.options = {KlKind::k2, false, 0, 200, 0};  // 20^2 / 2 exactly
-  EXPECT_EQ(list_of(run_backward(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
+  RatioKl c = call_of(numbers({-20, -20, -20, -20}), numbers({-40, -41, 0, 1}), numbers({0, 1, -40, -41}));
+  c.params = {.kl_kind = KlKind::k2, .diff_clamp = 20, .log_ratio_clamp = 20};
+  EXPECT_EQ(list_of(gradient_of(c, ones(4), zeros(4))), (std::vector<double>{std::exp(20.0), 0, std::exp(-20.0), 0}));
+  EXPECT_EQ(list_of(gradient_of(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
+  c.params = {.kl_kind = KlKind::k2, .value_clamp = 200};  // 20^2 / 2 exactly
+  EXPECT_EQ(list_of(gradient_of(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
 }
 
 TEST(CpuRatioKl, WithoutOldLogpTheRatioIsOneAndKeepsItsGradient) {
-  RatioKlCase c;
-  c.logp = numbers({-3, -700});
-  c.ref_logp = numbers({-2, -699});
+  RatioKl c = call_of(numbers({-3, -700}), Tensor(), numbers({-2, -699}));
   EXPECT_EQ(list_of(run(c).ratio), (std::vector<double>{1, 1}));
-  EXPECT_EQ(list_of(run_backward(c, numbers({2, -3}), Tensor())), (std::vector<double>{2, -3}));
+  EXPECT_EQ(list_of(gradient_of(c, numbers({2, -3}), Tensor())), (std::vector<double>{2, -3}));
   // The weight exp(lp - sg(lp)) is 1 too, and its gradient adds the estimate.
-  c.options = {KlKind::k1, true};
+  c.params = {.kl_kind = KlKind::k1, .kl_weight = KlWeight::ratio};
   EXPECT_EQ(list_of(run(c).kl), (std::vector<double>{-1, -1}));
-  EXPECT_EQ(list_of(run_backward(c, zeros(2), ones(2))), (std::vector<double>{0, 0}));  // -1 + 1
+  EXPECT_EQ(list_of(gradient_of(c, zeros(2), ones(2))), (std::vector<double>{0, 0}));  // -1 + 1
 }
 
 TEST(CpuRatioKl, K3KeepsItsDigitsNearZeroAndIsInfiniteWhereTheTokenIsImpossible) {
-  RatioKlCase c;
-  c.logp = numbers({-1e-6, -kInfinity, -1});
-  c.ref_logp = numbers({0, -1, -kInfinity});
+  const RatioKl c = call_of(numbers({-1e-6, -kInfinity, -1}), Tensor(), numbers({0, -1, -kInfinity}));
   const Tensor kl = run(c).kl;
   EXPECT_NEAR(kl.get(0) / 5.0000016666670833e-13, 1, 1e-9);
   EXPECT_EQ(kl.get(1), kInfinity);
@@ -272,35 +256,32 @@ TEST(CpuRatioKl, K3KeepsItsDigitsNearZeroAndIsInfiniteWhereTheTokenIsImpossible)
 
 TEST(CpuRatioKl, GradientIsTheSlopeOfGolden) {
   const int64_t n_tokens = 9;
-  for (int64_t kind = RLK_RATIO_KL_KL_KIND_K1; kind <= RLK_RATIO_KL_KL_KIND_K3; ++kind) {
-    for (const bool weighted : {false, true}) {
+  for (const KlKind kind : {KlKind::k1, KlKind::abs, KlKind::k2, KlKind::k3}) {
+    for (const KlWeight weight : {KlWeight::none, KlWeight::ratio}) {
       for (const double clamp : {0.0, 0.5}) {
-        rlk_ratio_kl_params params = RLK_RATIO_KL_PARAMS_INIT;
-        params.kl_kind = kind;
-        params.kl_weight = weighted ? RLK_RATIO_KL_KL_WEIGHT_RATIO : RLK_RATIO_KL_KL_WEIGHT_NONE;
-        params.diff_clamp = params.value_clamp = params.log_ratio_clamp = clamp;
-        RatioKlCase c;
-        c.logp = random_tensor(Dtype::f64, {n_tokens}, 0.6, 1);
-        c.old_logp = random_tensor(Dtype::f64, {n_tokens}, 0.6, 2);
-        c.ref_logp = random_tensor(Dtype::f64, {n_tokens}, 0.6, 3);
-        c.options = {static_cast<KlKind>(kind), weighted, clamp, clamp, clamp};
+        const auto draw = [&](uint32_t seed) { return random_tensor(Dtype::f64, {n_tokens}, 0.6, seed); };
+        RatioKl c = call_of(draw(1), draw(2), draw(3));
+        c.params.kl_kind = kind;
+        c.params.kl_weight = weight;
+        c.params.diff_clamp = c.params.value_clamp = c.params.log_ratio_clamp = clamp;
         const Tensor grad_ratio = random_tensor(Dtype::f64, {n_tokens}, 1, 4);
         const Tensor grad_kl = random_tensor(Dtype::f64, {n_tokens}, 1, 5);
-        const Tensor gradient = run_backward(c, grad_ratio, grad_kl);
+        const Tensor gradient = gradient_of(c, grad_ratio, grad_kl);
         const auto sum_at = [&](double step) {
-          Tensor moved = c.logp;
-          moved.fill([&](int64_t n) { return c.logp.get(n) + step; });
-          const golden::Answer answer = golden_answer("ratio_kl", params, {&moved, &c.old_logp, &c.ref_logp, nullptr});
+          RatioKl moved = c;
+          moved.logp.fill([&](int64_t n) { return c.logp.get(n) + step; });
+          const auto answer = golden_answer(moved);
           std::vector<double> sums;
           for (size_t n = 0; n < static_cast<size_t>(n_tokens); ++n) {
-            sums.push_back(grad_ratio.get(static_cast<int64_t>(n)) * answer.outputs[0].value[n] +
-                           grad_kl.get(static_cast<int64_t>(n)) * answer.outputs[1].value[n]);
+            sums.push_back(grad_ratio.get(static_cast<int64_t>(n)) * answer.ratio.value[n] +
+                           grad_kl.get(static_cast<int64_t>(n)) * answer.kl.value[n]);
           }
           return sums;
         };
         const std::vector<double> up = sum_at(1e-6), down = sum_at(-1e-6);
         for (size_t n = 0; n < up.size(); ++n) {
-          EXPECT_NEAR(gradient.get(static_cast<int64_t>(n)), (up[n] - down[n]) / 2e-6, 1e-7) << "kind " << kind;
+          EXPECT_NEAR(gradient.get(static_cast<int64_t>(n)), (up[n] - down[n]) / 2e-6, 1e-7)
+              << "kind " << static_cast<int64_t>(kind);
         }
       }
     }
@@ -309,18 +290,17 @@ TEST(CpuRatioKl, GradientIsTheSlopeOfGolden) {
 
 TEST(CpuRatioKl, BitsDoNotDependOnThreadsOrStrides) {
   for (const Dtype dtype : kFloatDtypes) {
-    RatioKlCase c;
-    c.logp = random_tensor(dtype, {10007}, 1, 1);
-    c.old_logp = random_tensor(dtype, {10007}, 1, 2);
-    c.ref_logp = random_tensor(dtype, {10007}, 1, 3);
-    const RatioKlOutputs out = run(c);
-    const Tensor gradient = run_backward(c, ones(10007), ones(10007));
+    const RatioKl c = call_of(random_tensor(dtype, {10007}, 1, 1), random_tensor(dtype, {10007}, 1, 2),
+                              random_tensor(dtype, {10007}, 1, 3));
+    const Tensor grad = ones(10007, accumulator(dtype));
+    const auto out = run(c);
+    const Tensor gradient = gradient_of(c, grad, grad);
     for (const cpu::ParallelFor& hook : other_hooks()) {
       EXPECT_EQ(run(c, hook).kl.bytes(), out.kl.bytes());
       EXPECT_EQ(run(c, hook).ratio.bytes(), out.ratio.bytes());
-      EXPECT_EQ(run_backward(c, ones(10007), ones(10007), hook).bytes(), gradient.bytes());
+      EXPECT_EQ(gradient_of(c, grad, grad, hook).bytes(), gradient.bytes());
     }
-    RatioKlCase strided = c;
+    RatioKl strided = c;
     strided.logp = numbers(list_of(c.logp), {}, dtype, Strides::reversed);
     strided.ref_logp = numbers(list_of(c.ref_logp), {}, dtype, Strides::gaps);
     EXPECT_EQ(run(strided).kl.bytes(), out.kl.bytes());
@@ -328,10 +308,9 @@ TEST(CpuRatioKl, BitsDoNotDependOnThreadsOrStrides) {
 }
 
 TEST(CpuRatioKl, NoTokensAreNoWork) {
-  RatioKlCase c;
-  c.logp = Tensor(Dtype::f32, {0});
+  const RatioKl c = call_of(Tensor(Dtype::f32, {0}), Tensor(), Tensor());
   EXPECT_EQ(run(c).ratio.size(), 0);
-  EXPECT_EQ(run_backward(c, zeros(0), Tensor()).size(), 0);
+  EXPECT_EQ(gradient_of(c, zeros(0, Dtype::f32), Tensor()).size(), 0);
 }
 
 }  // namespace
