@@ -45,6 +45,8 @@ int64_t lifetime(const PluginRecord& record, int64_t timeout_seconds) {
       return kForEver;  // its key is complete
     case State::partial:
       return ResultCache::kPartialSeconds;
+    case State::absent:
+      return ResultCache::kAbsentSeconds;
     case State::rejected:
       return record.broken ? ResultCache::kFailureSeconds : ResultCache::kAbsentSeconds;
     default:

@@ -42,6 +42,49 @@ PluginRecord new_record(const std::string& path, const std::string& source) {
   return record;
 }
 
+PluginRecord place_record(const SearchEntry& entry, const Reason& why, std::string text) {
+  PluginRecord record;
+  record.is_place = true;
+  record.path = entry.path;
+  record.source = entry.source;
+  record.advance(State::discovered, Place::static_screen);
+  record.stop(State::rejected, Place::static_screen, why, std::move(text));
+  return record;
+}
+
+// A file that somebody may take for a plugin although its name says nothing of the kind.
+bool looks_like_plugin(std::string_view name) {
+  return name.ends_with(kSuffix) || (name.starts_with(kPrefix) && name.find(".so.") != std::string_view::npos);
+}
+
+constexpr size_t kMaxNamed = 5;
+
+// "acme.so, b.so and 3 more"
+std::string list_of(const std::set<std::string>& names) {
+  std::string text;
+  size_t named = 0;
+  for (const std::string& name : names) {
+    if (named == kMaxNamed) break;
+    text += (named++ == 0 ? "" : ", ") + name;
+  }
+  return text + (names.size() > kMaxNamed ? " and " + std::to_string(names.size() - kMaxNamed) + " more" : "");
+}
+
+// The names of plugins in a folder, sorted, because readdir gives no order. False: it cannot be
+// read, and errno says why.
+bool read_folder(const std::string& path, std::set<std::string>* plugins, std::set<std::string>* ignored) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), &closedir);
+  if (folder == nullptr) return false;
+  while (const dirent* item = readdir(folder.get())) {
+    if (is_plugin_name(item->d_name)) {
+      plugins->insert(item->d_name);
+    } else if (looks_like_plugin(item->d_name)) {
+      ignored->insert(item->d_name);
+    }
+  }
+  return true;
+}
+
 // The id decides about filters and duplicates. It is read from the file without running it; a file that states none
 // keeps the one of its name, and the screen says later what is wrong with it.
 void read_identity(PluginRecord* record) {
@@ -79,20 +122,35 @@ public:
     records_.push_back(new_record(entry.path, entry.source));
   }
 
+  // A place that would have been searched, had nobody replaced the search.
+  void leave_out(const SearchEntry& entry, const std::string& replaced) {
+    std::set<std::string> plugins, ignored;
+    if (!read_folder(entry.path, &plugins, &ignored) && entry.optional) return;
+    records_.push_back(place_record(entry, reason::kSearchReplaced,
+                                    entry.source + " " + entry.path + " is not searched: RLK_PLUGIN_PATH=" + replaced +
+                                        " replaces it" + (plugins.empty() ? "" : ". In it: " + list_of(plugins))));
+  }
+
 private:
   void add_folder(const SearchEntry& entry) {
-    const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(entry.path.c_str()), &closedir);
-    if (folder == nullptr)
+    std::set<std::string> plugins, ignored;
+    if (!read_folder(entry.path, &plugins, &ignored))
       return drop(entry, reason::kFolderUnreadable,
                   entry.source + " names the folder " + entry.path + ": " + errno_text(errno));
-    std::set<std::string> names;  // sorted, because readdir gives no order
-    while (const dirent* item = readdir(folder.get()))
-      if (is_plugin_name(item->d_name)) names.insert(item->d_name);
     const std::string base = entry.path.back() == '/' ? entry.path : entry.path + "/";
-    for (const std::string& name : names) records_.push_back(new_record(base + name, entry.source));
+    for (const std::string& name : plugins) records_.push_back(new_record(base + name, entry.source));
+    if (ignored.empty()) return;
+    drop(entry, reason::kNameIgnored,
+         "in " + entry.path + " (" + entry.source + ") these files are not looked at: " + list_of(ignored) +
+             "; expected names like librlk_plugin_acme.so");
   }
 
   void drop(const SearchEntry& entry, const Reason& why, std::string text) {
+    // Whoever names a plugin's file means that plugin.
+    if (!is_plugin_name(entry.path.substr(entry.path.find_last_of('/') + 1))) {
+      records_.push_back(place_record(entry, why, std::move(text)));
+      return;
+    }
     PluginRecord record = new_record(entry.path, entry.source);
     record.stop(State::rejected, Place::static_screen, why, std::move(text));
     records_.push_back(std::move(record));
@@ -139,13 +197,13 @@ void shadow_duplicates(std::vector<PluginRecord>* records) {
     const auto same_id =
         std::find_if(kept.begin(), kept.end(), [&](const PluginRecord* other) { return other->id == record.id; });
     if (same_file != files.end()) {
-      record.stop(
-          State::shadowed, Place::static_screen, reason::kSameFile,
-          "the same file as " + same_file->second->path + ", which " + same_file->second->source + " found first");
+      record.stop(State::shadowed, Place::static_screen, reason::kSameFile,
+                  record.path + " is the same file as " + same_file->second->path + ", which " +
+                      same_file->second->source + " found first");
     } else if (same_id != kept.end()) {
       record.stop(State::shadowed, Place::static_screen, reason::kSameId,
-                  "the id " + record.id + " is taken by " + (*same_id)->path + ", which " + (*same_id)->source +
-                      " found first");
+                  record.path + " (" + record.source + ") has the id " + record.id + " of " + (*same_id)->path + " (" +
+                      (*same_id)->source + "), which was found first and is used");
     } else {
       files.emplace_back(file, &record);
       kept.push_back(&record);
@@ -184,17 +242,19 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
   for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
     const auto ignored = environment.privileged ? environment.get(variable) : std::nullopt;
     if (!ignored) continue;
-    PluginRecord& record = records.emplace_back(new_record(*ignored, variable));
-    record.stop(State::rejected, Place::static_screen, reason::kPrivilegedProcess,
-                std::string(variable) + "=" + *ignored + " is ignored: this process runs with raised privileges");
+    records.push_back(
+        place_record({*ignored, variable}, reason::kPrivilegedProcess,
+                     std::string(variable) + "=" + *ignored + " is ignored: this process runs with raised privileges"));
   }
   if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
   if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {
     add_all(entries_of(*replaced, "RLK_PLUGIN_PATH"));
-    for (const SearchEntry& entry : options.policy) {
-      PluginRecord& record = records.emplace_back(new_record(entry.path, entry.source));
-      record.stop(State::rejected, Place::static_screen, reason::kSearchReplaced,
-                  entry.source + " names " + entry.path + ", but RLK_PLUGIN_PATH=" + *replaced + " replaces it");
+    const std::vector<std::string> searched = split(*replaced, ':');
+    for (const auto* entries : {&options.policy, &options.defaults}) {
+      for (const SearchEntry& entry : *entries) {
+        if (std::find(searched.begin(), searched.end(), entry.path) == searched.end())
+          search.leave_out(entry, *replaced);
+      }
     }
   } else {
     add_all(options.policy);

@@ -29,8 +29,10 @@ std::vector<SearchEntry> default_folders();
 // RLK_PLUGINS_SELECT and RLK_PLUGINS_DISABLE (comma separated globs on the id) and the removal of duplicates, the
 // first one staying.
 //
-// Returns one record per file found, in search order, and one per entry that gave nothing: state `discovered` (a
-// candidate), `shadowed`, or `rejected` with the variable or file that is to blame in `source` and in the reason.
+// Returns one record per file found, in search order: state `discovered` (a candidate), `shadowed`, or `rejected` with
+// the variable or file that is to blame in `source` and in the reason. Places (record.is_place) are rejected records
+// too: what was named and is not there, what was not searched, and the files of a folder that its name rule passes
+// over.
 std::vector<PluginRecord> discover(const Environment& environment, const SearchOptions& options);
 
 // "/x/librlk_plugin_acme.so" -> "acme"; other names give their stem.

@@ -28,7 +28,15 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
                        "\"; expected seconds from 0 to 86400. Using " + std::to_string(seconds));
   }
   std::vector<PluginRecord> records = {built_in_record("cpu")};
-  for (PluginRecord& record : discover(options.environment, search)) records.push_back(std::move(record));
+  for (PluginRecord& record : discover(options.environment, search)) {
+    if (record.state == State::discovered && record.id == records.front().id) {
+      record.stop(State::shadowed, Place::static_screen, reason::kSameId,
+                  record.path + " (" + record.source + ") has the id " + record.id +
+                      " of the built-in CPU backend, which is used",
+                  "rebuild the plugin under an id of its own");
+    }
+    records.push_back(std::move(record));
+  }
   return probe_plugins(std::move(records), options);
 }
 

@@ -25,6 +25,8 @@ struct Reason {
   X(kSearchReplaced, "SEARCH_REPLACED", false,                                                                        \
     "RLK_PLUGIN_PATH replaces the default search that would have found this.",                                        \
     "unset RLK_PLUGIN_PATH, or use RLK_ADD_PLUGIN_PATH to add to the default search")                                 \
+  X(kNameIgnored, "NAME_IGNORED", false, "Files of a searched folder are not looked at because of their names.",      \
+    "plugins in a folder are named librlk_plugin_NAME.so: rename the file, or name the file itself in the variable")  \
   X(kPrivilegedProcess, "PRIVILEGED_PROCESS", false,                                                                  \
     "Path variables are ignored in a process that gained privileges.",                                                \
     "name the path in the policy file, or install the plugin into the default folder")                                \
@@ -113,6 +115,12 @@ RLK_LOADER_REASONS(RLK_LOADER_REASON_CONSTANT)
 inline constexpr Reason kReasons[] = {RLK_LOADER_REASONS(RLK_LOADER_REASON_ROW)};
 #undef RLK_LOADER_REASON_ROW
 #undef RLK_LOADER_REASONS
+
+// The machine lacks what the plugin is made for; a plugin's own code for that comes with one of these reasons.
+constexpr bool is_absence(const Reason& why) {
+  return why.code == reason::kNotMine.code || why.code == reason::kNoDevice.code ||
+         why.code == reason::kRuntimeLibraryMissing.code;
+}
 
 // The entry of a code, or null for a code that is not the loader's own (a plugin may bring its own codes).
 constexpr const Reason* find_reason(std::string_view code) {

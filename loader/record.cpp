@@ -8,15 +8,29 @@
 namespace rlk::loader {
 namespace {
 
-constexpr std::string_view kStates[] = {"discovered",         "screened",     "loaded",      "negotiated", "probed",
-                                        "capability_checked", "smoke_tested", "registered",  "shadowed",   "rejected",
-                                        "deferred",           "partial",      "quarantined", "retired"};
+constexpr struct {
+  std::string_view name, meaning;
+} kStates[] = {{"discovered", "found, and not looked at yet"},
+               {"screened", "looked at without running it"},
+               {"loaded", "loaded into a child process"},
+               {"negotiated", "its ABI fits"},
+               {"probed", "it says that the hardware is its own"},
+               {"capability_checked", "its devices and operators are known"},
+               {"smoke_tested", "its operators were tested"},
+               {"registered", "in use"},
+               {"shadowed", "another file of the same identity was found first and is used"},
+               {"absent", "nothing is broken: this machine has no such hardware or runtime"},
+               {"rejected", "not used; the reason says why"},
+               {"deferred", "not used for now; tried again later"},
+               {"partial", "in use, but for some operators or dtypes"},
+               {"quarantined", "switched off after a failure at run time"},
+               {"retired", "replaced by a newer file"}};
 constexpr std::string_view kPlaces[] = {"static", "child", "host"};
 
-template <class Enum, size_t N>
-bool find_name(const std::string_view (&names)[N], std::string_view text, Enum* value) {
-  for (size_t i = 0; i < N; ++i) {
-    if (names[i] != text) continue;
+template <class Enum>
+bool find_name(const auto& names, std::string_view text, Enum* value, auto&& name_of) {
+  for (size_t i = 0; i < std::size(names); ++i) {
+    if (name_of(names[i]) != text) continue;
     *value = static_cast<Enum>(i);
     return true;
   }
@@ -31,16 +45,19 @@ int64_t now_unix_us() {
 }  // namespace
 
 std::string_view to_string(State state) {
-  return kStates[static_cast<size_t>(state)];
+  return kStates[static_cast<size_t>(state)].name;
+}
+std::string_view meaning_of(State state) {
+  return kStates[static_cast<size_t>(state)].meaning;
 }
 std::string_view to_string(Place place) {
   return kPlaces[static_cast<size_t>(place)];
 }
 bool parse(std::string_view text, State* state) {
-  return find_name(kStates, text, state);
+  return find_name(kStates, text, state, [](const auto& row) { return row.name; });
 }
 bool parse(std::string_view text, Place* place) {
-  return find_name(kPlaces, text, place);
+  return find_name(kPlaces, text, place, [](std::string_view name) { return name; });
 }
 
 void PluginRecord::advance(State next, Place place) {
@@ -49,6 +66,7 @@ void PluginRecord::advance(State next, Place place) {
 }
 
 void PluginRecord::stop(State next, Place place, const Reason& why, std::string text, std::string better_hint) {
+  if (next == State::rejected && is_absence(why)) next = State::absent;
   state = next;
   reason_code = why.code;
   reason = std::move(text);

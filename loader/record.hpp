@@ -21,6 +21,7 @@ enum class State : uint8_t {
   smoke_tested,
   registered,
   shadowed,     // another file of the same identity was found first
+  absent,       // nothing is broken: this machine has no such hardware or runtime
   rejected,     // will not be used; the reason says why
   deferred,     // a deadline passed, or the probe was stopped; tried again later
   partial,      // registered, but some operators or dtypes failed and are off
@@ -30,6 +31,8 @@ enum class State : uint8_t {
 enum class Place : uint8_t { static_screen, child, host };  // "static" (no code of the plugin ran), "child", "host"
 
 std::string_view to_string(State state);
+// What the state means, in a line for people.
+std::string_view meaning_of(State state);
 std::string_view to_string(Place place);
 bool parse(std::string_view text, State* state);
 bool parse(std::string_view text, Place* place);
@@ -60,6 +63,9 @@ struct Evidence {
 };
 
 struct PluginRecord {
+  // Not a plugin but a place of the search (a folder, a variable's word) that gave none or was not searched: it has a
+  // path, a source and a reason, and no id.
+  bool is_place = false;
   std::string path;    // as found; the canonical path once screened; empty for a built-in
   std::string source;  // the variable, policy file or folder that found it
   std::string id;
@@ -84,7 +90,8 @@ struct PluginRecord {
 
   // A step forward without a reason.
   void advance(State next, Place place);
-  // The end of the way, or `partial`: with a reason. An empty `better_hint` takes the reason's default hint.
+  // The end of the way, or `partial`: with a reason. `rejected` for absent hardware or runtime becomes `absent`. An
+  // empty `better_hint` takes the reason's default hint.
   void stop(State next, Place place, const Reason& why, std::string text, std::string better_hint = {});
 };
 

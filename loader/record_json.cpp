@@ -197,6 +197,7 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
   read(from, "loaded_files", &record->loaded_files);
   read(from, "output", &record->output);
   read(from, "from_cache", &record->from_cache);
+  read(from, "is_place", &record->is_place);
   if (!read_enum(from, "state", &record->state, error)) return false;
   return for_each_object(from, "history", error,
                          [&](const json& item) {
@@ -249,6 +250,7 @@ std::string record_to_json(const PluginRecord& record) {
   out["loaded_files"] = record.loaded_files;
   out["output"] = record.output;
   out["from_cache"] = record.from_cache;
+  out["is_place"] = record.is_place;
   return dump(out);
 }
 
@@ -267,7 +269,17 @@ bool record_from_json(std::string_view text, PluginRecord* record, std::string* 
 std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records) {
   ordered_json out = {{"schema", 1}, {"host", {{"version", host.version}, {"abi", host.abi}}}};
   out["plugins"] = ordered_json::array();
+  ordered_json places = ordered_json::array();
   for (const PluginRecord& record : records) {
+    if (record.is_place) {
+      places.push_back({{"path", record.path},
+                        {"source", record.source},
+                        {"reason_code", record.reason_code},
+                        {"reason", record.reason},
+                        {"hint", record.hint},
+                        {"broken", record.broken}});
+      continue;
+    }
     ordered_json entry = summary_json(record);
     const OperatorCounts counts = count_operators(record);
     entry["ops"] = {{"verified", counts.verified},
@@ -276,6 +288,7 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
                     {"quarantined", counts.quarantined}};
     out["plugins"].push_back(std::move(entry));
   }
+  out["search"] = std::move(places);
   return dump(out);
 }
 

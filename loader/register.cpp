@@ -57,7 +57,7 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
       binding.units = record.units;
       if (record.state != State::partial && record.state != State::registered)
         record.advance(State::registered, Place::host);
-    } else if (record.state != State::shadowed) {  // the id of a shadowed one belongs to another
+    } else if (record.state != State::shadowed && !record.is_place) {  // the id of a shadowed one belongs to another
       rejected.push_back({record.id, record.backend, record.reason_code, record.reason});
     }
   }

@@ -228,7 +228,7 @@ rlk_status Process::check_required(rlk_error* error) {
     const core::RejectedPlugin* rejected = registry_.current()->find_rejected(backend);
     if (rejected == nullptr) {
       return core::failf(error, RLK_NOT_FOUND,
-                         "RLK_REQUIRE=%s: no plugin for '%s' was found; set RLK_PLUGIN_PATH to its folder, or see "
+                         "RLK_REQUIRE=%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "
                          "rlk-plugins doctor",
                          required->c_str(), backend.c_str());
     }

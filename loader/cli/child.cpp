@@ -137,6 +137,7 @@ PluginRecord run_conformance_in_child(const ConformanceRequest& request) {
 const PluginRecord& find_record(const std::vector<PluginRecord>& records, const std::string& id) {
   std::vector<std::string> ids;
   for (const PluginRecord& record : records) {
+    if (record.is_place) continue;
     if (record.id == id) return record;
     ids.push_back(record.id);
   }

@@ -143,17 +143,22 @@ void check_installation(const Environment& environment, Checks* checks) {
     checks->push_back({Status::ok, "cache", cache, ""});
   }
 
-  const bool replaced = environment.path("RLK_PLUGIN_PATH").has_value();
   for (const loader::SearchEntry& entry : loader::default_folders()) {
-    const std::string state = replaced                ? ", not searched: RLK_PLUGIN_PATH replaces it"
-                              : is_folder(entry.path) ? ""
-                                                      : ", which does not exist";
+    const std::string state = is_folder(entry.path) ? "" : ", which does not exist";
     checks->push_back({Status::note, "plugins", "default folder " + entry.path + state, ""});
   }
 }
 
 void check_plugins(const Environment& environment, const Judgement& judgement, Checks* checks) {
   for (const PluginRecord& record : judgement.records) {
+    if (record.is_place) {
+      const bool chosen = record.reason_code == loader::reason::kSearchReplaced.code;
+      checks->push_back({record.broken ? Status::problem
+                         : chosen      ? Status::note
+                                       : Status::warning,
+                         "search", record.path + ": " + record.reason_code, record.hint, record.reason});
+      continue;
+    }
     const std::string state(to_string(record.state));
     const std::string reason = reason_text(record);
     const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;

@@ -39,7 +39,7 @@ int run_probe(const Arguments& arguments) {
   JudgeRequest request;
   request.fresh = arguments.has("fresh");
   const auto on_verdict = [&](const PluginRecord& record) {
-    if (arguments.json() || (!id.empty() && record.id != id)) return;
+    if (arguments.json() || record.is_place || (!id.empty() && record.id != id)) return;
     const std::string state(to_string(record.state));
     std::fprintf(output(), "%s: %s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
                  record.from_cache ? ", remembered" : "",
@@ -64,13 +64,18 @@ int run_probe(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_list() {
-  return {"list",
-          "Every plugin that was found: how far it came, what of it is verified, and why it stopped.",
-          "Plugins are probed in child processes; what was measured before is remembered.",
-          "rlk-plugins list",
-          {},
-          {},
-          run_list};
+  return {
+      "list",
+      "Every plugin that was found: how far it came, what of it is verified, and why it stopped.",
+      "Plugins are probed in child processes; what was measured before is remembered. States: registered (in use),\n"
+      "partial (in use, but for some operators or dtypes), absent (no such hardware or runtime here; nothing is\n"
+      "broken), rejected (not used; the reason says why), shadowed (another file of the same identity was found\n"
+      "first), deferred (tried again later), quarantined (switched off after a failure at run time). Below the\n"
+      "plugins stand places that were not searched or not found, and files passed over for their names.",
+      "rlk-plugins list",
+      {},
+      {},
+      run_list};
 }
 
 Verb verb_probe() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
@@ -19,7 +20,9 @@ Tone tone_of(const PluginRecord& record) {
   if (record.broken) return Tone::bad;
   if (record.state == State::registered || record.state == State::smoke_tested)
     return record.reason_code.empty() ? Tone::good : Tone::caution;
-  return record.state == State::rejected || record.state == State::shadowed ? Tone::faint : Tone::caution;
+  const bool is_off =
+      record.state == State::rejected || record.state == State::absent || record.state == State::shadowed;
+  return is_off ? Tone::faint : Tone::caution;
 }
 
 std::string reason_text(const PluginRecord& record) {
@@ -38,9 +41,33 @@ std::string number_text(double value) {
   return text;
 }
 
+namespace {
+
+// What the states mean that are there and need a word.
+void print_legend(const std::vector<PluginRecord>& records) {
+  std::set<State> states;
+  for (const PluginRecord& record : records) {
+    if (!record.is_place && record.state != State::registered) states.insert(record.state);
+  }
+  if (!states.empty()) std::fprintf(output(), "\n");
+  for (const State state : states) {
+    const std::string line = std::string(to_string(state)) + ": " + std::string(meaning_of(state));
+    std::fprintf(output(), "%s\n", coloured(line, Tone::faint).c_str());
+  }
+}
+
+}  // namespace
+
 void print_list(const std::vector<PluginRecord>& records) {
   Table table({"plugin", "backend", "version", "abi", "state", "devices", "operators", "source"});
+  Table places({"place", "named by", "finding"});
   for (const PluginRecord& record : records) {
+    if (record.is_place) {
+      places.row({record.path, record.source, {record.reason_code, record.broken ? Tone::bad : Tone::caution}});
+      places.note(record.reason, record.broken ? Tone::bad : Tone::faint);
+      places.note("hint: " + record.hint);
+      continue;
+    }
     const loader::OperatorCounts counts = count_operators(record);
     std::string operators = std::to_string(counts.verified) + " verified";
     if (counts.partial > 0) operators += ", " + std::to_string(counts.partial) + " partial";
@@ -64,6 +91,10 @@ void print_list(const std::vector<PluginRecord>& records) {
     if (!record.reason_code.empty() && !record.hint.empty()) table.note("hint: " + record.hint);
   }
   table.print();
+  print_legend(records);
+  if (places.empty()) return;
+  std::fprintf(output(), "\n");
+  places.print();
 }
 
 void print_failures(const PluginRecord& record) {

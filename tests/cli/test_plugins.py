@@ -103,6 +103,15 @@ class Broken(command.Case):
         hang("list", RLK_PROBE_RETRY="100", **policy)
         self.assertLess(hang("list", **policy)[1], 3)
 
+    def test_absent_hardware_is_a_state_of_its_own_and_explained(self):
+        self.add_plugin("missing_library")
+        [plugin] = [p for p in self.json("list")["plugins"] if p["id"] == "missing_library"]
+        self.assertEqual((plugin["state"], plugin["broken"]), ("absent", False))
+        text = self.output("list")
+        self.assertIn("absent: nothing is broken: this machine has no such hardware or runtime", text)
+        self.assertNotIn("rejected", text)
+        self.assertIn("absent", self.output("list", "--help"))
+
     def test_lint_names_what_is_wrong_with_a_file(self):
         path = self.add_plugin("missing_library")
         [finding] = [f for f in self.json("lint", path)["findings"] if f["code"] == "RUNTIME_LIBRARY_MISSING"]

@@ -30,10 +30,20 @@ class List(command.Case):
 
     def test_a_named_folder_that_is_missing_is_told_and_counts_as_broken(self):
         document = self.json("list", code=1, RLK_PLUGIN_PATH="/nonexistent/plugins")
-        self.assertEqual(document["plugins"][0]["id"], "cpu")
-        [missing] = document["plugins"][1:]
+        self.assertEqual([plugin["id"] for plugin in document["plugins"]], ["cpu"], "no plugin is called plugins")
+        [missing] = [place for place in document["search"] if place["broken"]]
         self.assertEqual(missing["reason_code"], "FOLDER_MISSING")
         self.assertIn("/nonexistent/plugins", missing["path"] + missing["reason"])
+        self.assertIn("/nonexistent/plugins", self.output("list", code=1, RLK_PLUGIN_PATH="/nonexistent/plugins"))
+
+    def test_files_that_the_name_rule_passes_over_are_told(self):
+        open(os.path.join(self.plugins, "acme.so"), "w").close()
+        [passed] = [place for place in self.json("list")["search"] if place["reason_code"] == "NAME_IGNORED"]
+        self.assertIn("acme.so", passed["reason"])
+        self.assertIn("librlk_plugin_", passed["hint"])
+        self.assertIn("acme.so", self.output("list"))
+        [check] = [c for c in self.json("doctor")["checks"] if "acme.so" in c["reason"]]
+        self.assertEqual(check["status"], "warning")
 
 
 class Questions(command.Case):

@@ -20,10 +20,11 @@ Environment environment(Values values, bool privileged = false) {
   return {std::move(values), privileged};
 }
 
-// "id state code source", one line per record: discovery in a form that a test can state.
+// "id state code source", one line per plugin: discovery in a form that a test can state.
 std::string summary(const std::vector<PluginRecord>& records) {
   std::string out;
   for (const PluginRecord& record : records) {
+    if (record.is_place) continue;
     out +=
         record.id + " " + std::string(to_string(record.state)) + " " + record.reason_code + " " + record.source + "\n";
   }
@@ -45,6 +46,19 @@ protected:
   }
   std::string run(Values values, bool privileged = false) {
     return summary(discover(environment(std::move(values), privileged), options));
+  }
+  // "name code source", one line per place.
+  std::string places(Values values, bool privileged = false) {
+    std::string out;
+    for (const PluginRecord& record : discover(environment(std::move(values), privileged), options)) {
+      if (!record.is_place) continue;
+      EXPECT_EQ(record.id, "");
+      EXPECT_EQ(record.state, State::rejected);
+      EXPECT_NE(record.reason.find(record.path), std::string::npos) << record.reason;
+      out +=
+          record.path.substr(record.path.find_last_of('/') + 1) + " " + record.reason_code + " " + record.source + "\n";
+    }
+    return out;
   }
   TempFolder folder;
   SearchOptions options;
@@ -90,22 +104,49 @@ TEST_F(Discover, AddPluginPathComesBeforeAReplacementToo) {
 TEST_F(Discover, PolicyEntriesComeBeforeTheDefaultsAndAreNamedWhenReplaced) {
   options.policy = {{folder / "b", "/etc/rlk.toml"}};
   EXPECT_EQ(run({}), "beta discovered  /etc/rlk.toml\ngamma discovered  default folder\n");
-  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "c"}}),
-            "gamma discovered  RLK_PLUGIN_PATH\nb rejected SEARCH_REPLACED /etc/rlk.toml\n");
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "c"}}), "gamma discovered  RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "c"}}), "b SEARCH_REPLACED /etc/rlk.toml\n") << "c is searched";
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "a/librlk_plugin_zeta.so"}}),
+            "b SEARCH_REPLACED /etc/rlk.toml\nc SEARCH_REPLACED default folder\n");
+  const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "a/librlk_plugin_zeta.so"}}), options);
+  EXPECT_NE(records.back().reason.find("librlk_plugin_gamma.so"), std::string::npos) << records.back().reason;
 }
 
-TEST_F(Discover, MissingUnreadableAndRelativePathsAreRecords) {
-  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "none"}}), "none rejected FOLDER_MISSING RLK_PLUGIN_PATH\n");
-  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", "plugins:./x:librlk_plugin_q.so"}}),
-            "plugins rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nx rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n"
-            "q rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n");
+TEST_F(Discover, MissingUnreadableAndRelativeFoldersArePlacesAndNoPlugins) {
+  options.defaults.clear();
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "plugins"}}), "");
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "plugins"}}), "plugins FOLDER_MISSING RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", "plugins:./x"}}),
+            "plugins PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nx PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\n");
+  // Whoever names a plugin's file means that plugin.
+  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", "librlk_plugin_q.so:" + (folder / "librlk_plugin_r.so")}}),
+            "q rejected PATH_NOT_ABSOLUTE RLK_PLUGIN_PATH\nr rejected FOLDER_MISSING RLK_PLUGIN_PATH\n");
   if (geteuid() == 0) return;  // root reads everything
   folder.folder("b", 0000);
-  EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "b"}}), "b rejected FOLDER_UNREADABLE RLK_PLUGIN_PATH\n");
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "b"}}), "b FOLDER_UNREADABLE RLK_PLUGIN_PATH\n");
   folder.folder("b", 0755);
 }
 
+TEST_F(Discover, FilesThatTheNameRulePassesOverAreTold) {
+  folder.file("b/acme.so");
+  folder.file("b/librlk_plugin_late.so.1");
+  folder.file("b/libvendor.so.3");  // a library that a plugin needs
+  folder.file("b/README.md");
+  EXPECT_EQ(run({{"RLK_ADD_PLUGIN_PATH", folder / "b"}}),
+            "beta discovered  RLK_ADD_PLUGIN_PATH\ngamma discovered  default folder\n");
+  EXPECT_EQ(places({{"RLK_ADD_PLUGIN_PATH", folder / "b"}}), "b NAME_IGNORED RLK_ADD_PLUGIN_PATH\n");
+  const auto told = [&] {
+    for (const PluginRecord& record : discover(environment({{"RLK_ADD_PLUGIN_PATH", folder / "b"}}), options))
+      if (record.is_place) return record.broken ? "broken" : record.reason;
+    return std::string();
+  };
+  EXPECT_NE(told().find("acme.so, librlk_plugin_late.so.1; expected"), std::string::npos) << told();
+  for (int i = 0; i < 20; ++i) folder.file("b/many" + std::to_string(i) + ".so");
+  EXPECT_NE(told().find("and 17 more"), std::string::npos) << told();
+}
+
 TEST_F(Discover, TheReasonNamesTheVariableAndThePath) {
+  options.defaults.clear();
   const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "none"}}), options);
   ASSERT_EQ(records.size(), 1u);
   EXPECT_NE(records[0].reason.find("RLK_PLUGIN_PATH"), std::string::npos);
@@ -127,6 +168,7 @@ TEST_F(Discover, SelectAndDisableFilterByGlobsOnTheId) {
 }
 
 TEST_F(Discover, TheIdComesFromTheNoteAndNotFromTheName) {
+  options.defaults.clear();
   folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
   const auto records = discover(environment({{"RLK_PLUGIN_PATH", folder / "b"}}), options);
   ASSERT_EQ(records.size(), 1u);
@@ -145,12 +187,14 @@ TEST_F(Discover, TheSameFileIsShadowedHoweverItIsReached) {
 }
 
 TEST_F(Discover, TheSameIdIsShadowedByTheFirst) {
+  options.defaults.clear();
   folder.copy(kTinyPlugin, "b/librlk_plugin_beta.so");
   folder.copy(kTinyPlugin, "c/librlk_plugin_gamma.so");
   const auto records =
       discover(environment({{"RLK_ADD_PLUGIN_PATH", folder / "b"}, {"RLK_PLUGIN_PATH", folder / "c"}}), options);
   EXPECT_EQ(summary(records), "tiny discovered  RLK_ADD_PLUGIN_PATH\ntiny shadowed SAME_ID RLK_PLUGIN_PATH\n");
   EXPECT_NE(records[1].reason.find(folder / "b/librlk_plugin_beta.so"), std::string::npos);
+  EXPECT_NE(records[1].reason.find(folder / "c/librlk_plugin_gamma.so"), std::string::npos) << records[1].reason;
 }
 
 TEST_F(Discover, AFilteredPluginShadowsNobody) {
@@ -162,8 +206,9 @@ TEST_F(Discover, AFilteredPluginShadowsNobody) {
 
 TEST_F(Discover, PrivilegedProcessesIgnorePathVariablesAndSaySo) {
   EXPECT_EQ(run({{"RLK_PLUGIN_PATH", folder / "a"}, {"RLK_ADD_PLUGIN_PATH", folder / "b"}}, true),
-            "b rejected PRIVILEGED_PROCESS RLK_ADD_PLUGIN_PATH\na rejected PRIVILEGED_PROCESS RLK_PLUGIN_PATH\n"
             "gamma discovered  default folder\n");
+  EXPECT_EQ(places({{"RLK_PLUGIN_PATH", folder / "a"}, {"RLK_ADD_PLUGIN_PATH", folder / "b"}}, true),
+            "b PRIVILEGED_PROCESS RLK_ADD_PLUGIN_PATH\na PRIVILEGED_PROCESS RLK_PLUGIN_PATH\n");
 }
 
 TEST_F(Discover, AFolderFullOfStrangeThingsIsHarmless) {

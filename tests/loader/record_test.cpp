@@ -66,7 +66,9 @@ TEST(Record, StopTakesTheDefaultHintUnlessThereIsABetterOne) {
   record.stop(State::rejected, Place::static_screen, reason::kWrongMachine, "seen");
   EXPECT_EQ(record.hint, reason::kWrongMachine.hint);
   EXPECT_TRUE(record.broken);
+  EXPECT_EQ(record.state, State::rejected);
   record.stop(State::rejected, Place::child, reason::kNoDevice, "seen", "plug it in");
+  EXPECT_EQ(record.state, State::absent) << "nothing is broken";
   EXPECT_EQ(record.hint, "plug it in");
   EXPECT_FALSE(record.broken);
   ASSERT_EQ(record.history.size(), 2u);

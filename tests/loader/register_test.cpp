@@ -97,6 +97,28 @@ TEST_F(Register, OfTwoOwnersTheFirstFoundLendsItsDevices) {
   EXPECT_EQ(attached, 2u) << "on both devices of fault";
 }
 
+TEST_F(Register, AFileWithTheIdOfTheBuiltInIsShadowed) {
+  const std::string path = folder / "plugins/librlk_plugin_cpu.so";
+  folder.file("plugins/librlk_plugin_cpu.so", "an id by its name alone");
+  options.environment.values["RLK_PROBE"] = "off";
+  std::vector<ProbedPlugin> plugins = find_plugins({}, options);
+  registrar.publish(&plugins);
+  ASSERT_EQ(plugins.size(), 2u);
+  EXPECT_EQ(plugins[0].record.state, State::registered);
+  EXPECT_EQ(plugins[1].record.state, State::shadowed);
+  EXPECT_EQ(plugins[1].record.reason_code, "SAME_ID");
+  EXPECT_NE(plugins[1].record.reason.find(path), std::string::npos) << plugins[1].record.reason;
+}
+
+TEST_F(Register, PlacesOfTheSearchAreNoPlugins) {
+  set("RLK_PLUGIN_PATH", folder / "cuda");
+  std::vector<ProbedPlugin> plugins = probe();
+  registrar.publish(&plugins);
+  ASSERT_EQ(plugins.size(), 1u);
+  EXPECT_TRUE(plugins[0].record.is_place);
+  EXPECT_TRUE(registry.current()->rejected.empty()) << "no plugin is called cuda";
+}
+
 TEST_F(Register, PublishingAgainOpensNothingTwice) {
   add_plugin("fault");
   std::vector<ProbedPlugin> first = probe();

@@ -31,13 +31,13 @@ class Cuda(command.Case):
         if driver_is_installed():
             self.skipTest("this machine has libcuda.so.1")
         plugin = self.cuda()  # absent hardware breaks nothing: exit code 0
-        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "RUNTIME_LIBRARY_MISSING"))
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
         self.assertIn("libcuda.so.1", plugin["reason"])
         self.assertTrue(plugin["hint"])
 
     def test_an_old_driver_is_told_which_exports_it_lacks(self):
         plugin = self.cuda(LD_LIBRARY_PATH=EMULATED + "_old")
-        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "DRIVER_TOO_OLD"))
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "DRIVER_TOO_OLD"))
         for name in ("cuLaunchHostFunc", "cuEventRecord"):
             self.assertIn(name, plugin["reason"])
 

@@ -18,6 +18,13 @@ class Search(command.Case):
         self.assertEqual(cpu["ops"]["verified"], len(self.json("ops")["ops"]))
         return [plugin for plugin in plugins if plugin["id"] != "cpu"]
 
+    def the_place(self, code=0, **variables):
+        document = self.json("list", code=code, **variables)
+        self.assertEqual([plugin["id"] for plugin in document["plugins"]], ["cpu"])
+        [place] = [place for place in document["search"] if place["reason_code"] != "SEARCH_REPLACED"]
+        self.assertTrue(place["reason"] and place["hint"])
+        return place
+
     def the_dropped(self, **variables):
         [plugin] = self.plugins_of(**variables)
         self.assertEqual(plugin["state"], "rejected")
@@ -34,17 +41,17 @@ class Search(command.Case):
 
     def test_a_missing_folder(self):
         missing = self.path("missing")
-        dropped = self.the_dropped(code=1, RLK_PLUGIN_PATH=missing)
+        dropped = self.the_place(code=1, RLK_PLUGIN_PATH=missing)
         self.assertEqual((dropped["reason_code"], dropped["source"]), ("FOLDER_MISSING", "RLK_PLUGIN_PATH"))
         self.assertIn(missing, dropped["reason"])
 
     def test_a_missing_folder_beside_a_good_one(self):
         self.add_plugin("golden")
         found = self.plugins_of(code=1, RLK_PLUGIN_PATH=self.path("missing") + ":" + self.plugins)
-        self.assertEqual({p["state"] for p in found}, {"rejected", "registered"})
+        self.assertEqual({p["state"] for p in found}, {"registered"})
 
     def test_a_relative_path(self):
-        dropped = self.the_dropped(code=1, RLK_PLUGIN_PATH="plugins")
+        dropped = self.the_place(code=1, RLK_PLUGIN_PATH="plugins")
         self.assertEqual((dropped["reason_code"], dropped["source"]), ("PATH_NOT_ABSOLUTE", "RLK_PLUGIN_PATH"))
 
     def test_an_unreadable_folder(self):
@@ -64,9 +71,9 @@ class Search(command.Case):
         finally:
             os.chmod(self.plugins, 0o700)
         self.assertEqual(done.returncode, 1, done.stderr)
-        plugins = {plugin["id"]: plugin for plugin in json.loads(done.stdout)["plugins"]}
-        self.assertEqual(plugins.pop("cpu")["state"], "registered")
-        [dropped] = plugins.values()
+        document = json.loads(done.stdout)
+        self.assertEqual([(p["id"], p["state"]) for p in document["plugins"]], [("cpu", "registered")])
+        [dropped] = [place for place in document["search"] if place["broken"]]
         self.assertEqual((dropped["reason_code"], dropped["source"]), ("FOLDER_UNREADABLE", "RLK_PLUGIN_PATH"))
 
     def test_a_file_that_is_no_shared_object(self):

@@ -21,7 +21,7 @@ VERDICTS = {
     "needs_newer_host": ("rejected", "ABI_MISMATCH", "1.1"),
     "missing_slot": ("rejected", "SLOT_MISSING", "allocate"),
     "no_symbol": ("rejected", "ENTRY_SYMBOL_MISSING", "rlk_plugin_entry_v1"),
-    "missing_library": ("rejected", "RUNTIME_LIBRARY_MISSING", "libacme_blas.so.3"),
+    "missing_library": ("absent", "RUNTIME_LIBRARY_MISSING", "libacme_blas.so.3"),
     "crash_constructor": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_entry": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_create": ("rejected", "CRASHED", "SIGSEGV"),
