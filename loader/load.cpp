@@ -12,6 +12,7 @@
 #define BOOST_DLL_USE_STD_FS  // std::filesystem::path: no Boost library to link
 #include <boost/dll/shared_library.hpp>
 
+#include "core/declaration/text.hpp"
 #include "loader/screen.hpp"
 #include "loader/slots.hpp"
 
@@ -29,7 +30,7 @@ rlk_error new_error() {
 
 template <size_t N>
 std::string text_of_array(const char (&text)[N]) {
-  return std::string(text, strnlen(text, N));
+  return core::text_of(text);
 }
 
 // "GPU-8f1a..." is the vendor's spelling; here the 16 bytes as everybody writes a UUID, "" for a card without one.
@@ -56,7 +57,7 @@ void reject(const Failure& failure, Place place, PluginRecord* record) {
 }
 
 std::string text_of(const char* text) {
-  return text == nullptr ? "" : std::string(text, strnlen(text, kMaxText));
+  return text == nullptr ? "" : core::printable({text, strnlen(text, kMaxText)});
 }
 
 std::string status_name(rlk_status status) {

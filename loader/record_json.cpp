@@ -288,7 +288,8 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
                     {"quarantined", counts.quarantined}};
     out["plugins"].push_back(std::move(entry));
   }
-  out["search"] = std::move(places);
+  // Only where there is one: a machine in order has the three members above.
+  if (!places.empty()) out["search"] = std::move(places);
   return dump(out);
 }
 

@@ -7,16 +7,13 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 
 namespace rlk::core::conformance {
 namespace {
 
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
 constexpr std::chrono::milliseconds kEntryTime(200);  // until a host function has begun on an idle stream
-
-std::string text_of_error(const rlk_error& error) {
-  return std::string(error.text, strnlen(error.text, sizeof(error.text)));
-}
 
 }  // namespace
 
@@ -27,7 +24,7 @@ void broken(const char* code, const std::string& text) {
 void expect_ok(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
   if (status == RLK_OK) return;
   const char* told = status == RLK_TIMEOUT ? "TIMEOUT" : status == RLK_DEVICE_LOST ? "DEVICE_LOST" : code;
-  broken(told, what + " answered " + name_of_status(status) + ": " + text_of_error(error) + "; expected RLK_OK");
+  broken(told, what + " answered " + name_of_status(status) + ": " + text_of(error) + "; expected RLK_OK");
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 
 #include "core/conformance/flight.hpp"
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -70,11 +71,6 @@ std::string newer_than(const rlk_implementation& implementation, const Call& cal
     if (call.outputs[i].present) return std::string("output ") + decl.outputs[i].name;
   }
   return {};
-}
-
-template <size_t Size>
-std::string text_of(const char (&field)[Size]) {
-  return std::string(field, strnlen(field, Size));
 }
 
 }  // namespace

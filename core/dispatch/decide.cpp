@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
 
@@ -95,25 +96,25 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
   rlk_error own = fresh_error();
   DeviceState* home = nullptr;
   if (const rlk_status opened = device(*candidate.on, &home, &own); opened != RLK_OK) {
-    refuse(option, Verdict::failed, name_of_status(opened), own.text);
+    refuse(option, Verdict::failed, name_of_status(opened), text_of(own));
     return RLK_OK;
   }
   *list = plans_.list_for(key, candidate, *home);
   const rlk_status status = plan_in(call, **list, candidate, ask_now, plan, planned_now, &own);
-  if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, own.text);
+  if (status == RLK_CAPTURE_FORBIDS) return fail(error, status, text_of(own));
   if (status == RLK_NOT_READY) {
     *plan = nullptr;
-    refuse(option, Verdict::declined, kNotReady, own.text);
+    refuse(option, Verdict::declined, kNotReady, text_of(own));
     return RLK_OK;
   }
   if (status != RLK_OK) {
     *plan = nullptr;
     const bool declined = status == RLK_UNSUPPORTED;
     refuse(option, declined ? Verdict::declined : Verdict::failed, name_of_status(status),
-           std::string("its plan could not be made: ") + own.text);
+           "its plan could not be made: " + text_of(own));
     if (declined || status == RLK_OUT_OF_MEMORY || status == RLK_DEVICE_LOST) return RLK_OK;
     count(counters_.of(call.decl()).failures);
-    quarantine(candidate, first_dtype(call.bound), status, own.text);
+    quarantine(candidate, first_dtype(call.bound), status, text_of(own));
     return RLK_OK;
   }
   const std::shared_ptr<Plan> made = *plan;

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
 
 namespace rlk::core {
@@ -279,7 +280,7 @@ void Dispatcher::log_decision(const Call& call, const Served& served) const {
 void Dispatcher::log_outcome(const Call& call, rlk_status status, const rlk_error* error, int64_t nanoseconds) const {
   std::string text = std::string(call.decl().name) + " on " + call.stream.name() + ": " + name_of_status(status) +
                      " after " + std::to_string(nanoseconds / 1000) + " us on the host";
-  if (status != RLK_OK && error != nullptr) text += std::string(": ") + error->text;
+  if (status != RLK_OK && error != nullptr) text += ": " + text_of(*error);
   log_always("dispatch", text);
 }
 

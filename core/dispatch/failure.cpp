@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/dispatcher.hpp"
 
 namespace rlk::core {
@@ -24,7 +25,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     if (!repeatable) return status;
     *again = true;
     if (*memory_released) {
-      call.passed_over.push_back({served.candidate, error != nullptr ? error->text : ""});
+      call.passed_over.push_back({served.candidate, error != nullptr ? text_of(*error) : ""});
     } else {
       call.stream.device().memory.release_cached(/*wait=*/true);
       call.stream.device().pinned.release_cached(/*wait=*/true);
@@ -32,7 +33,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     }
     return status;
   }
-  const std::string text = error != nullptr ? error->text : "";
+  const std::string text = error != nullptr ? text_of(*error) : "";
   // An earlier failure of the stream would be blamed on whoever comes next.
   if (!call.capturing) {
     std::vector<Suspect> suspects;
@@ -74,7 +75,7 @@ rlk_status Dispatcher::blame(rlk_status status, const std::vector<Suspect>& susp
     const Candidate& candidate = *suspect.candidate;
     evidence.push_back({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                         candidate.decl->dtypes.empty() ? "" : name_of(suspect.dtype), name_of_status(status),
-                        error != nullptr ? error->text : "an asynchronous failure"});
+                        error != nullptr ? text_of(*error) : "an asynchronous failure"});
     if (suspects.size() == 1) count(counters_.of(*candidate.decl).failures);
   }
   if (evidence.size() == 1 && suspects.size() == 1) {

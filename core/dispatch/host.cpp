@@ -19,7 +19,11 @@ namespace {
 // ---- log
 
 void write_log(void*, int32_t level, const char* plugin_id, const char* text) {
-  log_line(level, plugin_id != nullptr ? plugin_id : "?", text != nullptr ? text : "");
+  // A text without an end is read no further than this.
+  constexpr size_t kLongestId = 64, kLongest = 4096;
+  const auto view = [](const char* from, size_t most) { return std::string_view(from, strnlen(from, most)); };
+  log_line(level, plugin_id != nullptr ? view(plugin_id, kLongestId) : "?",
+           text != nullptr ? view(text, kLongest) : "");
 }
 constexpr rlk_log_service kLog = {sizeof(rlk_log_service), 0, &write_log};
 

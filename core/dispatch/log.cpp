@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
 
 namespace rlk::core {
@@ -55,7 +56,8 @@ void log_line(int32_t level, std::string_view source, std::string_view text) noe
   try {
     Log& log = the_log();
     const spdlog::level::level_enum at = level_of(level);
-    if (at >= log.threshold && log.threshold != spdlog::level::off) log.logger.log(at, "{}: {}", source, text);
+    if (at >= log.threshold && log.threshold != spdlog::level::off)
+      log.logger.log(at, "{}: {}", printable(source), printable(text));
   } catch (...) {
     // A line that cannot be written must not change what the program does.
   }
@@ -63,7 +65,7 @@ void log_line(int32_t level, std::string_view source, std::string_view text) noe
 
 void log_always(std::string_view source, std::string_view text) noexcept {
   try {
-    the_log().logger.log(spdlog::level::info, "{}: {}", source, text);
+    the_log().logger.log(spdlog::level::info, "{}: {}", printable(source), printable(text));
   } catch (...) {
   }
 }

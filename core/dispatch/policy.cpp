@@ -11,6 +11,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/policy_check.hpp"
 #include "core/dispatch/registry.hpp"
 
 namespace rlk::core {
@@ -19,6 +20,22 @@ namespace {
 constexpr std::string_view kOpPrefix = "RLK_OP_";
 constexpr std::string_view kNumericsKey = "numerics";
 constexpr std::string_view kWatchKey = "watch";
+
+// "off", "first", or a share of calls.
+bool parse_watch(const std::string& value, double* rate) {
+  char* end = nullptr;
+  *rate = std::strtod(value.c_str(), &end);
+  if (value == "off" || value == "first") return *rate = 0, true;
+  return end != value.c_str() && *end == '\0' && *rate > 0 && *rate <= 1;
+}
+
+std::string watch_problem(const std::string& value, const std::string& source) {
+  return source + " is \"" + value + "\"; expected off, first, or a share of calls like 0.001";
+}
+
+std::string wish_problem(const std::string& value, const std::string& source) {
+  return source + " is \"" + value + "\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION";
+}
 
 bool is_name(std::string_view text) {
   if (text.empty()) return false;
@@ -57,6 +74,30 @@ bool Wish::matches(const Candidate& candidate) const {
   return right_plugin && (implementation.empty() || implementation == candidate.implementation->name);
 }
 
+std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
+  std::vector<std::string> problems;
+  for (const PolicyEntry& entry : entries) {
+    double rate = 0;
+    Wish wish;
+    if (entry.op == kNumericsKey) {
+      std::istringstream classes(entry.value);
+      for (std::string name; std::getline(classes, name, ',');) {
+        if (numerics_of_name(name) != 0) continue;
+        problems.push_back(entry.source + " demands the numerics class \"" + name +
+                           "\"; expected some of: " + text_of_numerics(kAllNumerics));
+      }
+    } else if (entry.op == kWatchKey) {
+      if (!parse_watch(entry.value, &rate)) problems.push_back(watch_problem(entry.value, entry.source));
+    } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
+      problems.push_back(entry.source + " names the operator \"" + entry.op +
+                         "\"; expected one of: " + known_operators());
+    } else if (!parse_wish(entry.value, entry.source, &wish)) {
+      problems.push_back(wish_problem(entry.value, entry.source));
+    }
+  }
+  return problems;
+}
+
 Policy::Policy() : wishes_(declarations().size()) {}
 
 rlk_status Policy::make(const Environment& environment, const std::vector<std::string>& names,
@@ -90,15 +131,13 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
   policy.watches_first_uses_ = true;
   const auto watch = [&](const std::string& value, const std::string& source) {
     if (value.empty()) return;
-    char* end = nullptr;
-    const double rate = std::strtod(value.c_str(), &end);
-    const bool is_rate = *end == '\0' && rate > 0 && rate <= 1;
-    if (!is_rate && value != "off" && value != "first") {
-      problem(source + " is \"" + value + "\"; expected off, first, or a share of calls like 0.001");
+    double rate = 0;
+    if (!parse_watch(value, &rate)) {
+      problem(watch_problem(value, source));
       return;
     }
     policy.watches_first_uses_ = value != "off";
-    policy.watch_rate_ = is_rate ? rate : 0;
+    policy.watch_rate_ = rate;
   };
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
     if (entry->op == kWatchKey) watch(entry->value, entry->source);
@@ -112,7 +151,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (parse_wish(value, source, &wish)) {
       policy.wishes_[static_cast<size_t>(&decl - declarations().data())].push_back(std::move(wish));
     } else {
-      problem(source + " is \"" + value + "\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION");
+      problem(wish_problem(value, source));
     }
   };
   for (const OpDecl& decl : declarations()) {
@@ -133,9 +172,6 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     for (std::string name; std::getline(classes, name, ',');) {
       const uint32_t bit = numerics_of_name(name);
       policy.numerics_ |= bit;
-      if (bit != 0) continue;
-      problem(demand->source + " demands the numerics class \"" + name +
-              "\"; expected some of: " + text_of_numerics(kAllNumerics));
     }
   }
   for (const std::string& name : names) {
@@ -144,11 +180,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     for (const OpDecl& decl : declarations()) known = known || name == variable_of(decl);
     if (!known) problem(name + " names no operator; expected RLK_OP_ and one of: " + known_operators());
   }
-  for (const PolicyEntry& entry : entries) {
-    const bool is_setting = entry.op == kNumericsKey || entry.op == kWatchKey;
-    if (entry.op.empty() || is_setting || find_declaration(entry.op) != nullptr) continue;
-    problem(entry.source + " names the operator \"" + entry.op + "\"; expected one of: " + known_operators());
-  }
+  for (const std::string& text : problems_of(entries)) problem(text);
   if (!problems.empty() && policy.fallback_ == Fallback::strict) {
     return fail(error, RLK_INVALID_ARGUMENT, problems.front() + " (an error because RLK_FALLBACK=strict)");
   }

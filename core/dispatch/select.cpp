@@ -7,16 +7,11 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/eligible.hpp"
 
 namespace rlk::core {
 namespace {
-
-// A plugin fills fixed arrays; it may have left out the final 0.
-template <size_t Size>
-std::string text_of(const char (&text)[Size]) {
-  return std::string(text, strnlen(text, Size));
-}
 
 class Asker {
 public:

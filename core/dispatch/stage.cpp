@@ -5,6 +5,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/runs.hpp"
 
 namespace rlk::core {
@@ -111,7 +112,7 @@ void Job::work() noexcept {
     try {
       reports->add_failure({status < 0 ? status : RLK_INTERNAL,
                             std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
-                                candidate.implementation->name + " (staged on the CPU): " + error.text,
+                                candidate.implementation->name + " (staged on the CPU): " + text_of(error),
                             {implementation_failed ? &candidate : nullptr, bound.dtypes[0]}},
                            stream_failures);
     } catch (const std::exception&) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/data_error.hpp"
 #include "core/dispatch/stream.hpp"
 
@@ -86,7 +87,8 @@ rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects
   const rlk_status status = device_.api.stream->query(handle_, &data_error, &plugin_error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_NOT_READY || status == RLK_DATA_ERROR) return RLK_OK;
-  return tell_failure(status, plugin_error.text, plugin_error.native_code, plugin_error.domain, error, suspects);
+  return tell_failure(status, text_of(plugin_error).c_str(), plugin_error.native_code,
+                      text_of(plugin_error.domain).c_str(), error, suspects);
 }
 
 rlk_status Stream::wait_quietly(rlk_error* error) {
@@ -104,9 +106,10 @@ rlk_status Stream::wait_quietly(rlk_error* error) {
 rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, uint64_t issued,
                           const rlk_error& plugin_error, rlk_error* error, std::vector<Suspect>* suspects) {
   if (status == RLK_NOT_READY) return status;
-  if (status == RLK_TIMEOUT) return fail(error, status, plugin_error.text);
+  if (status == RLK_TIMEOUT) return fail(error, status, text_of(plugin_error));
   if (status != RLK_OK && status != RLK_DATA_ERROR) {
-    return tell_failure(status, plugin_error.text, plugin_error.native_code, plugin_error.domain, error, suspects);
+    return tell_failure(status, text_of(plugin_error).c_str(), plugin_error.native_code,
+                        text_of(plugin_error.domain).c_str(), error, suspects);
   }
   clock_->pass(issued);
   rlk_data_error reported;

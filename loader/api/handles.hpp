@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/graph.hpp"
 #include "core/dispatch/stream.hpp"
@@ -54,7 +55,9 @@ inline const core::OpDecl* declaration_of(const rlk_op* op) {
 template <class Body>
 rlk_status guarded(rlk_error* error, Body&& body) noexcept {
   try {
-    return body();
+    const rlk_status status = body();
+    if (status < 0) core::make_printable(error);  // a plugin may have written it
+    return status;
   } catch (const std::bad_alloc&) {
     return core::fail(error, RLK_OUT_OF_MEMORY, "host memory is exhausted");
   } catch (const std::exception& e) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/policy_check.hpp"
 #include "loader/api/config.hpp"
 #include "loader/child_probe.hpp"
 #include "loader/cli/table.hpp"
@@ -42,9 +43,13 @@ loader::ChildCommand command_for(const loader::Environment& environment, const j
   return command;
 }
 
-// What the child and the host library in it wrote for people.
-void pass_on(const std::string& output) {
-  if (!output.empty()) std::fprintf(stderr, "%s%s", output.c_str(), output.back() == '\n' ? "" : "\n");
+// What the child, the host library and the plugins in it wrote for people, line by line.
+void pass_on(std::string_view output) {
+  while (!output.empty()) {
+    const size_t end = std::min(output.find('\n'), output.size());
+    std::fprintf(stderr, "%s\n", printable(output.substr(0, end)).c_str());
+    output.remove_prefix(std::min(end + 1, output.size()));
+  }
 }
 
 std::vector<PluginRecord> records_of(const json& list) {
@@ -64,6 +69,13 @@ std::string config_problem() {
   error.struct_size = sizeof(error);
   const std::string path = loader::Environment::of_process().path("RLK_CONFIG").value_or("");
   return loader::read_config(path, &config, &error) == RLK_OK ? "" : error.text;
+}
+
+std::vector<std::string> policy_problems() {
+  loader::Config config;
+  const std::string path = loader::Environment::of_process().path("RLK_CONFIG").value_or("");
+  if (loader::read_config(path, &config, nullptr) != RLK_OK) return {};
+  return core::problems_of(config.policy);
 }
 
 Judgement judge_plugins(const JudgeRequest& request, const std::function<void(const PluginRecord&)>& on_verdict) {

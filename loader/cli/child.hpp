@@ -34,6 +34,8 @@ struct JudgeRequest {
 };
 // What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as UsageError.
 std::string config_problem();
+// What a readable policy file says that nobody understands: operators that there are not, values that are none.
+std::vector<std::string> policy_problems();
 Judgement judge_plugins(const JudgeRequest& request,
                         const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
 

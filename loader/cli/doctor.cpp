@@ -204,6 +204,8 @@ int run_verb(const Arguments& arguments) {
         {Status::problem, "RLK_CONFIG", problem, "correct or unset it; the checks below go on without it"});
     request.ignore_config = true;
   }
+  for (const std::string& problem : policy_problems())
+    checks.push_back({Status::problem, "RLK_CONFIG", problem, "correct the policy file: the line has no effect"});
   check_plugins(environment, judge_plugins(request), &checks);
 
   int problems = 0;

@@ -5,6 +5,7 @@
 
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
+#include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 
 namespace rlk::cli {
@@ -25,7 +26,7 @@ void print_help(const std::vector<Verb>& verbs, std::FILE* to) {
 
 int fail(const std::string& verb, const char* text, int code) {
   std::fflush(output());
-  std::fprintf(stderr, "rlk-plugins%s%s: %s\n", verb.empty() ? "" : " ", verb.c_str(), text);
+  std::fprintf(stderr, "rlk-plugins%s%s: %s\n", verb.empty() ? "" : " ", verb.c_str(), printable(text).c_str());
   if (code == kUsage) std::fprintf(stderr, "see rlk-plugins %s%s--help\n", verb.c_str(), verb.empty() ? "" : " ");
   return code;
 }

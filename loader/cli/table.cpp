@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/declaration/text.hpp"
 #include "loader/cli/output.hpp"
 
 namespace rlk::cli {
@@ -52,11 +53,7 @@ std::string coloured(std::string_view text, Tone tone) {
 }
 
 std::string printable(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) c = ' ';
-  }
+  std::string out = core::printable(text);
   while (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
 }

@@ -46,7 +46,7 @@ bool standard_output_is_terminal();
 std::string coloured(std::string_view text, Tone tone);
 // Lines of at most `width` characters, each behind `indent` spaces, ending in a newline. Line breaks in `text` stay.
 std::string wrapped(std::string_view text, size_t indent, size_t width = 110);
-// Control characters replaced: text from plugins cannot steer the terminal.
+// core::printable without spaces at its end: text from plugins cannot steer the terminal.
 std::string printable(std::string_view text);
 
 std::string bytes_text(uint64_t bytes);  // "79.2 GiB"

@@ -36,6 +36,18 @@ class List(command.Case):
         self.assertIn("/nonexistent/plugins", missing["path"] + missing["reason"])
         self.assertIn("/nonexistent/plugins", self.output("list", code=1, RLK_PLUGIN_PATH="/nonexistent/plugins"))
 
+    def test_what_nobody_understands_in_a_policy_file_is_a_problem(self):
+        for name, text in (("plain", "attentoin = cpu\nlogp = cpu\nadd = a b\n"),
+                           ("toml", "[dispatch]\nattentoin = 'cpu'\nlogp = 'cpu'\nadd = 'a b'\n")):
+            with self.subTest(name):
+                with open(self.path(name), "w") as file:
+                    file.write(text)
+                checks = self.json("doctor", code=1, RLK_CONFIG=self.path(name))["checks"]
+                problems = [c["text"] for c in checks if c["status"] == "problem"]
+                self.assertEqual(len(problems), 2, problems)
+                self.assertTrue(any("attentoin" in problem for problem in problems), problems)
+                self.assertTrue(any("a b" in problem for problem in problems), problems)
+
     def test_files_that_the_name_rule_passes_over_are_told(self):
         open(os.path.join(self.plugins, "acme.so"), "w").close()
         [passed] = [place for place in self.json("list")["search"] if place["reason_code"] == "NAME_IGNORED"]

@@ -58,6 +58,8 @@ public:
       return sdk::Verdict::not_mine("WRONG_SIMT_WIDTH", "64 threads execute together, mine have 32",
                                     "use the other plugin");
     }
+    if (what == "escapes")
+      return sdk::Verdict::not_mine("NOT_\x1b[2J", "\x1b[31mred\n[rlk] [error] forged \xe2\x80\xae", "\a");
     if (what == "none") return sdk::Verdict::absent("", "");
     if (what == "nonsense") return {99, {}, {}, {}, {}};
     return sdk::Verdict::mine("driver 1");

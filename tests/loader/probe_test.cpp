@@ -137,6 +137,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"create:killed", State::deferred, "KILLED", "SIGKILL in phase create"},
         FaultCase{"probe:abort", State::rejected, "CRASHED", "SIGABRT in phase probe"},
         FaultCase{"probe:not_mine", State::absent, "WRONG_SIMT_WIDTH", "64 threads"},
+        FaultCase{"probe:escapes", State::absent, "NOT_\\x1b[2J", "\\x1b[31mred\\n[rlk] [error] forged \\u202e"},
         FaultCase{"probe:none", State::absent, "NO_DEVICE", "gave no reason"},
         FaultCase{"probe:nonsense", State::rejected, "CREATE_FAILED", "verdict 99"},
         FaultCase{"count:zero", State::absent, "NO_DEVICE", "counts no devices"},

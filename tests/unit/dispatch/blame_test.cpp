@@ -92,6 +92,27 @@ TEST(Blame, OfAQuestionThatTheBackendCannotAnswerIsNoCalls) {
   }
 }
 
+TEST(Texts, OfAPluginWithoutAFinalZeroAreNotReadPastTheirEnd) {
+  static rlk_plugin table = *World::fake().api;
+  static rlk_stream_api streams = *table.stream;
+  streams.synchronize = [](rlk_plugin_stream*, uint64_t, rlk_data_error*, rlk_error* error) -> rlk_status {
+    std::memset(error->text, 'x', sizeof(error->text));
+    std::memset(error->domain, 'y', sizeof(error->domain));
+    error->text[0] = '\n';
+    return RLK_BACKEND_ERROR;
+  };
+  table.stream = &streams;
+  World world(World::kCpu);
+  world.plugins.push_back(World::fake());
+  world.plugins.back().api = &table;
+  world.publish();
+  auto stream = world.stream();
+  EXPECT_EQ(world.synchronize(*stream), RLK_BACKEND_ERROR);
+  EXPECT_LT(world.text().size(), sizeof(rlk_error::text));
+  EXPECT_NE(world.text().find("failed: \\nxx"), std::string::npos) << world.text();
+  EXPECT_EQ(std::string(world.last.domain), std::string(sizeof(rlk_error::domain) - 1, 'y'));
+}
+
 TEST(Blame, OfOneUnitStaysOneWhenPluginsWerePublishedMeanwhile) {
   World world;
   auto stream = world.stream();
