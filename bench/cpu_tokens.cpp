@@ -1,6 +1,5 @@
 // Operators with one number per token, on 4 million tokens: more than a cache holds. Bytes are the tensors of tokens,
 // each read or written once.
-#include <type_traits>
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
@@ -9,7 +8,6 @@
 #include "core/cpu/logp/logp_merge.hpp"
 #include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/policy/policy_loss.hpp"
-#include "core/cpu/policy/value_loss.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -86,27 +84,25 @@ void policy_loss(State& state) {
 // Range: backward.
 void value_loss(State& state) {
   const Buffer values(kTokens), old_values(kTokens), returns(kTokens), grad(kTokens), loss(1);
-  std::vector<int64_t> workspace = words(cpu::value_loss_workspace_bytes(kSequences));
-  const auto run = [&](auto args) {
-    args.sequences = dense();
-    args.values = array(values);
-    args.returns = array(returns);
-    args.old_values = array(old_values);
-    args.clip_eps = 0.2;
-    args.workspace = workspace.data();
-    if constexpr (std::is_same_v<decltype(args), cpu::ValueLossArgs>) {
-      args.loss = column(loss);
-      for (auto _ : state) cpu::value_loss(args, kPool);
-    } else {
-      args.grad_loss = column(loss);
-      args.grad_values = array(grad);
-      for (auto _ : state) cpu::value_loss_backward(args, kPool);
-    }
+  const auto set = [&](auto& call) {
+    call.B = kSequences;
+    call.L = kLength;
+    call.values = array(values);
+    call.returns = array(returns);
+    call.old_values = array(old_values);
+    call.params.clip_eps = 0.2;
   };
   if (state.range(0) != 0) {
-    run(cpu::ValueLossBackwardArgs());
+    cpu::CallOf<sdk::ops::ValueLossBackward> call;
+    set(call);
+    call.grad_loss = column(loss);
+    call.grad_values = array(grad);
+    measure<sdk::ops::ValueLossBackward>(state, call);
   } else {
-    run(cpu::ValueLossArgs());
+    cpu::CallOf<sdk::ops::ValueLoss> call;
+    set(call);
+    call.loss = column(loss);
+    measure<sdk::ops::ValueLoss>(state, call);
   }
   set_token_tensors(state, state.range(0) != 0 ? 4 : 3);
 }

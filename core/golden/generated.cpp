@@ -3,6 +3,8 @@
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
+#include <rlk/sdk/ops/value_loss.hpp>
+#include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
 namespace rlk::golden {
@@ -30,8 +32,8 @@ DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
 Answer answer_returns(const Call& call);
 Answer answer_sample(const Call& call);
-Answer answer_value_loss(const Call& call);
-Answer answer_value_loss_backward(const Call& call);
+DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
+DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call);
 DataError whiten(CallOf<sdk::ops::Whiten>& call);
 
 Function find(std::string_view op) {
@@ -58,8 +60,8 @@ Function find(std::string_view op) {
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
   if (op == "returns") return answer_returns;
   if (op == "sample") return answer_sample;
-  if (op == "value_loss") return answer_value_loss;
-  if (op == "value_loss_backward") return answer_value_loss_backward;
+  if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;
+  if (op == "value_loss_backward") return &answer<sdk::ops::ValueLossBackward, value_loss_backward>;
   if (op == "whiten") return &answer<sdk::ops::Whiten, whiten>;
   return nullptr;
 }

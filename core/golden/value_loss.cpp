@@ -1,52 +1,137 @@
-// The clipped squared error of a value function: the declaration's formula, fp64.
-#include "core/golden/value_loss.hpp"
+// The clipped squared error of a value function and its gradient: the declarations' formulas, fp64.
+#include <rlk/sdk/ops/value_loss.hpp>
+#include <rlk/sdk/ops/value_loss_backward.hpp>
+
+#include <optional>
+#include <vector>
+
+#include "core/golden/operator.hpp"
+#include "core/golden/sequences.hpp"
+#include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::value_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+// c of the declaration.
+Tracked clipped(double value, std::optional<double> old_value, double eps) {
+  if (!old_value) return value;
+  const Tracked low = Tracked(*old_value) - Tracked(eps), high = Tracked(*old_value) + Tracked(eps);
+  if (value >= low.value && value <= high.value) return value;
+  return value < low.value ? low : high;
+}
+
+std::optional<double> maybe(const Sequences& sequences, const View& view, int64_t b, int64_t t) {
+  return view.present() ? std::optional<double>(sequences.load(view, b, t)) : std::nullopt;
+}
+
+struct TokenCounts {
+  std::vector<double> of_sequence;
+  double all = 0, nonempty = 0;
+};
+TokenCounts count_tokens(const Sequences& sequences, const View& mask) {
+  TokenCounts counts;
+  for (int64_t b = 0; b < sequences.count(); ++b) {
+    double count = 0;
+    for (int64_t t = 0; t < sequences.tokens(b); ++t) count += sequences.kept(mask, b, t) ? 1 : 0;
+    counts.of_sequence.push_back(count);
+    counts.all += count;
+    counts.nonempty += count > 0 ? 1 : 0;
+  }
+  return counts;
+}
+
+// The weight of a token of sequence b in the reduced loss.
+template <typename Params>
+Tracked token_weight(const Params& params, const TokenCounts& counts, size_t b) {
+  const bool by_sequence =
+      params.aggregation == Aggregation::seq_mean_token_mean || params.aggregation == Aggregation::seq_mean_token_sum;
+  double denominator = 1;
+  if (params.aggregation == Aggregation::token_mean) denominator = std::max(counts.all, 1.0);
+  if (by_sequence) {
+    const bool exclude = params.exclude_empty_sequences == ExcludeEmptySequences::on;
+    denominator = std::max(exclude ? counts.nonempty : static_cast<double>(counts.of_sequence.size()), 1.0);
+  }
+  if (params.denominator > 0) denominator = params.denominator;
+  if (params.aggregation == Aggregation::none) return 0.0;
+  Tracked weight = Tracked(1.0) / Tracked(denominator);
+  if (params.aggregation == Aggregation::seq_mean_token_mean) {
+    weight = weight / Tracked(std::max(counts.of_sequence[b], params.seq_denominator_floor));
+  }
+  return weight;
+}
+
 }  // namespace
 
-Answer answer_value_loss(const Call& call) {
-  const auto& params = call.params_as<rlk_value_loss_params>();
-  const View &values = call[RLK_VALUE_LOSS_IN_VALUES], &returns = call[RLK_VALUE_LOSS_IN_RETURNS];
-  const View &old_values = call[RLK_VALUE_LOSS_IN_OLD_VALUES], &mask = call[RLK_VALUE_LOSS_IN_MASK];
-  const Sequences sequences(values, call[RLK_VALUE_LOSS_IN_CU_SEQLENS]);
-  Answer answer;
-  answer.outputs.resize(RLK_VALUE_LOSS_N_OUTPUTS);
-  if (answer.error = sequences.error(); answer.error.kind != kNoDataError) {
-    for (int64_t i = 0; i < sequences.elements(); ++i) {
-      put(answer.outputs[RLK_VALUE_LOSS_OUT_TOKEN_LOSS], call.wants(RLK_VALUE_LOSS_OUT_TOKEN_LOSS), kNan);
-    }
-    put(answer.outputs[RLK_VALUE_LOSS_OUT_LOSS], kNan);
-    put(answer.outputs[RLK_VALUE_LOSS_OUT_CLIP_FRACTION], call.wants(RLK_VALUE_LOSS_OUT_CLIP_FRACTION), kNan);
-    return answer;
+DataError value_loss(CallOf<sdk::ops::ValueLoss>& call) {
+  const Sequences sequences(call.values, call.cu_seqlens);
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
+    for (int64_t i = 0; i < sequences.elements(); ++i) put(call.token_loss, kNan);
+    put(call.loss, kNan);
+    put(call.clip_fraction, kNan);
+    return error;
   }
-  const TokenCounts counts = count_tokens(sequences, mask);
+  const TokenCounts counts = count_tokens(sequences, call.mask);
   TrackedSum loss;
   double n_clipped = 0;
   for (int64_t b = 0; b < sequences.count(); ++b) {
     for (int64_t t = 0; t < sequences.tokens(b); ++t) {
       Tracked token = 0.0;
-      if (sequences.kept(mask, b, t)) {
-        const double value = sequences.load(values, b, t);
-        const Tracked target = sequences.load(returns, b, t);
+      if (sequences.kept(call.mask, b, t)) {
+        const double value = sequences.load(call.values, b, t);
+        const Tracked target = sequences.load(call.returns, b, t);
         const Tracked error = Tracked(value) - target;
-        const Tracked clipped_error = clipped(value, maybe(sequences, old_values, b, t), params.clip_eps) - target;
+        const Tracked clipped_error =
+            clipped(value, maybe(sequences, call.old_values, b, t), call.params.clip_eps) - target;
         const Tracked plain = error * error, clip = clipped_error * clipped_error;
         token = Tracked(0.5) * (std::isnan(plain.value) || plain.value > clip.value ? plain : clip);
         n_clipped += clip.value > plain.value ? 1 : 0;
-        const Tracked weight = token_weight(params, counts, static_cast<size_t>(b));
-        if (params.aggregation != RLK_VALUE_LOSS_AGGREGATION_NONE) loss.add(weight * token);
+        const Tracked weight = token_weight(call.params, counts, static_cast<size_t>(b));
+        if (call.params.aggregation != Aggregation::none) loss.add(weight * token);
       }
-      put(answer.outputs[RLK_VALUE_LOSS_OUT_TOKEN_LOSS], call.wants(RLK_VALUE_LOSS_OUT_TOKEN_LOSS), token);
+      put(call.token_loss, token);
     }
   }
-  put(answer.outputs[RLK_VALUE_LOSS_OUT_LOSS], loss.total());
-  put(answer.outputs[RLK_VALUE_LOSS_OUT_CLIP_FRACTION], call.wants(RLK_VALUE_LOSS_OUT_CLIP_FRACTION),
-      Tracked(n_clipped) / Tracked(std::max(counts.all, 1.0)));
-  return answer;
+  put(call.loss, loss.total());
+  put(call.clip_fraction, Tracked(n_clipped) / Tracked(std::max(counts.all, 1.0)));
+  return {};
+}
+
+DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call) {
+  const Sequences sequences(call.values, call.cu_seqlens);
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
+    for (int64_t i = 0; i < sequences.elements(); ++i) put(call.grad_values, kNan);
+    return error;
+  }
+  const TokenCounts counts = count_tokens(sequences, call.mask);
+  for (int64_t b = 0; b < sequences.count(); ++b) {
+    for (int64_t t = 0; t < sequences.tokens(b); ++t) {
+      Tracked gradient = 0.0;
+      if (sequences.kept(call.mask, b, t)) {
+        const double value = sequences.load(call.values, b, t);
+        const Tracked target = sequences.load(call.returns, b, t);
+        const Tracked c = clipped(value, maybe(sequences, call.old_values, b, t), call.params.clip_eps);
+        const Tracked error = Tracked(value) - target, clipped_error = c - target;
+        const double plain = error.value * error.value, clip = clipped_error.value * clipped_error.value;
+        // At equality torch.max gives half to each side.
+        const Tracked share_plain = plain > clip ? 1.0 : clip > plain ? 0.0 : 0.5;
+        const Tracked share_clip = c.value == value ? Tracked(1.0) - share_plain : Tracked(0.0);
+        const Tracked slope = share_plain * error + share_clip * clipped_error;
+        if (call.params.aggregation != Aggregation::none) {
+          gradient = Tracked(call.grad_loss.load(0)) * token_weight(call.params, counts, static_cast<size_t>(b));
+        }
+        if (call.grad_token_loss.present()) {
+          gradient = gradient + Tracked(sequences.load(call.grad_token_loss, b, t));
+        }
+        gradient = gradient * slope;
+      }
+      put(call.grad_values, gradient);
+    }
+  }
+  return {};
 }
 
 }  // namespace rlk::golden

@@ -92,14 +92,10 @@ struct CpuSample : HandBound<sdk::ops::Sample> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuValueLoss : HandBound<sdk::ops::ValueLoss> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuValueLossBackward : HandBound<sdk::ops::ValueLossBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::ValueLoss>& kernel<sdk::ops::ValueLoss>();
+template <>
+const Kernel<sdk::ops::ValueLossBackward>& kernel<sdk::ops::ValueLossBackward>();
 template <>
 const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
@@ -108,8 +104,8 @@ using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, Cp
   CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl,
   CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss,
   CpuPolicyLossBackward, CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
-  CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns, CpuSample, CpuValueLoss, CpuValueLossBackward,
-  CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns, CpuSample, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -31,6 +31,13 @@ struct Sequences {
   Position at(int64_t b, int64_t t) const { return packed ? Position{cu_seqlens.get(b) + t, 0} : Position{b, t}; }
 };
 
+// Of a call: packed when it has cu_seqlens.
+inline Sequences sequences_of(const Array& tokens, const Array& cu_seqlens) {
+  if (!cu_seqlens.present()) return {tokens.shape[0], false, tokens.shape[1], {}};
+  const IntArray starts = {cu_seqlens.data, cu_seqlens.dtype == Dtype::i64, cu_seqlens.strides[0]};
+  return {cu_seqlens.shape[0] - 1, true, tokens.shape[0], starts};
+}
+
 // Calls function(b) for every sequence, some thousand tokens per task.
 template <typename Function>
 void for_each_sequence(const Sequences& sequences, const ParallelFor& hook, Function&& function) {

@@ -1,80 +1,60 @@
 // value_loss and its backward against each trainer's own formula, at ties and clip bounds, and in every aggregation.
-#include <rlk/ops/value_loss.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/policy/value_loss.hpp"
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using cpu::Aggregation;
+using ops::value_loss::Aggregation, ops::value_loss::ExcludeEmptySequences, ops::value_loss::Params;
+using ValueLoss = CallOf<ops::ValueLoss>;
 using List = std::vector<double>;
+constexpr ExcludeEmptySequences kOn = ExcludeEmptySequences::on;
+constexpr Aggregation kAggregations[] = {Aggregation::token_mean, Aggregation::token_sum,
+                                         Aggregation::seq_mean_token_mean, Aggregation::seq_mean_token_sum,
+                                         Aggregation::none};
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct ValueCase {
-  Tensor values, returns, old_values, mask, cu_seqlens;
-  double clip_eps = 0;
-  cpu::AggregationOptions aggregation;
-};
-struct ValueOutputs {
-  Tensor loss, token_loss, clip_fraction;
-};
-
-template <class Args>
-Args common_args(ValueCase& c, std::vector<double>& workspace) {
-  Args args;
-  args.sequences = sequences_of(c.values, c.cu_seqlens);
-  args.values = array_of(c.values);
-  args.returns = array_of(c.returns);
-  args.old_values = array_of(c.old_values);
-  args.clip_eps = c.clip_eps;
-  args.mask = mask_of(c.mask);
-  args.aggregation = c.aggregation;
-  workspace.resize(static_cast<size_t>(cpu::value_loss_workspace_bytes(args.sequences.count) / 8 + 1));
-  args.workspace = workspace.data();
-  return args;
+// Every output is asked for.
+ValueLoss call_of(Tensor values, Tensor returns, Tensor old_values = Tensor(), double clip_eps = 0) {
+  ValueLoss c;
+  c.values = std::move(values);
+  c.returns = std::move(returns);
+  c.old_values = std::move(old_values);
+  c.params.clip_eps = clip_eps;
+  c.token_loss = c.clip_fraction = wanted();
+  return c;
 }
 
-ValueOutputs run(ValueCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel(), cpu::DataError* error = nullptr) {
-  const Dtype dtype = accumulator(c.values.dtype());
-  ValueOutputs out{Tensor(dtype, {1}), Tensor(dtype, c.values.shape()), Tensor(dtype, {1})};
-  std::vector<double> workspace;
-  auto args = common_args<cpu::ValueLossArgs>(c, workspace);
-  args.loss = array_of(out.loss);
-  args.token_loss = array_of(out.token_loss);
-  args.clip_fraction = array_of(out.clip_fraction);
-  const cpu::DataError told = cpu::value_loss(args, hook);
-  if (error != nullptr) *error = told;
-  return out;
-}
-
-Tensor run_backward(ValueCase& c, double grad_loss, Tensor grad_token_loss = Tensor(),
-                    const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  Tensor gradient(c.values.dtype(), c.values.shape());
-  Tensor of_loss = numbers({grad_loss});
-  std::vector<double> workspace;
-  auto args = common_args<cpu::ValueLossBackwardArgs>(c, workspace);
-  args.grad_loss = array_of(of_loss);
-  args.grad_token_loss = array_of(grad_token_loss);
-  args.grad_values = array_of(gradient);
-  cpu::value_loss_backward(args, hook);
-  return gradient;
+Tensor gradient_of(const ValueLoss& c, double grad_loss, const Tensor& grad_token_loss = Tensor(),
+                   const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  CallOf<ops::ValueLossBackward> backward;
+  backward.values = c.values;
+  backward.returns = c.returns;
+  backward.grad_loss = numbers({grad_loss}, {}, accumulator(c.values.dtype()));
+  backward.grad_token_loss = grad_token_loss;
+  backward.old_values = c.old_values;
+  backward.mask = c.mask;
+  backward.cu_seqlens = c.cu_seqlens;
+  backward.params.layout = c.params.layout;
+  backward.params.clip_eps = c.params.clip_eps;
+  backward.params.aggregation = c.params.aggregation;
+  backward.params.denominator = c.params.denominator;
+  backward.params.exclude_empty_sequences = c.params.exclude_empty_sequences;
+  backward.params.seq_denominator_floor = c.params.seq_denominator_floor;
+  return run(backward, hook).grad_values;
 }
 
 // Four sequences of five tokens; the third has no token that counts.
-ValueCase make_case(bool clip) {
-  ValueCase c;
-  c.values = random_tensor(Dtype::f64, {4, 5}, 1, 1);
-  c.returns = random_tensor(Dtype::f64, {4, 5}, 1, 2);
+ValueLoss make_case(bool clip) {
+  ValueLoss c = call_of(random_tensor(Dtype::f64, {4, 5}, 1, 1), random_tensor(Dtype::f64, {4, 5}, 1, 2));
   c.mask = flags({1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0}, {4, 5});
   if (clip) {
     c.old_values = random_tensor(Dtype::f64, {4, 5}, 1, 3);
-    c.clip_eps = 0.5;
+    c.params.clip_eps = 0.5;
   }
   return c;
 }
@@ -135,29 +115,34 @@ TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
   struct Trainer {
     const char* name;
     Reduction reduction;
-    cpu::AggregationOptions options;
+    Params params;
   };
   const Trainer trainers[] = {
       {"masked mean", masked_mean, {}},
       {"verl token-mean", token_mean, {}},
-      {"TRL dapo with a global count", global_tokens, {Aggregation::token_mean, 77}},
-      {"the same by token_sum", global_tokens, {Aggregation::token_sum, 77}},
-      {"TRL grpo", trl_grpo, {Aggregation::seq_mean_token_mean}},
-      {"verl seq-mean-token-mean", verl_seq_mean_token_mean, {Aggregation::seq_mean_token_mean, 0, true}},
-      {"verl seq-mean-token-sum", verl_seq_mean_token_sum, {Aggregation::seq_mean_token_sum, 0, true}},
-      {"Dr.GRPO", dr_grpo, {Aggregation::seq_mean_token_sum, 20}},
+      {"TRL dapo with a global count", global_tokens, {.aggregation = Aggregation::token_mean, .denominator = 77}},
+      {"the same by token_sum", global_tokens, {.aggregation = Aggregation::token_sum, .denominator = 77}},
+      {"TRL grpo", trl_grpo, {.aggregation = Aggregation::seq_mean_token_mean}},
+      {"verl seq-mean-token-mean",
+       verl_seq_mean_token_mean,
+       {.aggregation = Aggregation::seq_mean_token_mean, .exclude_empty_sequences = kOn}},
+      {"verl seq-mean-token-sum",
+       verl_seq_mean_token_sum,
+       {.aggregation = Aggregation::seq_mean_token_sum, .exclude_empty_sequences = kOn}},
+      {"Dr.GRPO", dr_grpo, {.aggregation = Aggregation::seq_mean_token_sum, .denominator = 20}},
   };
   for (const Trainer& trainer : trainers) {
     for (const bool clip : {false, true}) {
       for (const auto token : {verl_token, openrlhf_token}) {
         SCOPED_TRACE(std::string(trainer.name) + (clip ? ", clipped" : ""));
-        ValueCase c = make_case(clip);
-        c.aggregation = trainer.options;
-        const ValueOutputs out = run(c);
-        const Tensor gradient = run_backward(c, 1.5);
+        ValueLoss c = make_case(clip);
+        c.params = trainer.params;
+        c.params.clip_eps = clip ? 0.5 : 0;
+        const auto out = run(c);
+        const Tensor gradient = gradient_of(c, 1.5);
         const auto token_of = [&](int64_t i) {
           const double old_value = clip ? c.old_values.get(i) : 0;
-          return token(variable(c.values.get(i)), old_value, c.returns.get(i), clip ? c.clip_eps : 1e300);
+          return token(variable(c.values.get(i)), old_value, c.returns.get(i), clip ? c.params.clip_eps : 1e300);
         };
         // The losses as they are, and each token's loss moved by its own slope: the reduction is linear.
         Sequences sequences{List(4), List(4)};
@@ -181,10 +166,9 @@ TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
 
 // slime's value loss has no half: a denominator of half the rollouts. Its value_clip is 0.2 by default.
 TEST(CpuValueLoss, SlimesLossIsThatOfHalfTheDenominator) {
-  ValueCase c = make_case(true);
-  c.clip_eps = 0.2;
+  ValueLoss c = make_case(true);
   const double rollouts = 6;
-  c.aggregation = {Aggregation::seq_mean_token_mean, rollouts / 2};
+  c.params = {.clip_eps = 0.2, .aggregation = Aggregation::seq_mean_token_mean, .denominator = rollouts / 2};
   const auto published = [&](int64_t i) {  // max of the squares, over the tokens of the sample
     double n = 0;
     for (int64_t t = i / 5 * 5; t < i / 5 * 5 + 5; ++t) n += c.mask.get_int(t) != 0 ? 1 : 0;
@@ -193,7 +177,7 @@ TEST(CpuValueLoss, SlimesLossIsThatOfHalfTheDenominator) {
     const Dual loss = max((clipped - target) * (clipped - target), (v - target) * (v - target));
     return c.mask.get_int(i) != 0 ? loss / (std::max(n, 1.0) * rollouts) : Dual();
   };
-  const Tensor gradient = run_backward(c, 1);
+  const Tensor gradient = gradient_of(c, 1);
   double loss = 0;
   for (int64_t i = 0; i < 20; ++i) {
     loss += published(i).v;
@@ -203,38 +187,32 @@ TEST(CpuValueLoss, SlimesLossIsThatOfHalfTheDenominator) {
 }
 
 TEST(CpuValueLoss, ClipFractionCountsActiveTokensWhoseClippedErrorIsLarger) {
-  ValueCase c;
-  c.values = numbers({2, 2, 0.5, 2}, {1, 4});
-  c.old_values = numbers({0, 0, 0, 0}, {1, 4});
-  c.returns = numbers({2, -1, 9, 2}, {1, 4});  // clipped to 1: further away, nearer, not clipped, masked
+  // Clipped to 1: further away, nearer, not clipped, masked.
+  ValueLoss c =
+      call_of(numbers({2, 2, 0.5, 2}, {1, 4}), numbers({2, -1, 9, 2}, {1, 4}), numbers({0, 0, 0, 0}, {1, 4}), 1);
   c.mask = flags({1, 1, 1, 0}, {1, 4});
-  c.clip_eps = 1;
-  const ValueOutputs out = run(c);
+  const auto out = run(c);
   EXPECT_EQ(list_of(out.token_loss), (List{0.5, 4.5, 0.5 * 8.5 * 8.5, 0}));
   EXPECT_EQ(out.clip_fraction.get(0), 1.0 / 3);
-  EXPECT_EQ(list_of(run_backward(c, 3)), (List{0, 3, -8.5, 0}));
+  EXPECT_EQ(list_of(gradient_of(c, 3)), (List{0, 3, -8.5, 0}));
 }
 
 // torch: clamp passes the gradient at its bounds, max gives half to each side at equality.
 TEST(CpuValueLoss, GradientAtTheClipBoundAndAtEqualErrorsIsTorchs) {
-  ValueCase c;
-  c.values = numbers({1, 2, 3}, {1, 3});
-  c.old_values = numbers({0, 0, 0}, {1, 3});
-  c.returns = numbers({5, 1.5, 2}, {1, 3});
-  c.clip_eps = 1;
-  c.aggregation.kind = Aggregation::token_sum;
+  ValueLoss c = call_of(numbers({1, 2, 3}, {1, 3}), numbers({5, 1.5, 2}, {1, 3}), numbers({0, 0, 0}, {1, 3}), 1);
+  c.params.aggregation = Aggregation::token_sum;
   // At the bound: v - R. Errors 0.5 and -0.5, clipped: half of 0.5. Errors 1 and -1: half of 1.
-  EXPECT_EQ(list_of(run_backward(c, 1)), (List{-4, 0.25, 0.5}));
+  EXPECT_EQ(list_of(gradient_of(c, 1)), (List{-4, 0.25, 0.5}));
   for (int64_t i = 0; i < 3; ++i) {
     const Dual token = verl_token(variable(c.values.get(i)), 0, c.returns.get(i), 1);
-    EXPECT_EQ(run_backward(c, 1).get(i), token.d);
+    EXPECT_EQ(gradient_of(c, 1).get(i), token.d);
   }
 }
 
 TEST(CpuValueLoss, TheFloorOfASequencesDenominatorHoldsForShortSequences) {
-  ValueCase c = make_case(false);
-  c.aggregation = {Aggregation::seq_mean_token_mean, 1, false, 3};
-  const ValueOutputs out = run(c);
+  ValueLoss c = make_case(false);
+  c.params = {.aggregation = Aggregation::seq_mean_token_mean, .denominator = 1, .seq_denominator_floor = 3};
+  const auto out = run(c);
   double want = 0;
   const List denominators = {5, 3, 3, 3};
   for (int64_t i = 0; i < 20; ++i) want += out.token_loss.get(i) / denominators[static_cast<size_t>(i / 5)];
@@ -242,49 +220,44 @@ TEST(CpuValueLoss, TheFloorOfASequencesDenominatorHoldsForShortSequences) {
 }
 
 TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
-  ValueCase c = make_case(true);
+  ValueLoss c = make_case(true);
   const Tensor of_tokens = random_tensor(Dtype::f64, {4, 5}, 1, 9);
-  c.aggregation.kind = Aggregation::token_sum;
-  const ValueOutputs sum = run(c);
-  const Tensor want = run_backward(c, 0, of_tokens);
-  c.aggregation.kind = Aggregation::none;
+  c.params.aggregation = Aggregation::token_sum;
+  const auto sum = run(c);
+  const Tensor want = gradient_of(c, 0, of_tokens);
+  c.params.aggregation = Aggregation::none;
   EXPECT_EQ(run(c).loss.get(0), 0.0);
   EXPECT_EQ(run(c).token_loss.bytes(), sum.token_loss.bytes());
-  EXPECT_EQ(run_backward(c, kNan, of_tokens).bytes(), want.bytes());
+  EXPECT_EQ(gradient_of(c, kNan, of_tokens).bytes(), want.bytes());
 }
 
 TEST(CpuValueLoss, GradientIsTheSlopeOfGolden) {
-  for (int64_t kind = 0; kind <= 4; ++kind) {
-    ValueCase c = make_case(true);
-    c.aggregation = {static_cast<Aggregation>(kind), 0, true, 2};
+  for (const Aggregation kind : kAggregations) {
+    ValueLoss c = make_case(true);
+    c.params.aggregation = kind;
+    c.params.exclude_empty_sequences = kOn;
+    c.params.seq_denominator_floor = 2;
     const Tensor of_tokens = random_tensor(Dtype::f64, {4, 5}, 1, 9);
-    const Tensor gradient = run_backward(c, 0.7, of_tokens);
-    rlk_value_loss_params params = RLK_VALUE_LOSS_PARAMS_INIT;
-    params.aggregation = kind;
-    params.clip_eps = c.clip_eps;
-    params.exclude_empty_sequences = RLK_VALUE_LOSS_EXCLUDE_EMPTY_SEQUENCES_ON;
-    params.seq_denominator_floor = 2;
+    const Tensor gradient = gradient_of(c, 0.7, of_tokens);
     for (int64_t i = 0; i < 20; ++i) {
       const auto total_at = [&](double step) {
-        Tensor moved = c.values;
-        moved.set(i, c.values.get(i) + step);
-        const golden::Answer answer =
-            golden_answer("value_loss", params, {&moved, &c.returns, &c.old_values, &c.mask, nullptr});
-        double sum = 0.7 * answer.outputs[RLK_VALUE_LOSS_OUT_LOSS].value[0];
-        for (int64_t k = 0; k < 20; ++k) {
-          sum += of_tokens.get(k) * answer.outputs[RLK_VALUE_LOSS_OUT_TOKEN_LOSS].value[static_cast<size_t>(k)];
-        }
+        ValueLoss moved = c;
+        moved.values.set(i, c.values.get(i) + step);
+        const auto answer = golden_answer(moved);
+        double sum = 0.7 * answer.loss.value[0];
+        for (int64_t k = 0; k < 20; ++k) sum += of_tokens.get(k) * answer.token_loss.value[static_cast<size_t>(k)];
         return sum;
       };
-      EXPECT_NEAR(gradient.get(i), (total_at(1e-6) - total_at(-1e-6)) / 2e-6, 1e-8) << kind << " " << i;
+      EXPECT_NEAR(gradient.get(i), (total_at(1e-6) - total_at(-1e-6)) / 2e-6, 1e-8)
+          << static_cast<int64_t>(kind) << " " << i;
     }
   }
 }
 
 TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
-  ValueCase c = make_case(true);
-  const ValueOutputs want = run(c);
-  const Tensor want_gradient = run_backward(c, 1);
+  ValueLoss c = make_case(true);
+  const auto want = run(c);
+  const Tensor want_gradient = gradient_of(c, 1);
   for (int64_t i = 0; i < 20; ++i) {
     if (c.mask.get_int(i) != 0) continue;
     c.values.set(i, kNan);
@@ -293,14 +266,15 @@ TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
   }
   EXPECT_EQ(run(c).loss.bytes(), want.loss.bytes());
   EXPECT_EQ(run(c).token_loss.bytes(), want.token_loss.bytes());
-  EXPECT_EQ(run_backward(c, 1).bytes(), want_gradient.bytes());
+  EXPECT_EQ(gradient_of(c, 1).bytes(), want_gradient.bytes());
   c.mask = flags(std::vector<int>(20, 0), {4, 5});
-  for (int64_t kind = 0; kind <= 4; ++kind) {
-    for (const bool exclude : {false, true}) {
-      c.aggregation = {static_cast<Aggregation>(kind), 0, exclude, 1};
+  for (const Aggregation kind : kAggregations) {
+    for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
+      c.params.aggregation = kind;
+      c.params.exclude_empty_sequences = exclude;
       EXPECT_EQ(run(c).loss.get(0), 0.0);
       EXPECT_EQ(run(c).clip_fraction.get(0), 0.0);
-      EXPECT_EQ(list_of(run_backward(c, 1)), List(20, 0.0));
+      EXPECT_EQ(list_of(gradient_of(c, 1)), List(20, 0.0));
     }
   }
 }
@@ -308,7 +282,7 @@ TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
 // The same tokens as rows with padding that is masked, and packed without it.
 TEST(CpuValueLoss, PackedSequencesReduceLikeDenseOnesAndBadOnesAreADataError) {
   const std::vector<int64_t> starts = {0, 5, 7, 7, 9};
-  ValueCase dense = make_case(true), packed;
+  ValueLoss dense = make_case(true);
   dense.mask = flags({1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0}, {4, 5});
   const std::vector<int64_t> tokens = {0, 1, 2, 3, 4, 5, 6, 15, 16};  // of the dense case; the seventh is masked
   const auto pick = [&](const Tensor& from) {
@@ -316,48 +290,47 @@ TEST(CpuValueLoss, PackedSequencesReduceLikeDenseOnesAndBadOnesAreADataError) {
     for (const int64_t i : tokens) list.push_back(from.get(i));
     return numbers(list);
   };
-  packed.values = pick(dense.values);
-  packed.returns = pick(dense.returns);
-  packed.old_values = pick(dense.old_values);
+  ValueLoss packed = call_of(pick(dense.values), pick(dense.returns), pick(dense.old_values), dense.params.clip_eps);
+  packed.params.layout = ops::value_loss::Layout::packed;
   packed.mask = flags({1, 1, 1, 1, 1, 1, 0, 1, 1});
   packed.cu_seqlens = integers(starts, Dtype::i32);
-  packed.clip_eps = dense.clip_eps;
-  for (int64_t kind = 0; kind <= 4; ++kind) {
-    for (const bool exclude : {false, true}) {
-      dense.aggregation = packed.aggregation = {static_cast<Aggregation>(kind), 0, exclude, 1.5};
-      const ValueOutputs want = run(dense), got = run(packed);
+  for (const Aggregation kind : kAggregations) {
+    for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
+      for (ValueLoss* c : {&dense, &packed}) {
+        c->params.aggregation = kind;
+        c->params.exclude_empty_sequences = exclude;
+        c->params.seq_denominator_floor = 1.5;
+      }
+      const auto want = run(dense), got = run(packed);
       EXPECT_EQ(got.loss.bytes(), want.loss.bytes());
       EXPECT_EQ(got.clip_fraction.bytes(), want.clip_fraction.bytes());
       EXPECT_EQ(list_of(got.token_loss), list_of(pick(want.token_loss)));
-      EXPECT_EQ(list_of(run_backward(packed, 2)), list_of(pick(run_backward(dense, 2))));
+      EXPECT_EQ(list_of(gradient_of(packed, 2)), list_of(pick(gradient_of(dense, 2))));
     }
   }
   packed.cu_seqlens = integers({0, 5, 4, 9});
-  cpu::DataError error;
-  const ValueOutputs bad = run(packed, cpu::serial_parallel(), &error);
-  EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-  EXPECT_EQ(error.row, 2);
-  EXPECT_EQ(error.value, 4);
+  const auto bad = run(packed);
+  EXPECT_EQ(bad.error.kind, cpu::kBadSeqlens);
+  EXPECT_EQ(bad.error.row, 2);
+  EXPECT_EQ(bad.error.value, 4);
   EXPECT_TRUE(std::isnan(bad.loss.get(0)) && std::isnan(bad.clip_fraction.get(0)) && std::isnan(bad.token_loss.get(8)));
-  EXPECT_TRUE(std::isnan(run_backward(packed, 2).get(0)));
+  EXPECT_TRUE(std::isnan(gradient_of(packed, 2).get(0)));
 }
 
 TEST(CpuValueLoss, BitsDoNotDependOnThreadsAndEmptyBatchesAreLegal) {
   for (const Dtype dtype : kFloatDtypes) {
-    ValueCase c;
-    c.values = random_tensor(dtype, {41, 1000}, 1, 1, Strides::gaps);
-    c.returns = random_tensor(dtype, {41, 1000}, 1, 2);
-    const ValueOutputs want = run(c);
-    const Tensor gradient = run_backward(c, 1);
+    const ValueLoss c =
+        call_of(random_tensor(dtype, {41, 1000}, 1, 1, Strides::gaps), random_tensor(dtype, {41, 1000}, 1, 2));
+    const auto want = run(c);
+    const Tensor gradient = gradient_of(c, 1);
     for (const cpu::ParallelFor& hook : other_hooks()) {
       EXPECT_EQ(run(c, hook).loss.bytes(), want.loss.bytes());
-      EXPECT_EQ(run_backward(c, 1, Tensor(), hook).bytes(), gradient.bytes());
+      EXPECT_EQ(gradient_of(c, 1, Tensor(), hook).bytes(), gradient.bytes());
     }
   }
-  ValueCase empty;
-  empty.values = empty.returns = Tensor(Dtype::f32, {0, 4});
+  const ValueLoss empty = call_of(Tensor(Dtype::f32, {0, 4}), Tensor(Dtype::f32, {0, 4}));
   EXPECT_EQ(run(empty).loss.get(0), 0.0);
-  EXPECT_EQ(run_backward(empty, 1).size(), 0);
+  EXPECT_EQ(gradient_of(empty, 1).size(), 0);
 }
 
 }  // namespace
