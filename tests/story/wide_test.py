@@ -14,7 +14,7 @@ class Wide(command.Case):
     def test_without_its_runtime_the_missing_library_is_named(self):
         answer = self.json("list", RLK_PLUGIN_PATH=PLUGIN)
         [plugin] = [p for p in answer["plugins"] if p["id"] == "wide"]
-        self.assertEqual((plugin["state"], plugin["reason_code"]), ("rejected", "RUNTIME_LIBRARY_MISSING"))
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
         self.assertIn("libwide.so.1", plugin["reason"])
 
     def test_every_shared_operator_passes_conformance_at_width_64(self):
