@@ -259,10 +259,8 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     repeat_first_slice(argument);
   }
   spoil_ignored(call);
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!call.inputs[i].present || call.decl->inputs[i].domain.kind != Domain::forward) continue;
-    const std::vector<double> values = forward_values(call, i);
-    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[i], static_cast<int64_t>(k), values[k]);
+  for (const auto& [input, values] : forward_inputs(call)) {
+    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);
   }
   spoil_hidden(call);
   if (c.content == Content::one_nan) plant_nan(static_cast<size_t>(c.nan_input), call);

@@ -12,7 +12,8 @@ namespace rlk::core::conformance {
 namespace {
 
 constexpr size_t kBytesKept = size_t{64} << 20;
-constexpr size_t kCasesAhead = 24;
+constexpr size_t kBytesAhead = size_t{64} << 20;
+constexpr size_t kCasesAhead = 256;
 constexpr unsigned kMostThreads = 4;  // this one included: runs of one implementation keep no more of them busy
 
 std::string key_of(const Case& c, const Call& call, bool other_data) {
@@ -22,6 +23,15 @@ std::string key_of(const Case& c, const Call& call, bool other_data) {
 void complete(Example& example, uint64_t seed) {
   fill_inputs(example.spec, seed, example.call);
   example.answer = golden_answer(example.call);
+}
+
+size_t size_of(const Example& example) {
+  size_t bytes = sizeof(Example);
+  for (const Argument& input : example.call.inputs) bytes += input.bytes.size();
+  for (const auto& output : example.answer.outputs) {
+    bytes += (output.value.size() + output.cond.size() + output.rounded.size()) * sizeof(double);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -47,20 +57,29 @@ public:
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // nullptr when nobody has begun it: it is then the caller's.
+  // nullptr when nobody has begun it: it is then the caller's. While somebody else is at it, the caller makes what
+  // comes behind.
   std::shared_ptr<const Example> take(const std::string& key) {
     const auto found = index_.find(key);
     if (found == index_.end()) return nullptr;
     std::unique_lock lock(mutex_);
     Slot& slot = slots_[found->second];
     for (; passed_ <= found->second; ++passed_) {
-      if (passed_ < found->second) slots_[passed_].example.reset();  // left out: nobody will ask for it
+      if (passed_ == found->second) continue;
+      give(slots_[passed_]);  // left out: nobody will ask for it
+      slots_[passed_].state = State::taken;
     }
     changed_.notify_all();
     if (slot.state == State::open) slot.state = State::taken;
-    changed_.wait(lock, [&] { return slot.state != State::begun; });
+    while (slot.state == State::begun) {
+      if (may_begin()) {
+        make_next(lock);
+      } else {
+        changed_.wait(lock);
+      }
+    }
     slot.state = State::taken;
-    return std::move(slot.example);
+    return give(slot);
   }
 
 private:
@@ -71,24 +90,36 @@ private:
     std::shared_ptr<const Example> example;
   };
 
+  std::shared_ptr<const Example> give(Slot& slot) {
+    if (slot.example != nullptr) bytes_ -= size_of(*slot.example);
+    return std::move(slot.example);
+  }
+
+  bool may_begin() {
+    next_ = std::max(next_, passed_);  // what the caller has passed stays its own
+    return next_ < std::min(slots_.size(), passed_ + kCasesAhead) && bytes_ < kBytesAhead;
+  }
+
+  void make_next(std::unique_lock<std::mutex>& lock) {
+    Slot& slot = slots_[next_++];
+    if (slot.state != State::open) return;
+    slot.state = State::begun;
+    lock.unlock();
+    std::shared_ptr<const Example> example = made(slot.spec);
+    lock.lock();
+    if (slot.state != State::begun) return;  // left out meanwhile
+    if (example != nullptr) bytes_ += size_of(*example);
+    slot.example = std::move(example);
+    slot.state = State::done;
+    changed_.notify_all();
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] {
-        // What the caller has passed stays its own.
-        next_ = std::max(next_, passed_);
-        return stopped_ || next_ < std::min(slots_.size(), passed_ + kCasesAhead);
-      });
+      changed_.wait(lock, [&] { return stopped_ || may_begin(); });
       if (stopped_) return;
-      Slot& slot = slots_[next_++];
-      if (slot.state != State::open) continue;
-      slot.state = State::begun;
-      lock.unlock();
-      std::shared_ptr<const Example> example = made(slot.spec);
-      lock.lock();
-      slot.example = std::move(example);
-      slot.state = State::done;
-      changed_.notify_all();
+      make_next(lock);
     }
   }
 
@@ -113,6 +144,7 @@ private:
   std::condition_variable changed_;
   size_t next_ = 0;    // to be begun
   size_t passed_ = 0;  // behind the last one that was asked for
+  size_t bytes_ = 0;   // of what was made and not yet taken
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };
@@ -146,11 +178,7 @@ std::shared_ptr<const Example> Examples::get(const Case& c, bool other_data) {
 }
 
 void Examples::keep(std::string key, const std::shared_ptr<const Example>& example) {
-  size_t bytes = sizeof(Example) + 2 * key.size();
-  for (const Argument& input : example->call.inputs) bytes += input.bytes.size();
-  for (const auto& output : example->answer.outputs) {
-    bytes += (output.value.size() + output.cond.size() + output.rounded.size()) * sizeof(double);
-  }
+  const size_t bytes = size_of(*example) + 2 * key.size();
   kept_.push_front({std::move(key), bytes, example});
   index_.emplace(kept_.front().key, kept_.begin());
   bytes_ += bytes;

@@ -47,6 +47,40 @@ golden::Rounding rounding_of(const Call& call) {
   return call.dtypes[0] == Dtype::bf16 ? golden::Rounding{7, -126} : golden::Rounding{10, -14};
 }
 
+// The call of another operator with the inputs and parameters of the same names; of its outputs those that are always
+// there.
+Call forward_call(const Call& call, const OpDecl& decl) {
+  Call forward;
+  forward.decl = &decl;
+  const auto* defaults = static_cast<const std::byte*>(decl.defaults);
+  forward.params.assign(defaults, defaults + decl.params_size);
+  for (size_t i = 0; i < decl.params.size(); ++i) {
+    const int same = param_index(*call.decl, decl.params[i].name);
+    if (same < 0) continue;
+    std::memcpy(forward.params.data() + decl.params[i].offset,
+                call.params.data() + call.decl->params[static_cast<size_t>(same)].offset, sizeof(int64_t));
+  }
+  for (size_t i = 0; i < decl.symbols.size(); ++i) {
+    const int same = symbol_index(*call.decl, decl.symbols[i].name);
+    forward.symbols[i] = same >= 0 ? call.symbols[static_cast<size_t>(same)] : -1;
+  }
+  forward.inputs.resize(decl.inputs.size());
+  for (size_t i = 0; i < decl.inputs.size(); ++i) {
+    const int same = input_index(*call.decl, decl.inputs[i].name);
+    if (same >= 0) forward.inputs[i] = call.inputs[static_cast<size_t>(same)];
+  }
+  forward.outputs.resize(decl.outputs.size());
+  for (size_t i = 0; i < decl.outputs.size(); ++i) forward.outputs[i].present = !decl.outputs[i].optional;
+  return forward;
+}
+
+int output_index(const OpDecl& decl, std::string_view name) {
+  for (size_t i = 0; i < decl.outputs.size(); ++i) {
+    if (name == decl.outputs[i].name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 }  // namespace
 
 bool has_golden(const OpDecl& decl) {
@@ -70,43 +104,38 @@ Answer golden_answer(const Call& call) {
   return answer;
 }
 
-std::vector<double> forward_values(const Call& call, size_t input) {
-  const DomainDecl& domain = call.decl->inputs[input].domain;
-  const OpDecl& decl = *find_declaration(domain.forward_op);
-  Call forward;
-  forward.decl = &decl;
-  const auto* defaults = static_cast<const std::byte*>(decl.defaults);
-  forward.params.assign(defaults, defaults + decl.params_size);
-  for (size_t i = 0; i < decl.params.size(); ++i) {
-    const int same = param_index(*call.decl, decl.params[i].name);
-    if (same < 0) continue;
-    std::memcpy(forward.params.data() + decl.params[i].offset,
-                call.params.data() + call.decl->params[static_cast<size_t>(same)].offset, sizeof(int64_t));
+std::vector<ForwardInput> forward_inputs(const Call& call) {
+  std::vector<ForwardInput> list;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    if (call.inputs[i].present && call.decl->inputs[i].domain.kind == Domain::forward) list.push_back({i, {}});
   }
-  for (size_t i = 0; i < decl.symbols.size(); ++i) {
-    const int same = symbol_index(*call.decl, decl.symbols[i].name);
-    forward.symbols[i] = same >= 0 ? call.symbols[static_cast<size_t>(same)] : -1;
+  // A call may have outputs of several operators; each operator is asked once, for all that is wanted of it.
+  std::vector<bool> done(list.size());
+  for (size_t first = 0; first < list.size(); ++first) {
+    if (done[first]) continue;
+    const std::string_view op = call.decl->inputs[list[first].input].domain.forward_op;
+    Call forward = forward_call(call, *find_declaration(op));
+    std::vector<std::pair<size_t, size_t>> wanted;  // of the list, and the output
+    for (size_t k = first; k < list.size(); ++k) {
+      const DomainDecl& domain = call.decl->inputs[list[k].input].domain;
+      if (domain.forward_op != op) continue;
+      done[k] = true;
+      const auto output = static_cast<size_t>(output_index(*forward.decl, domain.forward_output));
+      forward.outputs[output].present = true;
+      wanted.emplace_back(k, output);
+    }
+    const Answer answer = golden_answer(forward);
+    for (const auto& [k, output] : wanted) list[k].values = answer.outputs[output].value;
   }
-  forward.inputs.resize(decl.inputs.size());
-  for (size_t i = 0; i < decl.inputs.size(); ++i) {
-    const int same = input_index(*call.decl, decl.inputs[i].name);
-    if (same >= 0) forward.inputs[i] = call.inputs[static_cast<size_t>(same)];
-  }
-  forward.outputs.resize(decl.outputs.size());
-  size_t wanted = 0;
-  for (size_t i = 0; i < decl.outputs.size(); ++i) {
-    const bool is_wanted = std::string_view(decl.outputs[i].name) == domain.forward_output;
-    forward.outputs[i].present = is_wanted || !decl.outputs[i].optional;
-    if (is_wanted) wanted = i;
-  }
-  std::vector<double> values = golden_answer(forward).outputs[wanted].value;
   // A shard is given the values of the whole vocabulary, which its own logits do not determine: an implementation that
   // computes them anew instead of reading them must be seen.
   const int global_vocab = param_index(*call.decl, "global_vocab");
   if (global_vocab >= 0 && call.i64(global_vocab) > 0) {
-    for (double& value : values) value += 0.625;
+    for (ForwardInput& input : list) {
+      for (double& value : input.values) value += 0.625;
+    }
   }
-  return values;
+  return list;
 }
 
 }  // namespace rlk::core::conformance

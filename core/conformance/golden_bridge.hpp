@@ -20,6 +20,10 @@ bool has_golden(const OpDecl& decl);
 Answer golden_answer(const Call& call);
 
 // The values of an input of domain `forward`: another operator's output on the inputs and parameters of the same names.
-std::vector<double> forward_values(const Call& call, size_t input);
+struct ForwardInput {
+  size_t input;
+  std::vector<double> values;
+};
+std::vector<ForwardInput> forward_inputs(const Call& call);
 
 }  // namespace rlk::core::conformance

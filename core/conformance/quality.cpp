@@ -2,6 +2,7 @@
 #include "core/conformance/quality.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -39,8 +40,12 @@ double largest_of(Dtype dtype) {
 
 double ulp_of(double value, Dtype dtype) {
   const Format format = format_of(dtype);
-  const int exponent = value == 0 ? format.min_exponent : std::max(std::ilogb(value), format.min_exponent);
-  return std::ldexp(1.0, exponent - format.mantissa_bits);
+  if (!std::isfinite(value)) return std::fabs(value);
+  // By bits, because it is asked for each element: zero and subnormal numbers have a field below every min_exponent.
+  const int field = static_cast<int>(std::bit_cast<uint64_t>(value) >> 52 & 0x7ff);
+  const int exponent = std::max(field - 1023, format.min_exponent) - format.mantissa_bits;
+  if (exponent < -1022) return std::ldexp(1.0, exponent);
+  return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
 double root_mean_square(std::span<const double> values) {

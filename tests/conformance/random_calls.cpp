@@ -346,10 +346,8 @@ void make_special(Random& random, Call& call) {
     if (kind == Domain::mask) make_special_mask(random, call, i);
     if (kind == Domain::cu_seqlens) make_unlike_lengths(random, argument);
   }
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    if (!call.inputs[i].present || call.decl->inputs[i].domain.kind != Domain::forward) continue;
-    const std::vector<double> values = forward_values(call, i);
-    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[i], static_cast<int64_t>(k), values[k]);
+  for (const auto& [input, values] : forward_inputs(call)) {
+    for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);
   }
 }
 
