@@ -66,7 +66,7 @@ bool says_nothing(const PluginRecord& record) {
 std::string ResultKey::name() const {
   std::string all;
   const auto add = [&all](const std::string& text) { all += std::to_string(text.size()) + ":" + text; };
-  for (const std::string* text : {&id, &content, &host, &device_fingerprint}) add(*text);
+  for (const std::string* text : {&id, &content, &host, &device_fingerprint, &tried}) add(*text);
   for (const auto* list : {&dependencies, &environment}) {
     add(std::to_string(list->size()));
     for (const std::string& text : *list) add(text);
@@ -136,6 +136,12 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
   return record;
 }
 
+bool ResultCache::was_judged(const ResultKey& key) const {
+  const auto text = store_->get(key.name());
+  const json entry = text ? json::parse(*text, nullptr, /*allow_exceptions=*/false) : json();
+  return entry.is_object() && entry.value("judged", json()) == true;
+}
+
 void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
   const int64_t seconds = lifetime(record, timeout_seconds_);
   if (seconds == kNotAtAll || says_nothing(record)) return;
@@ -144,6 +150,7 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
                       {"measured_unix", now},
                       {"expires_unix", seconds == kForEver ? kForEver : now + seconds},
                       {"time_scale", key.time_scale},
+                      {"judged", !is_time_out(record)},
                       {"loaded", identities_of(record.loaded_files)},
                       {"record", record_to_json(record)}};
   store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace));

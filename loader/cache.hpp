@@ -25,6 +25,7 @@ struct ResultKey {
   // How patient the probe is (RLK_PROBE_TIMEOUT). Not in the name: only a time-out depends on it, and one that a less
   // patient probe ran into says nothing.
   double time_scale = 1.0;
+  std::string tried{kTriedEverything};  // a canary's verdict is not that of everything
 
   std::string name() const;  // of the entry in the store
 };
@@ -53,6 +54,8 @@ public:
   // be the one it was. Its history and path are those of the probe then. Who has waited since `waited_since` for
   // somebody else's probe takes a verdict from that time or later, whatever its life is.
   std::optional<PluginRecord> find(const ResultKey& key, std::optional<int64_t> waited_since = {}) const;
+  // Whether there was a verdict on what was tried, out of date or not; a time-out is none.
+  bool was_judged(const ResultKey& key) const;
   int64_t seconds_now() const { return now_(); }
   // Remembers a final record. States that say nothing lasting (deferred for another reason than time) are not stored.
   void store(const ResultKey& key, const PluginRecord& record);

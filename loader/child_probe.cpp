@@ -103,9 +103,12 @@ std::string find_prober(const Environment& environment) {
   return {};
 }
 
-std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners,
-                           double smoke_seconds) {
-  json request = {{"record", record_to_json(record)}, {"smoke_seconds", smoke_seconds}, {"owners", json::array()}};
+std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
+                           bool canary) {
+  json request = {{"record", record_to_json(record)},
+                  {"smoke_seconds", smoke_seconds},
+                  {"canary", canary},
+                  {"owners", json::array()}};
   for (const OwnerCandidate& owner : owners) request["owners"].push_back({{"id", owner.id}, {"path", owner.path}});
   return request.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -118,6 +121,7 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
     return false;
   }
   options->smoke_seconds = request["smoke_seconds"].get<double>();
+  options->suite.canary = request.value("canary", json()) == true;
   for (const json& owner : request["owners"]) {
     if (!owner.is_object() || !owner.value("id", json()).is_string() || !owner.value("path", json()).is_string()) {
       *error = "the request names an owner without id or path";
@@ -139,7 +143,7 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   command.budgets = phase_budgets(probe.scale);
   command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);
   command.cancel = probe.cancel;
-  command.request = encode_request(*record, probe.owners, kSmokeSeconds * probe.scale);
+  command.request = encode_request(*record, probe.owners, kSmokeSeconds * probe.scale, probe.canary);
 
   PluginRecord latest = *record;
   std::string error;

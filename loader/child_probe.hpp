@@ -28,6 +28,7 @@ struct ChildProbe {
   Environment environment;
   double scale = 1.0;  // of all time budgets
   std::vector<OwnerCandidate> owners;
+  bool canary = false;  // of a built-in: only a canary is tried
   const std::atomic<bool>* cancel = nullptr;
 };
 
@@ -35,7 +36,8 @@ struct ChildProbe {
 void probe_in_child(const ChildProbe& probe, PluginRecord* record);
 
 // The request as the prober reads it. False with `error` when the text is none.
-std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds);
+std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
+                           bool canary = false);
 bool decode_request(const std::string& text, PluginRecord* record, ExamineOptions* options, std::string* error);
 
 }  // namespace rlk::loader

@@ -181,6 +181,29 @@ private:
   }
 
   void smoke() {
+    core::ConformanceOptions suite = options_.suite;
+    suite.canary &= record_.path.empty();  // no build of rlk has tried a file
+    record_.units = tried(suite);
+    if (suite.canary) {
+      std::vector<UnitResult> failed;
+      for (const UnitResult& unit : record_.units)
+        if (unit.verdict == UnitResult::Verdict::failed) failed.push_back(unit);
+      if (!failed.empty()) try_everything(failed);
+    }
+    conclude(&record_, options_.place);
+  }
+
+  // After a canary that failed. What it found stays found, even if it does not show again.
+  void try_everything(const std::vector<UnitResult>& failed) {
+    record_.notes.push_back("the canary failed (" + failed.front().reason_code + ", " + failed.front().reason +
+                            "): everything was tried");
+    core::ConformanceOptions everything = options_.suite;
+    everything.canary = false;
+    record_.units = merge_units({failed, tried(everything)});
+  }
+
+  std::vector<UnitResult> tried(const core::ConformanceOptions& suite) {
+    record_.tried = suite.canary ? kTriedCanary : kTriedEverything;
     const bool attached = owner_.api != nullptr;
     const Live& owner = attached ? owner_ : live_;
     std::vector<std::vector<UnitResult>> results;
@@ -195,13 +218,12 @@ private:
       target.owner_instance = owner.instance;
       target.owner_flags = owner.devices[i]->properties().flags;
       target.owner_memory_bytes = owner.devices[i]->properties().memory_bytes;
-      core::ConformanceOptions conformance = options_.suite;
+      core::ConformanceOptions conformance = suite;
       conformance.budget_s = options_.smoke_seconds;
       conformance.progress = options_.on_activity;
       results.push_back(core::run_conformance(target, conformance));
     }
-    record_.units = merge_units(results);
-    conclude(&record_, options_.place);
+    return merge_units(results);
   }
 
   PluginRecord& record_;

@@ -26,8 +26,10 @@ struct OwnerCandidate {
 struct ExamineOptions {
   const rlk_host* host = nullptr;
   std::vector<OwnerCandidate> owners;  // of the plugin's backend, in search order
-  core::ConformanceOptions suite;      // which cases run: the smoke test unless changed; budget and progress are ours
-  double smoke_seconds = 0.0;          // what is not reached in this time stays unverified; 0: no limit
+  // Which cases run: the smoke test unless changed; when a canary fails, everything after it. Budget and progress are
+  // ours.
+  core::ConformanceOptions suite;
+  double smoke_seconds = 0.0;  // what is not reached in this time stays unverified; 0: no limit
   Place place = Place::child;
   std::function<void(const std::string& phase)> on_phase;
   std::function<void(const std::string& activity)> on_activity;  // before each case of the smoke test

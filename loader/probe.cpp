@@ -130,10 +130,16 @@ private:
       return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
     if (cancelled())
       return record.stop(State::deferred, Place::host, reason::kCancelled, "stopped before the probe began");
-    const ResultKey key = key_of(job);
+    ResultKey key = key_of(job);
+    const ResultKey whole = key;
+    // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody wants
+    // everything tried, or has ever had it tried here. What that found is not left to a canary when it is out of date.
+    const bool canary = record.path.empty() && !options_.fresh && !cache_.was_judged(whole);
+    if (canary) key.tried = kTriedCanary;
     std::optional<int64_t> waited_since;
     const auto remembered = [&] {
       auto known = options_.fresh ? std::nullopt : cache_.find(key, waited_since);
+      if (!known && canary) known = cache_.find(whole, waited_since);  // somebody else's canary failed
       if (known) take(std::move(*known), &record);
       return known.has_value();
     };
@@ -143,6 +149,7 @@ private:
       examine_options.host = options_.host;
       examine_options.owners = job.owners;
       examine_options.place = Place::host;
+      examine_options.suite.canary = canary;
       return examine(&record, examine_options);
     }
     if (prober_.empty())
@@ -166,10 +173,14 @@ private:
     child.environment = options_.environment;
     child.scale = timeout_scale_of(options_.environment);
     child.owners = job.owners;
+    child.canary = canary;
     child.cancel = options_.cancel;
     probe_in_child(child, &record);
     // A file that was replaced meanwhile is not the one that the key names.
-    if (record.path.empty() || identity_of(record.path) == job.plugin->screened.identity) cache_.store(key, record);
+    if (record.path.empty() || identity_of(record.path) == job.plugin->screened.identity) {
+      if (!record.tried.empty()) key.tried = record.tried;  // a canary that fails has everything tried
+      cache_.store(key, record);
+    }
   }
 
   double total_seconds() const {

@@ -29,8 +29,9 @@ struct ProbeOptions {
   Store* store = nullptr;          // remembered results and locks; outlives the call
   ScreenOptions screen;            // host_abi and libraries are filled in by probe_plugins
   ProbeMode mode = ProbeMode::isolated;
-  std::string prober;                                    // find_prober() when empty
-  bool fresh = false;                                    // do not believe remembered results (new ones are stored)
+  std::string prober;  // find_prober() when empty
+  // Do not believe remembered results (new ones are stored), and try everything of the built-in too.
+  bool fresh = false;
   unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
   const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
   std::function<void(const PluginRecord&)> on_finished;  // per plugin, from any thread, one at a time

@@ -83,6 +83,8 @@ struct PluginRecord {
   std::vector<std::string> notes;  // harmless remarks, such as a sticky folder on the path
   std::vector<DeviceInfo> devices;
   std::vector<Evidence> evidence;
+  // How its operators were tried: kTriedEverything, kTriedCanary, or empty where they were not.
+  std::string tried;
   std::vector<core::UnitResult> units;    // what was tried of the plugin's operators, and how it went
   std::vector<std::string> loaded_files;  // what the child had mapped at its end; part of a cached result's validity
   std::string output;                     // last 4 KiB the plugin printed while it was probed
@@ -97,6 +99,11 @@ struct PluginRecord {
 
 // reason_code of a declined unit that the smoke test had no time for: it says nothing about the plugin.
 inline constexpr std::string_view kUnitNotReached = "BUDGET";
+
+// Values of PluginRecord::tried. A canary is one call of each operator, dtype and implementation of the built-in
+// plugin: its code is rlk's own, and the tests of rlk's build have tried the rest.
+inline constexpr std::string_view kTriedEverything = "everything";
+inline constexpr std::string_view kTriedCanary = "canary";
 
 // How many operators are in which condition; an operator is counted once.
 struct OperatorCounts {

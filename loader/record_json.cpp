@@ -71,7 +71,13 @@ ordered_json number_json(double number) {
   return std::isfinite(number) ? ordered_json(number) : ordered_json(nullptr);
 }
 
+// Nothing was measured where nothing was run.
+bool is_untried(const UnitResult& unit) {
+  return unit.cases == 0 && unit.reason_code == core::kCanary;
+}
+
 ordered_json unit_json(const UnitResult& unit) {
+  const auto measured = [&](double number) { return is_untried(unit) ? ordered_json(nullptr) : number_json(number); };
   ordered_json out = {{"op", unit.op},
                       {"implementation", unit.implementation},
                       {"dtype", unit.dtype},
@@ -80,8 +86,8 @@ ordered_json unit_json(const UnitResult& unit) {
                       {"verdict", kVerdicts[static_cast<size_t>(unit.verdict)]},
                       {"numerics", core::names_of_numerics(unit.numerics)},
                       {"cases", unit.cases},
-                      {"worst_error_ratio", number_json(unit.worst_error_ratio)},
-                      {"worst_error_ulp", number_json(unit.worst_error_ulp)},
+                      {"worst_error_ratio", measured(unit.worst_error_ratio)},
+                      {"worst_error_ulp", measured(unit.worst_error_ulp)},
                       {"reason_code", unit.reason_code},
                       {"reason", unit.reason}};
   if (!unit.size_classes.empty()) out["size_classes"] = text_of_classes(unit.size_classes);
@@ -101,6 +107,7 @@ ordered_json summary_json(const PluginRecord& record) {
           {"broken", record.broken},
           {"path", record.path},
           {"source", record.source},
+          {"tried", record.tried},
           {"devices", devices_json(record)},
           {"evidence", evidence_json(record)}};
 }
@@ -166,8 +173,10 @@ bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read_integer(from, "cases", &unit->cases);
   read(from, "reason_code", &unit->reason_code);
   read(from, "reason", &unit->reason);
-  unit->worst_error_ratio = read_number(from, "worst_error_ratio");
-  unit->worst_error_ulp = read_number(from, "worst_error_ulp");
+  if (!is_untried(*unit)) {
+    unit->worst_error_ratio = read_number(from, "worst_error_ratio");
+    unit->worst_error_ulp = read_number(from, "worst_error_ulp");
+  }
   std::string size_classes;
   read(from, "size_classes", &size_classes);
   unit->size_classes = classes_of_text(size_classes);
@@ -193,6 +202,7 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
   read(from, "broken", &record->broken);
   read(from, "path", &record->path);
   read(from, "source", &record->source);
+  read(from, "tried", &record->tried);
   read(from, "notes", &record->notes);
   read(from, "loaded_files", &record->loaded_files);
   read(from, "output", &record->output);

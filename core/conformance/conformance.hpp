@@ -28,13 +28,16 @@ struct UnitResult {
   // How far results that cannot cancel lean towards zero, in half ulps of the 16-bit dtype: 0.35 is the limit, 0.7 what
   // truncation gives. For whoever looks at a run: records do not keep it.
   double worst_shrinkage = 0;
-  int cases = 0;
-  // Of a verified unit: what was not tried whole ("CONDUCT_IN_PART"), mostly empty.
+  int cases = 0;  // that were run: 0 where a canary stood for the unit
+  // Of a verified unit: what was not tried whole ("CONDUCT_IN_PART", kCanary), mostly empty.
   std::string reason_code;  // failed, declined: "WRONG_RESULT", "NOT_WRITTEN", "RED_ZONE", "NONDETERMINISTIC", ...
   std::string reason;       // the first failing case: what was seen, where, what was expected
   // The plain unit: what sizes, with which features, were tried, or compared at run time (conformance/sample.hpp).
   std::vector<uint32_t> size_classes{};
 };
+
+// reason_code of a unit that is verified because the build's tests verified it, and a canary passed here.
+inline constexpr const char* kCanary = "CANARY";
 
 struct Target {
   const rlk_plugin* plugin = nullptr;
@@ -48,7 +51,11 @@ struct Target {
 };
 
 struct ConformanceOptions {
-  bool smoke = true;          // the small subset; false: all shapes, pairs of features, switches, replay from a graph
+  bool smoke = true;  // the small subset; false: all shapes, pairs of features, switches, replay from a graph
+  // Of the subset only one call of each operator, dtype, form, implementation and variant, at a size that fills
+  // vectors. The units are those of the subset, with the classes that the implementation claims for its cases. Only for
+  // an implementation of which the build's tests have tried the whole subset, and whose `query` any thread may call.
+  bool canary = false;
   std::string op;             // only this operator; empty: all
   std::string dtype;          // only this dtype of the first variable; empty: all
   bool graph_replay = false;  // also run every capturable case captured and replayed

@@ -1,13 +1,19 @@
 // Runs the schedule of every operator, dtype and implementation of a target, and counts the cases there are.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <set>
+#include <system_error>
+#include <thread>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
+#include "core/conformance/canary.hpp"
 #include "core/conformance/conduct.hpp"
 #include "core/conformance/conformance.hpp"
 #include "core/conformance/device_conduct.hpp"
@@ -32,6 +38,8 @@ constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE 
                                  RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC,
                                  RLK_NUMERICS_TOLERANCE};
 
+constexpr unsigned kMostThreads = 4;
+
 using Clock = std::chrono::steady_clock;
 
 struct Job {
@@ -47,10 +55,8 @@ struct Work {
   std::vector<Job> jobs;
 };
 
-bool shows_variations(const Call& call) {
-  const auto empty = [](const Argument& argument) { return argument.present && argument.count() == 0; };
-  return std::none_of(call.inputs.begin(), call.inputs.end(), empty) &&
-         std::none_of(call.outputs.begin(), call.outputs.end(), empty);
+Extent extent_of(const ConformanceOptions& options) {
+  return options.canary ? Extent::outline : options.smoke ? Extent::smoke : Extent::full;
 }
 
 // One operator and dtype, all implementations of it: a golden answer serves them all.
@@ -69,15 +75,21 @@ public:
         units_(implementations.size()),
         has_failed_(implementations.size()) {}
 
-  std::vector<UnitResult> results() {
+  // Asks for every case. [other runs may do the same on other threads]
+  void collect() {
     for (size_t i = 0; i < implementations_.size(); ++i) {
       const rlk_implementation& implementation = *implementations_[i];
       for (size_t form = 0; form < decl_.forms.size(); ++form) {
-        schedule(decl_, dtype_choice_, static_cast<int>(form), options_.smoke,
+        schedule(decl_, dtype_choice_, static_cast<int>(form), extent_of(options_),
                  {implementation.switches, implementation.n_switches}, options_.seed,
                  [&](const Case& c, Stage stage) { return offer(i, c, stage); });
       }
     }
+    if (options_.canary) keep_canaries();
+  }
+
+  // Of what was collected.
+  std::vector<UnitResult> results() {
     work_all();
     shrink();
     work_all();
@@ -146,6 +158,46 @@ private:
     std::vector<std::string> variants;
     for (const auto& [variant, numerics] : taken) variants.push_back(variant);
     return variants;
+  }
+
+  // One job of each kind stays; the others are taken as passed, with what they claim.
+  void keep_canaries() {
+    std::vector<Call> calls(work_.size());
+    std::vector<int64_t> worth(work_.size());
+    for (size_t w = 0; w < work_.size(); ++w) {
+      resolve(work_[w].spec, calls[w]);
+      worth[w] = worth_as_canary(work_[w].spec, calls[w]);
+    }
+    using Kind = std::tuple<size_t, int, std::string, uint32_t>;  // implementation, form, variant, classes
+    const auto kind_of = [&](const Work& work, const Job& job) {
+      return Kind(job.implementation, work.spec.form, job.claim.variant, job.claim.support.numerics);
+    };
+    std::map<Kind, size_t> chosen;  // of work_
+    for (size_t w = 0; w < work_.size(); ++w) {
+      for (const Job& job : work_[w].jobs) {
+        const auto [at, is_new] = chosen.emplace(kind_of(work_[w], job), w);
+        if (!is_new && worth[w] > worth[at->second]) at->second = w;
+      }
+    }
+    for (size_t w = 0; w < work_.size(); ++w) {
+      Work& work = work_[w];
+      std::vector<Job> kept;
+      for (Job& job : work.jobs) {
+        if (chosen.at(kind_of(work, job)) == w) {
+          kept.push_back(std::move(job));
+          continue;
+        }
+        Event event;
+        event.kind = Event::Kind::passed;
+        event.tried = false;
+        event.variant = job.claim.variant;
+        event.words = work.features;
+        event.numerics = earned_by(work.spec, calls[w], job.claim.support.numerics);
+        event.size_class = class_of(calls[w], work);
+        units_[job.implementation].add(std::move(event));
+      }
+      work.jobs = std::move(kept);
+    }
   }
 
   void refuse(size_t i, const Work& work, const Claim& claim) {
@@ -220,7 +272,7 @@ private:
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
       event.size_class = class_of(example->call, work);
       verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim, options_.graph_replay);
-      if (!verdict.failure && stands_for_its_variant(job, *example)) {
+      if (!verdict.failure && !options_.canary && stands_for_its_variant(job, *example)) {
         Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
         verdict.failure = std::move(conduct.failure);
         if (!conduct.note.empty()) event.code = "CONDUCT_IN_PART";
@@ -295,6 +347,30 @@ UnitResult device_unit(const Target& target, const Failure& failure) {
   return result;
 }
 
+// Asking takes longer than trying one call of each.
+void collect_together(const std::vector<std::unique_ptr<Run>>& runs) {
+  std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr thrown;
+  const auto work = [&] {
+    try {
+      for (size_t i = next.fetch_add(1); i < runs.size(); i = next.fetch_add(1)) runs[i]->collect();
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      thrown = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    while (threads.size() + 1 < std::min(std::thread::hardware_concurrency(), kMostThreads)) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads to be had: this one does the work.
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 void run_all(const Target& target, const ConformanceOptions& options, std::vector<UnitResult>& results) {
   std::map<std::string, std::vector<const rlk_implementation*>> by_op;
   for (uint32_t i = 0; i < target.plugin->n_implementations; ++i) {
@@ -315,12 +391,14 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.budget_s));
   }
   if (options.progress) options.progress("device");
-  std::optional<Failure> broken = device_conduct(target, options.smoke);
+  std::optional<Failure> broken;
+  if (!options.canary) broken = device_conduct(target, options.smoke);
   if (broken) results.push_back(device_unit(target, *broken));
   Rig rig(target);
   if (!broken) broken = rig.start();
   Surroundings around(target, options.smoke);
   Examples examples(options.seed);
+  std::vector<std::unique_ptr<Run>> runs;
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
     if (found == by_op.end()) continue;
@@ -334,9 +412,15 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
         }
         continue;
       }
-      Run run(decl, static_cast<int>(d), found->second, rig, around, examples, options, deadline);
-      for (UnitResult& result : run.results()) results.push_back(std::move(result));
+      runs.push_back(
+          std::make_unique<Run>(decl, static_cast<int>(d), found->second, rig, around, examples, options, deadline));
     }
+  }
+  if (options.canary) collect_together(runs);
+  for (std::unique_ptr<Run>& run : runs) {
+    if (!options.canary) run->collect();
+    for (UnitResult& result : run->results()) results.push_back(std::move(result));
+    run.reset();
   }
 }
 
@@ -344,11 +428,12 @@ int count(const OpDecl& decl, bool smoke) {
   std::set<std::string> words;
   for (size_t d = 0; d < unit_dtype_count(decl); ++d) {
     for (size_t form = 0; form < decl.forms.size(); ++form) {
-      schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
-        Call call;
-        if (resolve(c, call)) words.insert(describe(c, call));
-        return std::vector<std::string>{""};
-      });
+      schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1,
+               [&](const Case& c, Stage) {
+                 Call call;
+                 if (resolve(c, call)) words.insert(describe(c, call));
+                 return std::vector<std::string>{""};
+               });
     }
   }
   return static_cast<int>(words.size());

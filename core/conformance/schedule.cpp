@@ -8,15 +8,18 @@
 #include "core/conformance/sizes.hpp"
 
 namespace rlk::core::conformance {
-namespace {
 
-// A size at which variations show: nothing is empty, and there are rows to tell apart where the declaration has any.
-bool shows_variations(const Case& c) {
-  Call call;
-  if (!resolve(c, call)) return false;
+bool shows_variations(const Call& call) {
   const auto empty = [](const Argument& a) { return a.present && a.count() == 0; };
   return std::none_of(call.inputs.begin(), call.inputs.end(), empty) &&
          std::none_of(call.outputs.begin(), call.outputs.end(), empty);
+}
+
+namespace {
+
+bool shows_variations(const Case& c) {
+  Call call;
+  return resolve(c, call) && conformance::shows_variations(call);
 }
 
 bool same_sizes(const Case& a, const Case& b) {
@@ -26,28 +29,25 @@ bool same_sizes(const Case& a, const Case& b) {
 
 class Walk {
 public:
-  Walk(bool smoke, uint64_t seed, const Offer& offer) : smoke_(smoke), seed_(seed), offer_(offer) {}
+  Walk(Extent extent, uint64_t seed, const Offer& offer)
+      : smoke_(extent != Extent::full), outline_(extent == Extent::outline), seed_(seed), offer_(offer) {}
 
   // A base stands for its variant when no base before it had that one: then it gets everything.
   void base(const Case& base, bool stands_for_variant) {
     offer_(base, Stage::plain);
     Case with_content = base;
     with_content.brief = smoke_ && !stands_for_variant;
-    all(content_cases(with_content), Stage::content);
-    all(nan_cases(with_content, smoke_), Stage::content);
+    contents(with_content, stands_for_variant, Stage::content);
     all(rounding_cases(base), Stage::content);
-    all(fault_cases(with_content, stands_for_variant), Stage::content);
     for (Case& single : single_cases(base, smoke_)) {
       single.brief = smoke_ && !stands_for_variant;
       offer_(single, Stage::single);
       if (!stands_for_variant || single.variations[0].layout != Layout::contiguous) continue;
       const bool adds_an_input = (single.variations[0].present & 0xffffffffu) != 0;
-      all(fault_cases(single, adds_an_input || !smoke_), Stage::single_content);
       // Variations change which rows and numbers count: what hurts is tried with each.
-      all(content_cases(single), Stage::single_content);
-      all(nan_cases(single, smoke_), Stage::single_content);
+      contents(single, adds_an_input || !smoke_, Stage::single_content);
     }
-    if (!stands_for_variant && smoke_) return;
+    if (outline_ || (!stands_for_variant && smoke_)) return;
     if (!smoke_) all(pair_cases(base), Stage::together);
     for (const Case& together : covering_cases(base, seed_)) {
       if (!offer_(together, Stage::together).empty() || !smoke_) continue;
@@ -56,19 +56,28 @@ public:
   }
 
 private:
+  void contents(const Case& base, bool every_fault, Stage stage) {
+    for (const Case& c : content_cases(base)) {
+      if (!outline_ || c.content == base.content) offer_(c, stage);
+    }
+    if (outline_) return;
+    all(nan_cases(base, smoke_), stage);
+    all(fault_cases(base, every_fault), stage);
+  }
   void all(const std::vector<Case>& cases, Stage stage) {
     for (const Case& c : cases) offer_(c, stage);
   }
 
-  bool smoke_;
+  bool smoke_, outline_;
   uint64_t seed_;
   const Offer& offer_;
 };
 
 }  // namespace
 
-void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::span<const rlk_switch* const> switches,
-              uint64_t seed, const Offer& offer) {
+void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
+              std::span<const rlk_switch* const> switches, uint64_t seed, const Offer& offer) {
+  const bool smoke = extent != Extent::full;
   std::map<std::string, Case> variants;  // the first plain case of each that shows variations
   std::vector<Case> standing;
   const auto offer_plain = [&](Case c, Stage stage) {
@@ -83,7 +92,7 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::s
   std::vector<Case> bases = variation_bases(decl, dtype_choice, form, smoke);
   // An implementation that takes no plain call may still take one with a variation.
   if (standing.empty() && !bases.empty()) standing.push_back(bases.front());
-  Walk walk(smoke, seed, offer);
+  Walk walk(extent, seed, offer);
   std::vector<Case> done;
   const auto visit = [&](const Case& base, bool stands_for_variant) {
     const auto same = [&](const Case& other) { return same_sizes(base, other); };

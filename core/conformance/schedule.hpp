@@ -16,7 +16,16 @@ enum class Stage { plain, size, content, single, single_content, together };
 // Takes a case, and says which variants would run it (none: declined).
 using Offer = std::function<std::vector<std::string>(const Case&, Stage)>;
 
-void schedule(const OpDecl& decl, int dtype_choice, int form, bool smoke, std::span<const rlk_switch* const> switches,
-              uint64_t seed, const Offer& offer);
+enum class Extent {
+  full,
+  smoke,
+  outline,  // of the smoke test what tells its units and size classes: no hurting contents, no variations together
+};
+
+void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
+              std::span<const rlk_switch* const> switches, uint64_t seed, const Offer& offer);
+
+// Sizes at which variations show: nothing is empty.
+bool shows_variations(const Call& call);
 
 }  // namespace rlk::core::conformance

@@ -56,7 +56,8 @@ void set_size(Case& c, const Axis& axis, int64_t size) {
   }
 }
 
-// What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
+}  // namespace
+
 int64_t cost_of(const Call& call) {
   int64_t elements = 0, products = 1;
   for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
@@ -68,6 +69,8 @@ int64_t cost_of(const Call& call) {
   }
   return std::max(elements / 2, products);
 }
+
+namespace {
 
 bool is_legal(const Case& c, int64_t limit) {
   Call call;

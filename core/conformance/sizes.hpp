@@ -19,4 +19,7 @@ std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, boo
 // A brief call in which no symbol is small, to try variations with; none where nothing can grow.
 std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
+// What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
+int64_t cost_of(const Call& call);
+
 }  // namespace rlk::core::conformance

@@ -115,7 +115,7 @@ private:
     result.feature = word;
     if (word.empty()) result.size_classes = size_classes();
     const Event* unrun = nullptr;
-    bool plain_passed = false, any_passed = false;
+    bool plain_passed = false, any_passed = false, all_tried = true;
     for (const Event* event : events_) plain_passed |= event->kind == Event::Kind::passed && is_plain(*event);
     for (const Event* event : events_) {
       // The plain unit is proved by plain calls; where a variant has none, by all it serves.
@@ -123,7 +123,8 @@ private:
       if (!own) continue;
       if (event->kind == Event::Kind::unrun && (!is_base(word) || is_plain(*event))) unrun = event;
       if (event->kind == Event::Kind::unrun) continue;
-      ++result.cases;
+      result.cases += event->tried;
+      all_tried &= event->tried;
       if (event->kind != Event::Kind::passed) continue;
       any_passed = true;
       if (!event->reason.empty() && result.reason.empty()) {  // what was not tried whole
@@ -148,8 +149,17 @@ private:
       if (why != nullptr) result.reason = why->reason;
     } else {
       result.verdict = UnitResult::Verdict::verified;
+      if (!all_tried) tell_of_canary(result);
     }
     return result;
+  }
+
+  static void tell_of_canary(UnitResult& result) {
+    result.reason_code = kCanary;
+    result.reason = result.cases > 0 ? "a canary: " + std::to_string(result.cases) +
+                                           (result.cases == 1 ? " call was" : " calls were") +
+                                           " tried on this machine, the rest when rlk was built"
+                                     : "tried when rlk was built; on this machine a canary of its operator was";
   }
 
   std::vector<const Event*> events_;

@@ -27,6 +27,7 @@ struct Event {
   uint32_t numerics = 0;  // passed: classes that were claimed and held
   Quality quality{};      // passed
   uint32_t size_class = 0;
+  bool tried = true;  // passed: false when it was not run, because a canary stands for it
 };
 
 class Units {

@@ -342,6 +342,11 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
     taken = compiling;
     taken->verdict = Verdict::taken;
   }
+  if (taken != nullptr && taken->reason.empty() && taken->candidate != nullptr) {
+    const Refusal canary = note_of_canary(*taken->candidate, bound, features, taken->variant);
+    taken->reason_code = canary.code;
+    taken->reason = canary.text;
+  }
   if (taken != nullptr) out->fallback = selection.why_not_first(policy_, request, *taken);
   if (taken != nullptr && strict && !out->fallback.code.empty()) {
     out->refused = std::string(decl.name) + " on " + stream.name() + " " + forbidden(who(*taken), out->fallback);

@@ -93,4 +93,18 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
   return refusal;
 }
 
+Refusal note_of_canary(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
+                       const std::string& variant) {
+  const auto of_unit = [&](const std::string& feature) -> Refusal {
+    const Unit unit = find_unit(candidate, first_dtype(call), feature, variant, RLK_NUMERICS_TOLERANCE);
+    if (unit.result == nullptr || unit.result->reason_code != kCanary) return {};
+    return {kCanary,
+            "verified when rlk was built; on this machine a canary was tried: one call of each operator and "
+            "dtype"};
+  };
+  Refusal note = of_unit("");
+  for (size_t i = 0; i < features.size() && note.code.empty(); ++i) note = of_unit(features[i]);
+  return note;
+}
+
 }  // namespace rlk::core

@@ -33,4 +33,8 @@ Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call);
 Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
                           const std::string& variant, uint32_t numerics);
 
+// What the verdicts of a call that is not refused rest on, where that is not a test on this machine: empty, or kCanary.
+Refusal note_of_canary(const Candidate& candidate, const BoundCall& call, const std::vector<std::string>& features,
+                       const std::string& variant);
+
 }  // namespace rlk::core

@@ -90,7 +90,9 @@ int run_inspect(const Arguments& arguments) {
                record.from_cache ? ", remembered from an earlier probe" : "");
   field("reason", reason_text(record));
   field("hint", record.reason_code.empty() ? "" : record.hint);
+  field("tried", record.tried);
   for (const std::string& note : record.notes) field("note", note);
+  if (const std::string tried = tried_text(record); !tried.empty()) field("note", tried);
   print_history(record);
   print_findings(record);
   if (!record.units.empty()) std::fprintf(output(), "\n");
@@ -108,6 +110,7 @@ std::string cell_text(const UnitResult& unit) {
   std::string classes;
   for (const core::NumericsClass& one : core::numerics_classes())
     if ((unit.numerics & one.bit) != 0) classes += one.letter;
+  if (unit.cases == 0) return classes + " at build";
   return classes + " " + number_text(unit.worst_error_ratio) + ", " + number_text(unit.worst_error_ulp) + " ulp";
 }
 
@@ -156,7 +159,8 @@ int run_scope(const Arguments& arguments) {
   if (arguments.json()) {
     nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
     for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
-    const nlohmann::ordered_json out = {{"schema", 1}, {"id", record.id}, {"units", full.at("units")}};
+    const nlohmann::ordered_json out = {
+        {"schema", 1}, {"id", record.id}, {"tried", record.tried}, {"units", full.at("units")}};
     std::fprintf(output(), "%s\n", out.dump().c_str());
     return code;
   }
@@ -167,6 +171,8 @@ int run_scope(const Arguments& arguments) {
     return code;
   }
   print_scope(record);
+  if (const std::string tried = tried_text(record); !tried.empty())
+    std::fprintf(output(), "%s", wrapped(tried + ". \"at build\": not tried on this machine.", 0).c_str());
   std::fprintf(
       output(), "%s",
       wrapped(

@@ -41,8 +41,8 @@ int run_probe(const Arguments& arguments) {
   const auto on_verdict = [&](const PluginRecord& record) {
     if (arguments.json() || record.is_place || (!id.empty() && record.id != id)) return;
     const std::string state(to_string(record.state));
-    std::fprintf(output(), "%s: %s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
-                 record.from_cache ? ", remembered" : "",
+    std::fprintf(output(), "%s: %s%s%s%s\n", printable(record.id).c_str(), coloured(state, tone_of(record)).c_str(),
+                 record.tried == loader::kTriedCanary ? " by a canary" : "", record.from_cache ? ", remembered" : "",
                  record.reason_code.empty() ? "" : printable(", " + reason_text(record)).c_str());
     std::fflush(output());
   };
@@ -79,13 +79,14 @@ Verb verb_list() {
 }
 
 Verb verb_probe() {
-  return {"probe",
-          "Judges the plugins, or one of them, and tells each verdict as it comes.",
-          "",
-          "rlk-plugins probe --fresh cuda",
-          {{"ID", false}},
-          {{"fresh", nullptr, "measure anew; what was remembered is not believed"}},
-          run_probe};
+  return {
+      "probe",
+      "Judges the plugins, or one of them, and tells each verdict as it comes.",
+      "",
+      "rlk-plugins probe --fresh cuda",
+      {{"ID", false}},
+      {{"fresh", nullptr, "measure anew and try everything, of the built-in CPU too; nothing remembered is believed"}},
+      run_probe};
 }
 
 }  // namespace rlk::cli

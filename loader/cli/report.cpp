@@ -30,6 +30,13 @@ std::string reason_text(const PluginRecord& record) {
   return record.reason_code + ": " + record.reason;
 }
 
+std::string tried_text(const PluginRecord& record) {
+  if (record.tried != loader::kTriedCanary) return {};
+  return "tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was built. To try "
+         "everything here: rlk-plugins probe --fresh " +
+         record.id;
+}
+
 std::string unit_name(const UnitResult& unit) {
   return unit.op + " " + unit.implementation + " " + unit.dtype + (unit.feature.empty() ? "" : " " + unit.feature) +
          (unit.variant.empty() ? "" : ", variant " + unit.variant);
@@ -89,6 +96,7 @@ void print_list(const std::vector<PluginRecord>& records) {
                record.source});
     if (!record.reason_code.empty()) table.note(reason_text(record), tone_of(record));
     if (!record.reason_code.empty() && !record.hint.empty()) table.note("hint: " + record.hint);
+    if (const std::string tried = tried_text(record); !tried.empty()) table.note(tried, Tone::faint);
   }
   table.print();
   print_legend(records);

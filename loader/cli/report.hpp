@@ -20,6 +20,8 @@ void print_failures(const loader::PluginRecord& record);
 void print_operators(const loader::PluginRecord& record);
 
 Tone tone_of(const loader::PluginRecord& record);
+// That only a canary was tried, in words; "" otherwise.
+std::string tried_text(const loader::PluginRecord& record);
 std::string reason_text(const loader::PluginRecord& record);  // "CODE: text", "" without a reason
 std::string unit_name(const core::UnitResult& unit);          // "logp fused bf16 softcap, variant online"
 std::string number_text(double value);                        // three significant digits

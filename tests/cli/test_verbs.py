@@ -12,7 +12,7 @@ class List(command.Case):
         self.assertEqual(document["host"]["abi"], "1.0")
         [cpu] = document["plugins"]
         for key in ("id", "backend", "version", "abi", "state", "reason_code", "reason", "hint", "path", "source",
-                    "devices", "evidence", "ops"):
+                    "tried", "devices", "evidence", "ops"):
             self.assertIn(key, cpu)
         self.assertEqual((cpu["id"], cpu["backend"], cpu["state"]), ("cpu", "cpu", "registered"))
         self.assertEqual(cpu["reason_code"], "", cpu["reason"])
@@ -58,6 +58,49 @@ class List(command.Case):
         self.assertEqual(check["status"], "warning")
 
 
+class FirstStart(command.Case):
+    def test_a_canary_is_tried_and_fresh_tries_everything(self):
+        def tried():
+            [cpu] = self.json("list")["plugins"]
+            return cpu["tried"]
+
+        def scope():
+            document = self.json("scope", "cpu")
+            return document["tried"], {tuple(unit[key] for key in ("op", "implementation", "dtype", "feature", "variant")):
+                                       unit for unit in document["units"]}
+
+        def words(*verb):
+            return " ".join(self.output(*verb).split())
+
+        note = "tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was built"
+        self.assertEqual(tried(), "canary")
+        for verb in ("list", "inspect", "scope"):
+            arguments = () if verb == "list" else ("cpu",)
+            self.assertIn(note, words(verb, *arguments))
+        how, canary = scope()
+        self.assertEqual(how, "canary")
+        for unit in canary.values():
+            self.assertEqual((unit["verdict"], unit["reason_code"]), ("verified", "CANARY"))
+            self.assertIn("when rlk was built", unit["reason"])
+            self.assertEqual(unit["worst_error_ratio"] is None, unit["cases"] == 0)
+        [taken] = self.json("explain", "logp")["candidates"]
+        self.assertEqual((taken["verdict"], taken["reason_code"]), ("taken", "CANARY"))
+        self.assertIn("verified when rlk was built", words("explain", "logp"))
+
+        said = self.output("probe", "--fresh", "cpu")
+        self.assertNotIn("remembered", said)
+        self.assertNotIn("canary", said)
+        self.assertEqual(tried(), "everything")
+        self.assertNotIn("canary", words("list"))
+        how, everything = scope()
+        self.assertEqual(how, "everything")
+        self.assertEqual(list(canary), list(everything))
+        for unit, result in everything.items():
+            self.assertEqual(result["numerics"], canary[unit]["numerics"], unit)
+            self.assertGreater(result["cases"], 0, unit)
+        self.assertNotIn("canary", words("explain", "logp"))
+
+
 class Questions(command.Case):
     def test_inspect_tells_the_way_of_the_cpu(self):
         document = self.json("inspect", "cpu")
@@ -85,10 +128,9 @@ class Questions(command.Case):
         self.assertIn("(plain call)", text)
         self.assertIn("softcap", text)
 
-    def test_probe_remembers_and_fresh_measures_anew(self):
+    def test_probe_remembers(self):
         self.output("probe")
         self.assertIn("remembered", self.output("probe"))
-        self.assertNotIn("remembered", self.output("probe", "--fresh", "cpu"))
         self.assertEqual(len(self.json("probe", "cpu")["plugins"]), 1)
 
     def test_explain_names_every_candidate(self):

@@ -97,7 +97,7 @@ TEST(Arguments, AnInOutArgumentIsOneTensorInEveryCase) {
   using namespace conformance;
   const OpDecl& decl = *find_declaration("cache_append");
   int strided = 0, optional = 0;
-  schedule(decl, 0, 0, false, {}, 1, [&](const Case& c, Stage) {
+  schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
     Call call;
     EXPECT_TRUE(resolve(c, call));
     EXPECT_EQ(call.output_alias[RLK_CACHE_APPEND_OUT_CACHE], RLK_CACHE_APPEND_IN_CACHE);
@@ -118,7 +118,7 @@ TEST(Arguments, ComputedSizesAreMetInEveryCase) {
   using namespace conformance;
   const OpDecl& decl = *find_declaration("block_dequantize");
   std::set<int64_t> blocks;
-  schedule(decl, 0, 0, false, {}, 1, [&](const Case& c, Stage) {
+  schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
     Call call;
     EXPECT_TRUE(resolve(c, call));
     const int64_t columns = call.inputs[RLK_BLOCK_DEQUANTIZE_IN_X].shape[1], block = call.i64(0);

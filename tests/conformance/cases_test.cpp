@@ -21,12 +21,13 @@ void for_each_case(bool smoke, Visit&& visit) {
   for (const OpDecl& decl : declarations()) {
     for (size_t dtype = 0; dtype < unit_dtype_count(decl); ++dtype) {
       for (size_t form = 0; form < decl.forms.size(); ++form) {
-        schedule(decl, static_cast<int>(dtype), static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
-          Call call;
-          EXPECT_TRUE(resolve(c, call)) << decl.name;
-          visit(c, call);
-          return std::vector<std::string>{""};
-        });
+        schedule(decl, static_cast<int>(dtype), static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1,
+                 [&](const Case& c, Stage) {
+                   Call call;
+                   EXPECT_TRUE(resolve(c, call)) << decl.name;
+                   visit(c, call);
+                   return std::vector<std::string>{""};
+                 });
       }
     }
   }
@@ -121,7 +122,7 @@ TEST(Cases, OfEqualWordsAreEqual) {
 std::map<std::string, std::set<int64_t>> sizes_of(const OpDecl& decl, bool smoke) {
   std::map<std::string, std::set<int64_t>> sizes;
   for (size_t form = 0; form < decl.forms.size(); ++form) {
-    schedule(decl, 0, static_cast<int>(form), smoke, {}, 1, [&](const Case& c, Stage) {
+    schedule(decl, 0, static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1, [&](const Case& c, Stage) {
       Call call;
       if (!resolve(c, call)) return std::vector<std::string>{};
       for (size_t i = 0; i < decl.symbols.size(); ++i) sizes[decl.symbols[i].name].insert(call.symbols[i]);

@@ -46,7 +46,7 @@ protected:
 
 TEST(ResultKeys, EveryPartCounts) {
   const std::string name = example_key().name();
-  std::vector<ResultKey> others(7, example_key());
+  std::vector<ResultKey> others(8, example_key());
   others[0].content = "C";
   others[1].dependencies[1] = "/lib/b 3";
   others[2].dependencies.pop_back();
@@ -54,6 +54,7 @@ TEST(ResultKeys, EveryPartCounts) {
   others[4].device_fingerprint = "D";
   others[5].environment = {"A=2"};
   others[6].dependencies = {"/lib/a 1/lib/b 2"};
+  others[7].tried = kTriedCanary;
   for (size_t i = 0; i < others.size(); ++i) EXPECT_NE(others[i].name(), name) << i;
   EXPECT_EQ(example_key().name(), name);
 }
@@ -67,6 +68,32 @@ TEST(ResultKeys, TheEnvironmentThatCounts) {
                                 false};
   EXPECT_EQ(relevant_environment(environment, {"TILE", "UNSET"}),
             (std::vector<std::string>{"ACME_VISIBLE_DEVICES=0", "LD_LIBRARY_PATH=/x", "RLK_NUM_THREADS=4", "TILE=7"}));
+}
+
+TEST_F(CacheTest, ACanarysVerdictIsNotThatOfEverything) {
+  ResultKey canary = key;
+  canary.tried = kTriedCanary;
+  cache.store(canary, verified_record());
+  EXPECT_TRUE(cache.find(canary));
+  EXPECT_FALSE(cache.find(key));
+  EXPECT_FALSE(cache.was_judged(key));
+}
+
+TEST_F(CacheTest, WhatIsOutOfDateWasJudgedAllTheSame) {
+  PluginRecord partial = verified_record();
+  partial.stop(State::partial, Place::child, reason::kSomeFailed, "1 of 2 units failed");
+  cache.store(key, partial);
+  now += ResultCache::kPartialSeconds;
+  EXPECT_FALSE(cache.find(key));
+  EXPECT_TRUE(cache.was_judged(key));
+}
+
+TEST_F(CacheTest, ATimeOutIsNoVerdictOnWhatWasTried) {
+  PluginRecord late = verified_record();
+  late.stop(State::deferred, Place::child, reason::kTimedOut, "phase smoke took longer than 240 s");
+  cache.store(key, late);
+  EXPECT_TRUE(cache.find(key));
+  EXPECT_FALSE(cache.was_judged(key));
 }
 
 TEST_F(CacheTest, AVerifiedResultIsRememberedForGood) {

@@ -45,6 +45,7 @@ PluginRecord full_record() {
   record.units[0].cases = 9;
   record.units[1].worst_error_ratio = std::numeric_limits<double>::infinity();
   record.units[1].reason = "NaN at 3";
+  record.tried = kTriedEverything;
   record.loaded_files = {"/lib/libc.so.6"};
   record.output = "hello\n";
   return record;
@@ -59,6 +60,23 @@ TEST(Reasons, EachCodeIsUniqueAndExplained) {
     EXPECT_EQ(find_reason(entry.code)->meaning, entry.meaning);
   }
   EXPECT_EQ(find_reason("NO_SUCH_CODE"), nullptr);
+}
+
+TEST(Record, AUnitThatACanaryStandsForHasNoMeasuredError) {
+  PluginRecord record = full_record();
+  record.tried = kTriedCanary;
+  record.units[0].cases = 0;
+  record.units[0].reason_code = core::kCanary;
+  const json document = json::parse(record_to_json(record));
+  EXPECT_EQ(document["tried"], "canary");
+  EXPECT_TRUE(document["units"][0]["worst_error_ratio"].is_null());
+  EXPECT_TRUE(document["units"][0]["worst_error_ulp"].is_null());
+  PluginRecord again;
+  std::string error;
+  ASSERT_TRUE(record_from_json(document.dump(), &again, &error)) << error;
+  EXPECT_EQ(again.tried, kTriedCanary);
+  EXPECT_EQ(again.units[0].worst_error_ratio, 0.0);
+  EXPECT_TRUE(std::isinf(again.units[1].worst_error_ratio)) << "a measured one";
 }
 
 TEST(Record, StopTakesTheDefaultHintUnlessThereIsABetterOne) {

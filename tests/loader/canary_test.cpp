@@ -1,0 +1,68 @@
+// A first start whose CPU kernels are wrong: the canary refuses them, everything is tried, and the verdict says so.
+// The linker gives the loader of this program __wrap_rlk_cpu_entry_v1 for the built-in's entry.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "conformance/spoiled/spoiled.hpp"
+#include "core/dispatch/host.hpp"
+#include "loader/examine.hpp"
+#include "loader/probe.hpp"
+
+namespace {
+bool is_spoiled = false;
+}
+
+extern "C" {
+const rlk_plugin* __real_rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
+const rlk_plugin* __wrap_rlk_cpu_entry_v1(const rlk_host* host, rlk_error* error) {
+  const rlk_plugin* honest = __real_rlk_cpu_entry_v1(host, error);
+  if (!is_spoiled || honest == nullptr) return honest;
+  static const rlk::spoiled::Plugin plugin(*honest);
+  return &plugin.api();
+}
+}
+
+namespace rlk::loader {
+namespace {
+
+class CanaryTest : public ::testing::Test {
+protected:
+  PluginRecord examined(const char* op) {
+    PluginRecord record = built_in_record("cpu");
+    ExamineOptions options;
+    options.host = core::host_services();
+    options.place = Place::host;
+    options.suite.canary = true;
+    options.suite.op = op;
+    options.suite.dtype = "f32";
+    examine(&record, options);
+    return record;
+  }
+  void TearDown() override { is_spoiled = false; }
+};
+
+TEST_F(CanaryTest, PassesWhereTheKernelsAreRight) {
+  const PluginRecord record = examined("value_loss");
+  EXPECT_EQ(record.state, State::smoke_tested) << record.reason;
+  EXPECT_EQ(record.tried, kTriedCanary);
+  EXPECT_TRUE(record.notes.empty());
+}
+
+TEST_F(CanaryTest, WrongKernelsAreRefusedAndEverythingIsTried) {
+  is_spoiled = true;
+  const PluginRecord record = examined("value_loss");
+  EXPECT_TRUE(record.state == State::partial || record.state == State::rejected) << to_string(record.state);
+  EXPECT_TRUE(record.broken);
+  EXPECT_EQ(record.tried, kTriedEverything);
+  ASSERT_EQ(record.notes.size(), 1u);
+  EXPECT_NE(record.notes[0].find("the canary failed (WRONG_RESULT, value_loss "), std::string::npos) << record.notes[0];
+  const auto plain = std::find_if(record.units.begin(), record.units.end(),
+                                  [](const core::UnitResult& unit) { return unit.feature.empty(); });
+  ASSERT_NE(plain, record.units.end());
+  EXPECT_EQ(plain->verdict, core::UnitResult::Verdict::failed);
+  EXPECT_GT(plain->cases, 1);
+}
+
+}  // namespace
+}  // namespace rlk::loader
