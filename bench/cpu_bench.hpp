@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 
 namespace rlk::bench {
@@ -42,6 +43,14 @@ private:
 // A workspace of so many bytes.
 inline std::vector<int64_t> words(int64_t bytes) {
   return std::vector<int64_t>(static_cast<size_t>(bytes / 8 + 8));
+}
+
+// Runs the registered kernel.
+template <class Op>
+void measure(State& state, const cpu::CallOf<Op>& call) {
+  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
+  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
+  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
 }
 
 // The first number of a row's range: 0 is fp32, 1 is bf16.

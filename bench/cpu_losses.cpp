@@ -5,13 +5,12 @@
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/linear/linear_logp_backward.hpp"
 #include "core/cpu/policy/grpo_loss.hpp"
-#include "core/cpu/policy/logits_ratio_kl.hpp"
 
 namespace rlk::bench {
 namespace {
 
 cpu::Array array(std::vector<float>& numbers) {
-  return {numbers.data(), Dtype::f32, {1, 0}};
+  return cpu::Array::vector(numbers.data(), Dtype::f32);
 }
 
 // Range: dtype, rows, vocabulary, backward. Forward reads the logits of both models, backward one and writes a
@@ -21,37 +20,32 @@ void logits_ratio_kl(State& state) {
   const Buffer logits(rows * vocab), other(rows * vocab);
   std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
   std::vector<float> old_logp(ids.size(), -12.0f), ratio(old_logp), kl(old_logp), lse(ids.size(), 14.0f);
-  const auto set = [&](auto& args) {
-    args.rows.n = args.rows.logits_rows = rows;
-    args.rows.vocab = vocab;
-    args.rows.ids = ids.data();
-    args.dtype = dtype_of(state);
-    args.logits = logits.data();
-    args.old_logp = array(old_logp);
+  const auto scores = [&](const Buffer& buffer) {
+    return cpu::Array{buffer.data(), dtype_of(state), 2, {rows, vocab}, {vocab, 1}};
+  };
+  const auto set = [&](auto& call) {
+    call.N = rows;
+    call.V = vocab;
+    call.logits = scores(logits);
+    call.ids = cpu::Array::vector(ids.data(), Dtype::i64);
+    call.old_logp = array(old_logp);
   };
   if (state.range(3) != 0) {
-    std::vector<int64_t> workspace = words(cpu::logits_ratio_kl_backward_workspace_bytes(rows));
-    cpu::LogitsRatioKlBackwardArgs args;
-    set(args);
-    args.row_stride = args.grad_row_stride = vocab;
-    args.lse = array(lse);
-    args.grad_ratio = array(ratio);
-    args.grad_kl = array(kl);
-    args.ref_logp = array(old_logp);
-    args.grad_logits = other.data();
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::logits_ratio_kl_backward(args, kPool);
+    cpu::CallOf<sdk::ops::LogitsRatioKlBackward> call;
+    set(call);
+    call.lse = array(lse);
+    call.grad_ratio = array(ratio);
+    call.grad_kl = array(kl);
+    call.ref_logp = array(old_logp);
+    call.grad_logits = scores(other);
+    measure<sdk::ops::LogitsRatioKlBackward>(state, call);
   } else {
-    std::vector<int64_t> workspace = words(cpu::logits_ratio_kl_workspace_bytes(rows, vocab));
-    cpu::LogitsRatioKlArgs args;
-    set(args);
-    args.policy_row_stride = args.ref_row_stride = vocab;
-    args.has_reference = true;
-    args.ref_logits = other.data();
-    args.ratio = array(ratio);
-    args.kl = array(kl);
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::logits_ratio_kl(args, kPool);
+    cpu::CallOf<sdk::ops::LogitsRatioKl> call;
+    set(call);
+    call.ref_logits = scores(other);
+    call.ratio = array(ratio);
+    call.kl = array(kl);
+    measure<sdk::ops::LogitsRatioKl>(state, call);
   }
   set_bytes(state, 2 * rows * vocab * cpu::size_of(dtype_of(state)));
 }

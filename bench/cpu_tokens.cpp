@@ -6,7 +6,6 @@
 #include "core/cpu/advantages/gae.hpp"
 #include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/logp/logp_merge.hpp"
-#include "core/cpu/plugin/implementations.hpp"
 #include "core/cpu/policy/policy_loss.hpp"
 
 namespace rlk::bench {
@@ -35,14 +34,6 @@ cpu::Sequences dense() {
 }
 void set_token_tensors(State& state, int64_t count) {
   set_bytes(state, count * kTokens * 4);
-}
-
-// Runs the registered kernel.
-template <class Op>
-void measure(State& state, const cpu::CallOf<Op>& call) {
-  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
-  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
-  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
 }
 
 // Range: backward, with a reference and rollout corrections, whose log-probabilities are one tensor here.

@@ -50,14 +50,10 @@ struct CpuLinearLogpBackward : HandBound<sdk::ops::LinearLogpBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuLogitsRatioKl : HandBound<sdk::ops::LogitsRatioKl> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuLogitsRatioKlBackward : HandBound<sdk::ops::LogitsRatioKlBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::LogitsRatioKl>& kernel<sdk::ops::LogitsRatioKl>();
+template <>
+const Kernel<sdk::ops::LogitsRatioKlBackward>& kernel<sdk::ops::LogitsRatioKlBackward>();
 struct CpuLogpMerge : HandBound<sdk::ops::LogpMerge> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -101,9 +97,10 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae,
-  CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuLogitsRatioKl,
-  CpuLogitsRatioKlBackward, CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss,
-  CpuPolicyLossBackward, CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
+  CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward,
+  CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge,
+  CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward,
+  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns, CpuSample, CpuImplementation<sdk::ops::ValueLoss>,
   CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on

@@ -11,21 +11,20 @@
 
 namespace rlk::test {
 
-// Of rows of -inf the lowest is told, whichever model has it. error_of(case) runs the kernel; the last dimension of
-// policy and reference is the vocabulary, low < high are two of its rows.
-template <typename Case, typename ErrorOf>
-void expect_lowest_error_of_both(const Case& clean, const ErrorOf& error_of, int64_t low, int64_t high) {
+// Of rows of -inf the lowest is told, whichever model has it. error_of(policy, reference) runs the kernel; the last
+// dimension of both is the vocabulary, low < high are two of its rows.
+template <typename ErrorOf>
+void expect_lowest_error_of_both(const Tensor& policy, const Tensor& reference, const ErrorOf& error_of, int64_t low,
+                                 int64_t high) {
+  const auto spoilt = [](Tensor logits, const std::vector<int64_t>& rows) {
+    const int64_t vocab = logits.shape().back();
+    for (const int64_t row : rows) {
+      for (int64_t v = 0; v < vocab; ++v) logits.set(row * vocab + v, -std::numeric_limits<double>::infinity());
+    }
+    return logits;
+  };
   const auto told = [&](const std::vector<int64_t>& of_policy, const std::vector<int64_t>& of_reference) {
-    Case spoiled = clean;
-    const int64_t vocab = spoiled.policy.shape().back();
-    const auto spoil = [vocab](Tensor& logits, const std::vector<int64_t>& rows) {
-      for (const int64_t row : rows) {
-        for (int64_t v = 0; v < vocab; ++v) logits.set(row * vocab + v, -std::numeric_limits<double>::infinity());
-      }
-    };
-    spoil(spoiled.policy, of_policy);
-    spoil(spoiled.reference, of_reference);
-    const cpu::DataError error = error_of(spoiled);
+    const cpu::DataError error = error_of(spoilt(policy, of_policy), spoilt(reference, of_reference));
     EXPECT_EQ(error.kind, cpu::kNoFiniteLogit);
     return error.row;
   };
