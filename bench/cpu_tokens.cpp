@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/advantages/gae.hpp"
 #include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/logp/logp_merge.hpp"
 #include "core/cpu/policy/policy_loss.hpp"
@@ -25,12 +24,6 @@ cpu::TokenTensor tokens(const Buffer& buffer) {
 }
 cpu::TokenOutput token_output(const Buffer& buffer) {
   return {buffer.data(), Dtype::f32, kLength, 1};
-}
-cpu::Sequences dense() {
-  cpu::Sequences sequences;
-  sequences.count = kSequences;
-  sequences.length = kLength;
-  return sequences;
 }
 void set_token_tensors(State& state, int64_t count) {
   set_bytes(state, count * kTokens * 4);
@@ -126,30 +119,28 @@ void ratio_kl(State& state) {
 
 void gae(State& state) {
   const Buffer rewards(kTokens), values(kTokens), advantages(kTokens), returns(kTokens);
-  std::vector<int64_t> workspace = words(cpu::reverse_scan_workspace_bytes(kSequences, kLength, kTokens));
-  cpu::GaeArgs args;
-  args.sequences = dense();
-  args.rewards = array(rewards);
-  args.values = array(values);
-  args.gamma = 0.99;
-  args.lam = 0.95;
-  args.advantages = array(advantages);
-  args.returns = array(returns);
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::gae(args, kPool);
+  cpu::CallOf<sdk::ops::Gae> call;
+  call.rewards = array(rewards);
+  call.values = array(values);
+  call.advantages = array(advantages);
+  call.returns = array(returns);
+  call.B = kSequences;
+  call.L = kLength;
+  call.params.gamma = 0.99;
+  call.params.lam = 0.95;
+  measure<sdk::ops::Gae>(state, call);
   set_token_tensors(state, 4);
 }
 
 void returns(State& state) {
   const Buffer rewards(kTokens), results(kTokens);
-  std::vector<int64_t> workspace = words(cpu::reverse_scan_workspace_bytes(kSequences, kLength, kTokens));
-  cpu::ReturnsArgs args;
-  args.sequences = dense();
-  args.rewards = array(rewards);
-  args.gamma = 0.99;
-  args.returns = array(results);
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::returns(args, kPool);
+  cpu::CallOf<sdk::ops::Returns> call;
+  call.rewards = array(rewards);
+  call.returns = array(results);
+  call.B = kSequences;
+  call.L = kLength;
+  call.params.gamma = 0.99;
+  measure<sdk::ops::Returns>(state, call);
   set_token_tensors(state, 2);
 }
 

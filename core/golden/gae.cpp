@@ -1,57 +1,54 @@
 // Generalised advantage estimation: the declaration's recursion, fp64.
-#include <rlk/ops/gae.h>
+#include <rlk/sdk/ops/gae.hpp>
 
 #include <vector>
 
+#include "core/golden/operator.hpp"
 #include "core/golden/sequences.hpp"
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::gae;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
-Answer answer_gae(const Call& call) {
-  const auto& params = call.params_as<rlk_gae_params>();
-  const View &rewards = call[RLK_GAE_IN_REWARDS], &values = call[RLK_GAE_IN_VALUES], &mask = call[RLK_GAE_IN_MASK];
-  const View& bootstrap = call[RLK_GAE_IN_BOOTSTRAP];
-  const Sequences sequences(rewards, call[RLK_GAE_IN_CU_SEQLENS]);
-  Answer answer;
-  answer.outputs.resize(RLK_GAE_N_OUTPUTS);
-  if (answer.error = sequences.error(); answer.error.kind != kNoDataError) {
+DataError gae(CallOf<sdk::ops::Gae>& call) {
+  const Sequences sequences(call.rewards, call.cu_seqlens);
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
     for (int64_t i = 0; i < sequences.elements(); ++i) {
-      put(answer.outputs[RLK_GAE_OUT_ADVANTAGES], kNan);
-      put(answer.outputs[RLK_GAE_OUT_RETURNS], call.wants(RLK_GAE_OUT_RETURNS), kNan);
+      put(call.advantages, kNan);
+      put(call.returns, kNan);
     }
-    return answer;
+    return error;
   }
+  const Tracked gamma = call.params.gamma, lam = call.params.lam;
   for (int64_t b = 0; b < sequences.count(); ++b) {
     const int64_t length = sequences.tokens(b);
-    Tracked next_value = bootstrap.present() ? bootstrap.load(b) : 0.0;
+    Tracked next_value = call.bootstrap.present() ? call.bootstrap.load(b) : 0.0;
     Tracked running = 0.0;
     std::vector<Tracked> advantages(static_cast<size_t>(length)), returns(static_cast<size_t>(length));
     int64_t last = length - 1;
-    while (last >= 0 && !sequences.kept(mask, b, last)) --last;
+    while (last >= 0 && !sequences.kept(call.mask, b, last)) --last;
     for (int64_t t = last; t >= 0; --t) {
-      const bool kept = sequences.kept(mask, b, t);
-      if (!kept && params.mask_rule == RLK_GAE_MASK_RULE_CARRY) continue;
-      const Tracked reward = kept ? sequences.load(rewards, b, t) : 0.0,
-                    value = kept ? sequences.load(values, b, t) : 0.0;
-      const Tracked delta = reward + Tracked(params.gamma) * next_value - value;
-      running = delta + Tracked(params.gamma) * Tracked(params.lam) * running;
+      const bool kept = sequences.kept(call.mask, b, t);
+      if (!kept && call.params.mask_rule == MaskRule::carry) continue;
+      const Tracked reward = kept ? sequences.load(call.rewards, b, t) : 0.0,
+                    value = kept ? sequences.load(call.values, b, t) : 0.0;
+      const Tracked delta = reward + gamma * next_value - value;
+      running = delta + gamma * lam * running;
       next_value = value;
       if (!kept) continue;
       advantages[static_cast<size_t>(t)] = running;
       returns[static_cast<size_t>(t)] = running + value;
     }
-    for (const Tracked& advantage : advantages) put(answer.outputs[RLK_GAE_OUT_ADVANTAGES], advantage);
-    for (const Tracked& target : returns) {
-      put(answer.outputs[RLK_GAE_OUT_RETURNS], call.wants(RLK_GAE_OUT_RETURNS), target);
-    }
+    for (const Tracked& advantage : advantages) put(call.advantages, advantage);
+    for (const Tracked& target : returns) put(call.returns, target);
   }
-  return answer;
+  return {};
 }
 
 }  // namespace rlk::golden

@@ -1,5 +1,9 @@
-// Both are a scan from the last token to the first.
-#include "core/cpu/advantages/gae.hpp"
+// Generalised advantage estimates and discounted returns, in fp64: both are a scan from the last token to the first.
+#include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/returns.hpp>
+
+#include "core/cpu/advantages/reverse_scan.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
 namespace {
@@ -7,47 +11,65 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 using MaskRule = ReverseScanArgs::MaskRule;
 
+// What both calls have.
+template <class Call>
+ReverseScanArgs scan_of(const Call& call, const Context& context) {
+  ReverseScanArgs scan;
+  scan.sequences = sequences_of(call.rewards, call.cu_seqlens);
+  scan.rewards = call.rewards;
+  scan.mask = call.mask;
+  scan.workspace = context.workspace;
+  return scan;
+}
+
+DataError gae(const CallOf<sdk::ops::Gae>& call, const Context& context) {
+  ReverseScanArgs scan = scan_of(call, context);
+  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) {
+    fill(scan.sequences, call.advantages, kNan);
+    fill(scan.sequences, call.returns, kNan);
+    return error;
+  }
+  scan.mask_rule = call.params.mask_rule == sdk::ops::gae::MaskRule::carry ? MaskRule::carry : MaskRule::zero;
+  scan.values = call.values;
+  scan.start_value = call.bootstrap;
+  scan.discount = call.params.gamma;
+  scan.decay = call.params.gamma * call.params.lam;
+  scan.sums = call.advantages;
+  scan.targets = call.returns;
+  reverse_scan(scan, context.parallel);
+  return {};
+}
+
+DataError returns(const CallOf<sdk::ops::Returns>& call, const Context& context) {
+  ReverseScanArgs scan = scan_of(call, context);
+  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) {
+    fill(scan.sequences, call.returns, kNan);
+    return error;
+  }
+  scan.mask_rule = call.params.mask_rule == sdk::ops::returns::MaskRule::reset ? MaskRule::reset : MaskRule::zero;
+  scan.start_sum = call.bootstrap;
+  scan.discount = 0;
+  scan.decay = call.params.gamma;
+  scan.sums = call.returns;
+  reverse_scan(scan, context.parallel);
+  return {};
+}
+
+template <class Call>
+double scan_operations(const Call& call) {
+  return static_cast<double>(sequences_of(call.rewards, call.cu_seqlens).elements()) * 1000;
+}
+
+// Lengths of packed sequences are not known before the call: one of them may be all tokens.
+template <class Call>
+int64_t scan_workspace(const Call& call) {
+  const Sequences sequences = sequences_of(call.rewards, call.cu_seqlens);
+  return reverse_scan_workspace_bytes(sequences.count, sequences.length, sequences.elements());
+}
+
 }  // namespace
 
-DataError gae(const GaeArgs& args, const ParallelFor& hook) {
-  if (const DataError error = args.sequences.error(); error.kind != kNoDataError) {
-    fill(args.sequences, args.advantages, kNan);
-    fill(args.sequences, args.returns, kNan);
-    return error;
-  }
-  ReverseScanArgs scan;
-  scan.mask_rule = args.carry ? MaskRule::carry : MaskRule::zero;
-  scan.sequences = args.sequences;
-  scan.rewards = args.rewards;
-  scan.values = args.values;
-  scan.mask = args.mask;
-  scan.start_value = args.bootstrap;
-  scan.discount = args.gamma;
-  scan.decay = args.gamma * args.lam;
-  scan.sums = args.advantages;
-  scan.targets = args.returns;
-  scan.workspace = args.workspace;
-  reverse_scan(scan, hook);
-  return {};
-}
-
-DataError returns(const ReturnsArgs& args, const ParallelFor& hook) {
-  if (const DataError error = args.sequences.error(); error.kind != kNoDataError) {
-    fill(args.sequences, args.returns, kNan);
-    return error;
-  }
-  ReverseScanArgs scan;
-  scan.mask_rule = args.reset ? MaskRule::reset : MaskRule::zero;
-  scan.sequences = args.sequences;
-  scan.rewards = args.rewards;
-  scan.mask = args.mask;
-  scan.start_sum = args.bootstrap;
-  scan.discount = 0;
-  scan.decay = args.gamma;
-  scan.sums = args.returns;
-  scan.workspace = args.workspace;
-  reverse_scan(scan, hook);
-  return {};
-}
+RLK_CPU_KERNEL(Gae, .run = gae, .operations = scan_operations, .workspace_bytes = scan_workspace);
+RLK_CPU_KERNEL(Returns, .run = returns, .operations = scan_operations, .workspace_bytes = scan_workspace);
 
 }  // namespace rlk::cpu

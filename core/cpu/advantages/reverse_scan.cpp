@@ -170,7 +170,8 @@ int64_t reverse_scan_workspace_bytes(int64_t sequences, int64_t longest, int64_t
 
 void reverse_scan(const ReverseScanArgs& args, const ParallelFor& hook) {
   const Scan scan(args);
-  auto* ends = static_cast<int64_t*>(args.workspace);  // of long sequences; 0 for the others
+  // Of long sequences; 0 for the others. Where none can be long there is no workspace.
+  auto* ends = args.sequences.length > kChunk ? static_cast<int64_t*>(args.workspace) : nullptr;
   std::atomic<bool> any_long{false};
   for_each_sequence(args.sequences, hook, [&](int64_t b) {
     const int64_t end = scan.end_of(b);

@@ -18,7 +18,7 @@ struct ReverseScanArgs {
   Sequences sequences;
   Array rewards;
   Array values;       // optional: 0
-  Mask mask;          // optional
+  Array mask;         // optional
   Array start_value;  // optional, [sequences]: v' behind the last active token, else 0
   Array start_sum;    // optional, [sequences]: a behind the last active token, else 0
   double discount = 1, decay = 1;

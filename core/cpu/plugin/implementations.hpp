@@ -26,10 +26,8 @@ struct CpuAttentionBackward : HandBound<sdk::ops::AttentionBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuGae : HandBound<sdk::ops::Gae> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Gae>& kernel<sdk::ops::Gae>();
 struct CpuGroupAdvantages : HandBound<sdk::ops::GroupAdvantages> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -80,10 +78,8 @@ template <>
 const Kernel<sdk::ops::RatioKlBackward>& kernel<sdk::ops::RatioKlBackward>();
 template <>
 const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>();
-struct CpuReturns : HandBound<sdk::ops::Returns> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Returns>& kernel<sdk::ops::Returns>();
 struct CpuSample : HandBound<sdk::ops::Sample> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -96,13 +92,14 @@ template <>
 const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward, CpuGae,
-  CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward,
-  CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge,
-  CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward,
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward,
+  CpuImplementation<sdk::ops::Gae>, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp,
+  CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>,
+  CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
-  CpuImplementation<sdk::ops::ResamplingWeights>, CpuReturns, CpuSample, CpuImplementation<sdk::ops::ValueLoss>,
-  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
+  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
+  CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -12,6 +12,17 @@ struct Position {
   int64_t i, j;
 };
 
+// Indices and lengths, which loops ask for again and again.
+struct IntArray {
+  const void* data = nullptr;
+  bool is_i64 = true;
+  int64_t stride = 0;
+
+  int64_t get(int64_t i) const {
+    return is_i64 ? static_cast<const int64_t*>(data)[i * stride] : static_cast<const int32_t*>(data)[i * stride];
+  }
+};
+
 // Without data an array is absent (or empty, and then nobody asks for its elements).
 struct Array {
   void* data = nullptr;
@@ -38,6 +49,8 @@ struct Array {
   }
 
   bool present() const { return data != nullptr; }
+  // Whether there is an argument at all: its data is not known before the call, and an empty one has none.
+  bool given() const { return ndim != 0; }
   template <typename T>
   T* as() const {
     return static_cast<T*>(data);
@@ -46,6 +59,8 @@ struct Array {
   double get(Position at) const { return get(at.i, at.j); }
   // Of an integer dtype.
   int64_t integer(int64_t i, int64_t j = 0) const { return load_integer(data, dtype, i * strides[0] + j * strides[1]); }
+  // Of i32 or i64 and one dimension.
+  IntArray integers() const { return {data, dtype == Dtype::i64, strides[0]}; }
   // Of a mask: whether the element counts; without a mask every one does.
   bool keeps(int64_t i, int64_t j = 0) const {
     return data == nullptr || static_cast<const uint8_t*>(data)[i * strides[0] + j * strides[1]] != 0;
@@ -65,16 +80,6 @@ struct Mask {
   // Whether the element counts; without a mask every one does.
   bool keeps(int64_t i, int64_t j = 0) const { return data == nullptr || data[i * strides[0] + j * strides[1]] != 0; }
   bool keeps(Position at) const { return keeps(at.i, at.j); }
-};
-
-struct IntArray {
-  const void* data = nullptr;
-  bool is_i64 = true;
-  int64_t stride = 0;
-
-  int64_t get(int64_t i) const {
-    return is_i64 ? static_cast<const int64_t*>(data)[i * stride] : static_cast<const int32_t*>(data)[i * stride];
-  }
 };
 
 // Elements of one task where each takes some nanoseconds.

@@ -27,15 +27,15 @@ struct Sequences {
   IntArray cu_seqlens;  // packed: [count + 1]
 
   DataError error() const { return packed ? check_seqlens(cu_seqlens, count, length) : DataError{}; }
+  int64_t elements() const { return packed ? length : count * length; }
   int64_t tokens(int64_t b) const { return packed ? cu_seqlens.get(b + 1) - cu_seqlens.get(b) : length; }
   Position at(int64_t b, int64_t t) const { return packed ? Position{cu_seqlens.get(b) + t, 0} : Position{b, t}; }
 };
 
-// Of a call: packed when it has cu_seqlens.
+// Of a call: packed when it has cu_seqlens. Asks for no data but that of cu_seqlens, when it is used.
 inline Sequences sequences_of(const Array& tokens, const Array& cu_seqlens) {
-  if (!cu_seqlens.present()) return {tokens.shape[0], false, tokens.shape[1], {}};
-  const IntArray starts = {cu_seqlens.data, cu_seqlens.dtype == Dtype::i64, cu_seqlens.strides[0]};
-  return {cu_seqlens.shape[0] - 1, true, tokens.shape[0], starts};
+  if (!cu_seqlens.given()) return {tokens.shape[0], false, tokens.shape[1], {}};
+  return {cu_seqlens.shape[0] - 1, true, tokens.shape[0], cu_seqlens.integers()};
 }
 
 // Calls function(b) for every sequence, some thousand tokens per task.

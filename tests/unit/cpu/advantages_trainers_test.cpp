@@ -3,9 +3,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/gae.hpp"
 #include "core/cpu/advantages/group_advantages.hpp"
-#include "unit/cpu/token_case.hpp"
+#include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
 namespace {
@@ -88,32 +87,21 @@ cpu::GroupAdvantagesArgs without_scale(cpu::GroupAdvantagesArgs::Baseline baseli
   args.scale = cpu::GroupAdvantagesArgs::Scale::none;
   return args;
 }
-Matrix discounted(const Matrix& token_rewards, const Matrix& kept, double gamma, bool reset) {
-  Tensor rewards = tensor_of(token_rewards), mask = flags_of(kept), sums(Dtype::f64, {kB, kL});
-  cpu::ReturnsArgs args;
-  args.sequences = {kB, false, kL, {}};
-  args.rewards = array_of(rewards);
-  args.mask = mask_of(mask);
-  args.gamma = gamma;
-  args.reset = reset;
-  args.returns = array_of(sums);
-  cpu::returns(args, cpu::serial_parallel());
-  return matrix_of(sums);
+Matrix discounted(const Matrix& rewards, const Matrix& mask, double gamma, ReturnsRule rule) {
+  Returns call;
+  call.rewards = tensor_of(rewards);
+  call.mask = flags_of(mask);
+  call.params.gamma = gamma;
+  call.params.mask_rule = rule;
+  return matrix_of(run(call).returns);
 }
-Matrix gae(const Matrix& token_rewards, const Batch& batch, double gamma, double lam, bool carry) {
-  Tensor rewards = tensor_of(token_rewards), values = tensor_of(batch.values), mask = flags_of(batch.mask);
-  Tensor advantages(Dtype::f64, {kB, kL});
-  cpu::GaeArgs args;
-  args.sequences = {kB, false, kL, {}};
-  args.rewards = array_of(rewards);
-  args.values = array_of(values);
-  args.mask = mask_of(mask);
-  args.gamma = gamma;
-  args.lam = lam;
-  args.carry = carry;
-  args.advantages = array_of(advantages);
-  cpu::gae(args, cpu::serial_parallel());
-  return matrix_of(advantages);
+Matrix gae(const Matrix& rewards, const Batch& batch, double gamma, double lam, Rule rule) {
+  Gae call = gae_of(tensor_of(rewards), tensor_of(batch.values));
+  call.mask = flags_of(batch.mask);
+  call.params.gamma = gamma;
+  call.params.lam = lam;
+  call.params.mask_rule = rule;
+  return matrix_of(run(call).advantages);
 }
 Matrix whiten(const Matrix& x, const Matrix& kept, const ops::whiten::Params& params = {}) {
   return matrix_of(whitened(tensor_of(x), flags_of(kept), params));
@@ -186,7 +174,7 @@ TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusIsReturnsThenWhiten) {
   const Matrix rewards = batch.token_rewards(batch.scores);
   for (const double gamma : {1.0, 0.9}) {
     const Matrix sums = running_sums(rewards, gamma, [&](size_t b, size_t t) { return batch.mask[b][t]; });
-    expect_same(whiten(discounted(rewards, batch.mask, gamma, true), batch.mask),
+    expect_same(whiten(discounted(rewards, batch.mask, gamma, ReturnsRule::reset), batch.mask),
                 masked_normal(sums, batch.mask, verl_root), batch.mask);
   }
 }
@@ -204,7 +192,7 @@ TEST(CpuAdvantagesOfTrainers, VerlRemaxOfTokenRewardsIsReturnsMinusTheBaselines)
   const Batch batch;
   const List greedy = {0.5, 0.5, 0.5, -1, -1, -1};
   const Matrix rewards = batch.token_rewards(batch.scores);
-  Matrix got = discounted(rewards, batch.mask, 1, false), want = got;
+  Matrix got = discounted(rewards, batch.mask, 1, ReturnsRule::zero), want = got;
   for (size_t b = 0; b < kB; ++b) {
     double to_go = 0;
     for (size_t t = kL; t-- > 0;) {
@@ -230,8 +218,8 @@ TEST(CpuAdvantagesOfTrainers, VerlGaeIsGaeThenWhiten) {
       want[b][t] = last;
     }
   }
-  expect_same(whiten(gae(rewards, batch, 0.99, 0.95, true), batch.mask), masked_normal(want, batch.mask, verl_root),
-              batch.mask);
+  expect_same(whiten(gae(rewards, batch, 0.99, 0.95, Rule::carry), batch.mask),
+              masked_normal(want, batch.mask, verl_root), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, OpenRlhfGaeIsGaeThenWhiten) {
@@ -247,7 +235,7 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfGaeIsGaeThenWhiten) {
       want[b][t] = last;
     }
   }
-  expect_same(whiten(gae(rewards, batch, 1, 0.95, false), batch.mask, openrlhf_whiten()),
+  expect_same(whiten(gae(rewards, batch, 1, 0.95, Rule::zero), batch.mask, openrlhf_whiten()),
               masked_normal(want, batch.mask, openrlhf_root), batch.mask);
 }
 
@@ -257,7 +245,7 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfReinforceBaselineIsTheGroupMeanThenReturns
   const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, args));
   const Matrix want =
       running_sums(batch.token_rewards(minus_group_mean(batch.scores)), 1, [](size_t, size_t) { return 1.0; });
-  expect_same(whiten(discounted(rewards, batch.mask, 1, false), batch.mask, openrlhf_whiten()),
+  expect_same(whiten(discounted(rewards, batch.mask, 1, ReturnsRule::zero), batch.mask, openrlhf_whiten()),
               masked_normal(want, batch.mask, openrlhf_root), batch.mask);
 }
 
@@ -271,14 +259,14 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfRlooIsLeaveOneOutThenReturns) {
   }
   const auto args = without_scale(cpu::GroupAdvantagesArgs::Baseline::rloo);
   const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, args));
-  expect_same(discounted(rewards, batch.mask, 1, false),
+  expect_same(discounted(rewards, batch.mask, 1, ReturnsRule::zero),
               running_sums(batch.token_rewards(shaped), 1, [](size_t, size_t) { return 1.0; }), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, SlimeReinforcePlusPlusIsReturns) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
-  expect_same(discounted(rewards, batch.mask, 0.9, false),
+  expect_same(discounted(rewards, batch.mask, 0.9, ReturnsRule::zero),
               running_sums(rewards, 0.9, [](size_t, size_t) { return 1.0; }), batch.mask);
 }
 

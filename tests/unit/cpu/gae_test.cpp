@@ -2,8 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/gae.hpp"
-#include "unit/cpu/token_case.hpp"
+#include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
 namespace {
@@ -11,65 +10,13 @@ namespace {
 using List = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct GaeCase {
-  Tensor rewards, values, mask, bootstrap, cu_seqlens;
-  double gamma = 1, lam = 1;
-  bool carry = true;
-};
-struct GaeOutputs {
-  Tensor advantages, returns;
-};
-
-std::vector<int64_t> workspace_for(const cpu::Sequences& sequences, const Tensor& tokens) {
-  const int64_t bytes = cpu::reverse_scan_workspace_bytes(sequences.count, sequences.length, tokens.size());
-  return std::vector<int64_t>(static_cast<size_t>(bytes) / 8);
-}
-
-GaeOutputs run(GaeCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel(), cpu::DataError* error = nullptr) {
-  const Dtype dtype = accumulator(c.rewards.dtype());
-  GaeOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
-  cpu::GaeArgs args;
-  args.sequences = sequences_of(c.rewards, c.cu_seqlens);
-  args.rewards = array_of(c.rewards);
-  args.values = array_of(c.values);
-  args.mask = mask_of(c.mask);
-  args.bootstrap = array_of(c.bootstrap);
-  args.gamma = c.gamma;
-  args.lam = c.lam;
-  args.carry = c.carry;
-  args.advantages = array_of(out.advantages);
-  args.returns = array_of(out.returns);
-  std::vector<int64_t> workspace = workspace_for(args.sequences, c.rewards);
-  args.workspace = workspace.data();
-  const cpu::DataError told = cpu::gae(args, hook);
-  if (error != nullptr) *error = told;
-  return out;
-}
-
-Tensor run_returns(GaeCase& c, bool reset, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  Tensor returns(accumulator(c.rewards.dtype()), c.rewards.shape());
-  cpu::ReturnsArgs args;
-  args.sequences = sequences_of(c.rewards, c.cu_seqlens);
-  args.rewards = array_of(c.rewards);
-  args.mask = mask_of(c.mask);
-  args.gamma = c.gamma;
-  args.reset = reset;
-  args.bootstrap = array_of(c.bootstrap);
-  args.returns = array_of(returns);
-  std::vector<int64_t> workspace = workspace_for(args.sequences, c.rewards);
-  args.workspace = workspace.data();
-  cpu::returns(args, hook);
-  return returns;
-}
-
-GaeCase make_case(int64_t sequences, int64_t length) {
-  GaeCase c;
-  c.rewards = random_tensor(Dtype::f64, {sequences, length}, 1, 1);
-  c.values = random_tensor(Dtype::f64, {sequences, length}, 1, 2);
+Gae make_case(int64_t sequences, int64_t length) {
+  Gae c = gae_of(random_tensor(Dtype::f64, {sequences, length}, 1, 1),
+                 random_tensor(Dtype::f64, {sequences, length}, 1, 2));
   c.mask = Tensor(Dtype::u8, {sequences, length});
   for (int64_t i = 0; i < c.mask.size(); ++i) c.mask.set_int(i, i % 5 != 2 && i % 7 != 6 ? 1 : 0);
-  c.gamma = 0.97;
-  c.lam = 0.9;
+  c.params.gamma = 0.97;
+  c.params.lam = 0.9;
   return c;
 }
 
@@ -117,18 +64,21 @@ List row(const Tensor& tensor, int64_t b) {
 }
 
 TEST(CpuGae, MatchesVerlsAndOpenRlhfsRecursionsAtTokensThatCount) {
-  for (const bool carry : {true, false}) {
-    GaeCase c = make_case(6, 23);
-    c.carry = carry;
-    const GaeOutputs out = run(c);
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    Gae c = make_case(6, 23);
+    c.params.mask_rule = rule;
+    const double gamma = c.params.gamma, lam = c.params.lam;
+    const Gae out = run(c);
     for (int64_t b = 0; b < 6; ++b) {
       const List mask = row(c.mask, b);
       const List r = row(c.rewards, b), v = row(c.values, b);
-      const Pair want = carry ? verl(r, v, mask, c.gamma, c.lam) : openrlhf(r, v, mask, c.gamma, c.lam);
+      const Pair want = rule == Rule::carry ? verl(r, v, mask, gamma, lam) : openrlhf(r, v, mask, gamma, lam);
       for (size_t t = 0; t < 23; ++t) {
         const int64_t i = b * 23 + static_cast<int64_t>(t);
-        EXPECT_NEAR(out.advantages.get(i), mask[t] * want.advantages[t], 1e-12) << carry << " " << b << " " << t;
-        EXPECT_NEAR(out.returns.get(i), mask[t] * want.returns[t], 1e-12) << carry << " " << b << " " << t;
+        EXPECT_NEAR(out.advantages.get(i), mask[t] * want.advantages[t], 1e-12)
+            << static_cast<int>(rule) << " " << b << " " << t;
+        EXPECT_NEAR(out.returns.get(i), mask[t] * want.returns[t], 1e-12)
+            << static_cast<int>(rule) << " " << b << " " << t;
       }
     }
   }
@@ -136,18 +86,18 @@ TEST(CpuGae, MatchesVerlsAndOpenRlhfsRecursionsAtTokensThatCount) {
 
 // slime pads with zeros behind the response and has no other mask: its sequences are the unmasked recursion.
 TEST(CpuGae, MatchesSlimesSequencesPaddedBehindTheResponse) {
-  GaeCase c = make_case(3, 9);
+  Gae c = make_case(3, 9);
   const std::vector<int64_t> lengths = {9, 5, 1};
   for (int64_t i = 0; i < 27; ++i) c.mask.set_int(i, i % 9 < lengths[static_cast<size_t>(i / 9)] ? 1 : 0);
-  for (const bool carry : {false, true}) {  // at the end of a sequence both rules are the same
-    c.carry = carry;
-    const GaeOutputs out = run(c);
+  for (const Rule rule : {Rule::zero, Rule::carry}) {  // at the end of a sequence both rules are the same
+    c.params.mask_rule = rule;
+    const Gae out = run(c);
     for (int64_t b = 0; b < 3; ++b) {
       const auto length = static_cast<size_t>(lengths[static_cast<size_t>(b)]);
       List r = row(c.rewards, b), v = row(c.values, b);
       r.resize(length);
       v.resize(length);
-      const Pair want = openrlhf(r, v, List(length, 1), c.gamma, c.lam);
+      const Pair want = openrlhf(r, v, List(length, 1), c.params.gamma, c.params.lam);
       for (size_t t = 0; t < length; ++t) {
         EXPECT_NEAR(out.advantages.get(b * 9 + static_cast<int64_t>(t)), want.advantages[t], 1e-12);
       }
@@ -156,11 +106,9 @@ TEST(CpuGae, MatchesSlimesSequencesPaddedBehindTheResponse) {
 }
 
 TEST(CpuGae, ThreeTokensByHand) {
-  GaeCase c;
-  c.rewards = numbers({0, 0, 1}, {1, 3});
-  c.values = numbers({0.5, 0.25, 0.5}, {1, 3});
-  c.gamma = 0.5;
-  c.lam = 0.5;
+  Gae c = gae_of(numbers({0, 0, 1}, {1, 3}), numbers({0.5, 0.25, 0.5}, {1, 3}));
+  c.params.gamma = 0.5;
+  c.params.lam = 0.5;
   // delta: 0.125 - 0.5, 0.25 - 0.25, 1 - 0.5; a: -0.375 + 0.25 * 0.125, 0 + 0.25 * 0.5, 0.5
   EXPECT_EQ(list_of(run(c).advantages), (List{-0.34375, 0.125, 0.5}));
   EXPECT_EQ(list_of(run(c).returns), (List{0.15625, 0.375, 1.0}));
@@ -168,46 +116,47 @@ TEST(CpuGae, ThreeTokensByHand) {
   EXPECT_EQ(list_of(run(c).advantages), (List{-0.28125, 0.375, 1.5}));
   c.mask = flags({1, 0, 1}, {1, 3});
   EXPECT_EQ(list_of(run(c).advantages), (List{0.5 * 0.5 - 0.5 + 0.25 * 1.5, 0, 1.5}));
-  c.carry = false;  // delta of the masked token is 0.5 * 0.5
+  c.params.mask_rule = Rule::zero;  // delta of the masked token is 0.5 * 0.5
   EXPECT_EQ(list_of(run(c).advantages), (List{-0.5 + 0.25 * (0.25 + 0.25 * 1.5), 0, 1.5}));
 }
 
 TEST(CpuGae, WithoutDiscountsTheReturnIsTheRewardToGo) {
-  GaeCase c = make_case(2, 11);
+  Gae c = make_case(2, 11);
   c.mask = Tensor();
-  c.gamma = c.lam = 1;
-  const GaeOutputs out = run(c);
-  const Tensor to_go = run_returns(c, true);
+  c.params.gamma = c.params.lam = 1;
+  const Gae out = run(c);
+  const Tensor to_go = run(returns_of(c)).returns;
   for (int64_t i = 0; i < 22; ++i) EXPECT_NEAR(out.returns.get(i), to_go.get(i), 1e-12);
 }
 
 TEST(CpuGae, NothingLeaksFromMaskedTokens) {
-  for (const bool carry : {true, false}) {
-    GaeCase c = make_case(3, 8);
-    c.carry = carry;
-    const GaeOutputs want = run(c);
-    const Tensor want_returns = run_returns(c, carry);
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    Gae c = make_case(3, 8);
+    c.params.mask_rule = rule;
+    const Gae want = run(c);
+    const Tensor want_returns = run(returns_of(c)).returns;
     for (int64_t i = 0; i < 24; ++i) {
       if (c.mask.get_int(i) != 0) continue;
       c.rewards.set(i, kNan);
       c.values.set(i, kNan);
     }
-    const GaeOutputs out = run(c);
+    const Gae out = run(c);
     EXPECT_EQ(out.advantages.bytes(), want.advantages.bytes());
     EXPECT_EQ(out.returns.bytes(), want.returns.bytes());
-    EXPECT_EQ(run_returns(c, carry).bytes(), want_returns.bytes());
+    EXPECT_EQ(run(returns_of(c)).returns.bytes(), want_returns.bytes());
   }
 }
 
 TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
-  GaeCase c = make_case(4, 17);
+  Returns c = returns_of(make_case(4, 17));
   for (const bool reset : {true, false}) {
-    const Tensor out = run_returns(c, reset);
+    c.params.mask_rule = reset ? ReturnsRule::reset : ReturnsRule::zero;
+    const Tensor out = run(c).returns;
     for (int64_t b = 0; b < 4; ++b) {
       const List r = row(c.rewards, b), m = row(c.mask, b);
       double running = 0;
       for (size_t t = r.size(); t-- > 0;) {
-        running = (reset ? r[t] : r[t] * m[t]) + c.gamma * running;
+        running = (reset ? r[t] : r[t] * m[t]) + c.params.gamma * running;
         EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * running, 1e-12);
         if (reset) running *= m[t];
       }
@@ -216,27 +165,28 @@ TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
 }
 
 TEST(CpuReturns, ThreeTokensByHand) {
-  GaeCase c;
+  Returns c;
   c.rewards = numbers({1, 2, 4}, {1, 3});
-  c.gamma = 0.5;
-  EXPECT_EQ(list_of(run_returns(c, true)), (List{3, 4, 4}));
+  c.params.gamma = 0.5;
+  EXPECT_EQ(list_of(run(c).returns), (List{3, 4, 4}));
   c.bootstrap = numbers({8});
-  EXPECT_EQ(list_of(run_returns(c, true)), (List{4, 6, 8}));
+  EXPECT_EQ(list_of(run(c).returns), (List{4, 6, 8}));
   c.mask = flags({1, 0, 1}, {1, 3});
-  EXPECT_EQ(list_of(run_returns(c, true)), (List{1, 0, 8}));
-  EXPECT_EQ(list_of(run_returns(c, false)), (List{3, 0, 8}));
+  EXPECT_EQ(list_of(run(c).returns), (List{1, 0, 8}));
+  c.params.mask_rule = ReturnsRule::zero;
+  EXPECT_EQ(list_of(run(c).returns), (List{3, 0, 8}));
 }
 
 // A sequence that was cut off goes on behind its last active token, however far its row is padded.
 TEST(CpuReturns, PaddingBehindDoesNotTouchTheBootstrap) {
-  GaeCase c;
-  c.rewards = numbers({1, 2, kNan, kNan, 3, 4, 5, kNan}, {2, 4});
-  c.values = numbers({1, -1, kNan, kNan, 2, 0.5, 3, kNan}, {2, 4});
+  Gae c =
+      gae_of(numbers({1, 2, kNan, kNan, 3, 4, 5, kNan}, {2, 4}), numbers({1, -1, kNan, kNan, 2, 0.5, 3, kNan}, {2, 4}));
   c.mask = flags({1, 1, 0, 0, 1, 1, 1, 0}, {2, 4});
   c.bootstrap = numbers({8, -2});
-  c.gamma = 0.5;
-  c.lam = 0.5;
-  GaeCase packed = c;
+  c.params.gamma = 0.5;
+  c.params.lam = 0.5;
+  Gae packed = c;
+  packed.params.layout = Layout::packed;
   packed.rewards = numbers({1, 2, 3, 4, 5});
   packed.values = numbers({1, -1, 2, 0.5, 3});
   packed.mask = Tensor();
@@ -244,32 +194,35 @@ TEST(CpuReturns, PaddingBehindDoesNotTouchTheBootstrap) {
   const auto padded = [](const Tensor& tokens) {
     return List{tokens.get(0), tokens.get(1), 0, 0, tokens.get(2), tokens.get(3), tokens.get(4), 0};
   };
-  for (const bool first_rule : {true, false}) {
-    c.carry = packed.carry = first_rule;
-    EXPECT_EQ(list_of(run_returns(c, first_rule)), padded(run_returns(packed, first_rule)));
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    c.params.mask_rule = packed.params.mask_rule = rule;
+    EXPECT_EQ(list_of(run(returns_of(c)).returns), padded(run(returns_of(packed)).returns));
     EXPECT_EQ(list_of(run(c).advantages), padded(run(packed).advantages));
     EXPECT_EQ(list_of(run(c).returns), padded(run(packed).returns));
   }
-  EXPECT_EQ(list_of(run_returns(packed, true)), (List{4, 6, 6, 6, 4}));
+  packed.params.mask_rule = Rule::carry;
+  EXPECT_EQ(list_of(run(returns_of(packed)).returns), (List{4, 6, 6, 6, 4}));
 }
 
 // Sequences of 4, 0, 7 and 1 tokens, packed and as rows that are padded behind.
 TEST(CpuGae, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
   const std::vector<int64_t> starts = {0, 4, 4, 11, 12};
-  for (const bool carry : {true, false}) {
-    GaeCase packed = make_case(1, 12);
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    Gae packed = make_case(1, 12);
     for (Tensor* tensor : {&packed.rewards, &packed.values}) *tensor = numbers(list_of(*tensor));
     std::vector<int> kept;
     for (int64_t i = 0; i < 12; ++i) kept.push_back(static_cast<int>(packed.mask.get_int(i)));
     packed.mask = flags(kept);
     packed.bootstrap = numbers({0.5, 7, -1, 2});
-    packed.carry = carry;
-    packed.cu_seqlens = integers(starts, carry ? Dtype::i32 : Dtype::i64);
-    const GaeOutputs out = run(packed);
-    const Tensor returns = run_returns(packed, carry);
+    packed.params.mask_rule = rule;
+    packed.params.layout = Layout::packed;
+    packed.cu_seqlens = integers(starts, rule == Rule::carry ? Dtype::i32 : Dtype::i64);
+    const Gae out = run(packed);
+    const Tensor returns = run(returns_of(packed)).returns;
     for (size_t b = 0; b < 4; ++b) {
       const int64_t first = starts[b], length = starts[b + 1] - first;
-      GaeCase dense = packed;
+      Gae dense = packed;
+      dense.params.layout = Layout::dense;
       dense.cu_seqlens = Tensor();
       dense.rewards = dense.values = Tensor(Dtype::f64, {1, length});
       dense.mask = Tensor(Dtype::u8, {1, length});
@@ -281,47 +234,45 @@ TEST(CpuGae, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
       }
       EXPECT_EQ(run(dense).advantages.bits(0, length), out.advantages.bits(first, first + length));
       EXPECT_EQ(run(dense).returns.bits(0, length), out.returns.bits(first, first + length));
-      EXPECT_EQ(run_returns(dense, carry).bits(0, length), returns.bits(first, first + length));
+      EXPECT_EQ(run(returns_of(dense)).returns.bits(0, length), returns.bits(first, first + length));
     }
   }
 }
 
 TEST(CpuGae, SequencesThatDoNotCoverTheTokensAreADataError) {
-  GaeCase c;
-  c.rewards = c.values = numbers({1, 2, 3});
+  Gae c = gae_of(numbers({1, 2, 3}), numbers({1, 2, 3}));
+  c.params.layout = Layout::packed;
   for (const auto& [cu_seqlens, row] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
            {{1, 3}, 0}, {{0, 3, 2, 3}, 2}, {{0, 2}, 1}, {{0, int64_t{1} << 60, 3}, 2}}) {
     c.cu_seqlens = integers(cu_seqlens);
-    cpu::DataError error;
-    const GaeOutputs out = run(c, cpu::serial_parallel(), &error);
-    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-    EXPECT_EQ(error.row, row);
-    EXPECT_EQ(error.value, cu_seqlens[static_cast<size_t>(row)]);
-    const Tensor returns = run_returns(c, true);
+    const auto out = run(c);
+    const auto returns = run(returns_of(c));
+    for (const cpu::DataError& error : {out.error, returns.error}) {
+      EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+      EXPECT_EQ(error.row, row);
+      EXPECT_EQ(error.value, cu_seqlens[static_cast<size_t>(row)]);
+    }
     for (int64_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE(std::isnan(out.advantages.get(i)) && std::isnan(out.returns.get(i)) && std::isnan(returns.get(i)));
+      EXPECT_TRUE(std::isnan(out.advantages.get(i)) && std::isnan(out.returns.get(i)));
+      EXPECT_TRUE(std::isnan(returns.returns.get(i)));
     }
   }
 }
 
 TEST(CpuGae, BitsDoNotDependOnThreadsAndEmptySequencesAreLegal) {
   for (const Dtype dtype : kFloatDtypes) {
-    GaeCase c;
-    c.rewards = random_tensor(dtype, {37, 301}, 1, 1);
-    c.values = random_tensor(dtype, {37, 301}, 1, 2, Strides::gaps);
+    Gae c = gae_of(random_tensor(dtype, {37, 301}, 1, 1), random_tensor(dtype, {37, 301}, 1, 2, Strides::gaps));
     c.bootstrap = random_tensor(dtype, {37}, 1, 3);
-    const GaeOutputs want = run(c);
-    const Tensor returns = run_returns(c, true);
+    const Gae want = run(c);
+    const Tensor returns = run(returns_of(c)).returns;
     for (const cpu::ParallelFor& hook : other_hooks()) {
       EXPECT_EQ(run(c, hook).advantages.bytes(), want.advantages.bytes());
-      EXPECT_EQ(run_returns(c, true, hook).bytes(), returns.bytes());
+      EXPECT_EQ(run(returns_of(c), hook).returns.bytes(), returns.bytes());
     }
   }
-  GaeCase empty;
-  empty.rewards = empty.values = Tensor(Dtype::f32, {3, 0});
-  EXPECT_EQ(run(empty).advantages.size(), 0);
-  empty.rewards = empty.values = Tensor(Dtype::f32, {0, 3});
-  EXPECT_EQ(run(empty).advantages.size(), 0);
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{3, 0}, {0, 3}}) {
+    EXPECT_EQ(run(gae_of(Tensor(Dtype::f32, shape), Tensor(Dtype::f32, shape))).advantages.size(), 0);
+  }
 }
 
 }  // namespace

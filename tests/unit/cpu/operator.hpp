@@ -10,6 +10,7 @@
 // call that the declaration refuses throws std::invalid_argument with its text.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -60,7 +61,7 @@ struct Result : Args {
   sdk::DataError error;
 };
 
-// By the built-in kernel. The workspace is poisoned.
+// By the built-in kernel. The workspace is poisoned, and nothing behind it may be written.
 template <class Args>
 Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::serial_parallel()) {
   using Op = typename Args::Op;
@@ -81,9 +82,12 @@ Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::seri
   call.params = result.params;
   const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
   const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0;
-  std::vector<unsigned char> workspace(static_cast<size_t>(bytes) + 256, 0xA5);
+  std::vector<unsigned char> workspace(static_cast<size_t>(bytes) + 512, 0xA5);
   const auto address = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
   result.error = kernel.run(call, {parallel, reinterpret_cast<void*>(address)});
+  const auto* behind = reinterpret_cast<const unsigned char*>(address) + bytes;
+  EXPECT_TRUE(std::all_of(behind, behind + 256, [](unsigned char byte) { return byte == 0xA5; }))
+      << Op::kName << " writes behind its workspace";
   return result;
 }
 

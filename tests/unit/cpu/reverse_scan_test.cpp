@@ -1,13 +1,9 @@
 // Long sequences, which gae and returns cut into chunks: the numbers of golden's serial recursion, and bits that know
 // nothing of threads, neighbours and padding.
-#include <rlk/ops/gae.h>
-#include <rlk/ops/returns.h>
-
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/gae.hpp"
-#include "unit/cpu/token_case.hpp"
+#include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
 namespace {
@@ -15,77 +11,34 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct ScanCase {
-  Tensor rewards, values, mask, bootstrap, cu_seqlens;
-  double gamma = 1, lam = 1;
-  bool second_rule = false;  // zero of both operators, instead of carry and reset
-};
 struct ScanOutputs {
   Tensor advantages, targets, returns;
 };
 
-ScanOutputs run(ScanCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  const Dtype dtype = accumulator(c.rewards.dtype());
-  ScanOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
-  cpu::GaeArgs gae;
-  gae.sequences = sequences_of(c.rewards, c.cu_seqlens);
-  gae.rewards = array_of(c.rewards);
-  gae.values = array_of(c.values);
-  gae.mask = mask_of(c.mask);
-  gae.bootstrap = array_of(c.bootstrap);
-  gae.gamma = c.gamma;
-  gae.lam = c.lam;
-  gae.carry = !c.second_rule;
-  gae.advantages = array_of(out.advantages);
-  gae.returns = array_of(out.targets);
-  const int64_t bytes = cpu::reverse_scan_workspace_bytes(gae.sequences.count, gae.sequences.length, c.rewards.size());
-  std::vector<int64_t> workspace(static_cast<size_t>(bytes) / 8, -1);
-  gae.workspace = workspace.data();
-  cpu::gae(gae, hook);
-  cpu::ReturnsArgs returns;
-  returns.sequences = gae.sequences;
-  returns.rewards = gae.rewards;
-  returns.mask = gae.mask;
-  returns.bootstrap = gae.bootstrap;
-  returns.gamma = c.gamma;
-  returns.reset = !c.second_rule;
-  returns.returns = array_of(out.returns);
-  returns.workspace = workspace.data();
-  cpu::returns(returns, hook);
-  return out;
+ScanOutputs run_both(const Gae& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  const Gae gae = run(c, hook);
+  return {gae.advantages, gae.returns, run(returns_of(c), hook).returns};
 }
 
-void expect_golden(ScanCase& c) {
-  const ScanOutputs out = run(c);
-  const auto given = [](const Tensor& tensor) { return tensor.present() ? &tensor : nullptr; };
-  rlk_gae_params gae = RLK_GAE_PARAMS_INIT;
-  gae.gamma = c.gamma;
-  gae.lam = c.lam;
-  gae.mask_rule = c.second_rule ? RLK_GAE_MASK_RULE_ZERO : RLK_GAE_MASK_RULE_CARRY;
-  const golden::Answer advantages =
-      golden_answer("gae", gae, {&c.rewards, &c.values, given(c.mask), given(c.bootstrap), given(c.cu_seqlens)});
-  rlk_returns_params returns = RLK_RETURNS_PARAMS_INIT;
-  returns.gamma = c.gamma;
-  returns.mask_rule = c.second_rule ? RLK_RETURNS_MASK_RULE_ZERO : RLK_RETURNS_MASK_RULE_RESET;
-  const golden::Answer sums =
-      golden_answer("returns", returns, {&c.rewards, given(c.mask), given(c.bootstrap), given(c.cu_seqlens)});
-  EXPECT_TRUE(matches(out.advantages, advantages.outputs[RLK_GAE_OUT_ADVANTAGES], c.rewards.dtype()));
-  EXPECT_TRUE(matches(out.targets, advantages.outputs[RLK_GAE_OUT_RETURNS], c.rewards.dtype()));
-  EXPECT_TRUE(matches(out.returns, sums.outputs[RLK_RETURNS_OUT_RETURNS], c.rewards.dtype()));
+void expect_golden(const Gae& c) {
+  const ScanOutputs out = run_both(c);
+  const auto gae = golden_answer(c);
+  EXPECT_TRUE(matches(out.advantages, gae.advantages, c.rewards.dtype()));
+  EXPECT_TRUE(matches(out.targets, gae.returns, c.rewards.dtype()));
+  EXPECT_TRUE(matches(out.returns, golden_answer(returns_of(c)).returns, c.rewards.dtype()));
 }
 
-ScanCase make_case(int64_t sequences, int64_t length) {
-  ScanCase c;
-  c.rewards = random_tensor(Dtype::f64, {sequences, length}, 1, 1);
-  c.values = random_tensor(Dtype::f64, {sequences, length}, 1, 2, Strides::reversed);
+Gae make_case(int64_t sequences, int64_t length) {
+  Gae c = gae_of(random_tensor(Dtype::f64, {sequences, length}, 1, 1),
+                 random_tensor(Dtype::f64, {sequences, length}, 1, 2, Strides::reversed));
   c.bootstrap = random_tensor(Dtype::f64, {sequences}, 1, 3);
-  c.gamma = 0.9995;
-  c.lam = 0.999;
+  c.params.gamma = 0.9995;
+  c.params.lam = 0.999;
   return c;
 }
 
 // Every fifth token, and some thousand tokens in a row that hold no active token at all.
-void mask_tokens(ScanCase& c) {
+void mask_tokens(Gae& c) {
   const int64_t length = c.rewards.shape()[1];
   c.mask = Tensor(Dtype::u8, c.rewards.shape());
   for (int64_t i = 0; i < c.mask.size(); ++i) {
@@ -97,14 +50,14 @@ void mask_tokens(ScanCase& c) {
 TEST(CpuReverseScan, LongSequencesHaveTheNumbersOfTheSerialRecursion) {
   for (const int64_t length : {2047, 2048, 2049, 4096, 12345}) {
     for (const bool masked : {false, true}) {
-      for (const bool second_rule : {false, true}) {
+      for (const Rule rule : {Rule::carry, Rule::zero}) {
         SCOPED_TRACE(length);
-        ScanCase c = make_case(3, length);
+        Gae c = make_case(3, length);
         if (masked) mask_tokens(c);
-        c.second_rule = second_rule;
+        c.params.mask_rule = rule;
         expect_golden(c);
         c.bootstrap = Tensor();
-        c.gamma = c.lam = 1;
+        c.params.gamma = c.params.lam = 1;
         expect_golden(c);
       }
     }
@@ -112,9 +65,10 @@ TEST(CpuReverseScan, LongSequencesHaveTheNumbersOfTheSerialRecursion) {
 }
 
 TEST(CpuReverseScan, PackedSequencesOfEveryLengthHaveTheNumbersOfTheSerialRecursion) {
-  ScanCase c = make_case(1, 30000);
+  Gae c = make_case(1, 30000);
   c.rewards = numbers(list_of(c.rewards));
   c.values = numbers(list_of(c.values));
+  c.params.layout = Layout::packed;
   c.cu_seqlens = integers({0, 5, 5, 2060, 9000, 9001, 13097, 13097, 30000});
   c.bootstrap = random_tensor(Dtype::f64, {8}, 1, 3);
   expect_golden(c);
@@ -122,11 +76,11 @@ TEST(CpuReverseScan, PackedSequencesOfEveryLengthHaveTheNumbersOfTheSerialRecurs
 
 TEST(CpuReverseScan, BitsKnowNothingOfThreadsNeighboursAndPadding) {
   const int64_t length = 7001, padding = 1234;
-  ScanCase alone = make_case(1, length);
-  const ScanOutputs want = run(alone);
-  for (const bool second_rule : {false, true}) {
-    ScanCase many = make_case(4, length + padding);
-    many.second_rule = alone.second_rule = second_rule;
+  Gae alone = make_case(1, length);
+  const ScanOutputs want = run_both(alone);
+  for (const Rule rule : {Rule::carry, Rule::zero}) {
+    Gae many = make_case(4, length + padding);
+    many.params.mask_rule = alone.params.mask_rule = rule;
     many.mask = Tensor(Dtype::u8, many.rewards.shape());
     // The sequence is the third; padded behind it, and the others are other numbers without any padding.
     for (int64_t i = 0; i < many.mask.size(); ++i) {
@@ -143,15 +97,15 @@ TEST(CpuReverseScan, BitsKnowNothingOfThreadsNeighboursAndPadding) {
       EXPECT_EQ(out.targets.bits(first, first + length), want.targets.bits(0, length));
       EXPECT_EQ(out.returns.bits(first, first + length), want.returns.bits(0, length));
     };
-    expect_same(run(many));
-    for (const cpu::ParallelFor& hook : other_hooks()) expect_same(run(many, hook));
+    expect_same(run_both(many));
+    for (const cpu::ParallelFor& hook : other_hooks()) expect_same(run_both(many, hook));
   }
 }
 
 TEST(CpuReverseScan, PaddingBeforeTheSequenceDoesNotChangeItsBits) {
-  ScanCase alone = make_case(1, 5000);
-  const ScanOutputs want = run(alone);
-  ScanCase padded = make_case(1, 5777);
+  Gae alone = make_case(1, 5000);
+  const ScanOutputs want = run_both(alone);
+  Gae padded = make_case(1, 5777);
   padded.mask = Tensor(Dtype::u8, {1, 5777});
   for (int64_t t = 0; t < 5777; ++t) {
     padded.mask.set_int(t, t < 777 ? 0 : 1);
@@ -159,7 +113,7 @@ TEST(CpuReverseScan, PaddingBeforeTheSequenceDoesNotChangeItsBits) {
     padded.values.set(t, t < 777 ? kNan : alone.values.get(t - 777));
   }
   padded.bootstrap.set(0, alone.bootstrap.get(0));
-  const ScanOutputs out = run(padded);
+  const ScanOutputs out = run_both(padded);
   EXPECT_EQ(out.advantages.bits(777, 5777), want.advantages.bits(0, 5000));
   EXPECT_EQ(out.returns.bits(777, 5777), want.returns.bits(0, 5000));
   for (int64_t t = 0; t < 777; ++t) EXPECT_EQ(out.advantages.get(t), 0);
@@ -173,13 +127,13 @@ TEST(CpuReverseScan, InfinitiesNansAndZerosComeThroughChunksAsThroughTheRecursio
         SCOPED_TRACE(gamma);
         SCOPED_TRACE(reward);
         SCOPED_TRACE(bootstrap);
-        ScanCase c = make_case(1, 6500);
+        Gae c = make_case(1, 6500);
         for (int64_t t = 0; t < 6500; ++t) c.rewards.set(t, t == 5000 ? reward : t == 20 ? 1 : 0);
         for (int64_t t = 0; t < 6500; ++t) c.values.set(t, 0);
         c.bootstrap.set(0, bootstrap);
-        c.gamma = gamma;
-        c.lam = 1;
-        const ScanOutputs out = run(c);
+        c.params.gamma = gamma;
+        c.params.lam = 1;
+        const ScanOutputs out = run_both(c);
         double sum = bootstrap, advantage = 0, next = bootstrap;
         for (int64_t t = 6499; t >= 0; --t) {
           sum = c.rewards.get(t) + gamma * sum;
@@ -197,11 +151,11 @@ TEST(CpuReverseScan, InfinitiesNansAndZerosComeThroughChunksAsThroughTheRecursio
 }
 
 TEST(CpuReverseScan, AMaskedTokenEndsWhatReachesBackThroughChunks) {
-  ScanCase c = make_case(1, 9000);
+  Gae c = make_case(1, 9000);
   c.mask = Tensor(Dtype::u8, {1, 9000});
   for (int64_t t = 0; t < 9000; ++t) c.mask.set_int(t, t == 6000 ? 0 : 1);
   c.rewards.set(8999, kInfinity);
-  const ScanOutputs out = run(c);
+  const ScanOutputs out = run_both(c);
   EXPECT_EQ(out.returns.get(6001), kInfinity);
   for (const int64_t t : {0, 5000, 5999}) EXPECT_TRUE(std::isfinite(out.returns.get(t))) << t;
   EXPECT_EQ(out.advantages.get(0), kInfinity);  // carry goes around the masked token
