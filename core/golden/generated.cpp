@@ -3,6 +3,7 @@
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+#include <rlk/sdk/ops/optimal_token_baseline.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
@@ -28,7 +29,7 @@ DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 Answer answer_logp_merge(const Call& call);
 Answer answer_multi_reward_advantages(const Call& call);
-Answer answer_optimal_token_baseline(const Call& call);
+DataError optimal_token_baseline(CallOf<sdk::ops::OptimalTokenBaseline>& call);
 Answer answer_policy_loss(const Call& call);
 Answer answer_policy_loss_backward(const Call& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
@@ -56,7 +57,7 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return answer_logp_merge;
   if (op == "multi_reward_advantages") return answer_multi_reward_advantages;
-  if (op == "optimal_token_baseline") return answer_optimal_token_baseline;
+  if (op == "optimal_token_baseline") return &answer<sdk::ops::OptimalTokenBaseline, optimal_token_baseline>;
   if (op == "policy_loss") return answer_policy_loss;
   if (op == "policy_loss_backward") return answer_policy_loss_backward;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;

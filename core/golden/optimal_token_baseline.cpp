@@ -1,13 +1,18 @@
 // A baseline per position of a group: the declaration's formula, fp64.
-#include <rlk/ops/optimal_token_baseline.h>
+#include <rlk/sdk/ops/optimal_token_baseline.hpp>
 
 #include <map>
 
 #include "core/golden/groups.hpp"
+#include "core/golden/operator.hpp"
 #include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::optimal_token_baseline;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
+
+using TypedCall = CallOf<sdk::ops::OptimalTokenBaseline>;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -18,24 +23,21 @@ struct Token {
 };
 using Tokens = std::vector<Token>;
 
-Tokens tokens_of(const Call& call, const Sequences& sequences, int64_t b) {
-  const auto& params = call.params_as<rlk_optimal_token_baseline_params>();
-  const View& weight = call[RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT];
+Tokens tokens_of(const TypedCall& call, const Sequences& sequences, int64_t b) {
   Tokens tokens;
   TrackedSum variance, to_go;
   for (int64_t t = 0; t < sequences.tokens(b); ++t) {
-    if (!sequences.kept(call[RLK_OPTIMAL_TOKEN_BASELINE_IN_MASK], b, t)) continue;
-    const auto load = [&](int input) { return Tracked(sequences.load(call[input], b, t)); };
-    Tracked w = Tracked(1.0) - Tracked(2.0) * exp(load(RLK_OPTIMAL_TOKEN_BASELINE_IN_LOGP)) +
-                load(RLK_OPTIMAL_TOKEN_BASELINE_IN_SUM_P2);
-    if (weight.present()) {
-      const Tracked rho = load(RLK_OPTIMAL_TOKEN_BASELINE_IN_WEIGHT);
+    if (!sequences.kept(call.mask, b, t)) continue;
+    const auto load = [&](const View& input) { return Tracked(sequences.load(input, b, t)); };
+    Tracked w = Tracked(1.0) - Tracked(2.0) * exp(load(call.logp)) + load(call.sum_p2);
+    if (call.weight.present()) {
+      const Tracked rho = load(call.weight);
       w = w * (rho * rho);
     }
     variance.add(w);
-    const bool active = params.position == RLK_OPTIMAL_TOKEN_BASELINE_POSITION_ACTIVE;
+    const bool active = call.params.position == Position::active;
     const int64_t position = active ? static_cast<int64_t>(tokens.size()) : t;
-    tokens.push_back({t, position, load(RLK_OPTIMAL_TOKEN_BASELINE_IN_REWARDS), variance.total()});
+    tokens.push_back({t, position, load(call.rewards), variance.total()});
   }
   for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
     to_go.add(token->g);
@@ -62,31 +64,27 @@ std::map<int64_t, Tracked> baselines_of(const Rows& group, const std::vector<Tok
 
 }  // namespace
 
-Answer answer_optimal_token_baseline(const Call& call) {
-  const auto& params = call.params_as<rlk_optimal_token_baseline_params>();
-  const View& group_ids = call[RLK_OPTIMAL_TOKEN_BASELINE_IN_GROUP_IDS];
-  const Sequences sequences(call[RLK_OPTIMAL_TOKEN_BASELINE_IN_REWARDS],
-                            call[RLK_OPTIMAL_TOKEN_BASELINE_IN_CU_SEQLENS]);
-  Answer answer;
-  answer.outputs.resize(RLK_OPTIMAL_TOKEN_BASELINE_N_OUTPUTS);
+DataError optimal_token_baseline(TypedCall& call) {
+  const Params& params = call.params;
+  const Sequences sequences(call.rewards, call.cu_seqlens);
   const auto put_both = [&](Tracked advantage, Tracked to_go) {
-    put(answer.outputs[RLK_OPTIMAL_TOKEN_BASELINE_OUT_ADVANTAGES], advantage);
-    put(answer.outputs[RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS], call.wants(RLK_OPTIMAL_TOKEN_BASELINE_OUT_RETURNS),
-        to_go);
+    put(call.advantages, advantage);
+    put(call.returns, to_go);
   };
-  if (answer.error = sequences.error(); answer.error.kind != kNoDataError) {
+  DataError error = sequences.error();
+  if (error.kind != kNoDataError) {
     for (int64_t i = 0; i < sequences.elements(); ++i) put_both(kNan, kNan);
-    return answer;
+    return error;
   }
   GroupingCall grouping;
-  grouping.grouping = group_ids.present() ? Grouping::ids : Grouping::fixed;
+  grouping.grouping = call.group_ids.present() ? Grouping::ids : Grouping::fixed;
   grouping.rows = sequences.count();
   grouping.samples_per_prompt = params.samples_per_prompt;
-  grouping.ids = group_ids;
+  grouping.ids = call.group_ids;
   std::vector<Tokens> tokens;
   for (int64_t b = 0; b < sequences.count(); ++b) {
     tokens.push_back(tokens_of(call, sequences, b));
-    grouping.kept.push_back(params.position == RLK_OPTIMAL_TOKEN_BASELINE_POSITION_TOKEN || !tokens.back().empty());
+    grouping.kept.push_back(params.position == Position::token || !tokens.back().empty());
   }
   std::vector<std::vector<Tracked>> advantages, to_go;
   for (int64_t b = 0; b < sequences.count(); ++b) {
@@ -95,7 +93,7 @@ Answer answer_optimal_token_baseline(const Call& call) {
     advantages.emplace_back(length, unless_grouped);
     to_go.emplace_back(length, unless_grouped);
   }
-  for (const Rows& group : groups_of(grouping, answer.error)) {
+  for (const Rows& group : groups_of(grouping, error)) {
     std::vector<size_t> lengths;
     for (const int64_t b : group) lengths.push_back(tokens[static_cast<size_t>(b)].size());
     std::sort(lengths.begin(), lengths.end());
@@ -106,7 +104,7 @@ Answer answer_optimal_token_baseline(const Call& call) {
       std::fill(to_go[i].begin(), to_go[i].end(), 0.0);
       for (const Token& token : tokens[i]) {
         bool none = group.size() == 1;
-        if (!none && params.zero_tail == RLK_OPTIMAL_TOKEN_BASELINE_ZERO_TAIL_ON) {
+        if (!none && params.zero_tail == ZeroTail::on) {
           const size_t second = lengths[lengths.size() - 2];
           none = tokens[i].size() > second && token.position >= static_cast<int64_t>(second);
         }
@@ -119,7 +117,7 @@ Answer answer_optimal_token_baseline(const Call& call) {
   for (size_t b = 0; b < advantages.size(); ++b) {
     for (size_t t = 0; t < advantages[b].size(); ++t) put_both(advantages[b][t], to_go[b][t]);
   }
-  return answer;
+  return error;
 }
 
 }  // namespace rlk::golden

@@ -60,10 +60,8 @@ struct CpuMultiRewardAdvantages : HandBound<sdk::ops::MultiRewardAdvantages> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuOptimalTokenBaseline : HandBound<sdk::ops::OptimalTokenBaseline> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::OptimalTokenBaseline>& kernel<sdk::ops::OptimalTokenBaseline>();
 struct CpuPolicyLoss : HandBound<sdk::ops::PolicyLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -95,8 +93,8 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward,
   CpuImplementation<sdk::ops::Gae>, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp,
   CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>,
-  CpuLogpMerge, CpuMultiRewardAdvantages, CpuOptimalTokenBaseline, CpuPolicyLoss, CpuPolicyLossBackward,
-  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
+  CpuLogpMerge, CpuMultiRewardAdvantages, CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuPolicyLoss,
+  CpuPolicyLossBackward, CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
   CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
   CpuImplementation<sdk::ops::Whiten>>;

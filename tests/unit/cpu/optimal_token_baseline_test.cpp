@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/optimal_token_baseline.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -14,45 +13,12 @@ using List = std::vector<double>;
 using Matrix = std::vector<List>;  // [sequence][token]
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct TokenCase {
-  Tensor rewards, logp, sum_p2, mask, weight, group_ids, cu_seqlens;
-  int64_t samples_per_prompt = 0;
-  bool active_positions = false, zero_tail = false;
-  double eps = 1e-8;
-};
-struct TokenOutputs {
-  Tensor advantages, returns;
-};
-
-TokenOutputs run(TokenCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  const Dtype dtype = accumulator(c.rewards.dtype());
-  TokenOutputs out{Tensor(dtype, c.rewards.shape()), Tensor(dtype, c.rewards.shape())};
-  cpu::TokenBaselineArgs args;
-  args.sequences = sequences_of(c.rewards, c.cu_seqlens);
-  args.group_ids = int_array_of(c.group_ids);
-  args.samples_per_prompt = c.samples_per_prompt;
-  args.rewards = array_of(c.rewards);
-  args.logp = array_of(c.logp);
-  args.sum_p2 = array_of(c.sum_p2);
-  args.mask = mask_of(c.mask);
-  args.weight = array_of(c.weight);
-  args.active_positions = c.active_positions;
-  args.zero_tail = c.zero_tail;
-  args.eps = c.eps;
-  args.advantages = array_of(out.advantages);
-  args.returns = array_of(out.returns);
-  const int64_t bytes =
-      cpu::token_baseline_workspace_bytes(args.sequences.count, c.rewards.size(), c.group_ids.present());
-  std::vector<int64_t> workspace(static_cast<size_t>(bytes) / 8 + 1, -1);
-  args.workspace = workspace.data();
-  const cpu::DataError told = cpu::optimal_token_baseline(args, hook);
-  EXPECT_EQ(workspace.back(), -1);
-  if (error != nullptr) *error = told;
-  return out;
-}
+using TokenCase = CallOf<ops::OptimalTokenBaseline>;
+using ops::optimal_token_baseline::Layout, ops::optimal_token_baseline::Position, ops::optimal_token_baseline::ZeroTail;
 
 TokenCase make_case(int64_t sequences, int64_t length, Dtype dtype = Dtype::f64) {
   TokenCase c;
+  c.returns = wanted();
   c.rewards = random_tensor(dtype, {sequences, length}, 1, 1);
   c.logp = random_tensor(dtype, {sequences, length}, 1, 2);
   for (int64_t i = 0; i < c.logp.size(); ++i) c.logp.set(i, -0.1 - std::fabs(c.logp.get(i)));
@@ -134,13 +100,14 @@ Matrix verl(const TokenCase& c, const std::vector<std::vector<size_t>>& groups) 
   for (const auto& group : groups) {
     const Tail tail = tail_of(sums.mask, group);
     for (size_t t = 0; t < sums.g[0].size(); ++t) {
-      double numerator = 0, denominator = c.eps;
+      double numerator = 0, denominator = c.params.eps;
       for (const size_t b : group) {
         numerator += sums.g[b][t] * sums.w[b][t] * sums.mask[b][t];
         denominator += sums.w[b][t] * sums.mask[b][t];
       }
       for (const size_t b : group) {
-        const bool none = group.size() == 1 || (c.zero_tail && tail.any && tail.row == b && t >= tail.begin);
+        const bool none =
+            group.size() == 1 || (c.params.zero_tail == ZeroTail::on && tail.any && tail.row == b && t >= tail.begin);
         advantages[b][t] = (sums.g[b][t] - (none ? 0 : numerator / denominator)) * sums.mask[b][t];
       }
     }
@@ -166,13 +133,13 @@ Matrix verl_turns(const TokenCase& c, const std::vector<std::vector<size_t>>& gr
     if (group.size() < 2) continue;
     const Tail tail = tail_of(sums.mask, group);
     for (size_t p = 0; p < length; ++p) {
-      double numerator = 0, denominator = c.eps;
+      double numerator = 0, denominator = c.params.eps;
       for (const size_t b : group) {
         numerator += g[b][p] * w[b][p];
         denominator += w[b][p];
       }
       for (const size_t b : group) {
-        const bool none = c.zero_tail && tail.any && tail.row == b && p >= tail.begin;
+        const bool none = c.params.zero_tail == ZeroTail::on && tail.any && tail.row == b && p >= tail.begin;
         baselines[b][p] = none ? 0 : numerator / denominator;
       }
     }
@@ -188,7 +155,7 @@ Matrix verl_turns(const TokenCase& c, const std::vector<std::vector<size_t>>& gr
   return advantages;
 }
 
-void expect_near(const TokenOutputs& out, const Matrix& advantages, const Sums& sums) {
+void expect_near(const TokenCase& out, const Matrix& advantages, const Sums& sums) {
   const size_t length = advantages[0].size();
   for (size_t b = 0; b < advantages.size(); ++b) {
     for (size_t t = 0; t < length; ++t) {
@@ -209,8 +176,8 @@ TEST(CpuOptimalTokenBaseline, MatchesVerlsEstimatorsForOneAndForManyTurns) {
           // A longest sequence, a tie of two, a group of one, a group with an empty sequence.
           set_lengths(c, {20, 17, 29, 25, 17, 4, 9, 0}, tools);
           c.group_ids = integers({3, 0, 7, 3, 0, 3, 1, 1}, Dtype::i32);
-          c.active_positions = active;
-          c.zero_tail = zero_tail;
+          c.params.position = active ? Position::active : Position::token;
+          c.params.zero_tail = zero_tail ? ZeroTail::on : ZeroTail::off;
           if (weighted) {
             c.weight = random_tensor(Dtype::f64, {8, 29}, 0.5, 4, Strides::reversed);
           }
@@ -224,10 +191,10 @@ TEST(CpuOptimalTokenBaseline, MatchesVerlsEstimatorsForOneAndForManyTurns) {
 TEST(CpuOptimalTokenBaseline, GroupsOfOneSizeNeedNoIds) {
   TokenCase c = make_case(6, 11);
   c.mask = Tensor();
-  c.eps = 0.5;
+  c.params.eps = 0.5;
   for (const int64_t size : {3, 1, 0}) {
-    c.samples_per_prompt = size;
-    const TokenOutputs out = run(c);
+    c.params.samples_per_prompt = size;
+    const TokenCase out = run(c);
     c.mask = make_case(6, 11).mask;
     const std::vector<std::vector<size_t>> groups = size == 3 ? std::vector<std::vector<size_t>>{{0, 1, 2}, {3, 4, 5}}
                                                     : size == 1
@@ -244,7 +211,7 @@ TEST(CpuOptimalTokenBaseline, TwoSequencesByHand) {
   c.rewards = numbers({0, 1, 0, 3}, {2, 2});
   c.logp = numbers({std::log(0.5), std::log(0.5), std::log(0.25), std::log(0.25)}, {2, 2});
   c.sum_p2 = numbers({0.5, 0.5, 0.25, 0.25}, {2, 2});
-  c.eps = 0.25;
+  c.params.eps = 0.25;
   // (1 * 0.5 + 3 * 0.75) / (1.25 + 0.25), then the same with twice the weights.
   const double first = 2.75 / 1.5, second = 5.5 / 2.75;
   const List want = {1 - first, 1 - second, 3 - first, 3 - second};
@@ -255,8 +222,8 @@ TEST(CpuOptimalTokenBaseline, TwoSequencesByHand) {
 TEST(CpuOptimalTokenBaseline, TwoLongestSequencesHaveNoTail) {
   TokenCase c = make_case(2, 4);
   c.mask = flags({0, 1, 0, 1, 1, 1, 0, 0}, {2, 4});
-  const TokenOutputs want = run(c);
-  c.zero_tail = true;
+  const TokenCase want = run(c);
+  c.params.zero_tail = ZeroTail::on;
   EXPECT_EQ(run(c).advantages.bytes(), want.advantages.bytes());
   c.mask.set_int(0, 1);
   EXPECT_EQ(run(c).advantages.get(3), c.rewards.get(3));
@@ -267,14 +234,14 @@ TEST(CpuOptimalTokenBaseline, NothingLeaksFromMaskedTokens) {
     TokenCase c = make_case(4, 9);
     set_lengths(c, {9, 6, 0, 8}, true);
     c.weight = random_tensor(Dtype::f64, {4, 9}, 1, 4);
-    c.active_positions = active;
-    c.zero_tail = true;
-    const TokenOutputs want = run(c);
+    c.params.position = active ? Position::active : Position::token;
+    c.params.zero_tail = ZeroTail::on;
+    const TokenCase want = run(c);
     for (int64_t i = 0; i < 36; ++i) {
       if (c.mask.get_int(i) != 0) continue;
       for (Tensor* tensor : {&c.rewards, &c.logp, &c.sum_p2, &c.weight}) tensor->set(i, kNan);
     }
-    const TokenOutputs out = run(c);
+    const TokenCase out = run(c);
     EXPECT_EQ(out.advantages.bytes(), want.advantages.bytes());
     EXPECT_EQ(out.returns.bytes(), want.returns.bytes());
   }
@@ -285,7 +252,7 @@ TEST(CpuOptimalTokenBaseline, ANanRewardReachesOnlyThePositionsOfItsSequence) {
   TokenCase c = make_case(2, 4);
   c.mask.set_int(1, 0);
   c.rewards.set(2, kNan);
-  const TokenOutputs out = run(c);
+  const TokenCase out = run(c);
   for (const int64_t i : {0, 2, 4, 6}) EXPECT_TRUE(std::isnan(out.advantages.get(i))) << i;
   for (const int64_t i : {1, 3, 5, 7}) EXPECT_FALSE(std::isnan(out.advantages.get(i))) << i;
 }
@@ -294,10 +261,10 @@ TEST(CpuOptimalTokenBaseline, AnIdOutOfRangeIsTheSequencesOwnError) {
   for (const bool active : {false, true}) {
     TokenCase c = make_case(4, 5);
     set_lengths(c, {5, 3, 5, 0}, false);
-    c.active_positions = active;
+    c.params.position = active ? Position::active : Position::token;
     c.group_ids = integers({2, 4, 2, -1});
-    cpu::DataError error;
-    const TokenOutputs out = run(c, &error);
+    const auto out = run(c);
+    const cpu::DataError error = out.error;
     EXPECT_EQ(error.kind, cpu::kIdOutOfRange);
     EXPECT_EQ(error.row, 1);
     EXPECT_EQ(error.value, 4);
@@ -314,12 +281,13 @@ TEST(CpuOptimalTokenBaseline, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
   for (const bool active : {false, true}) {
     TokenCase dense = make_case(5, 1100);
     set_lengths(dense, lengths, false);
-    dense.active_positions = active;
-    dense.zero_tail = true;
-    const TokenOutputs want = run(dense);
+    dense.params.position = active ? Position::active : Position::token;
+    dense.params.zero_tail = ZeroTail::on;
+    const TokenCase want = run(dense);
     const std::vector<std::vector<size_t>> groups = {{0, 1, 2, 3, 4}};
     expect_near(want, active ? verl_turns(dense, groups) : verl(dense, groups), sums_of(dense));
     TokenCase packed = dense;
+    packed.params.layout = Layout::packed;
     packed.mask = Tensor();
     const auto total_length = static_cast<int64_t>(700 + 513 + 1100 + 1);
     std::vector<int64_t> starts = {0};
@@ -332,17 +300,16 @@ TEST(CpuOptimalTokenBaseline, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
         for (int64_t t = 0; t < lengths[i]; ++t) (packed.*field).set(starts[i] + t, (dense.*field).get(b * 1100 + t));
       }
     }
-    const TokenOutputs out = run(packed);
+    const TokenCase out = run(packed);
     for (int64_t b = 0; b < 5; ++b) {
       const auto i = static_cast<size_t>(b);
       EXPECT_EQ(out.advantages.bits(starts[i], starts[i + 1]), want.advantages.bits(b * 1100, b * 1100 + lengths[i]));
       EXPECT_EQ(out.returns.bits(starts[i], starts[i + 1]), want.returns.bits(b * 1100, b * 1100 + lengths[i]));
     }
     packed.cu_seqlens = integers({0, 700, 700, 600, 2313, total_length});
-    cpu::DataError error;
-    const TokenOutputs bad = run(packed, &error);
-    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-    EXPECT_EQ(error.row, 3);
+    const auto bad = run(packed);
+    EXPECT_EQ(bad.error.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(bad.error.row, 3);
     EXPECT_TRUE(std::isnan(bad.advantages.get(0)) && std::isnan(bad.returns.get(total_length - 1)));
   }
 }
@@ -351,16 +318,16 @@ TEST(CpuOptimalTokenBaseline, BitsDoNotDependOnThreadsAndEmptyBatchesAreLegal) {
   for (const bool active : {false, true}) {
     TokenCase c = make_case(12, 3000, Dtype::bf16);
     set_lengths(c, {3000, 10, 2999, 512, 513, 1, 0, 1024, 7, 2048, 2049, 100}, true);
-    c.active_positions = active;
-    c.samples_per_prompt = 6;
-    const TokenOutputs want = run(c);
+    c.params.position = active ? Position::active : Position::token;
+    c.params.samples_per_prompt = 6;
+    const TokenCase want = run(c);
     for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(c, nullptr, hook).advantages.bytes(), want.advantages.bytes());
+      EXPECT_EQ(run(c, hook).advantages.bytes(), want.advantages.bytes());
     }
     for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{0, 3}, {3, 0}}) {
       TokenCase empty;
       empty.rewards = empty.logp = empty.sum_p2 = Tensor(Dtype::f32, shape);
-      empty.active_positions = active;
+      empty.params.position = active ? Position::active : Position::token;
       EXPECT_EQ(run(empty).advantages.size(), 0);
     }
   }
