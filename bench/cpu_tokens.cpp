@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/logp/logp_merge.hpp"
 #include "core/cpu/policy/policy_loss.hpp"
 
@@ -158,12 +157,12 @@ void whiten(State& state) {
 // As many samples as elsewhere tokens, in groups of 8.
 void group_advantages(State& state) {
   const Buffer rewards(kTokens), advantages(kTokens);
-  cpu::GroupAdvantagesArgs args;
-  args.grouping.rows = kTokens;
-  args.grouping.samples_per_prompt = 8;
-  args.rewards = column(rewards);
-  args.advantages = column(advantages);
-  for (auto _ : state) cpu::group_advantages(args, kPool);
+  cpu::CallOf<sdk::ops::GroupAdvantages> call;
+  call.rewards = column(rewards);
+  call.advantages = column(advantages);
+  call.B = kTokens;
+  call.params.samples_per_prompt = 8;
+  measure<sdk::ops::GroupAdvantages>(state, call);
   set_token_tensors(state, 2);
 }
 

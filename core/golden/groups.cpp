@@ -7,6 +7,8 @@
 #include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -40,7 +42,7 @@ Tracked mean_of(const Numbers& numbers) {
 
 Tracked deviation_of(const Normalisation& how, const Numbers& numbers) {
   if (numbers.empty()) return 0.0;
-  if (numbers.size() == 1) return how.raw_singletons ? 1.0 : 0.0;
+  if (numbers.size() == 1) return how.params.singleton == Singleton::raw ? 1.0 : 0.0;
   const Tracked mean = mean_of(numbers);
   TrackedSum squares;
   double inherited = 0;  // what errors of the differences do where the deviation itself is 0
@@ -50,16 +52,16 @@ Tracked deviation_of(const Normalisation& how, const Numbers& numbers) {
     inherited += difference.error * difference.error;
   }
   const auto n = static_cast<double>(numbers.size());
-  const double divisor = how.unbiased ? n - 1 : n;
+  const double divisor = how.params.std == Std::unbiased ? n - 1 : n;
   Tracked deviation = sqrt(squares.total() / Tracked(divisor));
   if (deviation.value == 0) deviation.error = std::sqrt(inherited / divisor);
   return deviation;
 }
 
 Tracked divisor_of(const Normalisation& how, Tracked deviation) {
-  if (how.scale == Normalisation::Scale::none) return 1.0;
-  if (how.additive_eps) return deviation + Tracked(how.eps);
-  return deviation.value < how.eps ? Tracked(how.eps) : deviation;
+  if (how.params.scale == Scale::none) return 1.0;
+  if (how.params.eps_mode == EpsMode::additive) return deviation + Tracked(how.params.eps);
+  return deviation.value < how.params.eps ? Tracked(how.params.eps) : deviation;
 }
 
 Tracked length_weighted_mean(const View& lengths, const Rows& rows, const Numbers& numbers) {
@@ -94,17 +96,16 @@ std::vector<Tracked> distances_of_best(const Numbers& numbers) {
 
 // The rewards less their baseline, times the factor of the baseline.
 std::vector<Tracked> differences_of(const Normalisation& how, const Rows& rows, const Numbers& numbers) {
-  using Baseline = Normalisation::Baseline;
-  if (how.baseline == Baseline::second_best) return distances_of_best(numbers);
+  if (how.params.baseline == Baseline::second_best) return distances_of_best(numbers);
   const bool alone = rows.size() == 1;
   Tracked baseline = mean_of(numbers);
-  if (how.baseline == Baseline::opo) baseline = length_weighted_mean(how.lengths, rows, numbers);
-  if (alone) baseline = how.raw_singletons ? Tracked(0.0) : numbers[0];
+  if (how.params.baseline == Baseline::opo) baseline = length_weighted_mean(how.lengths, rows, numbers);
+  if (alone) baseline = how.params.singleton == Singleton::raw ? Tracked(0.0) : numbers[0];
   const auto n = static_cast<double>(rows.size());
-  const bool rloo = how.baseline == Baseline::rloo && !alone;
+  const bool rloo = how.params.baseline == Baseline::rloo && !alone;
   std::vector<Tracked> differences;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (how.baseline == Baseline::given) baseline = how.baselines.load(rows[i]);
+    if (how.params.baseline == Baseline::given) baseline = how.baselines.load(rows[i]);
     const Tracked difference = numbers[i] - baseline;
     differences.push_back(rloo ? difference * (Tracked(n) / Tracked(n - 1)) : difference);
   }
@@ -157,18 +158,18 @@ std::vector<Tracked> normalised(const Normalisation& how, const GroupingCall& ca
   const Numbers every = numbers_of(rewards, all);
   const Tracked batch_deviation = deviation_of(how, every);
   Tracked rescale = 1.0;
-  if (how.rescale_nonzero) {
+  if (how.params.rescale == Rescale::nonzero) {
     const auto nonzero = std::count_if(every.begin(), every.end(), [](const Tracked& r) { return r.value != 0; });
     rescale = Tracked(static_cast<double>(every.size())) / Tracked(static_cast<double>(std::max<int64_t>(nonzero, 1)));
   }
   for (const Rows& group : groups) {
     if (group.empty()) continue;
     const Numbers numbers = numbers_of(rewards, group);
-    const bool batch = how.scale == Normalisation::Scale::batch;
+    const bool batch = how.params.scale == Scale::batch;
     const Tracked divisor = divisor_of(how, batch ? batch_deviation : deviation_of(how, numbers));
     const std::vector<Tracked> differences = differences_of(how, group, numbers);
     for (size_t i = 0; i < group.size(); ++i) {
-      const bool not_best = how.baseline == Normalisation::Baseline::second_best && differences[i].value == 0;
+      const bool not_best = how.params.baseline == Baseline::second_best && differences[i].value == 0;
       advantages[static_cast<size_t>(group[i])] = not_best ? Tracked(0.0) : differences[i] * rescale / divisor;
     }
   }

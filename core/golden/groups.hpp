@@ -2,6 +2,8 @@
 // share.
 #pragma once
 
+#include <rlk/sdk/ops/group_advantages.hpp>
+
 #include <vector>
 
 #include "core/golden/tracked.hpp"
@@ -10,7 +12,7 @@ namespace rlk::golden {
 
 using Rows = std::vector<int64_t>;
 
-enum class Grouping : int64_t { fixed, boundaries, ids };
+using Grouping = sdk::ops::group_advantages::Grouping;
 struct GroupingCall {
   Grouping grouping = Grouping::fixed;
   int64_t rows = 0;
@@ -21,16 +23,9 @@ struct GroupingCall {
 // The rows of each group; error is set where they cannot be told, and rows with a bad id are in no group.
 std::vector<Rows> groups_of(const GroupingCall& call, DataError& error);
 
-// The ordinals are those of the declarations.
 struct Normalisation {
-  enum class Baseline : int64_t { mean, rloo, opo, given, second_best } baseline = Baseline::mean;
-  enum class Scale : int64_t { group, batch, none } scale = Scale::group;
-  bool unbiased = true;
-  bool additive_eps = true;
-  double eps = 0;
-  bool raw_singletons = false;
-  bool rescale_nonzero = false;
-  View lengths, baselines;
+  sdk::ops::group_advantages::Params params{};
+  View lengths{}, baselines{};  // of opo and given
 };
 // Advantages of all rows: NaN for a kept row of no group, 0 for one that is not kept.
 std::vector<Tracked> normalised(const Normalisation& how, const GroupingCall& call, const std::vector<Rows>& groups,

@@ -18,9 +18,11 @@ std::vector<Tracked> group_advantages(const GrpoCall& call) {
   grouping.boundaries = call.group_boundaries;
   grouping.kept.assign(static_cast<size_t>(call.sequences()), true);
   Normalisation how;
-  how.unbiased = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED;
-  how.additive_eps = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
-  how.eps = call.params.eps;
+  using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations
+  how.params.std = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED ? Std::unbiased : Std::population;
+  const bool additive = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
+  how.params.eps_mode = additive ? EpsMode::additive : EpsMode::max_clamp;
+  how.params.eps = call.params.eps;
   std::vector<Tracked> rewards;
   for (int64_t b = 0; b < call.sequences(); ++b) rewards.emplace_back(call.rewards.load(b));
   DataError error;  // group_error has told

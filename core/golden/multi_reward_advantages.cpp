@@ -1,73 +1,70 @@
 // Several rewards per sample: the declaration's formula, fp64.
-#include <rlk/ops/multi_reward_advantages.h>
+#include <rlk/sdk/ops/multi_reward_advantages.hpp>
 
 #include "core/golden/groups.hpp"
+#include "core/golden/operator.hpp"
 
 namespace rlk::golden {
 namespace {
 
 using Numbers = std::vector<Tracked>;
 
-Normalisation normalisation_of(const rlk_multi_reward_advantages_params& params) {
+namespace op = sdk::ops::multi_reward_advantages;
+
+Normalisation normalisation_of(const op::Params& params) {
   Normalisation how;
-  how.baseline = static_cast<Normalisation::Baseline>(params.baseline);
-  how.scale = static_cast<Normalisation::Scale>(params.scale);
-  how.unbiased = params.std == RLK_MULTI_REWARD_ADVANTAGES_STD_UNBIASED;
-  how.additive_eps = params.eps_mode == RLK_MULTI_REWARD_ADVANTAGES_EPS_MODE_ADDITIVE;
-  how.eps = params.eps;
-  how.raw_singletons = params.singleton == RLK_MULTI_REWARD_ADVANTAGES_SINGLETON_RAW;
+  if (params.baseline == op::Baseline::rloo) how.params.baseline = sdk::ops::group_advantages::Baseline::rloo;
+  how.params.scale = params.scale;
+  how.params.std = params.std;
+  how.params.eps_mode = params.eps_mode;
+  how.params.eps = params.eps;
+  how.params.singleton = params.singleton;
   return how;
 }
 
 }  // namespace
 
-Answer answer_multi_reward_advantages(const Call& call) {
-  const auto& params = call.params_as<rlk_multi_reward_advantages_params>();
-  const View& rewards = call[RLK_MULTI_REWARD_ADVANTAGES_IN_REWARDS];
-  const View& weights = call[RLK_MULTI_REWARD_ADVANTAGES_IN_WEIGHTS];
-  const View& mask = call[RLK_MULTI_REWARD_ADVANTAGES_IN_MASK];
-  const int64_t rows = rewards.shape[0], kinds = rewards.shape[1];
-  const auto has = [&](int64_t b, int64_t k) { return !mask.present() || mask.load_int(b, k) != 0; };
-  const auto weight = [&](int64_t k) { return Tracked(weights.present() ? weights.load(k) : 1.0); };
+DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call) {
+  const auto has = [&](int64_t b, int64_t k) { return !call.mask.present() || call.mask.load_int(b, k) != 0; };
+  const auto weight = [&](int64_t k) { return Tracked(call.weights.present() ? call.weights.load(k) : 1.0); };
 
   GroupingCall grouping;
-  grouping.grouping = static_cast<Grouping>(params.grouping);
-  grouping.rows = rows;
-  grouping.samples_per_prompt = params.samples_per_prompt;
-  grouping.boundaries = call[RLK_MULTI_REWARD_ADVANTAGES_IN_GROUP_BOUNDARIES];
-  grouping.ids = call[RLK_MULTI_REWARD_ADVANTAGES_IN_GROUP_IDS];
-  const Normalisation how = normalisation_of(params);
-  Answer answer;
-  answer.outputs.resize(RLK_MULTI_REWARD_ADVANTAGES_N_OUTPUTS);
+  grouping.grouping = call.params.grouping;
+  grouping.rows = call.B;
+  grouping.samples_per_prompt = call.params.samples_per_prompt;
+  grouping.boundaries = call.group_boundaries;
+  grouping.ids = call.group_ids;
+  const Normalisation how = normalisation_of(call.params);
+  DataError first;
   const auto normalise = [&](const Numbers& numbers) {
     DataError error;
     const std::vector<Rows> groups = groups_of(grouping, error);
-    const bool earlier = answer.error.kind == kNoDataError || error.row < answer.error.row;
-    if (error.kind != kNoDataError && earlier) answer.error = error;
+    const bool earlier = first.kind == kNoDataError || error.row < first.row;
+    if (error.kind != kNoDataError && earlier) first = error;
     return normalised(how, grouping, groups, numbers);
   };
 
   Numbers advantages;
-  if (params.combine == RLK_MULTI_REWARD_ADVANTAGES_COMBINE_SUM_THEN_NORMALIZE) {
+  if (call.params.combine == op::Combine::sum_then_normalize) {
     Numbers sums;
-    for (int64_t b = 0; b < rows; ++b) {
+    for (int64_t b = 0; b < call.B; ++b) {
       bool any = false;
       TrackedSum sum;
-      for (int64_t k = 0; k < kinds; ++k) {
+      for (int64_t k = 0; k < call.K; ++k) {
         any |= has(b, k);
-        if (has(b, k)) sum.add(weight(k) * Tracked(rewards.load(b, k)));
+        if (has(b, k)) sum.add(weight(k) * Tracked(call.rewards.load(b, k)));
       }
       grouping.kept.push_back(any);
       sums.push_back(sum.total());
     }
     advantages = normalise(sums);
   } else {
-    std::vector<TrackedSum> sums(static_cast<size_t>(rows));
-    for (int64_t k = 0; k < kinds; ++k) {
+    std::vector<TrackedSum> sums(static_cast<size_t>(call.B));
+    for (int64_t k = 0; k < call.K; ++k) {
       Numbers column;
       grouping.kept.clear();
-      for (int64_t b = 0; b < rows; ++b) {
-        column.emplace_back(rewards.load(b, k));
+      for (int64_t b = 0; b < call.B; ++b) {
+        column.emplace_back(call.rewards.load(b, k));
         grouping.kept.push_back(has(b, k));
       }
       const Numbers own = normalise(column);
@@ -77,9 +74,8 @@ Answer answer_multi_reward_advantages(const Call& call) {
     }
     for (const TrackedSum& sum : sums) advantages.push_back(sum.total());
   }
-  for (const Tracked& advantage : advantages)
-    put(answer.outputs[RLK_MULTI_REWARD_ADVANTAGES_OUT_ADVANTAGES], advantage);
-  return answer;
+  for (const Tracked& advantage : advantages) put(call.advantages, advantage);
+  return first;
 }
 
 }  // namespace rlk::golden

@@ -1,26 +1,15 @@
 // Rewards less a baseline, normalised within groups of samples of the same prompt. One number per sample, in fp64.
 #pragma once
 
+#include <rlk/sdk/ops/group_advantages.hpp>
+
 #include "core/cpu/advantages/groups.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
 
-struct GroupAdvantagesArgs {
-  GroupingArgs grouping;  // a row that its mask leaves out has advantage 0
-  enum class Baseline { mean, rloo, opo, given, second_best } baseline = Baseline::mean;
-  enum class Scale { group, batch, none } scale = Scale::group;
-  Array rewards;
-  IntArray lengths;  // opo
-  Array baselines;   // given
-  bool unbiased = true;
-  bool additive_eps = true;  // else the least standard deviation
-  double eps = 1e-6;
-  bool raw_singletons = false;
-  bool rescale_nonzero = false;
-  Array advantages;
-};
-
-// Returns the data error of the lowest bad row (ids) or the first bad position (boundaries).
-DataError group_advantages(const GroupAdvantagesArgs& args, const ParallelFor& hook);
+// The kernel, which other operators call too. A row that the mask leaves out has advantage 0. Returns the data error of
+// the lowest bad row (ids) or the first bad position (boundaries). The workspace is groups_workspace_bytes.
+DataError group_advantages(const CallOf<sdk::ops::GroupAdvantages>& call, const Context& context);
 
 }  // namespace rlk::cpu

@@ -7,21 +7,21 @@
 
 namespace rlk::cpu {
 
-int64_t groups_workspace_bytes(GroupingArgs::Kind kind, int64_t rows) {
-  return kind == GroupingArgs::Kind::ids ? 2 * rows * static_cast<int64_t>(sizeof(int64_t)) : 0;
+int64_t groups_workspace_bytes(Grouping kind, int64_t rows) {
+  return kind == Grouping::ids ? 2 * rows * static_cast<int64_t>(sizeof(int64_t)) : 0;
 }
 
 Groups::Groups(const GroupingArgs& args) : args_(args) {
   switch (args.kind) {
-    case GroupingArgs::Kind::fixed:
+    case Grouping::fixed:
       size_ = args.samples_per_prompt > 0 ? args.samples_per_prompt : args.rows;
       count_ = args.rows > 0 ? args.rows / size_ : 0;
       break;
-    case GroupingArgs::Kind::boundaries:
+    case Grouping::boundaries:
       error_ = check_seqlens(args.group_boundaries, args.groups, args.rows);
       count_ = error_.kind == kNoDataError ? args.groups : 0;
       break;
-    case GroupingArgs::Kind::ids:
+    case Grouping::ids:
       sort_by_id();
       count_ = args.rows;
       break;
@@ -53,17 +53,17 @@ void Groups::sort_by_id() {
 
 bool Groups::has(int64_t row) const {
   if (!args_.mask.keeps(row)) return false;
-  if (args_.kind == GroupingArgs::Kind::ids) return valid(args_.group_ids.get(row));
+  if (args_.kind == Grouping::ids) return valid(args_.group_ids.get(row));
   return error_.kind == kNoDataError;
 }
 
 Members Groups::group(int64_t g) const {
   switch (args_.kind) {
-    case GroupingArgs::Kind::fixed:
+    case Grouping::fixed:
       return {nullptr, g * size_, (g + 1) * size_, args_.mask};
-    case GroupingArgs::Kind::boundaries:
+    case Grouping::boundaries:
       return {nullptr, args_.group_boundaries.get(g), args_.group_boundaries.get(g + 1), args_.mask};
-    case GroupingArgs::Kind::ids:
+    case Grouping::ids:
       break;
   }
   return {order_, g > 0 ? ends_[g - 1] : 0, ends_[g], args_.mask};

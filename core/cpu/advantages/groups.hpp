@@ -1,27 +1,31 @@
 // Which rows of a batch are a group: samples of the same prompt.
 #pragma once
 
+#include <rlk/sdk/ops/group_advantages.hpp>
+
 #include "core/cpu/simd/array.hpp"
 
 namespace rlk::cpu {
 
+using Grouping = sdk::ops::group_advantages::Grouping;
+
 struct GroupingArgs {
-  enum class Kind { fixed, boundaries, ids } kind = Kind::fixed;
+  Grouping kind = Grouping::fixed;
   int64_t rows = 0;
   int64_t groups = 0;              // boundaries
   int64_t samples_per_prompt = 0;  // fixed; 0: all rows
   IntArray group_boundaries;       // [groups + 1]
   IntArray group_ids;              // [rows]
-  Mask mask;                       // [rows], optional: a masked row is in no group, and its id is not looked at
+  Array mask;                      // [rows], optional: a masked row is in no group, and its id is not looked at
   void* workspace = nullptr;       // groups_workspace_bytes, aligned to 8 bytes
 };
 
-int64_t groups_workspace_bytes(GroupingArgs::Kind kind, int64_t rows);
+int64_t groups_workspace_bytes(Grouping kind, int64_t rows);
 
-// The rows of a group, or of the whole batch, in row order.
+// The rows of a group, or of the whole batch, in row order; as long as there are the Groups.
 class Members {
 public:
-  Members(const int64_t* order, int64_t first, int64_t last, const Mask& mask)
+  Members(const int64_t* order, int64_t first, int64_t last, const Array& mask)
       : order_(order), first_(first), last_(last), mask_(mask) {}
 
   template <typename Function>
@@ -38,7 +42,7 @@ public:
 private:
   const int64_t* order_;  // where group ids put the rows that count; nullptr: rows as they are
   int64_t first_, last_;
-  Mask mask_;
+  const Array& mask_;
 };
 
 class Groups {

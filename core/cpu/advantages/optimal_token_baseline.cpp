@@ -61,9 +61,9 @@ private:
     GroupingArgs grouping;
     grouping.rows = sequences_.count;
     grouping.samples_per_prompt = call_.params.samples_per_prompt;
-    if (call_.group_ids.given()) grouping.kind = GroupingArgs::Kind::ids;
+    if (call_.group_ids.given()) grouping.kind = Grouping::ids;
     grouping.group_ids = call_.group_ids.integers();
-    if (active_positions_) grouping.mask = {has_tokens_, {1, 0}};
+    if (active_positions_) grouping.mask = Array::vector(has_tokens_, Dtype::u8);
     grouping.workspace = groups_workspace_;
     return grouping;
   }

@@ -28,10 +28,8 @@ struct CpuAttentionBackward : HandBound<sdk::ops::AttentionBackward> {
 };
 template <>
 const Kernel<sdk::ops::Gae>& kernel<sdk::ops::Gae>();
-struct CpuGroupAdvantages : HandBound<sdk::ops::GroupAdvantages> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::GroupAdvantages>& kernel<sdk::ops::GroupAdvantages>();
 struct CpuGrpoLoss : HandBound<sdk::ops::GrpoLoss> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -56,10 +54,8 @@ struct CpuLogpMerge : HandBound<sdk::ops::LogpMerge> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuMultiRewardAdvantages : HandBound<sdk::ops::MultiRewardAdvantages> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::MultiRewardAdvantages>& kernel<sdk::ops::MultiRewardAdvantages>();
 template <>
 const Kernel<sdk::ops::OptimalTokenBaseline>& kernel<sdk::ops::OptimalTokenBaseline>();
 struct CpuPolicyLoss : HandBound<sdk::ops::PolicyLoss> {
@@ -91,10 +87,11 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward,
-  CpuImplementation<sdk::ops::Gae>, CpuGroupAdvantages, CpuGrpoLoss, CpuGrpoLossBackward, CpuLinearLogp,
-  CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>,
-  CpuLogpMerge, CpuMultiRewardAdvantages, CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuPolicyLoss,
-  CpuPolicyLossBackward, CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
+  CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>, CpuGrpoLoss, CpuGrpoLossBackward,
+  CpuLinearLogp, CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>,
+  CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>,
+  CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuPolicyLoss, CpuPolicyLossBackward,
+  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
   CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
   CpuImplementation<sdk::ops::Whiten>>;

@@ -17,18 +17,20 @@ constexpr int64_t kGrainTokens = 1024;  // per task at least
 
 // Writes [sequences] advantages; the data error of group_boundaries.
 DataError advantages_of(const GrpoBatch& batch, double* advantages, const ParallelFor& hook) {
-  GroupAdvantagesArgs args;
-  args.grouping.kind = batch.group_boundaries != nullptr ? GroupingArgs::Kind::boundaries : GroupingArgs::Kind::fixed;
-  args.grouping.rows = batch.sequences;
-  args.grouping.groups = batch.groups;
-  args.grouping.samples_per_prompt = batch.samples_per_prompt;
-  args.grouping.group_boundaries = {batch.group_boundaries, batch.boundaries_are_i64, batch.boundaries_stride};
-  args.rewards = Array::vector(batch.rewards, accumulator(batch.logits.dtype), batch.rewards_stride);
-  args.unbiased = batch.unbiased;
-  args.additive_eps = batch.additive_eps;
-  args.eps = batch.eps;
-  args.advantages = Array::of(advantages);
-  return group_advantages(args, hook);
+  namespace group = sdk::ops::group_advantages;
+  CallOf<sdk::ops::GroupAdvantages> call;
+  call.params.grouping = batch.group_boundaries != nullptr ? Grouping::boundaries : Grouping::fixed;
+  call.B = batch.sequences;
+  call.G = batch.groups;
+  call.params.samples_per_prompt = batch.samples_per_prompt;
+  call.group_boundaries = Array::vector(const_cast<void*>(batch.group_boundaries),
+                                        batch.boundaries_are_i64 ? Dtype::i64 : Dtype::i32, batch.boundaries_stride);
+  call.rewards = Array::vector(batch.rewards, accumulator(batch.logits.dtype), batch.rewards_stride);
+  call.params.std = batch.unbiased ? group::Std::unbiased : group::Std::population;
+  call.params.eps_mode = batch.additive_eps ? group::EpsMode::additive : group::EpsMode::max_clamp;
+  call.params.eps = batch.eps;
+  call.advantages = Array::of(advantages);
+  return group_advantages(call, {hook});
 }
 
 PolicyOptions options_of(const GrpoBatch& batch) {

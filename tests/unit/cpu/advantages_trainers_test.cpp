@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/group_advantages.hpp"
 #include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
@@ -72,20 +71,17 @@ Matrix matrix_of(const Tensor& tensor) {
 
 // ---- the operators ------------------------------------------------------------------------------------------------
 
-List group_advantages(const List& scores, cpu::GroupAdvantagesArgs args) {
-  Tensor rewards = numbers(scores), advantages(Dtype::f64, rewards.shape());
-  args.grouping.rows = rewards.size();
-  args.grouping.samples_per_prompt = 3;
-  args.rewards = array_of(rewards);
-  args.advantages = array_of(advantages);
-  cpu::group_advantages(args, cpu::serial_parallel());
-  return list_of(advantages);
-}
-cpu::GroupAdvantagesArgs without_scale(cpu::GroupAdvantagesArgs::Baseline baseline) {
-  cpu::GroupAdvantagesArgs args;
-  args.baseline = baseline;
-  args.scale = cpu::GroupAdvantagesArgs::Scale::none;
-  return args;
+using Baseline = ops::group_advantages::Baseline;
+using Singleton = ops::group_advantages::Singleton;
+// Without division.
+List group_advantages(const List& scores, Baseline baseline, Singleton singleton = Singleton::zero) {
+  CallOf<ops::GroupAdvantages> call;
+  call.rewards = numbers(scores);
+  call.params.samples_per_prompt = 3;
+  call.params.baseline = baseline;
+  call.params.singleton = singleton;
+  call.params.scale = ops::group_advantages::Scale::none;
+  return list_of(run(call).advantages);
 }
 Matrix discounted(const Matrix& rewards, const Matrix& mask, double gamma, ReturnsRule rule) {
   Returns call;
@@ -181,9 +177,7 @@ TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusIsReturnsThenWhiten) {
 
 TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusBaselineIsTheGroupMeanThenWhiten) {
   const Batch batch;
-  cpu::GroupAdvantagesArgs args = without_scale(cpu::GroupAdvantagesArgs::Baseline::mean);
-  args.raw_singletons = true;
-  const Matrix tokens = batch.broadcast(group_advantages(batch.scores, args));
+  const Matrix tokens = batch.broadcast(group_advantages(batch.scores, Baseline::mean, Singleton::raw));
   expect_same(whiten(tokens, batch.mask),
               masked_normal(batch.broadcast(minus_group_mean(batch.scores)), batch.mask, verl_root), batch.mask);
 }
@@ -241,8 +235,7 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfGaeIsGaeThenWhiten) {
 
 TEST(CpuAdvantagesOfTrainers, OpenRlhfReinforceBaselineIsTheGroupMeanThenReturnsThenWhiten) {
   const Batch batch;
-  const auto args = without_scale(cpu::GroupAdvantagesArgs::Baseline::mean);
-  const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, args));
+  const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, Baseline::mean));
   const Matrix want =
       running_sums(batch.token_rewards(minus_group_mean(batch.scores)), 1, [](size_t, size_t) { return 1.0; });
   expect_same(whiten(discounted(rewards, batch.mask, 1, ReturnsRule::zero), batch.mask, openrlhf_whiten()),
@@ -257,8 +250,7 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfRlooIsLeaveOneOutThenReturns) {
     const double all = batch.scores[first] + batch.scores[first + 1] + batch.scores[first + 2];
     shaped.push_back(batch.scores[b] - (all - batch.scores[b]) / 2);
   }
-  const auto args = without_scale(cpu::GroupAdvantagesArgs::Baseline::rloo);
-  const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, args));
+  const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, Baseline::rloo));
   expect_same(discounted(rewards, batch.mask, 1, ReturnsRule::zero),
               running_sums(batch.token_rewards(shaped), 1, [](size_t, size_t) { return 1.0; }), batch.mask);
 }
@@ -275,7 +267,7 @@ TEST(CpuAdvantagesOfTrainers, TrlRlooWithNormalizedAdvantagesIsLeaveOneOutThenWh
   ops::whiten::Params params;
   params.eps_mode = ops::whiten::EpsMode::deviation;
   params.eps = 1e-4;
-  const List rloo = group_advantages(batch.scores, without_scale(cpu::GroupAdvantagesArgs::Baseline::rloo));
+  const List rloo = group_advantages(batch.scores, Baseline::rloo);
   const Tensor got = whitened(numbers(rloo, {kB, 1}), {}, params);
   double mean = 0, squares = 0;
   List want;

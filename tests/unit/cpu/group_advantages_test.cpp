@@ -5,47 +5,30 @@
 #include <limits>
 #include <numeric>
 
-#include "core/cpu/advantages/group_advantages.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using Args = cpu::GroupAdvantagesArgs;
-using Baseline = Args::Baseline;
+using GroupCase = CallOf<ops::GroupAdvantages>;
+using namespace ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations
 using List = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct GroupCase {
-  Tensor rewards, group_boundaries, group_ids, mask, lengths, baselines;
-  Args options;
-};
-
-Tensor run(GroupCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  Tensor advantages(accumulator(c.rewards.dtype()), c.rewards.shape());
-  Args args = c.options;
-  cpu::GroupingArgs& grouping = args.grouping;
-  grouping.rows = c.rewards.size();
-  grouping.mask = mask_of(c.mask);
-  if (c.group_boundaries.present()) {
-    grouping.kind = cpu::GroupingArgs::Kind::boundaries;
-    grouping.groups = c.group_boundaries.size() - 1;
-    grouping.group_boundaries = int_array_of(c.group_boundaries);
-  }
-  if (c.group_ids.present()) {
-    grouping.kind = cpu::GroupingArgs::Kind::ids;
-    grouping.group_ids = int_array_of(c.group_ids);
-  }
-  std::vector<int64_t> workspace(
-      static_cast<size_t>(cpu::groups_workspace_bytes(grouping.kind, grouping.rows) / 8 + 1));
-  grouping.workspace = workspace.data();
-  args.rewards = array_of(c.rewards);
-  args.lengths = int_array_of(c.lengths);
-  args.baselines = array_of(c.baselines);
-  args.advantages = array_of(advantages);
-  const cpu::DataError told = cpu::group_advantages(args, hook);
-  if (error != nullptr) *error = told;
-  return advantages;
+Tensor advantages_of(const GroupCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  return run(c, hook).advantages;
+}
+void set_boundaries(GroupCase& c, Tensor boundaries) {
+  c.params.grouping = Grouping::boundaries;
+  c.params.samples_per_prompt = 0;
+  c.group_ids = Tensor();
+  c.group_boundaries = std::move(boundaries);
+}
+void set_ids(GroupCase& c, Tensor ids) {
+  c.params.grouping = Grouping::ids;
+  c.params.samples_per_prompt = 0;
+  c.group_boundaries = Tensor();
+  c.group_ids = std::move(ids);
 }
 
 double mean(const List& r) {
@@ -118,40 +101,47 @@ TEST(CpuGroupAdvantages, MatchesEveryTrainersFormula) {
   struct Trainer {
     const char* name;
     Formula formula;
-    Args::Scale scale;
-    bool unbiased, additive_eps;
+    Scale scale;
+    Std std;
+    EpsMode eps_mode;
     double eps;
     Baseline baseline;
-    bool raw_singletons;
+    Singleton singleton;
   };
   const Trainer trainers[] = {
-      {"TRL", trl, Args::Scale::group, true, true, 1e-4, Baseline::mean, false},
-      {"TRL scale_rewards=batch", trl_batch, Args::Scale::batch, true, true, 1e-4, Baseline::mean, false},
-      {"TRL scale_rewards=none, Dr.GRPO", dr_grpo, Args::Scale::none, true, true, 1e-4, Baseline::mean, false},
-      {"verl GRPO", verl, Args::Scale::group, true, true, 1e-6, Baseline::mean, true},
-      {"verl RLOO", verl_rloo, Args::Scale::none, true, true, 1e-6, Baseline::rloo, true},
-      {"verl pass@k", verl_pass_at_k, Args::Scale::group, true, true, 1e-6, Baseline::second_best, false},
-      {"verl GPG", verl_gpg, Args::Scale::none, true, true, 1e-6, Baseline::mean, true},
-      {"TRL RLOO, OpenRLHF rloo", rloo, Args::Scale::none, true, true, 1e-6, Baseline::rloo, false},
-      {"OpenRLHF group_norm", openrlhf, Args::Scale::group, true, true, 1e-9, Baseline::mean, false},
-      {"slime", slime, Args::Scale::group, true, true, 1e-6, Baseline::mean, false},
-      {"RL-Kernel", rl_kernel, Args::Scale::group, false, false, 1e-6, Baseline::mean, false},
+      {"TRL", trl, Scale::group, Std::unbiased, EpsMode::additive, 1e-4, Baseline::mean, Singleton::zero},
+      {"TRL scale_rewards=batch", trl_batch, Scale::batch, Std::unbiased, EpsMode::additive, 1e-4, Baseline::mean,
+       Singleton::zero},
+      {"TRL scale_rewards=none, Dr.GRPO", dr_grpo, Scale::none, Std::unbiased, EpsMode::additive, 1e-4, Baseline::mean,
+       Singleton::zero},
+      {"verl GRPO", verl, Scale::group, Std::unbiased, EpsMode::additive, 1e-6, Baseline::mean, Singleton::raw},
+      {"verl RLOO", verl_rloo, Scale::none, Std::unbiased, EpsMode::additive, 1e-6, Baseline::rloo, Singleton::raw},
+      {"verl pass@k", verl_pass_at_k, Scale::group, Std::unbiased, EpsMode::additive, 1e-6, Baseline::second_best,
+       Singleton::zero},
+      {"verl GPG", verl_gpg, Scale::none, Std::unbiased, EpsMode::additive, 1e-6, Baseline::mean, Singleton::raw},
+      {"TRL RLOO, OpenRLHF rloo", rloo, Scale::none, Std::unbiased, EpsMode::additive, 1e-6, Baseline::rloo,
+       Singleton::zero},
+      {"OpenRLHF group_norm", openrlhf, Scale::group, Std::unbiased, EpsMode::additive, 1e-9, Baseline::mean,
+       Singleton::zero},
+      {"slime", slime, Scale::group, Std::unbiased, EpsMode::additive, 1e-6, Baseline::mean, Singleton::zero},
+      {"RL-Kernel", rl_kernel, Scale::group, Std::population, EpsMode::max_clamp, 1e-6, Baseline::mean,
+       Singleton::zero},
   };
   const List rewards = {1, 0.5, -2, 0.25, 1e-7, 2e-7, 1.5e-7, 3e-7, 5, 5, 0, 5};
   for (const Trainer& trainer : trainers) {
     for (const int64_t size : {4, 2, 1, 12}) {
-      if (size == 1 && !trainer.raw_singletons) continue;  // the others ask for two and more
+      if (size == 1 && trainer.singleton == Singleton::zero) continue;  // the others ask for two and more
       GroupCase c;
       c.rewards = numbers(rewards);
-      c.options.grouping.samples_per_prompt = size;
-      c.options.scale = trainer.scale;
-      c.options.unbiased = trainer.unbiased;
-      c.options.additive_eps = trainer.additive_eps;
-      c.options.eps = trainer.eps;
-      c.options.baseline = trainer.baseline;
-      c.options.rescale_nonzero = trainer.formula == verl_gpg;
-      c.options.raw_singletons = trainer.raw_singletons;
-      const Tensor advantages = run(c);
+      c.params.samples_per_prompt = size;
+      c.params.scale = trainer.scale;
+      c.params.std = trainer.std;
+      c.params.eps_mode = trainer.eps_mode;
+      c.params.eps = trainer.eps;
+      c.params.baseline = trainer.baseline;
+      c.params.rescale = trainer.formula == verl_gpg ? Rescale::nonzero : Rescale::none;
+      c.params.singleton = trainer.singleton;
+      const Tensor advantages = advantages_of(c);
       for (size_t first = 0; first < rewards.size(); first += static_cast<size_t>(size)) {
         const List group(rewards.begin() + static_cast<std::ptrdiff_t>(first),
                          rewards.begin() + static_cast<std::ptrdiff_t>(first) + size);
@@ -171,14 +161,14 @@ TEST(CpuGroupAdvantages, OpoSubtractsTheMeanWeightedByLengths) {
   GroupCase c;
   c.rewards = numbers({1, 0, 0.5, -2, 3, 7, 4, 6});
   c.lengths = integers({10, 30, 0, 5, 0, 0, 9, -3}, Dtype::i32);
-  c.group_boundaries = integers({0, 3, 4, 6, 8});
-  c.options.baseline = Baseline::opo;
-  c.options.scale = Args::Scale::none;
-  c.options.raw_singletons = true;
+  set_boundaries(c, integers({0, 3, 4, 6, 8}, Dtype::i32));
+  c.params.baseline = Baseline::opo;
+  c.params.scale = Scale::none;
+  c.params.singleton = Singleton::raw;
   // Lengths that are all 0 weigh equally, and a length below 0 is 0.
-  EXPECT_EQ(list_of(run(c)), (List{0.75, -0.25, 0.25, -2, -2, 2, 0, 2}));
-  c.options.raw_singletons = false;
-  EXPECT_EQ(run(c).get(3), 0);
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0.75, -0.25, 0.25, -2, -2, 2, 0, 2}));
+  c.params.singleton = Singleton::zero;
+  EXPECT_EQ(advantages_of(c).get(3), 0);
 }
 
 // A weight of 0 must not bring a large reward into the rounding of the others.
@@ -186,9 +176,9 @@ TEST(CpuGroupAdvantages, OpoIgnoresTheSizeOfRewardsWithoutLength) {
   GroupCase c;
   c.rewards = numbers({1e17, 0.25, 0.5, 0.25});
   c.lengths = integers({0, 1, 2, 1});
-  c.options.baseline = Baseline::opo;
-  c.options.scale = Args::Scale::none;
-  const Tensor advantages = run(c);
+  c.params.baseline = Baseline::opo;
+  c.params.scale = Scale::none;
+  const Tensor advantages = advantages_of(c);
   EXPECT_EQ(advantages.get(1), 0.25 - 0.375);
   EXPECT_EQ(advantages.get(2), 0.5 - 0.375);
 }
@@ -198,72 +188,69 @@ TEST(CpuGroupAdvantages, GivenBaselinesAreSubtracted) {
   GroupCase c;
   c.rewards = numbers({1, 0, 2, -1});
   c.baselines = numbers({0.5, 0.5, 2, 3});
-  c.options.baseline = Baseline::given;
-  c.options.scale = Args::Scale::none;
+  c.params.baseline = Baseline::given;
+  c.params.scale = Scale::none;
   for (const int64_t size : {1, 2, 0}) {
     for (const bool raw : {false, true}) {
-      c.options.grouping.samples_per_prompt = size;
-      c.options.raw_singletons = raw;
-      EXPECT_EQ(list_of(run(c)), (List{0.5, -0.5, 0, -4}));
+      c.params.samples_per_prompt = size;
+      c.params.singleton = raw ? Singleton::raw : Singleton::zero;
+      EXPECT_EQ(list_of(advantages_of(c)), (List{0.5, -0.5, 0, -4}));
     }
   }
-  c.options.scale = Args::Scale::group;
-  c.options.unbiased = false;
-  c.options.grouping.samples_per_prompt = 2;
-  c.options.eps = 0.5;
-  EXPECT_EQ(list_of(run(c)), (List{0.5, -0.5, 0, -2}));
+  c.params.scale = Scale::group;
+  c.params.std = Std::population;
+  c.params.samples_per_prompt = 2;
+  c.params.eps = 0.5;
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0.5, -0.5, 0, -2}));
 }
 
 TEST(CpuGroupAdvantages, OnlyTheBestRewardHasAnAdvantageAndTiesHaveNone) {
   GroupCase c;
-  c.options.baseline = Baseline::second_best;
-  c.options.scale = Args::Scale::none;
-  c.options.grouping.samples_per_prompt = 3;
+  c.params.baseline = Baseline::second_best;
+  c.params.scale = Scale::none;
+  c.params.samples_per_prompt = 3;
   const double infinity = std::numeric_limits<double>::infinity();
   c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, infinity, 1, infinity, infinity, 1, 5, 4.5, 1, -1, -4, -3});
-  EXPECT_EQ(list_of(run(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0, 2, 0, 0}));
-  c.options.rescale_nonzero = true;  // by 4
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0, 2, 0, 0}));
+  c.params.rescale = Rescale::nonzero;  // by 4
   c.rewards = numbers({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 3});
-  EXPECT_EQ(list_of(run(c)), (List{0, 0, 8, 0, 4, 0, 0, 0, 0, 0, 0, 12}));
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 0, 8, 0, 4, 0, 0, 0, 0, 0, 0, 12}));
   c.rewards = numbers({1, kNan, 2});
-  for (int64_t b = 0; b < 3; ++b) EXPECT_TRUE(std::isnan(run(c).get(b)));
+  for (int64_t b = 0; b < 3; ++b) EXPECT_TRUE(std::isnan(advantages_of(c).get(b)));
   c.rewards = numbers({7, 3});
-  c.group_ids = integers({0, 1});
-  c.options.grouping.samples_per_prompt = 0;
-  EXPECT_EQ(list_of(run(c)), (List{0, 0}));
+  set_ids(c, integers({0, 1}));
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 0}));
 }
 
 TEST(CpuGroupAdvantages, NoRewardBut0LeavesTheRescalingFinite) {
   GroupCase c;
   c.rewards = numbers({0, 0, 0});
-  c.options.rescale_nonzero = true;
-  EXPECT_EQ(list_of(run(c)), (List{0, 0, 0}));
+  c.params.rescale = Rescale::nonzero;
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 0, 0}));
 }
 
 // TRL: a sample without a reward (None, then NaN) is in no mean, deviation or count, and its advantage is 0.
 TEST(CpuGroupAdvantages, MaskedSamplesAreInNoStatistic) {
-  for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch, Args::Scale::none}) {
+  for (const Scale scale : {Scale::group, Scale::batch, Scale::none}) {
     for (const auto baseline : {Baseline::mean, Baseline::rloo, Baseline::opo, Baseline::second_best}) {
       GroupCase few;
       few.rewards = numbers({1, 3, 4, 0, 7});
-      few.lengths = integers({3, 1, 2, 4, 5});
-      few.group_boundaries = integers({0, 3, 3, 5});
-      few.options.baseline = baseline;
-      few.options.scale = scale;
-      few.options.rescale_nonzero = true;
-      const List want = list_of(run(few));
+      if (baseline == Baseline::opo) few.lengths = integers({3, 1, 2, 4, 5});
+      set_boundaries(few, integers({0, 3, 3, 5}));
+      few.params.baseline = baseline;
+      few.params.scale = scale;
+      few.params.rescale = Rescale::nonzero;
+      const List want = list_of(advantages_of(few));
       GroupCase many = few;
       many.rewards = numbers({kNan, 1, 3, kNan, 4, kNan, 1e300, 0, 7});
-      many.lengths = integers({9, 3, 1, 9, 2, 9, 9, 4, 5});
+      if (baseline == Baseline::opo) many.lengths = integers({9, 3, 1, 9, 2, 9, 9, 4, 5});
       many.mask = flags({0, 1, 255, 0, 1, 0, 0, 1, 1});
-      many.group_boundaries = integers({0, 5, 7, 9});
+      set_boundaries(many, integers({0, 5, 7, 9}));
       const List padded = {0, want[0], want[1], 0, want[2], 0, 0, want[3], want[4]};
-      EXPECT_EQ(list_of(run(many)), padded);
-      many.group_boundaries = Tensor();
-      many.group_ids = integers({-5, 2, 2, 99, 2, 3, 3, 0, 0});  // nobody looks at the ids of masked rows
-      cpu::DataError error;
-      EXPECT_EQ(list_of(run(many, &error)), padded);
-      EXPECT_EQ(error.kind, cpu::kNoDataError);
+      EXPECT_EQ(list_of(advantages_of(many)), padded);
+      set_ids(many, integers({-5, 2, 2, 99, 2, 3, 3, 0, 0}));  // nobody looks at the ids of masked rows
+      EXPECT_EQ(list_of(advantages_of(many)), padded);
+      EXPECT_EQ(run(many).error.kind, cpu::kNoDataError);
     }
   }
 }
@@ -272,9 +259,9 @@ TEST(CpuGroupAdvantages, MaskedSamplesAreInNoStatistic) {
 TEST(CpuGroupAdvantages, LargeRewardsWithSmallDifferencesKeepTheirVariance) {
   GroupCase c;
   c.rewards = numbers({1000, 1000.01, 1000.02, 1000.03}, {}, Dtype::f32);
-  c.options.unbiased = false;
-  c.options.additive_eps = false;
-  const Tensor advantages = run(c);
+  c.params.std = Std::population;
+  c.params.eps_mode = EpsMode::max_clamp;
+  const Tensor advantages = advantages_of(c);
   const List want = {-1.3416, -0.4472, 0.4472, 1.3416};
   for (int64_t b = 0; b < 4; ++b) EXPECT_NEAR(advantages.get(b), want[static_cast<size_t>(b)], 5e-3);
 }
@@ -284,17 +271,18 @@ TEST(CpuGroupAdvantages, EqualRewardsGiveExactlyZero) {
   for (const Dtype dtype : kFloatDtypes) {
     for (const auto& [reward, n] :
          std::vector<std::pair<double, int64_t>>{{1000.1, 8}, {1.1, 16}, {0.1, 3}, {-7.3, 1}}) {
-      for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch, Args::Scale::none}) {
+      for (const Scale scale : {Scale::group, Scale::batch, Scale::none}) {
         for (const bool unbiased : {false, true}) {
           GroupCase c;
           c.rewards = Tensor(dtype, {n}).fill([r = reward](int64_t) { return r; });
-          c.options.scale = scale;
-          c.options.unbiased = unbiased;
-          c.lengths = Tensor(Dtype::i64, {n});
-          for (int64_t b = 0; b < n; ++b) c.lengths.set_int(b, b * b % 7);
+          c.params.scale = scale;
+          c.params.std = unbiased ? Std::unbiased : Std::population;
+          Tensor lengths(Dtype::i64, {n});
+          for (int64_t b = 0; b < n; ++b) lengths.set_int(b, b * b % 7);
           for (const auto baseline : {Baseline::mean, Baseline::rloo, Baseline::opo, Baseline::second_best}) {
-            c.options.baseline = baseline;
-            EXPECT_EQ(list_of(run(c)), List(static_cast<size_t>(n), 0.0)) << name(dtype) << " " << reward;
+            c.params.baseline = baseline;
+            c.lengths = baseline == Baseline::opo ? lengths : Tensor();
+            EXPECT_EQ(list_of(advantages_of(c)), List(static_cast<size_t>(n), 0.0)) << name(dtype) << " " << reward;
           }
         }
       }
@@ -305,36 +293,35 @@ TEST(CpuGroupAdvantages, EqualRewardsGiveExactlyZero) {
 TEST(CpuGroupAdvantages, ASingleRewardIsZeroOrRaw) {
   GroupCase c;
   c.rewards = numbers({3, -2});
-  c.options.grouping.samples_per_prompt = 1;
-  c.options.eps = 0.5;
-  EXPECT_EQ(list_of(run(c)), (List{0, 0}));
-  c.options.raw_singletons = true;
-  EXPECT_EQ(list_of(run(c)), (List{2, -2 / 1.5}));
-  c.options.additive_eps = false;
-  EXPECT_EQ(list_of(run(c)), (List{3, -2}));
+  c.params.samples_per_prompt = 1;
+  c.params.eps = 0.5;
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 0}));
+  c.params.singleton = Singleton::raw;
+  EXPECT_EQ(list_of(advantages_of(c)), (List{2, -2 / 1.5}));
+  c.params.eps_mode = EpsMode::max_clamp;
+  EXPECT_EQ(list_of(advantages_of(c)), (List{3, -2}));
 }
 
 // The same groups said in three ways give the same bits; ids in any order give the same up to that order.
 TEST(CpuGroupAdvantages, SizesBoundariesAndIdsSayTheSame) {
-  for (const Args::Scale scale : {Args::Scale::group, Args::Scale::batch}) {
+  for (const Scale scale : {Scale::group, Scale::batch}) {
     GroupCase by_size;
     by_size.rewards = random_tensor(Dtype::f32, {12}, 1, 3);
-    by_size.options.grouping.samples_per_prompt = 4;
-    by_size.options.scale = scale;
-    const List want = list_of(run(by_size));
+    by_size.params.samples_per_prompt = 4;
+    by_size.params.scale = scale;
+    const List want = list_of(advantages_of(by_size));
     GroupCase by_boundaries = by_size;
-    by_boundaries.options.grouping.samples_per_prompt = 0;
-    by_boundaries.group_boundaries = integers({0, 0, 4, 8, 8, 12}, Dtype::i32);  // empty groups are legal
-    EXPECT_EQ(list_of(run(by_boundaries)), want);
+    set_boundaries(by_boundaries, integers({0, 0, 4, 8, 8, 12}, Dtype::i32));  // empty groups are legal
+    EXPECT_EQ(list_of(advantages_of(by_boundaries)), want);
     GroupCase by_ids = by_size;
-    by_ids.group_ids = integers({11, 11, 11, 11, 0, 0, 0, 0, 5, 5, 5, 5});
-    EXPECT_EQ(list_of(run(by_ids)), want);
+    set_ids(by_ids, integers({11, 11, 11, 11, 0, 0, 0, 0, 5, 5, 5, 5}));
+    EXPECT_EQ(list_of(advantages_of(by_ids)), want);
 
     // Rows dealt out one to each group in turn.
     GroupCase dealt = by_ids;
     dealt.rewards.fill([&](int64_t i) { return by_size.rewards.get(i % 3 * 4 + i / 3); });
-    dealt.group_ids = integers({2, 0, 7, 2, 0, 7, 2, 0, 7, 2, 0, 7}, Dtype::i32);
-    const List got = list_of(run(dealt));
+    set_ids(dealt, integers({2, 0, 7, 2, 0, 7, 2, 0, 7, 2, 0, 7}, Dtype::i32));
+    const List got = list_of(advantages_of(dealt));
     for (size_t i = 0; i < 12; ++i) EXPECT_NEAR(got[i], want[i % 3 * 4 + i / 3], 1e-6);
   }
 }
@@ -342,14 +329,14 @@ TEST(CpuGroupAdvantages, SizesBoundariesAndIdsSayTheSame) {
 TEST(CpuGroupAdvantages, AnIdOutOfRangeIsTheRowsOwnError) {
   GroupCase c;
   c.rewards = numbers({1, 100, 3, 200});
-  c.options.scale = Args::Scale::batch;
-  c.options.eps = 1;
-  c.group_ids = integers({0, 4, 0, -1});
-  cpu::DataError error;
-  const Tensor advantages = run(c, &error);
-  EXPECT_EQ(error.kind, cpu::kIdOutOfRange);
-  EXPECT_EQ(error.row, 1);
-  EXPECT_EQ(error.value, 4);
+  c.params.scale = Scale::batch;
+  c.params.eps = 1;
+  set_ids(c, integers({0, 4, 0, -1}));
+  const auto result = run(c);
+  const Tensor& advantages = result.advantages;
+  EXPECT_EQ(result.error.kind, cpu::kIdOutOfRange);
+  EXPECT_EQ(result.error.row, 1);
+  EXPECT_EQ(result.error.value, 4);
   EXPECT_TRUE(std::isnan(advantages.get(1)) && std::isnan(advantages.get(3)));
   EXPECT_NEAR(advantages.get(0), -1 / (std::sqrt(2.0) + 1), 1e-15);  // the bad rows are in no deviation either
   EXPECT_NEAR(advantages.get(2), 1 / (std::sqrt(2.0) + 1), 1e-15);
@@ -361,12 +348,12 @@ TEST(CpuGroupAdvantages, BoundariesThatDoNotCoverTheRowsAreADataError) {
   for (const auto& [boundaries, where] : bad) {
     GroupCase c;
     c.rewards = numbers({1, 2, 3, 4});
-    c.group_boundaries = integers(boundaries);
-    cpu::DataError error;
-    const Tensor advantages = run(c, &error);
-    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-    EXPECT_EQ(error.row, where.first);
-    EXPECT_EQ(error.value, where.second);
+    set_boundaries(c, integers(boundaries));
+    const auto result = run(c);
+    const Tensor& advantages = result.advantages;
+    EXPECT_EQ(result.error.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(result.error.row, where.first);
+    EXPECT_EQ(result.error.value, where.second);
     for (int64_t b = 0; b < 4; ++b) EXPECT_TRUE(std::isnan(advantages.get(b)));
   }
 }
@@ -375,31 +362,28 @@ TEST(CpuGroupAdvantages, ManyGroupsHaveNoCapAndBitsDoNotDependOnThreads) {
   GroupCase c;
   c.rewards = random_tensor(Dtype::f32, {40000}, 1, 5);
   for (const int64_t size : {0, 5000, 8}) {  // upstream stops at groups of 1024
-    c.options.grouping.samples_per_prompt = size;
-    const Tensor want = run(c);
+    c.params.samples_per_prompt = size;
+    const Tensor want = advantages_of(c);
     double sum = 0;
     for (int64_t b = 0; b < 5000; ++b) sum += size == 5000 ? want.get(b) : 0;
     EXPECT_NEAR(sum, 0, 1e-2);
-    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, nullptr, hook).bytes(), want.bytes());
+    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(advantages_of(c, hook).bytes(), want.bytes());
   }
   GroupCase by_ids = c;
-  by_ids.group_ids = Tensor(Dtype::i64, {40000});
+  set_ids(by_ids, Tensor(Dtype::i64, {40000}));
   for (int64_t b = 0; b < 40000; ++b) by_ids.group_ids.set_int(b, b * 7919 % 40000 / 8);
-  const Tensor want = run(by_ids);
-  for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(by_ids, nullptr, hook).bytes(), want.bytes());
+  const Tensor want = advantages_of(by_ids);
+  for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(advantages_of(by_ids, hook).bytes(), want.bytes());
 }
 
 TEST(CpuGroupAdvantages, NoRowsAreNoWork) {
   GroupCase c;
   c.rewards = Tensor(Dtype::f32, {0});
-  EXPECT_EQ(run(c).size(), 0);
-  c.group_boundaries = integers({0});
-  cpu::DataError error;
-  run(c, &error);
-  EXPECT_EQ(error.kind, cpu::kNoDataError);
-  c.group_boundaries = Tensor();
-  c.group_ids = Tensor(Dtype::i64, {0});
-  EXPECT_EQ(run(c).size(), 0);
+  EXPECT_EQ(advantages_of(c).size(), 0);
+  set_boundaries(c, integers({0}));
+  EXPECT_EQ(run(c).error.kind, cpu::kNoDataError);
+  set_ids(c, Tensor(Dtype::i64, {0}));
+  EXPECT_EQ(advantages_of(c).size(), 0);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/advantages/multi_reward_advantages.hpp"
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -11,39 +10,12 @@ namespace {
 using List = std::vector<double>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct MultiCase {
-  Tensor rewards, weights, mask, group_boundaries, group_ids;
-  cpu::GroupAdvantagesArgs group;
-  bool normalize_first = false;
-};
+using MultiCase = CallOf<ops::MultiRewardAdvantages>;
+using namespace ops::multi_reward_advantages;  // NOLINT(google-build-using-namespace): its enumerations
+constexpr Combine kBoth[] = {Combine::sum_then_normalize, Combine::normalize_then_sum};
 
-Tensor run(MultiCase& c, cpu::DataError* error = nullptr, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  const int64_t rows = c.rewards.shape()[0];
-  Tensor advantages(accumulator(c.rewards.dtype()), {rows});
-  cpu::MultiRewardArgs args;
-  args.group = c.group;
-  args.group.grouping.rows = rows;
-  if (c.group_boundaries.present()) {
-    args.group.grouping.kind = cpu::GroupingArgs::Kind::boundaries;
-    args.group.grouping.groups = c.group_boundaries.size() - 1;
-    args.group.grouping.group_boundaries = int_array_of(c.group_boundaries);
-  }
-  if (c.group_ids.present()) {
-    args.group.grouping.kind = cpu::GroupingArgs::Kind::ids;
-    args.group.grouping.group_ids = int_array_of(c.group_ids);
-  }
-  args.kinds = c.rewards.shape()[1];
-  args.rewards = array_of(c.rewards);
-  args.weights = array_of(c.weights);
-  args.mask = mask_of(c.mask);
-  args.normalize_first = c.normalize_first;
-  args.advantages = array_of(advantages);
-  std::vector<double> workspace(
-      static_cast<size_t>(cpu::multi_reward_workspace_bytes(args.group.grouping.kind, rows) / 8 + 1));
-  args.workspace = workspace.data();
-  const cpu::DataError told = cpu::multi_reward_advantages(args, hook);
-  if (error != nullptr) *error = told;
-  return advantages;
+Tensor advantages_of(const MultiCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
+  return run(c, hook).advantages;
 }
 
 // Mean and unbiased deviation of the numbers that are no NaN; the deviation of one number is NaN, as TRL's nanstd has
@@ -126,8 +98,8 @@ MultiCase trl_case() {
   c.rewards = numbers(flat, {8, 3}, Dtype::f64, Strides::gaps);
   c.mask = flags(has, {8, 3});
   c.weights = numbers(kWeights);
-  c.group.grouping.samples_per_prompt = 4;
-  c.group.eps = 1e-4;
+  c.params.samples_per_prompt = 4;
+  c.params.eps = 1e-4;
   return c;
 }
 
@@ -138,16 +110,16 @@ void expect_near(const Tensor& got, const List& want) {
 
 TEST(CpuMultiReward, MatchesTrlsSumThenNormalize) {
   MultiCase c = trl_case();
-  expect_near(run(c), trl_sum_then_normalize(kRewards, kWeights, 4));
+  expect_near(advantages_of(c), trl_sum_then_normalize(kRewards, kWeights, 4));
 }
 
 TEST(CpuMultiReward, NormalizeThenSumThenWhitenIsTrlsNormalizeThenSum) {
   MultiCase c = trl_case();
-  c.normalize_first = true;
+  c.params.combine = Combine::normalize_then_sum;
   ops::whiten::Params whiten;
   whiten.eps_mode = ops::whiten::EpsMode::deviation;
   whiten.eps = 1e-4;
-  const Tensor sums = run(c);
+  const Tensor sums = advantages_of(c);
   EXPECT_EQ(sums.get(3), 0);
   expect_near(whitened(numbers(list_of(sums), {8, 1}), flags({1, 1, 1, 0, 1, 1, 1, 1}, {8, 1}), whiten),
               trl_normalize_then_sum(kRewards, kWeights, 4));
@@ -161,13 +133,13 @@ TEST(CpuMultiReward, NormalizeThenSumThenWhitenOverTokensIsGdpo) {
   MultiCase c;
   c.rewards = numbers({1, 0, 0, 0.5, 2, 2, 0, 1, 3, 0, 1, 1}, {6, 2});
   c.weights = numbers(weights);
-  c.group.grouping.samples_per_prompt = 2;
-  c.group.raw_singletons = true;
-  c.normalize_first = true;
+  c.params.samples_per_prompt = 2;
+  c.params.singleton = Singleton::raw;
+  c.params.combine = Combine::normalize_then_sum;
   const std::vector<List> normalized = trl_normalized(rewards, 2, 1e-6);
   List tokens, kept, counted;
   std::vector<int> mask;
-  const Tensor advantages = run(c);
+  const Tensor advantages = advantages_of(c);
   for (size_t b = 0; b < 6; ++b) {
     for (int t = 0; t < 4; ++t) {
       tokens.push_back(advantages.get(static_cast<int64_t>(b)));
@@ -185,96 +157,99 @@ TEST(CpuMultiReward, NormalizeThenSumThenWhitenOverTokensIsGdpo) {
 }
 
 TEST(CpuMultiReward, TheWeightOfAMissingRewardIsNotUsed) {
-  for (const bool normalize_first : {false, true}) {
+  for (const Combine combine : kBoth) {
     MultiCase c;
     c.rewards = numbers({1, kNan, 2, kNan, 6, kNan}, {3, 2});
     c.mask = flags({1, 0, 1, 0, 1, 0}, {3, 2});
     c.weights = numbers({2, kNan});
-    c.group.scale = cpu::GroupAdvantagesArgs::Scale::none;
-    c.normalize_first = normalize_first;
-    EXPECT_EQ(list_of(run(c)), (List{-4, -2, 6}));
+    c.params.scale = Scale::none;
+    c.params.combine = combine;
+    EXPECT_EQ(list_of(advantages_of(c)), (List{-4, -2, 6}));
   }
 }
 
 TEST(CpuMultiReward, OneRewardIsGroupAdvantagesInBothOrders) {
-  using Scale = cpu::GroupAdvantagesArgs::Scale;
-  using Baseline = cpu::GroupAdvantagesArgs::Baseline;
-  for (const bool normalize_first : {false, true}) {
+  namespace group = ops::group_advantages;
+  for (const Combine combine : kBoth) {
     for (const Scale scale : {Scale::group, Scale::batch, Scale::none}) {
       for (const Baseline baseline : {Baseline::mean, Baseline::rloo}) {
         MultiCase c;
         c.rewards = random_tensor(Dtype::f32, {9, 1}, 1, 3);
         c.group_boundaries = integers({0, 4, 5, 5, 9});
-        c.group.scale = scale;
-        c.group.baseline = baseline;
-        c.group.raw_singletons = true;
-        c.group.unbiased = false;
-        c.group.additive_eps = false;
-        c.group.eps = 0.75;
-        c.normalize_first = normalize_first;
-        Tensor want(Dtype::f32, {9});
-        cpu::GroupAdvantagesArgs args = c.group;
-        args.grouping.kind = cpu::GroupingArgs::Kind::boundaries;
-        args.grouping.rows = 9;
-        args.grouping.groups = 4;
-        args.grouping.group_boundaries = int_array_of(c.group_boundaries);
-        args.rewards = array_of(c.rewards);
-        args.advantages = array_of(want);
-        cpu::group_advantages(args, cpu::serial_parallel());
-        EXPECT_EQ(run(c).bytes(), want.bytes());
+        c.params.grouping = Grouping::boundaries;
+        c.params.scale = scale;
+        c.params.baseline = baseline;
+        c.params.singleton = Singleton::raw;
+        c.params.std = Std::population;
+        c.params.eps_mode = EpsMode::max_clamp;
+        c.params.eps = 0.75;
+        c.params.combine = combine;
+        CallOf<ops::GroupAdvantages> one;
+        one.rewards = numbers(list_of(c.rewards), {9}, Dtype::f32);
+        one.group_boundaries = c.group_boundaries;
+        one.params.grouping = c.params.grouping;
+        one.params.scale = scale;
+        one.params.baseline = baseline == Baseline::rloo ? group::Baseline::rloo : group::Baseline::mean;
+        one.params.singleton = c.params.singleton;
+        one.params.std = c.params.std;
+        one.params.eps_mode = c.params.eps_mode;
+        one.params.eps = c.params.eps;
+        EXPECT_EQ(advantages_of(c).bytes(), run(one).advantages.bytes());
       }
     }
   }
 }
 
 TEST(CpuMultiReward, DataErrorsAreThoseOfTheSamplesThatHaveARewardOfTheirOwn) {
-  for (const bool normalize_first : {false, true}) {
+  for (const Combine combine : kBoth) {
     MultiCase c;
     c.rewards = numbers({1, 2, kNan, kNan, 5, 6, 7, 8, 9, 1}, {5, 2});
     c.mask = flags({1, 1, 0, 0, 0, 1, 1, 0, 1, 1}, {5, 2});
+    c.params.grouping = Grouping::ids;
     c.group_ids = integers({1, 77, 5, -1, 1});  // nobody looks at the id of a sample without a reward
-    c.group.scale = cpu::GroupAdvantagesArgs::Scale::none;
-    c.normalize_first = normalize_first;
-    cpu::DataError error;
-    const Tensor advantages = run(c, &error);
+    c.params.scale = Scale::none;
+    c.params.combine = combine;
+    const auto result = run(c);
+    const Tensor& out = result.advantages;
+    const cpu::DataError error = result.error;
     EXPECT_EQ(error.kind, cpu::kIdOutOfRange);
     EXPECT_EQ(error.row, 2);  // seen with the second reward, row 3 already with the first
     EXPECT_EQ(error.value, 5);
-    EXPECT_EQ(advantages.get(1), 0);
-    EXPECT_TRUE(std::isnan(advantages.get(2)) && std::isnan(advantages.get(3)));
-    EXPECT_EQ(advantages.get(0), -3.5);
-    EXPECT_EQ(advantages.get(4), 3.5);
+    EXPECT_EQ(out.get(1), 0);
+    EXPECT_TRUE(std::isnan(out.get(2)) && std::isnan(out.get(3)));
+    EXPECT_EQ(out.get(0), -3.5);
+    EXPECT_EQ(out.get(4), 3.5);
     c.mask = flags({1, 1, 0, 0, 1, 0, 0, 1, 1, 1}, {5, 2});
-    run(c, &error);
-    EXPECT_EQ(error.row, 2);  // seen with the first reward, row 3 afterwards
+    EXPECT_EQ(run(c).error.row, 2);  // seen with the first reward, row 3 afterwards
     c.group_ids = Tensor();
+    c.params.grouping = Grouping::boundaries;
     c.group_boundaries = integers({0, 6});
-    run(c, &error);
-    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-    EXPECT_EQ(error.row, 1);
-    EXPECT_EQ(error.value, 6);
+    const cpu::DataError bad = run(c).error;
+    EXPECT_EQ(bad.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(bad.row, 1);
+    EXPECT_EQ(bad.value, 6);
   }
 }
 
 TEST(CpuMultiReward, BitsDoNotDependOnThreadsAndNoSamplesAreNoWork) {
-  for (const bool normalize_first : {false, true}) {
+  for (const Combine combine : kBoth) {
     MultiCase c;
     c.rewards = random_tensor(Dtype::f16, {20000, 3}, 1, 5, Strides::reversed);
     c.mask = Tensor(Dtype::u8, {20000, 3});
+    c.params.grouping = Grouping::ids;
     c.group_ids = Tensor(Dtype::i64, {20000});
     for (int64_t i = 0; i < 60000; ++i) c.mask.set_int(i, i * 7 % 5 == 0 ? 0 : 1);
     for (int64_t b = 0; b < 20000; ++b) c.group_ids.set_int(b, b * 7919 % 20000 / 8);
-    c.normalize_first = normalize_first;
-    const Tensor want = run(c);
-    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, nullptr, hook).bytes(), want.bytes());
+    c.params.combine = combine;
+    const Tensor want = advantages_of(c);
+    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(advantages_of(c, hook).bytes(), want.bytes());
     MultiCase empty;
     empty.rewards = Tensor(Dtype::f32, {0, 3});
-    empty.normalize_first = normalize_first;
-    EXPECT_EQ(run(empty).size(), 0);
+    empty.params.combine = combine;
+    EXPECT_EQ(advantages_of(empty).size(), 0);
+    empty.params.grouping = Grouping::boundaries;
     empty.group_boundaries = integers({0, 1});
-    cpu::DataError error;
-    run(empty, &error);
-    EXPECT_EQ(error.kind, cpu::kBadSeqlens);
+    EXPECT_EQ(run(empty).error.kind, cpu::kBadSeqlens);
   }
 }
 

@@ -2,7 +2,6 @@
 // the operator's name.
 #pragma once
 
-#include "core/cpu/simd/sequences.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/operator.hpp"
 
@@ -37,15 +36,6 @@ inline cpu::Mask mask_of(Tensor& tensor) {
   for (size_t axis = 0; axis < tensor.shape().size(); ++axis)
     mask.strides[axis] = tensor.stride(static_cast<int>(axis));
   return mask;
-}
-inline cpu::IntArray int_array_of(Tensor& tensor) {
-  if (!tensor.present()) return {};
-  return {tensor.data(), tensor.dtype() == Dtype::i64, tensor.stride(0)};
-}
-
-inline cpu::Sequences sequences_of(const Tensor& tokens, Tensor& cu_seqlens) {
-  if (cu_seqlens.present()) return {cu_seqlens.size() - 1, true, tokens.size(), int_array_of(cu_seqlens)};
-  return {tokens.shape()[0], false, tokens.shape()[1], {}};
 }
 
 // The golden answer of an operator; inputs in declared order, nullptr for an absent one, every output wanted unless
