@@ -44,6 +44,12 @@ inline Plan* plan_of(rlk_plugin_plan* plan) noexcept {
   return reinterpret_cast<Plan*>(plan);
 }
 
+// Unlike std::void_t, two of these are never one type to a compiler that ignores unused arguments of an alias.
+template <class...>
+struct Void {
+  using type = void;
+};
+
 template <class T, class = void>
 struct Switches {
   static constexpr uint32_t count() { return 0; }
@@ -51,7 +57,7 @@ struct Switches {
 };
 
 template <class T>
-struct Switches<T, std::void_t<decltype(T::kSwitches)>> {
+struct Switches<T, typename Void<decltype(T::kSwitches)>::type> {
   static constexpr uint32_t count() { return sizeof(T::kSwitches) / sizeof(rlk_switch); }
   template <class Sequence>
   struct Table;
@@ -64,7 +70,7 @@ struct Switches<T, std::void_t<decltype(T::kSwitches)>> {
 
 // Those that are known at run time: T::switches() returns a vector of pointers that lives as long as the process.
 template <class T>
-struct Switches<T, std::void_t<decltype(T::switches())>> {
+struct Switches<T, typename Void<decltype(T::switches())>::type> {
   static uint32_t count() { return static_cast<uint32_t>(T::switches().size()); }
   static const rlk_switch* const* table() { return T::switches().data(); }
 };
