@@ -12,7 +12,7 @@ TEST(Require, ABackendThatIsNotHereFailsTheStart) {
   rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_runtime_create(nullptr, &runtime, &error), RLK_NOT_FOUND);
   EXPECT_EQ(runtime, nullptr);
-  for (const char* part : {"RLK_REQUIRE", "qpu", "RLK_PLUGIN_PATH"}) {
+  for (const char* part : {"RLK_REQUIRE", "qpu", "RLK_ADD_PLUGIN_PATH"}) {
     EXPECT_NE(std::string(error.text).find(part), std::string::npos) << error.text;
   }
 }
