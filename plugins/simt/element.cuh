@@ -19,7 +19,7 @@ using Accumulator = typename AccumulatorOf<T>::type;
 template <class T>
 constexpr bool kIsBf16 = false;
 template <>
-constexpr bool kIsBf16<bf16> = true;
+inline constexpr bool kIsBf16<bf16> = true;
 
 __device__ __forceinline__ float widen(float x) {
   return x;

@@ -235,7 +235,7 @@ static aclError device_info(uint32_t device, int32_t attribute, int64_t* value) 
 }
 
 extern "C" {
-[[maybe_unused]] static aclrtGetDeviceInfoType resolve_device_info() {
+aclrtGetDeviceInfoType resolve_device_info() {
   const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
   return version != nullptr && version[0] == '9' ? device_info : nullptr;
 }
