@@ -75,7 +75,6 @@ TEST_F(PersistentMemoryTest, OfAPlanThatIsNotSharedBelongsToTheInstance) {
 }
 
 TEST_F(PersistentMemoryTest, CannotBeFilledInACapture) {
-  core::CallOptions options;
   ASSERT_EQ(stream->begin_capture(nullptr), RLK_OK);
   script.workspace = 0;
   EXPECT_EQ(world.call(*stream, call), RLK_CAPTURE_FORBIDS) << "no plan";
