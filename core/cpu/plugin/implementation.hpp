@@ -39,7 +39,10 @@ class KernelPlan : public CpuPlan<Op> {
 public:
   using CpuPlan<Op>::CpuPlan;
 
-  uint64_t prepare(const sdk::Run& run) override { return workspace_bytes<Op>(bind<Op>(run, this->params())); }
+  uint64_t prepare(const sdk::Run& run) override {
+    if (kernel<Op>().workspace_bytes == nullptr) return 0;
+    return workspace_bytes<Op>(bind<Op>(run, this->params()));
+  }
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
   }

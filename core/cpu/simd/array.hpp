@@ -73,15 +73,6 @@ struct Array {
   void put(Position at, double value) const { put(at.i, at.j, value); }
 };
 
-struct Mask {
-  const uint8_t* data = nullptr;
-  int64_t strides[2] = {0, 0};
-
-  // Whether the element counts; without a mask every one does.
-  bool keeps(int64_t i, int64_t j = 0) const { return data == nullptr || data[i * strides[0] + j * strides[1]] != 0; }
-  bool keeps(Position at) const { return keeps(at.i, at.j); }
-};
-
 // Elements of one task where each takes some nanoseconds.
 constexpr int64_t kGrainElements = 4096;
 

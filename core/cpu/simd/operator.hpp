@@ -39,7 +39,7 @@ struct Kernel {
   std::span<const rlk_switch> switches = {};
 };
 
-// The registration of an operator; core/cpu/plugin/implementations.hpp declares one for each.
+// The registration of an operator; core/cpu/plugin/implementations.hpp declares it.
 template <class Op>
 const Kernel<Op>& kernel();
 

@@ -17,7 +17,7 @@ cpu::AttentionTensor describe(Tensor& tensor, bool is_packed, bool has_d) {
 cpu::AttentionArgs arguments(AttentionCase& c) {
   const size_t token = c.packed() ? 0 : 1;
   cpu::AttentionArgs args;
-  args.dtype = kernel_dtype(c.q.dtype());
+  args.dtype = c.q.dtype();
   args.q = describe(c.q, c.packed(), true);
   args.k = describe(c.k, c.packed(), true);
   args.v = describe(c.v, c.packed(), true);

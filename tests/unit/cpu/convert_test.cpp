@@ -57,11 +57,11 @@ TEST(CpuConvert, LoadsEverySixteenBitNumberExactly) {
   std::vector<float> loaded(all.size());
   for_each_target([&] {
     for (Dtype dtype : kDtypes16) {
-      load_16bit(kernel_dtype(dtype), all.data(), loaded.data(), static_cast<int64_t>(all.size()));
+      load_16bit(dtype, all.data(), loaded.data(), static_cast<int64_t>(all.size()));
       for (size_t i = 0; i < all.size(); ++i) {
         const double want = decode(dtype, all[i]);
         ASSERT_TRUE(same_number(want, static_cast<double>(loaded[i]))) << name(dtype) << " bits " << i;
-        ASSERT_TRUE(same_number(want, cpu::load_element(all.data(), kernel_dtype(dtype), static_cast<int64_t>(i))));
+        ASSERT_TRUE(same_number(want, cpu::load_element(all.data(), dtype, static_cast<int64_t>(i))));
       }
     }
   });
@@ -73,7 +73,7 @@ TEST(CpuConvert, StoresRoundToNearestEven) {
     std::vector<uint16_t> want(numbers.size()), stored(numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i) want[i] = encode(dtype, static_cast<double>(numbers[i]));
     for_each_target([&] {
-      store_16bit(kernel_dtype(dtype), numbers.data(), stored.data(), static_cast<int64_t>(numbers.size()));
+      store_16bit(dtype, numbers.data(), stored.data(), static_cast<int64_t>(numbers.size()));
       for (size_t i = 0; i < numbers.size(); ++i) {
         ASSERT_TRUE(same_number(decode(dtype, want[i]), decode(dtype, stored[i])))
             << name(dtype) << " of " << numbers[i] << ": stored " << stored[i] << ", nearest even " << want[i];
@@ -90,7 +90,7 @@ TEST(CpuConvert, OneElementFromFp64IsRoundedOnce) {
       // Just above the midpoint by less than fp32 can tell: rounding twice would give the even neighbour.
       for (double value : {middle, middle * (1 + 1e-13), middle * (1 - 1e-13), -middle * (1 + 1e-13)}) {
         uint16_t stored[4] = {};
-        cpu::store_element(stored, kernel_dtype(dtype), 0, value);
+        cpu::store_element(stored, dtype, 0, value);
         ASSERT_TRUE(same_number(decode(dtype, encode(dtype, value)), decode(dtype, stored[0])))
             << name(dtype) << " of " << value;
       }

@@ -58,7 +58,7 @@ void mask_some(GrpoCase& c) {
 
 cpu::GrpoTensor view_of(Tensor& tensor) {
   if (!tensor.present()) return {};
-  cpu::GrpoTensor result{tensor.data(), kernel_dtype(tensor.dtype())};
+  cpu::GrpoTensor result{tensor.data(), tensor.dtype()};
   for (size_t axis = 0; axis < tensor.shape().size(); ++axis) {
     result.strides[axis] = tensor.stride(static_cast<int>(axis));
   }

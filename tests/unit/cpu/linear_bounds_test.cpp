@@ -48,7 +48,7 @@ TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
         const LinearOutputs forward = run_linear(c, cpu::serial_parallel());
         const LinearGradients backward = run_linear_backward(c, cpu::serial_parallel());
 
-        const cpu::Dtype kind = kernel_dtype(dtype), wide = cpu::accumulator(kind);
+        const cpu::Dtype kind = dtype, wide = cpu::accumulator(kind);
         const cpu::LinearSizes sizes{kind, rows, vocab, depth, 1.0, 0.0};
         const Dtype wide_dtype = accumulator(dtype);
         Tensor logp(wide_dtype, {rows}), grad_hidden(dtype, {rows, depth}), grad_weight(wide_dtype, {vocab, depth});

@@ -27,7 +27,7 @@ cpu::LogpRows rows_of(LinearCase& c) {
 template <typename Args>
 void set_common(LinearCase& c, Args& args) {
   args.rows = rows_of(c);
-  args.dtype = kernel_dtype(c.dtype());
+  args.dtype = c.dtype();
   args.depth = c.depth();
   args.hidden = {c.hidden.data(), c.hidden.stride(0), c.hidden.stride(1)};
   args.weight = {c.weight.data(), c.weight.stride(0), c.weight.stride(1)};
@@ -46,7 +46,7 @@ void set_params(const LinearCase& c, Params& params) {
 }
 
 cpu::LinearSizes sizes_of(const LinearCase& c) {
-  return {kernel_dtype(c.dtype()), c.rows(), c.vocab(), c.depth(), c.temperature, c.softcap};
+  return {c.dtype(), c.rows(), c.vocab(), c.depth(), c.temperature, c.softcap};
 }
 // Never all zeros: a kernel that reads what it did not write is seen.
 std::vector<int64_t> workspace_of(int64_t bytes) {
@@ -116,7 +116,7 @@ LinearOutputs run_linear(LinearCase& c, const cpu::ParallelFor& hook) {
   cpu::LinearLogpArgs args;
   set_common(c, args);
   args.logp = outputs.logp.data();
-  args.logp_dtype = kernel_dtype(outputs.logp.dtype());
+  args.logp_dtype = outputs.logp.dtype();
   args.logp_stride = outputs.logp.stride(0);
   args.lse = outputs.lse.data();
   args.lse_stride = c.want_lse ? outputs.lse.stride(0) : 1;
@@ -136,11 +136,11 @@ LinearGradients run_linear_backward(LinearCase& c, const cpu::ParallelFor& hook)
   if (c.want_grad_bias) grads.bias = Tensor(wide, {c.vocab()}, c.output_strides);
   const auto row_input = [](Tensor& tensor) {
     if (!tensor.present()) return cpu::LinearRowInput{};
-    return cpu::LinearRowInput{tensor.data(), kernel_dtype(tensor.dtype()), tensor.stride(0)};
+    return cpu::LinearRowInput{tensor.data(), tensor.dtype(), tensor.stride(0)};
   };
   const auto matrix = [](Tensor& tensor) {
     if (!tensor.present()) return cpu::LinearGradMatrix{};
-    return cpu::LinearGradMatrix{tensor.data(), kernel_dtype(tensor.dtype()), tensor.stride(0), tensor.stride(1)};
+    return cpu::LinearGradMatrix{tensor.data(), tensor.dtype(), tensor.stride(0), tensor.stride(1)};
   };
   cpu::LinearLogpBackwardArgs args;
   set_common(c, args);

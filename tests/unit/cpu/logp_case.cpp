@@ -105,14 +105,14 @@ LogpOutputs run_logp(LogpCase& c, const cpu::ParallelFor& hook) {
   if (c.want_entropy) outputs.entropy = Tensor(wide, {rows}, c.output_strides);
   cpu::LogpArgs args;
   args.rows = rows_of(c);
-  args.dtype = kernel_dtype(dtype);
+  args.dtype = dtype;
   args.logits = c.logits.data();
   args.row_stride = c.logits.stride(0);
   args.col_stride = c.logits.stride(1);
   args.bias = c.bias.data();
   args.bias_stride = stride_of(c.bias);
   args.logp = outputs.logp.data();
-  args.logp_dtype = kernel_dtype(outputs.logp.dtype());
+  args.logp_dtype = outputs.logp.dtype();
   args.logp_stride = outputs.logp.stride(0);
   args.lse = outputs.lse.data();
   args.lse_stride = stride_of(outputs.lse);
@@ -136,7 +136,7 @@ LogpBackwardOutputs run_logp_backward(LogpCase& c, const cpu::ParallelFor& hook)
   Tensor& grad = c.in_place ? logits : outputs.grad_logits;
   cpu::LogpBackwardArgs args;
   args.rows = rows_of(c);
-  args.dtype = kernel_dtype(dtype);
+  args.dtype = dtype;
   args.logits = logits.data();
   args.row_stride = logits.stride(0);
   args.col_stride = logits.stride(1);
@@ -145,7 +145,7 @@ LogpBackwardOutputs run_logp_backward(LogpCase& c, const cpu::ParallelFor& hook)
   args.lse = c.lse.data();
   args.lse_stride = stride_of(c.lse);
   args.grad_logp = c.grad_logp.data();
-  args.grad_logp_dtype = kernel_dtype(c.grad_logp.dtype());
+  args.grad_logp_dtype = c.grad_logp.dtype();
   args.grad_logp_stride = c.grad_logp.stride(0);
   args.grad_lse = c.grad_lse.data();
   args.grad_lse_stride = stride_of(c.grad_lse);

@@ -38,7 +38,7 @@ Merged run_merge(MergeCase& c, const cpu::ParallelFor& hook, Strides strides = S
     return cpu::RowNumbers{tensor.data(), tensor.stride(0)};
   };
   cpu::LogpMergeArgs args;
-  args.dtype = kernel_dtype(dtype);
+  args.dtype = dtype;
   args.rows = rows;
   args.shards = shards;
   args.shard_logp = in(c.shard_logp);

@@ -17,7 +17,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 cpu::TokenTensor input_of(Tensor& tensor) {
   if (!tensor.present()) return {};
   const bool padded = tensor.shape().size() == 2;
-  return {tensor.data(), kernel_dtype(tensor.dtype()), padded ? tensor.stride(0) : 0, tensor.stride(padded ? 1 : 0)};
+  return {tensor.data(), tensor.dtype(), padded ? tensor.stride(0) : 0, tensor.stride(padded ? 1 : 0)};
 }
 cpu::TokenOutput output_of(Tensor& tensor) {
   const cpu::TokenTensor t = input_of(tensor);
@@ -38,7 +38,7 @@ cpu::PolicyBatch batch_of(PolicyCase& c) {
   batch.entropy = input_of(c.entropy);
   batch.weight = input_of(c.weight);
   if (c.sequence_advantages.present()) {
-    batch.sequence_advantages = {c.sequence_advantages.data(), kernel_dtype(c.sequence_advantages.dtype()),
+    batch.sequence_advantages = {c.sequence_advantages.data(), c.sequence_advantages.dtype(),
                                  c.sequence_advantages.stride(0), 0};
   }
   if (packed) batch.cu_seqlens = {c.cu_seqlens.data(), c.cu_seqlens.dtype() == Dtype::i64, c.cu_seqlens.stride(0)};

@@ -19,7 +19,7 @@ void set_inputs(SampleCase& c, cpu::SampleArgs& args) {
   Tensor& logits = c[RLK_SAMPLE_IN_LOGITS];
   args.n = c.rows();
   args.vocab = c.vocab();
-  args.dtype = kernel_dtype(logits.dtype());
+  args.dtype = logits.dtype();
   args.logits = logits.data();
   args.row_stride = logits.stride(0);
   args.col_stride = logits.stride(1);

@@ -165,8 +165,8 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
       Tensor logits = random_tensor(dtype, {count}, 6.0, 3, Strides::reversed);
       if (count > 60) logits.set(60, -std::numeric_limits<double>::infinity());
       std::vector<float> x(static_cast<size_t>(padded)), y(x);
-      cpu::sample_load(logits.data(), kernel_dtype(dtype), logits.stride(0), count, x.data());
-      cpu::emulated_sample_load(logits.data(), kernel_dtype(dtype), logits.stride(0), count, y.data());
+      cpu::sample_load(logits.data(), dtype, logits.stride(0), count, x.data());
+      cpu::emulated_sample_load(logits.data(), dtype, logits.stride(0), count, y.data());
       EXPECT_EQ(x, y);
       const cpu::SampleTop top = cpu::sample_top(x.data(), padded), other = cpu::emulated_sample_top(y.data(), padded);
       EXPECT_EQ(top.max, other.max);

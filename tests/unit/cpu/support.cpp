@@ -9,14 +9,6 @@
 #include "framework/targets.hpp"
 
 namespace rlk::test {
-namespace {
-
-int64_t element_size(Dtype dtype) {
-  return sdk::bytes_of(dtype);
-}
-
-}  // namespace
-
 Tensor::Tensor(Dtype dtype, std::vector<int64_t> shape, Strides strides)
     : present_(true), dtype_(dtype), shape_(std::move(shape)), strides_(shape_.size()) {
   const int64_t gap = strides == Strides::contiguous ? 0 : 1;
@@ -31,7 +23,7 @@ Tensor::Tensor(Dtype dtype, std::vector<int64_t> shape, Strides strides)
       strides_[axis] = -strides_[axis];
     }
   }
-  bytes_.assign(static_cast<size_t>(next * element_size(dtype)), 0xA5);
+  bytes_.assign(static_cast<size_t>(next * sdk::bytes_of(dtype)), 0xA5);
 }
 
 int64_t Tensor::size() const {
@@ -41,12 +33,12 @@ int64_t Tensor::size() const {
 }
 
 void* Tensor::data() {
-  return present_ ? bytes_.data() + first_ * element_size(dtype_) : nullptr;
+  return present_ ? bytes_.data() + first_ * sdk::bytes_of(dtype_) : nullptr;
 }
 
 golden::View Tensor::view() const {
   if (!present_) return {};
-  const void* data = size() == 0 ? nullptr : bytes_.data() + first_ * element_size(dtype_);
+  const void* data = size() == 0 ? nullptr : bytes_.data() + first_ * sdk::bytes_of(dtype_);
   return {data, dtype_, static_cast<int>(shape_.size()), shape_.data(), strides_.data()};
 }
 
@@ -72,12 +64,12 @@ int64_t Tensor::get_int(int64_t flat) const {
 }
 
 Tensor& Tensor::set(int64_t flat, double value) {
-  golden::store(bytes_.data() + offset(flat) * element_size(dtype_), dtype_, value);
+  golden::store(bytes_.data() + offset(flat) * sdk::bytes_of(dtype_), dtype_, value);
   return *this;
 }
 
 Tensor& Tensor::set_int(int64_t flat, int64_t value) {
-  unsigned char* to = bytes_.data() + offset(flat) * element_size(dtype_);
+  unsigned char* to = bytes_.data() + offset(flat) * sdk::bytes_of(dtype_);
   const auto narrow = static_cast<int32_t>(value);
   if (dtype_ == Dtype::i64) {
     std::memcpy(to, &value, sizeof(value));
@@ -96,7 +88,7 @@ Tensor& Tensor::fill(const std::function<double(int64_t flat)>& value) {
 
 std::vector<unsigned char> Tensor::bits(int64_t begin, int64_t end) const {
   std::vector<unsigned char> all;
-  const int64_t size = element_size(dtype_);
+  const int64_t size = sdk::bytes_of(dtype_);
   for (int64_t i = begin; i < end; ++i) {
     const auto* from = bytes_.data() + offset(i) * size;
     all.insert(all.end(), from, from + size);

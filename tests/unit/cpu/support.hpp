@@ -64,9 +64,6 @@ private:
 Tensor random_tensor(Dtype dtype, std::vector<int64_t> shape, double scale, uint32_t seed,
                      Strides strides = Strides::contiguous);
 
-inline cpu::Dtype kernel_dtype(Dtype dtype) {
-  return dtype;
-}
 inline Dtype accumulator(Dtype dtype) {
   return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }

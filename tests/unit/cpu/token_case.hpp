@@ -1,5 +1,4 @@
-// What the tests of operators with one number per token share: tensors from lists, arrays from tensors, and golden by
-// the operator's name.
+// What the tests of operators with one number per token share: tensors from lists and lists from tensors.
 #pragma once
 
 #include "core/cpu/tbb_parallel.hpp"
@@ -27,25 +26,6 @@ inline std::vector<double> list_of(const Tensor& tensor) {
   std::vector<double> list;
   for (int64_t i = 0; i < tensor.size(); ++i) list.push_back(tensor.get(i));
   return list;
-}
-
-inline cpu::Mask mask_of(Tensor& tensor) {
-  cpu::Mask mask;
-  if (!tensor.present()) return mask;
-  mask.data = static_cast<const uint8_t*>(tensor.data());
-  for (size_t axis = 0; axis < tensor.shape().size(); ++axis)
-    mask.strides[axis] = tensor.stride(static_cast<int>(axis));
-  return mask;
-}
-
-// The golden answer of an operator; inputs in declared order, nullptr for an absent one, every output wanted unless
-// said otherwise.
-template <typename Params>
-golden::Answer golden_answer(const char* op, const Params& params, const std::vector<const Tensor*>& inputs,
-                             uint64_t wanted = ~uint64_t{0}) {
-  std::vector<golden::View> views;
-  for (const Tensor* input : inputs) views.push_back(input != nullptr ? input->view() : golden::View());
-  return golden::find(op)({views, &params, wanted});
 }
 
 // Every way to run a parallel-for that must give the same bits as the serial one.
