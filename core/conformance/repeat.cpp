@@ -20,17 +20,24 @@ uint64_t up(uint64_t bytes) {
 // A thread is in a call as long as this lives.
 class Presence {
 public:
-  explicit Presence(Meeting* meeting) : meeting_(meeting) {
-    if (meeting_ != nullptr && meeting_->inside.fetch_add(1) > 0) ++meeting_->met;
+  Presence(Meeting* meeting, int side) : meeting_(meeting), side_(side) {
+    if (meeting_ == nullptr) return;
+    Meeting::Side& own = meeting_->sides[side_];
+    ++own.entries;
+    const uint64_t other = meeting_->sides[1 - side_].entries;
+    if (other % 2 == 0 || other == own.last) return;
+    own.last = other;
+    ++meeting_->met;
   }
   ~Presence() {
-    if (meeting_ != nullptr) --meeting_->inside;
+    if (meeting_ != nullptr) ++meeting_->sides[side_].entries;
   }
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
 
 private:
   Meeting* meeting_;
+  int side_;
 };
 
 }  // namespace
@@ -127,7 +134,7 @@ private:
       flight.run.workspace_bytes = bytes;
     }
     plan_.give_persistent(flight.run);
-    const Presence presence(repetition_.meeting);
+    const Presence presence(repetition_.meeting, repetition_.side);
     if (auto failure = rig_.enqueue(plan_, flight.run)) return failure;
     // One in flight: the next call has to wait.
     return plan_.is_shareable() ? std::nullopt : rig_.wait(false, told);

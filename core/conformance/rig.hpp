@@ -78,10 +78,15 @@ struct FlightEnd {
 };
 using FlightPointer = std::unique_ptr<Flight, FlightEnd>;
 
-// Whether two threads that make calls really met.
+// How often two threads were in a call at the same time. Both of the calls must be new: a thread that loses its
+// processor within a call is met once, however many calls the other one makes meanwhile.
 struct Meeting {
-  std::atomic<int> inside{0};  // threads that are in a call
-  std::atomic<int> met{0};     // calls that began while the other thread was in one
+  struct Side {
+    std::atomic<uint64_t> entries{0};  // calls begun and calls ended: odd within a call
+    uint64_t last = 0;                 // the other side's entry that was met last
+  };
+  Side sides[2];
+  std::atomic<int> met{0};
 };
 
 // Two calls made again and again through one plan, in turns, each at an address of its own in a ring of memory.
@@ -92,6 +97,7 @@ struct Repetition {
   int times = 0;
   std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   Meeting* meeting = nullptr;
+  int side = 0;  // of the meeting
   int done = 0;  // out
 };
 

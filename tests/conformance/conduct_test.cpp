@@ -64,7 +64,7 @@ bool is_caught(const Lie& lie, std::string* first) {
     codes.insert(r.reason_code);
     if (first->empty()) *first = words(r);
   }
-  const bool caught = codes.size() == 1 && (*lie.code == 0 || *codes.begin() == lie.code);
+  const bool caught = *lie.code == 0 ? !codes.empty() : codes == std::set<std::string>{lie.code};
   std::string list;
   for (const std::string& code : codes) list += code + " ";
   std::printf("%-34s %-7s %s\n", lie.name, codes.empty() ? "MISSED" : caught ? "caught" : "WRONG", list.c_str());
