@@ -1,5 +1,8 @@
 // Operators over [N, V]: losses from logits, and log-probabilities from hidden states. Bytes are the logits read, and
 // their gradients written; operations those of the products, with the weights.
+#include <rlk/sdk/ops/logits_ratio_kl.hpp>
+#include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+
 #include <vector>
 
 #include "bench/cpu_bench.hpp"

@@ -2,6 +2,9 @@
 // that runs inline, beside the same enqueue called directly and beside validation alone. Time per call on the host.
 #include <benchmark/benchmark.h>
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/logp.hpp>
 
 #include <cstdlib>
 #include <tuple>

@@ -32,7 +32,8 @@ def cpu_implementations(ops):
     own = "".join(path.read_text() for path in (ROOT / "core/cpu/plugin").glob("*.cpp"))
     by_hand = {op["name"] for op in ops if f"Cpu{camel(op['name'])}::query" in own}
     out = [f"// {NOTE.format('*.toml')}", "// The built-in plugin implements every operator that is declared.",
-           "#pragma once", "", '#include "core/cpu/plugin/implementation.hpp"', "", "namespace rlk::cpu {", ""]
+           "#pragma once", "", "#include <rlk/sdk/ops.hpp>", "", '#include "core/cpu/plugin/implementation.hpp"', "",
+           "namespace rlk::cpu {", ""]
     for op in ops:
         name = camel(op["name"])
         if op["name"] not in by_hand:

@@ -1,6 +1,8 @@
 // A plugin of rlk: the device "acme" and the operators it brings. It is complete and passes conformance as it is, with
 // host memory as its device; make it yours by replacing memory and streams by your runtime's and the loops by kernels.
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/logp.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -14,8 +16,8 @@ using rlk::sdk::Call;
 using rlk::sdk::Run;
 using rlk::sdk::Support;
 
-// ---- the device
-// ------------------------------------------------------------------------------------------------------
+// == the device ==
+
 class Stream : public rlk::sdk::Stream {
 public:
   void* native() override { return this; }  // your runtime's stream
@@ -74,10 +76,10 @@ private:
   static constexpr uint64_t kMemoryBytes = uint64_t{1} << 30;
 };
 
-// ---- operators
-// ------------------------------------------------------------------------------------------------------- What an
-// operator means is in its header, here rlk/ops/add.h and rlk/ops/logp.h. A plugin declines what it does not have, in
-// words: the call then goes elsewhere, and the user is told why.
+// == operators ==
+
+// What an operator means is in its header, here rlk/ops/add.h and rlk/ops/logp.h. A plugin declines what it does not
+// have, in words: the call then goes elsewhere, and the user is told why.
 Support supports(std::initializer_list<const rlk_tensor*> f32_tensors) {
   for (const rlk_tensor* tensor : f32_tensors) {
     if (auto no = rlk::sdk::refuse_dtype(tensor, "a tensor", {rlk::sdk::Dtype::f32})) return *no;
@@ -189,8 +191,8 @@ struct Logp {
   static std::unique_ptr<rlk::sdk::Plan> plan(Device&, const Call<Op>& call) { return std::make_unique<Plan>(call); }
 };
 
-// ---- the plugin
-// ------------------------------------------------------------------------------------------------------
+// == the plugin ==
+
 class Plugin : public rlk::sdk::Plugin {
 public:
   using Device = acme::Device;

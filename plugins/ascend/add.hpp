@@ -1,6 +1,8 @@
 // out = a + alpha b on aclnnAdd.
 #pragma once
 
+#include <rlk/sdk/ops/add.hpp>
+
 #include "plan.hpp"
 
 namespace rlk::ascend {

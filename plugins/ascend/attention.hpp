@@ -1,6 +1,8 @@
 // attention on aclnnFusedInferAttentionScoreV3, with sequence lengths from the host.
 #pragma once
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include "plan.hpp"
 
 namespace rlk::ascend {

@@ -1,6 +1,8 @@
 // logp, composed of aclnn calls over chunks of rows: logits are read once into fp32, then maximum, exp, sum, gather.
 #pragma once
 
+#include <rlk/sdk/ops/logp.hpp>
+
 #include "plan.hpp"
 
 namespace rlk::ascend {

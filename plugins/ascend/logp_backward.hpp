@@ -2,6 +2,8 @@
 // token, so that logits are read and gradients written in place, in one order of summation.
 #pragma once
 
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include "plan.hpp"
 
 namespace rlk::ascend {

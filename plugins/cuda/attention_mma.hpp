@@ -1,6 +1,8 @@
 // attention on tensor cores, the implementation that is NVIDIA's own.
 #pragma once
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include "../simt/host/attention.hpp"
 
 namespace rlk::cuda {

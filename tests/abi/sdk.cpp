@@ -1,6 +1,7 @@
 // The C++ SDK alone, as C++17 and as C++20: an umbrella header that needs nothing before it, included twice from two
 // files of one program.
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops.hpp>
 
 #include <rlk/sdk.hpp>
 

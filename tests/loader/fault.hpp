@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
 
 #include <unistd.h>
 

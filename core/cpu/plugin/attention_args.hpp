@@ -1,6 +1,8 @@
 // What the plugin sides of attention and of its backward share: from tensors to the arguments of the kernels.
 #pragma once
 
+#include <rlk/ops/attention.h>
+
 #include "core/cpu/attention/attention.hpp"
 #include "core/cpu/plugin/arguments.hpp"
 

@@ -4,6 +4,11 @@
 
 #include <rlk/sdk/implementation.hpp>
 
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
+#include <rlk/sdk/ops/logp.hpp>
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include <cstring>
 #include <vector>
 

@@ -2,6 +2,8 @@
 // The built-in plugin implements every operator that is declared.
 #pragma once
 
+#include <rlk/sdk/ops.hpp>
+
 #include "core/cpu/plugin/implementation.hpp"
 
 namespace rlk::cpu {

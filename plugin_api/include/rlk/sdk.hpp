@@ -1,4 +1,5 @@
-// The C++ layer over the plugin ABI, header-only, for plugin authors: include this one. Needs C++17.
+// The C++ layer over the plugin ABI, header-only, for plugin authors: include this one, and <rlk/sdk/ops/NAME.hpp> of
+// each operator that is served (or <rlk/sdk/ops.hpp>, all of them). Needs C++17.
 #pragma once
 
 #include <rlk/abi.h>

@@ -1,6 +1,8 @@
 // What the implementations of attention share: sizes, kernel arguments, the plan of a packed batch, reasons to decline.
 #pragma once
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include "operator.hpp"
 
 namespace rlk::simt::host {

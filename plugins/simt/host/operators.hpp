@@ -1,6 +1,11 @@
 // The implementations that every SIMT vendor registers. What each does is said where it is defined.
 #pragma once
 
+#include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/logp.hpp>
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include "operator.hpp"
 
 namespace rlk::simt::host {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
 
 #include "conformance/liar/device.hpp"
 

@@ -3,6 +3,10 @@
 #pragma once
 
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
 
 #include <cstring>
 #include <memory>

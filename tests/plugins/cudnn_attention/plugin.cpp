@@ -1,6 +1,8 @@
 // Operators for the devices of another plugin: attention by cuDNN on what the CUDA plugin calls "cuda".
 #include "graph.hpp"
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,8 @@
 // Estimators that trainers have and rlk composes: the operators in the order that the notes of group_advantages give,
 // against each trainer's own recursion over a whole batch, at the tokens that count.
+#include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/whiten.hpp>
+
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,7 @@
 // group_advantages against each trainer's own formula, the rewards that upstream normalises wrongly, and every way to
 // say which rows are a group.
+#include <rlk/sdk/ops/group_advantages.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,8 @@
 // logits_ratio_kl and its backward: RL-Kernel's formula, the golden reference on every instruction set, finite
 // differences, data errors.
+#include <rlk/sdk/ops/logits_ratio_kl.hpp>
+#include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+
 #include <cmath>
 #include <limits>
 

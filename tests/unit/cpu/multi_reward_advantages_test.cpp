@@ -1,4 +1,8 @@
 // multi_reward_advantages against TRL's two aggregations and GDPO, and what a missing reward must not do.
+#include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/multi_reward_advantages.hpp>
+#include <rlk/sdk/ops/whiten.hpp>
+
 #include <cmath>
 #include <limits>
 

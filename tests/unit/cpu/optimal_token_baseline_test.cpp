@@ -1,5 +1,7 @@
 // optimal_token_baseline against verl's estimators for one and for many turns, the tail of the longest sequence, and
 // what masked tokens and other groups must not do.
+#include <rlk/sdk/ops/optimal_token_baseline.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

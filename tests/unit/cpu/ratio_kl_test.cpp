@@ -1,4 +1,7 @@
 // ratio_kl and its backward against each trainer's own formula, at both sides of every clamp, and their promises.
+#include <rlk/sdk/ops/ratio_kl.hpp>
+#include <rlk/sdk/ops/ratio_kl_backward.hpp>
+
 #include <cmath>
 #include <limits>
 

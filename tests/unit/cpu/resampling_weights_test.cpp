@@ -1,4 +1,6 @@
 // resampling_weights against verl's three methods, ties, and what a masked sample must not do.
+#include <rlk/sdk/ops/resampling_weights.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

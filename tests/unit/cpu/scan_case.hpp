@@ -1,6 +1,9 @@
 // Calls of gae, and of returns on the same rewards.
 #pragma once
 
+#include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/returns.hpp>
+
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {

@@ -1,6 +1,8 @@
 // What the tests of operators with one number per token share: tensors from lists and lists from tensors.
 #pragma once
 
+#include <rlk/sdk/ops/whiten.hpp>
+
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/operator.hpp"
 

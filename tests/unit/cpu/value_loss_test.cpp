@@ -1,4 +1,7 @@
 // value_loss and its backward against each trainer's own formula, at ties and clip bounds, and in every aggregation.
+#include <rlk/sdk/ops/value_loss.hpp>
+#include <rlk/sdk/ops/value_loss_backward.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

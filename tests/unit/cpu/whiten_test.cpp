@@ -1,4 +1,6 @@
 // whiten against each trainer's own formula, and its promises: exact zeros, masks, bits.
+#include <rlk/sdk/ops/whiten.hpp>
+
 #include <cmath>
 #include <limits>
 

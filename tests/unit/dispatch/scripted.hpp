@@ -2,6 +2,9 @@
 #pragma once
 
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/logp.hpp>
 
 #include <tuple>
 

@@ -1,6 +1,7 @@
 // Does a plugin read its own private parameters, of its own version and of an older caller?
 #include <gtest/gtest.h>
 #include <rlk/sdk.hpp>
+#include <rlk/sdk/ops/add.hpp>
 
 namespace {
 

@@ -4,7 +4,6 @@
 #include <rlk/abi.h>
 #include <rlk/sdk/dtype.hpp>
 #include <rlk/sdk/error.hpp>
-#include <rlk/sdk/ops.hpp>
 
 #include <cstdint>
 #include <cstring>
