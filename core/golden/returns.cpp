@@ -29,7 +29,7 @@ DataError returns(CallOf<sdk::ops::Returns>& call) {
         returns[static_cast<size_t>(t)] = running;
       } else if (call.params.mask_rule == MaskRule::reset) {
         running = 0.0;
-      } else {
+      } else if (call.params.mask_rule == MaskRule::zero) {
         running = gamma * running;
       }
     }

@@ -11,6 +11,12 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 using MaskRule = ReverseScanArgs::MaskRule;
 
+MaskRule scan_rule(sdk::ops::returns::MaskRule rule) {
+  if (rule == sdk::ops::returns::MaskRule::reset) return MaskRule::reset;
+  if (rule == sdk::ops::returns::MaskRule::zero) return MaskRule::zero;
+  return MaskRule::carry;
+}
+
 // What both calls have.
 template <class Call>
 ReverseScanArgs scan_of(const Call& call, const Context& context) {
@@ -46,7 +52,7 @@ DataError returns(const CallOf<sdk::ops::Returns>& call, const Context& context)
     fill(scan.sequences, call.returns, kNan);
     return error;
   }
-  scan.mask_rule = call.params.mask_rule == sdk::ops::returns::MaskRule::reset ? MaskRule::reset : MaskRule::zero;
+  scan.mask_rule = scan_rule(call.params.mask_rule);
   scan.start_sum = call.bootstrap;
   scan.discount = 0;
   scan.decay = call.params.gamma;

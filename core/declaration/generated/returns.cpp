@@ -36,7 +36,7 @@ constexpr Dim returns_24[] = {{2, 0}};
 constexpr ShapeDecl returns_25[] = {{ShapeDecl::Kind::dims, returns_23, "[B, L]"}, {ShapeDecl::Kind::dims, returns_24, "[N]"}};
 constexpr const char* returns_26[] = {"dense", "packed"};
 constexpr double returns_27[] = {0.9};
-constexpr const char* returns_28[] = {"reset", "zero"};
+constexpr const char* returns_28[] = {"reset", "zero", "carry"};
 constexpr rlk_returns_params returns_defaults = RLK_RETURNS_PARAMS_INIT;
 constexpr const char* returns_29[] = {"REINFORCE++, arXiv:2501.03262, in verl, OpenRLHF and slime"};
 constexpr const char* returns_30[] = {"dense", "packed"};
@@ -44,7 +44,7 @@ constexpr DtypeVariable returns_31[] = {{"T", returns_1}, {"O", returns_2}, {"C"
 constexpr SymbolDecl returns_32[] = {{"B", "sequences", true, 0, -1, returns_4, returns_5}, {"L", "tokens of each dense sequence", true, 0, 0, returns_6, returns_7}, {"N", "tokens of all packed sequences", true, 0, 1, returns_8, returns_9}};
 constexpr ArgDecl returns_33[] = {{"rewards", "reward of each token", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, returns_12, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, returns_13, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, returns_16, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"bootstrap", "return behind the last active token, of a sequence that was cut off; 0 without", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, returns_19, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, returns_20, ""}, {"cu_seqlens", "cumulative lengths of the packed sequences, from 0 to N", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, 1, returns_22, {.kind = Domain::cu_seqlens, .high = {"N", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2); }}}, {}, 0.0, {}, {}, ""}};
 constexpr ArgDecl returns_34[] = {{"returns", "discounted return of each token", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, returns_25, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl returns_35[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_26, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_27}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 0, false, false, false, 0.0, returns_28, {}}};
+constexpr ParamDecl returns_35[] = {{"layout", "dense: [sequence, token]; packed: [token] with cu_seqlens", ParamType::enumeration, offsetof(rlk_returns_params, layout), 0.0, 0, false, false, false, 0.0, returns_26, {}}, {"gamma", "discount", ParamType::f64, offsetof(rlk_returns_params, gamma), 1.0, 0, true, false, true, 0.0, {}, returns_27}, {"mask_rule", "what the recursion does at a masked token", ParamType::enumeration, offsetof(rlk_returns_params, mask_rule), 0.0, 2, false, false, false, 0.0, returns_28, {}}};
 
 }  // namespace
 
@@ -55,7 +55,7 @@ constexpr OpDecl kReturnsDeclaration
      "advantage",
      "Discounted sum of the rewards from each token on, as REINFORCE++ uses it.",
      "For each sequence b, from its last active token to its first, starting with a = bootstrap[b] (0 without):\na = rewards[b, t] + gamma a\nreturns[b, t] = a",
-     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets\na to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the\nlast active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
+     "A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: carry (verl 0.9)\nleaves a as it is, so the tokens around it are neighbours, as in gae; zero (OpenRLHF, slime) goes through it with reward\n0 and discounts a; reset (verl before 0.9) sets a to 0, so no reward reaches across it.\nThe default is carry: masked tokens between active ones are what tools and environments wrote. Under reset the reward at\nthe end of such a sequence, mostly the only one, never reaches what the policy wrote before them, and under zero the\ndiscount grows with the length of their output. With gamma 1 carry and zero are one. Masked tokens behind the last\nactive one do nothing under any rule: bootstrap is what follows the active tokens, however far a row is padded.\nIn the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do\nnot start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its\ncontent) and every output is NaN.",
      returns_29,
      "",
      8.0,

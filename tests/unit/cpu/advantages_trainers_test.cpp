@@ -168,7 +168,31 @@ void expect_same(const Matrix& got, const Matrix& want, const Matrix& mask) {
   }
 }
 
+// A masked token leaves the return of verl 0.9.1 as it is.
+Matrix verl_carried(const Matrix& rewards, const Matrix& mask, double gamma) {
+  Matrix sums = rewards;
+  for (size_t b = 0; b < kB; ++b) {
+    double running = 0;
+    for (size_t t = kL; t-- > 0;) {
+      const double next = rewards[b][t] + gamma * running;
+      sums[b][t] = next * mask[b][t];
+      running = next * mask[b][t] + running * (1 - mask[b][t]);
+    }
+  }
+  return sums;
+}
+
 TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusIsReturnsThenWhiten) {
+  const Batch batch;
+  const Matrix rewards = batch.token_rewards(batch.scores);
+  for (const double gamma : {1.0, 0.9}) {
+    expect_same(whiten(discounted(rewards, batch.mask, gamma, ops::returns::Params().mask_rule), batch.mask),
+                masked_normal(verl_carried(rewards, batch.mask, gamma), batch.mask, verl_root), batch.mask);
+  }
+}
+
+// Before 0.9 a masked token ended what comes back from behind it.
+TEST(CpuAdvantagesOfTrainers, OlderVerlsReinforcePlusPlusResets) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
   for (const double gamma : {1.0, 0.9}) {

@@ -149,16 +149,19 @@ TEST(CpuGae, NothingLeaksFromMaskedTokens) {
 
 TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
   Returns c = returns_of(make_case(4, 17));
-  for (const bool reset : {true, false}) {
-    c.params.mask_rule = reset ? ReturnsRule::reset : ReturnsRule::zero;
+  for (const ReturnsRule rule : {ReturnsRule::carry, ReturnsRule::zero, ReturnsRule::reset}) {
+    c.params.mask_rule = rule;
     const Tensor out = run(c).returns;
     for (int64_t b = 0; b < 4; ++b) {
       const List r = row(c.rewards, b), m = row(c.mask, b);
       double running = 0;
       for (size_t t = r.size(); t-- > 0;) {
-        running = (reset ? r[t] : r[t] * m[t]) + c.params.gamma * running;
-        EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * running, 1e-12);
-        if (reset) running *= m[t];
+        const double next = r[t] + c.params.gamma * running;
+        EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * next, 1e-12);
+        const double behind_masked = rule == ReturnsRule::carry  ? running
+                                     : rule == ReturnsRule::zero ? c.params.gamma * running
+                                                                 : 0;
+        running = m[t] * next + (1 - m[t]) * behind_masked;
       }
     }
   }
@@ -172,6 +175,8 @@ TEST(CpuReturns, ThreeTokensByHand) {
   c.bootstrap = numbers({8});
   EXPECT_EQ(list_of(run(c).returns), (List{4, 6, 8}));
   c.mask = flags({1, 0, 1}, {1, 3});
+  EXPECT_EQ(list_of(run(c).returns), (List{5, 0, 8}));
+  c.params.mask_rule = ReturnsRule::reset;
   EXPECT_EQ(list_of(run(c).returns), (List{1, 0, 8}));
   c.params.mask_rule = ReturnsRule::zero;
   EXPECT_EQ(list_of(run(c).returns), (List{3, 0, 8}));

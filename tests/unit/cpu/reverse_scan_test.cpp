@@ -56,6 +56,9 @@ TEST(CpuReverseScan, LongSequencesHaveTheNumbersOfTheSerialRecursion) {
         if (masked) mask_tokens(c);
         c.params.mask_rule = rule;
         expect_golden(c);
+        Returns reset = returns_of(c);
+        reset.params.mask_rule = ReturnsRule::reset;
+        EXPECT_TRUE(matches(run(reset).returns, golden_answer(reset).returns, Dtype::f64));
         c.bootstrap = Tensor();
         c.params.gamma = c.params.lam = 1;
         expect_golden(c);
@@ -155,10 +158,14 @@ TEST(CpuReverseScan, AMaskedTokenEndsWhatReachesBackThroughChunks) {
   c.mask = Tensor(Dtype::u8, {1, 9000});
   for (int64_t t = 0; t < 9000; ++t) c.mask.set_int(t, t == 6000 ? 0 : 1);
   c.rewards.set(8999, kInfinity);
-  const ScanOutputs out = run_both(c);
-  EXPECT_EQ(out.returns.get(6001), kInfinity);
-  for (const int64_t t : {0, 5000, 5999}) EXPECT_TRUE(std::isfinite(out.returns.get(t))) << t;
-  EXPECT_EQ(out.advantages.get(0), kInfinity);  // carry goes around the masked token
+  Returns reset = returns_of(c);
+  reset.params.mask_rule = ReturnsRule::reset;
+  const Tensor returns = run(reset).returns;
+  EXPECT_EQ(returns.get(6001), kInfinity);
+  for (const int64_t t : {0, 5000, 5999}) EXPECT_TRUE(std::isfinite(returns.get(t))) << t;
+  const ScanOutputs out = run_both(c);  // carry goes around the masked token
+  EXPECT_EQ(out.advantages.get(0), kInfinity);
+  EXPECT_EQ(out.returns.get(0), kInfinity);
 }
 
 }  // namespace

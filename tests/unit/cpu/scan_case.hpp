@@ -22,7 +22,7 @@ inline Gae gae_of(Tensor rewards, Tensor values) {
   return c;
 }
 
-// Without values; carry becomes reset.
+// Without values.
 inline Returns returns_of(const Gae& c) {
   Returns returns;
   returns.rewards = c.rewards;
@@ -31,7 +31,7 @@ inline Returns returns_of(const Gae& c) {
   returns.cu_seqlens = c.cu_seqlens;
   returns.params.layout = c.params.layout;
   returns.params.gamma = c.params.gamma;
-  returns.params.mask_rule = c.params.mask_rule == Rule::carry ? ReturnsRule::reset : ReturnsRule::zero;
+  returns.params.mask_rule = c.params.mask_rule == Rule::carry ? ReturnsRule::carry : ReturnsRule::zero;
   return returns;
 }
 

@@ -69,9 +69,10 @@ class OperatorsPage(unittest.TestCase):
     def test_every_named_default_is_the_declared_one(self):
         self.assertEqual(wrong_defaults(self.text), [])
 
-    def test_ten_conflicts_have_a_parameter_and_tests(self):
+    def test_every_conflict_has_a_parameter_and_tests(self):
         table = rows("Where trainers and libraries disagree", self.text)
-        self.assertEqual([row[0] for row in table], [str(n) for n in range(1, 11)])
+        self.assertGreaterEqual(len(table), 10)
+        self.assertEqual([row[0] for row in table], [str(n + 1) for n in range(len(table))])
         for number, _, parameter, tests in table:
             with self.subTest(conflict=number):
                 self.assertRegex(parameter, NAMED_DEFAULT)

@@ -11,9 +11,13 @@ For each sequence b, from its last active token to its first, starting with a = 
 a = rewards[b, t] + gamma a
 returns[b, t] = a
 
-A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: reset (verl) sets
-a to 0, so no reward reaches across it; zero (OpenRLHF, slime) goes through it with reward 0. Masked tokens behind the
-last active one do nothing under either rule: bootstrap is what follows the active tokens, however far a row is padded.
+A masked token has return 0, and its reward is never used. What it does to the recursion is mask_rule: carry (verl 0.9)
+leaves a as it is, so the tokens around it are neighbours, as in gae; zero (OpenRLHF, slime) goes through it with reward
+0 and discounts a; reset (verl before 0.9) sets a to 0, so no reward reaches across it.
+The default is carry: masked tokens between active ones are what tools and environments wrote. Under reset the reward at
+the end of such a sequence, mostly the only one, never reaches what the policy wrote before them, and under zero the
+discount grows with the length of their output. With gamma 1 carry and zero are one. Masked tokens behind the last
+active one do nothing under any rule: bootstrap is what follows the active tokens, however far a row is padded.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
@@ -30,16 +34,17 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_RETURNS_MASK_RULE_RESET 0
 #define RLK_RETURNS_MASK_RULE_ZERO 1
+#define RLK_RETURNS_MASK_RULE_CARRY 2
 
 typedef struct rlk_returns_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
   double gamma; /* discount (>= 0); default 1.0 */
-  int64_t mask_rule; /* what the recursion does at a masked token; default reset */
+  int64_t mask_rule; /* what the recursion does at a masked token; default carry */
 } rlk_returns_params;
 
-#define RLK_RETURNS_PARAMS_INIT {sizeof(rlk_returns_params), 0, 0, 1.0, 0}
+#define RLK_RETURNS_PARAMS_INIT {sizeof(rlk_returns_params), 0, 0, 1.0, 2}
 
 /* inputs: index, dtype, shape */
 #define RLK_RETURNS_IN_REWARDS 0 /* T dense [B, L] or packed [N]: reward of each token */

@@ -16,7 +16,7 @@ struct Returns;
 namespace returns {
 
 using Layout = attention::Layout;
-enum class MaskRule : int64_t { reset, zero };
+enum class MaskRule : int64_t { reset, zero, carry };
 
 // rlk_returns_params, its enumerations as types.
 struct Params {
@@ -24,7 +24,7 @@ struct Params {
   uint32_t reserved = 0;
   Layout layout = Layout::dense;  // dense: [sequence, token]; packed: [token] with cu_seqlens
   double gamma = 1.0;  // discount
-  MaskRule mask_rule = MaskRule::reset;  // what the recursion does at a masked token
+  MaskRule mask_rule = MaskRule::carry;  // what the recursion does at a masked token
 };
 static_assert(sizeof(Params) == sizeof(rlk_returns_params), "the same layout");
 
