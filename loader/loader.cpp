@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/dispatch/host.hpp"
-#include "loader/cache.hpp"
-#include "loader/child_probe.hpp"
+#include "loader/probe/child_probe.hpp"
+#include "loader/store/cache.hpp"
 
 namespace rlk::loader {
 

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "loader/discover.hpp"
-#include "loader/probe.hpp"
+#include "loader/discover/discover.hpp"
+#include "loader/probe/probe.hpp"
 
 namespace rlk::loader {
 

@@ -7,6 +7,13 @@
 
 namespace rlk::core {
 
+// An error to be filled by what is called with it.
+inline rlk_error fresh_error() noexcept {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  return error;
+}
+
 // Returns status. error may be NULL; no byte beyond its struct_size is written. [thread-safe, no allocation]
 rlk_status fail(rlk_error* error, rlk_status status, std::string_view text, int64_t native_code = 0,
                 const char* domain = "rlk") noexcept;

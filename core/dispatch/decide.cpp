@@ -15,12 +15,6 @@ std::string who(const Option& option) {
   return option.plugin + "/" + option.implementation;
 }
 
-rlk_error fresh_error() {
-  rlk_error error{};
-  error.struct_size = sizeof(error);
-  return error;
-}
-
 void refuse(Option& option, Verdict verdict, const std::string& code, const std::string& reason) {
   option.verdict = verdict;
   option.reason_code = code;

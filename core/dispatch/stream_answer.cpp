@@ -45,11 +45,6 @@ void StreamReports::take(rlk_data_error* data_error, Failure* failure) {
 
 namespace {
 
-rlk_error fresh_error() {
-  rlk_error error{};
-  error.struct_size = sizeof(error);
-  return error;
-}
 rlk_data_error fresh_data_error() {
   rlk_data_error error{};
   error.struct_size = sizeof(error);

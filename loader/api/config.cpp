@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/declaration/error.hpp"
-#include "loader/cache.hpp"
+#include "loader/store/cache.hpp"
 
 namespace rlk::loader {
 namespace {

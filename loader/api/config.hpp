@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/dispatch/policy.hpp"
-#include "loader/discover.hpp"
-#include "loader/environment.hpp"
+#include "loader/discover/discover.hpp"
+#include "loader/discover/environment.hpp"
 
 namespace rlk::loader {
 

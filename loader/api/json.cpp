@@ -7,7 +7,7 @@
 #include "core/declaration/numerics.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/handles.hpp"
-#include "loader/record.hpp"
+#include "loader/store/record.hpp"
 
 using nlohmann::ordered_json;
 using rlk::core::ArgDecl;

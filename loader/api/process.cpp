@@ -7,9 +7,9 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
-#include "loader/kernel_cache.hpp"
 #include "loader/loader.hpp"
-#include "loader/trust.hpp"
+#include "loader/screen/trust.hpp"
+#include "loader/store/kernel_cache.hpp"
 
 namespace rlk::loader {
 namespace {

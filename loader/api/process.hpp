@@ -15,9 +15,9 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
-#include "loader/compared.hpp"
-#include "loader/register.hpp"
-#include "loader/store.hpp"
+#include "loader/register/register.hpp"
+#include "loader/store/compared.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::loader {
 

@@ -6,8 +6,8 @@
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
-#include "loader/environment.hpp"
-#include "loader/store.hpp"
+#include "loader/discover/environment.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/declaration/numerics.hpp"
 #include "loader/cli/array.hpp"
-#include "loader/environment.hpp"
+#include "loader/discover/environment.hpp"
 
 namespace rlk::cli {
 namespace {

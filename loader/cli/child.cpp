@@ -11,11 +11,11 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy_check.hpp"
 #include "loader/api/config.hpp"
-#include "loader/child_probe.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
-#include "loader/environment.hpp"
-#include "loader/note.hpp"
+#include "loader/discover/environment.hpp"
+#include "loader/probe/child_probe.hpp"
+#include "loader/screen/note.hpp"
 
 namespace rlk::cli {
 namespace {

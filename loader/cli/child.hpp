@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "loader/process.hpp"
-#include "loader/record.hpp"
+#include "loader/probe/process.hpp"
+#include "loader/store/record.hpp"
 
 namespace rlk::cli {
 

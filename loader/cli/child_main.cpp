@@ -8,15 +8,15 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
-#include "loader/builtin.hpp"
-#include "loader/cache.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/verb.hpp"
-#include "loader/examine.hpp"
+#include "loader/discover/builtin.hpp"
 #include "loader/loader.hpp"
-#include "loader/process.hpp"
-#include "loader/protocol.hpp"
-#include "loader/register.hpp"
+#include "loader/probe/examine.hpp"
+#include "loader/probe/process.hpp"
+#include "loader/probe/protocol.hpp"
+#include "loader/register/register.hpp"
+#include "loader/store/cache.hpp"
 
 namespace rlk::cli {
 namespace {

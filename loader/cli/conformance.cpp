@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "loader/builtin.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/discover/builtin.hpp"
 
 namespace rlk::cli {
 namespace {

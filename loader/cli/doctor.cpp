@@ -9,16 +9,16 @@
 #include <thread>
 
 #include "core/declaration/declaration.hpp"
-#include "loader/cache.hpp"
-#include "loader/child_probe.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
-#include "loader/discover.hpp"
-#include "loader/environment.hpp"
-#include "loader/probe.hpp"
-#include "loader/store.hpp"
+#include "loader/discover/discover.hpp"
+#include "loader/discover/environment.hpp"
+#include "loader/probe/child_probe.hpp"
+#include "loader/probe/probe.hpp"
+#include "loader/store/cache.hpp"
+#include "loader/store/store.hpp"
 
 namespace rlk::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
-#include "loader/discover.hpp"
-#include "loader/screen.hpp"
+#include "loader/discover/discover.hpp"
+#include "loader/screen/screen.hpp"
 
 namespace rlk::cli {
 namespace {

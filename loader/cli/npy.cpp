@@ -14,7 +14,7 @@
 #include "core/declaration/validate.hpp"
 #include "loader/cli/place.hpp"
 #include "loader/cli/verb.hpp"
-#include "loader/file.hpp"
+#include "loader/store/file.hpp"
 
 namespace rlk::cli {
 namespace {

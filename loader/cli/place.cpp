@@ -10,7 +10,7 @@
 #include <climits>
 
 #include "loader/cli/verb.hpp"
-#include "loader/file.hpp"
+#include "loader/store/file.hpp"
 
 namespace rlk::cli {
 namespace {

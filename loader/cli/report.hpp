@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "loader/cli/table.hpp"
-#include "loader/record.hpp"
+#include "loader/store/record.hpp"
 
 namespace rlk::cli {
 

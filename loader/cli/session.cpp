@@ -6,17 +6,13 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "loader/load.hpp"
+#include "loader/probe/load.hpp"
 
 namespace rlk::cli {
 namespace {
 
-rlk_error fresh_error() {
-  return RLK_ERROR_INIT;
-}
-
 nlohmann::json list_of(rlk_runtime* runtime) {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   char* text = nullptr;
   check(rlk_list_json(runtime, &text, &error), error);
   return nlohmann::json::parse(take_text(text));
@@ -55,7 +51,7 @@ std::string take_text(char* text) {
 }
 
 Session::Session() {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   const rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
   check(rlk_runtime_create(&options, &runtime_, &error), error);
 }
@@ -67,14 +63,14 @@ Session::~Session() {
 
 void Session::close() {
   if (stream_ == nullptr) return;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   const rlk_status status = rlk_stream_destroy(stream_, &error);
   stream_ = nullptr;
   check(status, error);
 }
 
 rlk_device_properties Session::properties() const {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   rlk_device_properties properties{};
   properties.struct_size = sizeof(properties);
   check(rlk_device_describe(runtime_, backend_.c_str(), 0, &properties, &error), error);
@@ -99,7 +95,7 @@ std::vector<std::string> Session::backends() const {
 
 void Session::open(const std::string& backend) {
   close();
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_stream_create(runtime_, backend.c_str(), 0, 0, &stream_, &error), error);
   backend_ = backend;
 }
@@ -133,38 +129,38 @@ void Session::open_for(const OpCall& call, const std::string& pin) {
 void* Session::allocate(uint64_t bytes) {
   if (bytes == 0) return nullptr;
   void* memory = nullptr;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_allocate(stream_, RLK_MEMORY_DEVICE, bytes, &memory, &error), error);
   return memory;
 }
 
 void Session::deallocate(void* memory) {
   if (memory == nullptr) return;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_deallocate(stream_, memory, &error), error);
 }
 
 void Session::upload(void* device, const void* host, uint64_t bytes) {
   if (bytes == 0) return;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_copy(stream_, device, host, bytes, RLK_COPY_HOST_TO_DEVICE, &error), error);
 }
 
 void Session::download(void* host, const void* device, uint64_t bytes) {
   if (bytes == 0) return;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_copy(stream_, host, device, bytes, RLK_COPY_DEVICE_TO_HOST, &error), error);
 }
 
 void Session::synchronize() {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_stream_synchronize(stream_, UINT64_MAX, &error), error);
 }
 
 std::string Session::explain_json(const OpCall& call, const rlk_call_options& options) const {
   const TensorPointers inputs(call.inputs);
   const TensorPointers outputs(call.outputs);
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   char* text = nullptr;
   check(rlk_explain_json(stream_, find_api_op(*call.decl), call.params.data(), inputs.data(), inputs.size(),
                          outputs.data(), outputs.size(), &options, &text, &error),
@@ -183,7 +179,7 @@ std::string chosen_of(const std::string& explain_json, std::string* plugin) {
 
 const rlk_op* find_api_op(const core::OpDecl& decl) {
   const rlk_op* op = nullptr;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   check(rlk_op_find(decl.name, &op, &error), error);
   return op;
 }

@@ -1,5 +1,5 @@
 // Remembered results: what makes them valid, how long, and the lock that keeps eight ranks from probing at once.
-#include "loader/cache.hpp"
+#include "loader/store/cache.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
-#include "loader/fingerprint.hpp"
+#include "loader/store/fingerprint.hpp"
 
 namespace rlk::loader {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "conformance/spoiled/spoiled.hpp"
 #include "core/dispatch/host.hpp"
-#include "loader/examine.hpp"
-#include "loader/probe.hpp"
+#include "loader/probe/examine.hpp"
+#include "loader/probe/probe.hpp"
 
 namespace {
 bool is_spoiled = false;

@@ -9,7 +9,7 @@
 #include <ctime>
 #include <string>
 
-#include "loader/protocol.hpp"
+#include "loader/probe/protocol.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Discovery: which variable finds what, in which order, and who is to blame for what was dropped.
-#include "loader/discover.hpp"
+#include "loader/discover/discover.hpp"
 
 #include <gtest/gtest.h>
 

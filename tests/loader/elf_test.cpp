@@ -1,5 +1,5 @@
 // The ELF reader: right about a real file, and safe with every damaged one.
-#include "loader/elf.hpp"
+#include "loader/screen/elf.hpp"
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <random>
 
 #include "framework/fs.hpp"
-#include "loader/note.hpp"
+#include "loader/screen/note.hpp"
 
 namespace rlk::loader {
 namespace {

@@ -1,5 +1,5 @@
 // Plugins' compiled kernels: kept between processes, and compiled by one process although many want them.
-#include "loader/kernel_cache.hpp"
+#include "loader/store/kernel_cache.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

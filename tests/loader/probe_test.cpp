@@ -1,5 +1,5 @@
 // From a file to a verdict, through a real child process, with a plugin that misbehaves at every step in every way.
-#include "loader/probe.hpp"
+#include "loader/probe/probe.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "framework/process.hpp"
-#include "loader/child_probe.hpp"
-#include "loader/examine.hpp"
 #include "loader/loader.hpp"
-#include "loader/process.hpp"
-#include "loader/protocol.hpp"
+#include "loader/probe/child_probe.hpp"
+#include "loader/probe/examine.hpp"
+#include "loader/probe/process.hpp"
+#include "loader/probe/protocol.hpp"
 #include "tests/loader/staged_loader.hpp"
 
 namespace rlk::loader {

@@ -1,5 +1,5 @@
 // Children that crash, hang, lie and print: what the parent says of each, and that nothing is left of them.
-#include "loader/process.hpp"
+#include "loader/probe/process.hpp"
 
 #include <dirent.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Frames: whole in any pieces, broken for good by anything else.
-#include "loader/protocol.hpp"
+#include "loader/probe/protocol.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Records: states, reasons, operator counts, and their JSON there and back.
-#include "loader/record.hpp"
+#include "loader/store/record.hpp"
 
 #include <gtest/gtest.h>
 

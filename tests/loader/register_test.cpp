@@ -1,5 +1,5 @@
 // Verified plugins become candidates of dispatch; everything else becomes a reason.
-#include "loader/register.hpp"
+#include "loader/register/register.hpp"
 
 #include <gtest/gtest.h>
 

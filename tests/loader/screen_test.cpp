@@ -1,5 +1,5 @@
 // The screen: what makes a file unfit before any of its code runs.
-#include "loader/screen.hpp"
+#include "loader/screen/screen.hpp"
 
 #include <elf.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Required functions: each one that is missing is named, alone and together.
-#include "loader/slots.hpp"
+#include "loader/probe/slots.hpp"
 
 #include <gtest/gtest.h>
 #include <rlk/sdk.hpp>

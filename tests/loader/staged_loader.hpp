@@ -9,8 +9,8 @@
 #include "core/dispatch/host.hpp"
 #include "framework/env.hpp"
 #include "framework/fs.hpp"
-#include "loader/discover.hpp"
-#include "loader/probe.hpp"
+#include "loader/discover/discover.hpp"
+#include "loader/probe/probe.hpp"
 
 namespace rlk::loader {
 

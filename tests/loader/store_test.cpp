@@ -1,5 +1,5 @@
 // The store: which folder is used, damage, full and read-only places, and processes that write at once.
-#include "loader/store.hpp"
+#include "loader/store/store.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
-#include "loader/file.hpp"
+#include "loader/store/file.hpp"
 
 namespace rlk::loader {
 namespace {

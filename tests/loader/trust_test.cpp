@@ -1,5 +1,5 @@
 // Who could replace a plugin file: owners, modes, sticky folders.
-#include "loader/trust.hpp"
+#include "loader/screen/trust.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -14,10 +14,6 @@
 namespace rlk::test {
 namespace {
 
-rlk_error fresh_error() {
-  return RLK_ERROR_INIT;
-}
-
 Runtime& runtime() {
   static Runtime shared;
   return shared;
@@ -78,7 +74,7 @@ TEST(Api, ACallWithoutANeededArgumentNamesIt) {
 }
 
 TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   rlk_runtime* rt = runtime().get();
   const Stream stream = runtime().stream();
   rlk_stream* s = stream.get();
@@ -138,7 +134,7 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
       {"rlk_counters_json", "out", [&] { return rlk_counters_json(rt, nullptr, &error); }},
   };
   for (const auto& c : cases) {
-    error = fresh_error();
+    error = rlk_error RLK_ERROR_INIT;
     EXPECT_EQ(c.body(), RLK_INVALID_ARGUMENT) << c.function;
     EXPECT_EQ(error.status, RLK_INVALID_ARGUMENT) << c.function;
     EXPECT_TRUE(contains(error.text, c.function) && contains(error.text, std::string(c.argument) + " is NULL"))
@@ -158,14 +154,14 @@ TEST(Api, ArraysMustBeThereWhenTheyAreCounted) {
   const Stream stream = runtime().stream();
   const rlk_op* op = nullptr;
   ASSERT_EQ(rlk_op_find("logp", &op, nullptr), RLK_OK);
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_call(stream.get(), op, nullptr, nullptr, 2, nullptr, 0, nullptr, &error), RLK_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(error.text, "inputs is NULL")) << error.text;
 }
 
 TEST(Api, AnUnknownOperatorListsNearNames) {
   const rlk_op* op = nullptr;
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_op_find("logpp", &op, &error), RLK_NOT_FOUND);
   EXPECT_TRUE(contains(error.text, "logp")) << error.text;
   EXPECT_EQ(rlk_op_find("flash", &op, &error), RLK_NOT_FOUND);
@@ -306,7 +302,7 @@ TEST(Api, DevicesAreDescribedWithinTheCallersStruct) {
   EXPECT_EQ(properties.struct_size, 16u);
   EXPECT_NE(properties.flags & RLK_DEVICE_UNIFIED_MEMORY, 0u);
   EXPECT_EQ(properties.memory_bytes, 0x5a5a5a5a5a5a5a5aull) << "not the caller's to have";
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_device_describe(runtime().get(), "nothing", 0, &properties, &error), RLK_NOT_FOUND);
   EXPECT_TRUE(contains(error.text, "cpu:0")) << error.text;
   uint32_t count = 7;
@@ -315,7 +311,7 @@ TEST(Api, DevicesAreDescribedWithinTheCallersStruct) {
 }
 
 TEST(Api, AStructWithoutItsSizeIsRefused) {
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   rlk_device_properties properties = {};
   EXPECT_EQ(rlk_device_describe(runtime().get(), "cpu", 0, &properties, &error), RLK_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(error.text, "rlk_device_describe: out.struct_size is 0; expected sizeof")) << error.text;
@@ -332,7 +328,7 @@ TEST(Api, AStructWithoutItsSizeIsRefused) {
 
 TEST(Api, GraphsAreNotForTheCpu) {
   const Stream stream = runtime().stream();
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_graph_begin(stream.get(), &error), RLK_UNSUPPORTED);
   EXPECT_TRUE(contains(error.text, "cpu")) << error.text;
   EXPECT_THROW(capture(stream, [](const Stream&) {}), Exception);
@@ -379,7 +375,7 @@ TEST(Api, RuntimesShareThePluginsAndEndInAnyOrder) {
   first.reset();
   Logp logp;
   logp.run(*stream);
-  rlk_error error = fresh_error();
+  rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_runtime_destroy(second->get(), &error), RLK_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(error.text, "1 streams")) << error.text;
   stream.reset();

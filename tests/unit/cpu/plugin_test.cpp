@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/declaration/declaration.hpp"
+#include "core/declaration/error.hpp"
 
 extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
@@ -31,12 +32,6 @@ rlk_host make_host() {
   host.version = "0";
   host.get_service = no_service;
   return host;
-}
-
-rlk_error fresh_error() {
-  rlk_error error{};
-  error.struct_size = sizeof(error);
-  return error;
 }
 
 constexpr rlk_dtype kF32 = {RLK_DTYPE_FLOAT, 32, 1};
@@ -136,7 +131,7 @@ protected:
   }
 
   rlk_host host_ = make_host();
-  rlk_error error_ = fresh_error();
+  rlk_error error_ = rlk::core::fresh_error();
   const rlk_plugin* plugin_ = nullptr;
   rlk_plugin_instance* instance_ = nullptr;
   rlk_plugin_device* device_ = nullptr;

@@ -1,0 +1,270 @@
+// Folders and files in the order of the search path, then filters by id, then duplicates, where the first wins.
+#include "loader/discover/discover.hpp"
+
+#include <dirent.h>
+#include <fnmatch.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "loader/discover/self.hpp"
+#include "loader/screen/elf.hpp"
+#include "loader/screen/note.hpp"
+#include "loader/store/file.hpp"
+
+#ifndef RLK_DEFAULT_PLUGIN_DIR
+#error "RLK_DEFAULT_PLUGIN_DIR, the install folder of plugins, must be defined by the build"
+#endif
+
+namespace rlk::loader {
+namespace {
+
+constexpr std::string_view kPrefix = "librlk_plugin_";
+constexpr std::string_view kSuffix = ".so";
+
+bool is_plugin_name(std::string_view name) {
+  return name.size() > kPrefix.size() + kSuffix.size() && name.substr(0, kPrefix.size()) == kPrefix &&
+         name.substr(name.size() - kSuffix.size()) == kSuffix;
+}
+
+PluginRecord new_record(const std::string& path, const std::string& source) {
+  PluginRecord record;
+  record.path = path;
+  record.source = source;
+  record.id = id_from_file_name(path);
+  record.advance(State::discovered, Place::static_screen);
+  return record;
+}
+
+PluginRecord place_record(const SearchEntry& entry, const Reason& why, std::string text) {
+  PluginRecord record;
+  record.is_place = true;
+  record.path = entry.path;
+  record.source = entry.source;
+  record.advance(State::discovered, Place::static_screen);
+  record.stop(State::rejected, Place::static_screen, why, std::move(text));
+  return record;
+}
+
+// A file that somebody may take for a plugin although its name says nothing of the kind.
+bool looks_like_plugin(std::string_view name) {
+  return name.ends_with(kSuffix) || (name.starts_with(kPrefix) && name.find(".so.") != std::string_view::npos);
+}
+
+constexpr size_t kMaxNamed = 5;
+
+// "acme.so, b.so and 3 more"
+std::string list_of(const std::set<std::string>& names) {
+  std::string text;
+  size_t named = 0;
+  for (const std::string& name : names) {
+    if (named == kMaxNamed) break;
+    text += (named++ == 0 ? "" : ", ") + name;
+  }
+  return text + (names.size() > kMaxNamed ? " and " + std::to_string(names.size() - kMaxNamed) + " more" : "");
+}
+
+// The names of plugins in a folder, sorted, because readdir gives no order. False: it cannot be
+// read, and errno says why.
+bool read_folder(const std::string& path, std::set<std::string>* plugins, std::set<std::string>* ignored) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(path.c_str()), &closedir);
+  if (folder == nullptr) return false;
+  while (const dirent* item = readdir(folder.get())) {
+    if (is_plugin_name(item->d_name)) {
+      plugins->insert(item->d_name);
+    } else if (looks_like_plugin(item->d_name)) {
+      ignored->insert(item->d_name);
+    }
+  }
+  return true;
+}
+
+// The id decides about filters and duplicates. It is read from the file without running it; a file that states none
+// keeps the one of its name, and the screen says later what is wrong with it.
+void read_identity(PluginRecord* record) {
+  struct stat status = {};
+  const UniqueFd fd = open_regular(record->path, &status);
+  if (!fd) return;
+  const ElfResult elf = read_elf(source_of_fd(fd.get(), static_cast<uint64_t>(status.st_size)), ElfDepth::dependencies);
+  const std::string* text = find_abi_note(elf.info);
+  std::string ignored;
+  const auto note = text == nullptr ? std::nullopt : parse_abi_note(*text, &ignored);
+  if (!note) return;
+  record->id = note->id;
+  record->backend = note->backend;
+  record->version = note->version;
+  record->abi = abi_text(note->abi);
+}
+
+class Search {
+public:
+  explicit Search(std::vector<PluginRecord>* records) : records_(*records) {}
+
+  void add(const SearchEntry& entry) {
+    if (entry.path.empty() || entry.path.front() != '/') {
+      // Also a bare name: the dynamic linker would look for it in places that nobody named.
+      return drop(entry, reason::kPathNotAbsolute,
+                  entry.source + " names \"" + entry.path + "\", which does not start with /");
+    }
+    struct stat status = {};
+    if (stat(entry.path.c_str(), &status) != 0) {
+      if (entry.optional && errno == ENOENT) return;
+      const Reason& why = errno == EACCES ? reason::kFolderUnreadable : reason::kFolderMissing;
+      return drop(entry, why, entry.source + " names " + entry.path + ": " + errno_text(errno));
+    }
+    if (S_ISDIR(status.st_mode)) return add_folder(entry);
+    records_.push_back(new_record(entry.path, entry.source));
+  }
+
+  // A place that would have been searched, had nobody replaced the search.
+  void leave_out(const SearchEntry& entry, const std::string& replaced) {
+    std::set<std::string> plugins, ignored;
+    if (!read_folder(entry.path, &plugins, &ignored) && entry.optional) return;
+    records_.push_back(place_record(entry, reason::kSearchReplaced,
+                                    entry.source + " " + entry.path + " is not searched: RLK_PLUGIN_PATH=" + replaced +
+                                        " replaces it" + (plugins.empty() ? "" : ". In it: " + list_of(plugins))));
+  }
+
+private:
+  void add_folder(const SearchEntry& entry) {
+    std::set<std::string> plugins, ignored;
+    if (!read_folder(entry.path, &plugins, &ignored))
+      return drop(entry, reason::kFolderUnreadable,
+                  entry.source + " names the folder " + entry.path + ": " + errno_text(errno));
+    const std::string base = entry.path.back() == '/' ? entry.path : entry.path + "/";
+    for (const std::string& name : plugins) records_.push_back(new_record(base + name, entry.source));
+    if (ignored.empty()) return;
+    drop(entry, reason::kNameIgnored,
+         "in " + entry.path + " (" + entry.source + ") these files are not looked at: " + list_of(ignored) +
+             "; expected names like librlk_plugin_acme.so");
+  }
+
+  void drop(const SearchEntry& entry, const Reason& why, std::string text) {
+    // Whoever names a plugin's file means that plugin.
+    if (!is_plugin_name(entry.path.substr(entry.path.find_last_of('/') + 1))) {
+      records_.push_back(place_record(entry, why, std::move(text)));
+      return;
+    }
+    PluginRecord record = new_record(entry.path, entry.source);
+    record.stop(State::rejected, Place::static_screen, why, std::move(text));
+    records_.push_back(std::move(record));
+  }
+
+  std::vector<PluginRecord>& records_;
+};
+
+std::vector<SearchEntry> entries_of(const std::string& paths, const std::string& source) {
+  std::vector<SearchEntry> entries;
+  for (std::string& path : split(paths, ':')) entries.push_back({std::move(path), source});
+  return entries;
+}
+
+bool matches_any(const std::vector<std::string>& globs, const std::string& id) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return fnmatch(glob.c_str(), id.c_str(), 0) == 0; });
+}
+
+void apply_filters(const Environment& environment, std::vector<PluginRecord>* records) {
+  const auto select = environment.get("RLK_PLUGINS_SELECT");
+  const auto disable = environment.get("RLK_PLUGINS_DISABLE");
+  for (PluginRecord& record : *records) {
+    if (record.state != State::discovered) continue;
+    if (select && !matches_any(split(*select, ','), record.id)) {
+      record.stop(State::rejected, Place::static_screen, reason::kNotSelected,
+                  "RLK_PLUGINS_SELECT=" + *select + " does not match the id " + record.id);
+    } else if (disable && matches_any(split(*disable, ','), record.id)) {
+      record.stop(State::rejected, Place::static_screen, reason::kDisabled,
+                  "RLK_PLUGINS_DISABLE=" + *disable + " matches the id " + record.id);
+    }
+  }
+}
+
+void shadow_duplicates(std::vector<PluginRecord>* records) {
+  std::vector<std::pair<std::pair<uint64_t, uint64_t>, const PluginRecord*>> files;
+  std::vector<const PluginRecord*> kept;
+  for (PluginRecord& record : *records) {
+    if (record.state != State::discovered) continue;
+    const auto identity = identity_of(record.path);
+    const auto file = identity ? std::pair(identity->device, identity->inode) : std::pair<uint64_t, uint64_t>(0, 0);
+    const auto same_file =
+        std::find_if(files.begin(), files.end(), [&](const auto& other) { return identity && other.first == file; });
+    const auto same_id =
+        std::find_if(kept.begin(), kept.end(), [&](const PluginRecord* other) { return other->id == record.id; });
+    if (same_file != files.end()) {
+      record.stop(State::shadowed, Place::static_screen, reason::kSameFile,
+                  record.path + " is the same file as " + same_file->second->path + ", which " +
+                      same_file->second->source + " found first");
+    } else if (same_id != kept.end()) {
+      record.stop(State::shadowed, Place::static_screen, reason::kSameId,
+                  record.path + " (" + record.source + ") has the id " + record.id + " of " + (*same_id)->path + " (" +
+                      (*same_id)->source + "), which was found first and is used");
+    } else {
+      files.emplace_back(file, &record);
+      kept.push_back(&record);
+    }
+  }
+}
+
+}  // namespace
+
+std::string id_from_file_name(const std::string& path) {
+  std::string name = path.substr(path.find_last_of('/') + 1);
+  if (is_plugin_name(name)) return name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
+  return name.substr(0, name.find_last_of('.'));
+}
+
+std::vector<SearchEntry> default_folders() {
+  std::vector<SearchEntry> folders = {{RLK_DEFAULT_PLUGIN_DIR, "default folder", true}};
+  // Where this very code was loaded from: an rlk that was unpacked or moved finds its own plugins.
+  std::string beside = own_folder();
+  if (beside.empty()) return folders;
+  // A program with rlk inside stands in bin/; the plugins are where librlk would be.
+  char real[PATH_MAX];
+  const std::string from_bin = beside + "/../" RLK_LIBDIR;
+  if (beside.ends_with("/bin") && realpath(from_bin.c_str(), real) != nullptr) beside = real;
+  beside += "/rlk/plugins";
+  if (beside != folders.front().path) folders.push_back({std::move(beside), "folder beside librlk", true});
+  return folders;
+}
+
+std::vector<PluginRecord> discover(const Environment& environment, const SearchOptions& options) {
+  std::vector<PluginRecord> records;
+  Search search(&records);
+  const auto add_all = [&](const std::vector<SearchEntry>& entries) {
+    for (const SearchEntry& entry : entries) search.add(entry);
+  };
+  for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
+    const auto ignored = environment.privileged ? environment.get(variable) : std::nullopt;
+    if (!ignored) continue;
+    records.push_back(
+        place_record({*ignored, variable}, reason::kPrivilegedProcess,
+                     std::string(variable) + "=" + *ignored + " is ignored: this process runs with raised privileges"));
+  }
+  if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
+  if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {
+    add_all(entries_of(*replaced, "RLK_PLUGIN_PATH"));
+    const std::vector<std::string> searched = split(*replaced, ':');
+    for (const auto* entries : {&options.policy, &options.defaults}) {
+      for (const SearchEntry& entry : *entries) {
+        if (std::find(searched.begin(), searched.end(), entry.path) == searched.end())
+          search.leave_out(entry, *replaced);
+      }
+    }
+  } else {
+    add_all(options.policy);
+    add_all(options.defaults);
+  }
+  for (PluginRecord& record : records)
+    if (record.state == State::discovered) read_identity(&record);
+  apply_filters(environment, &records);
+  shadow_duplicates(&records);
+  return records;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,162 @@
+// The request and its time budgets on the way out, and a crash, a hang or an early exit put in words.
+#include "loader/probe/child_probe.hpp"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "loader/discover/self.hpp"
+
+#ifndef RLK_PROBER_PATH
+#error "RLK_PROBER_PATH, where rlk-prober will be installed, must be defined by the build"
+#endif
+
+namespace rlk::loader {
+namespace {
+
+using nlohmann::json;
+
+// With RLK_PROBE_TIMEOUT at its default. The vendor's own initialisation is in load, create and enumerate.
+constexpr struct {
+  const char* phase;
+  double seconds;
+} kBudgets[] = {{"start", 10},  {"load", 30},      {"negotiate", 5}, {"create", 60}, {"probe", 30},
+                {"owner", 120}, {"enumerate", 60}, {"query", 10},    {"smoke", 240}};
+constexpr double kShortestPhaseSeconds = 1.0;  // below that a busy machine alone looks like a hang
+constexpr double kSilenceSeconds = 60.0;       // a hang shows here; a slow machine makes progress and has more time
+constexpr double kSmokeSeconds = 200.0;        // the test itself stops here, before it would be killed
+
+// The child's last word wins where the plugin was examined; who the plugin is and who found it stays ours.
+void take(PluginRecord child, PluginRecord* record) {
+  child.path = std::move(record->path);
+  child.source = std::move(record->source);
+  child.id = std::move(record->id);
+  *record = std::move(child);
+}
+
+void describe_end(ChildOutcome outcome, PluginRecord* record) {
+  const auto end = [&](State state, const Reason& why) {
+    record->stop(state, Place::child, why, std::move(outcome.text));
+  };
+  switch (outcome.end) {
+    case ChildEnd::finished:
+      return;
+    case ChildEnd::exited:
+      return end(State::rejected, reason::kExited);
+    case ChildEnd::timed_out:
+      return end(State::deferred, reason::kTimedOut);
+    case ChildEnd::cancelled:
+      return end(State::deferred, reason::kCancelled);
+    case ChildEnd::garbled:
+      return end(State::rejected, reason::kProtocolError);
+    case ChildEnd::not_started:
+      return end(State::rejected, reason::kSpawnFailed);
+    case ChildEnd::crashed: {
+      const bool from_outside =
+          outcome.code == SIGKILL || outcome.code == SIGTERM || outcome.code == SIGINT || outcome.code == SIGHUP;
+      return from_outside ? end(State::deferred, reason::kKilled) : end(State::rejected, reason::kCrashed);
+    }
+  }
+}
+
+}  // namespace
+
+bool timeout_scale_of(const Environment& environment, double* scale) {
+  *scale = 1.0;
+  const auto text = environment.get("RLK_PROBE_TIMEOUT");
+  if (!text) return true;
+  char* end = nullptr;
+  const double seconds = std::strtod(text->c_str(), &end);
+  const bool good = *end == '\0' && seconds > 0.0 && seconds < 1e6;
+  if (good) *scale = seconds / kDefaultProbeTimeoutSeconds;
+  return good;
+}
+
+double timeout_scale_of(const Environment& environment) {
+  double scale = 1.0;
+  timeout_scale_of(environment, &scale);
+  return scale;
+}
+
+std::vector<PhaseBudget> phase_budgets(double scale) {
+  const double shortest = std::min(kShortestPhaseSeconds, kDefaultProbeTimeoutSeconds * scale);
+  std::vector<PhaseBudget> budgets;
+  for (const auto& [phase, seconds] : kBudgets) budgets.push_back({phase, std::max(seconds * scale, shortest)});
+  return budgets;
+}
+
+std::string find_prober(const Environment& environment) {
+  std::vector<std::string> candidates;
+  if (const auto named = environment.path("RLK_PROBER")) candidates.push_back(*named);
+  if (const std::string folder = own_folder(); !folder.empty()) {
+    for (const char* relative : {"/rlk-prober", "/../bin/rlk-prober", "/../libexec/rlk/rlk-prober",
+                                 "/../../libexec/rlk/rlk-prober", "/../../bin/rlk-prober"})
+      candidates.push_back(folder + relative);
+  }
+  candidates.push_back(RLK_PROBER_PATH);
+  for (const std::string& candidate : candidates)
+    if (candidate.front() == '/' && access(candidate.c_str(), X_OK) == 0) return candidate;
+  return {};
+}
+
+std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
+                           bool canary) {
+  json request = {{"record", record_to_json(record)},
+                  {"smoke_seconds", smoke_seconds},
+                  {"canary", canary},
+                  {"owners", json::array()}};
+  for (const OwnerCandidate& owner : owners) request["owners"].push_back({{"id", owner.id}, {"path", owner.path}});
+  return request.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+bool decode_request(const std::string& text, PluginRecord* record, ExamineOptions* options, std::string* error) {
+  const json request = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!request.is_object() || !request.value("record", json()).is_string() ||
+      !request.value("smoke_seconds", json()).is_number() || !request.value("owners", json()).is_array()) {
+    *error = "the request is not of this version";
+    return false;
+  }
+  options->smoke_seconds = request["smoke_seconds"].get<double>();
+  options->suite.canary = request.value("canary", json()) == true;
+  for (const json& owner : request["owners"]) {
+    if (!owner.is_object() || !owner.value("id", json()).is_string() || !owner.value("path", json()).is_string()) {
+      *error = "the request names an owner without id or path";
+      return false;
+    }
+    options->owners.push_back({owner["id"].get<std::string>(), owner["path"].get<std::string>()});
+  }
+  return record_from_json(request["record"].get<std::string>(), record, error);
+}
+
+void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
+  ChildCommand command;
+  command.program = probe.prober;
+  // For whoever looks at the process list; what counts is in the request.
+  command.arguments = {record->path.empty() ? "--builtin" : "--plugin",
+                       record->path.empty() ? record->id : record->path};
+  for (std::string& word : parent_words()) command.arguments.push_back(std::move(word));
+  for (const auto& [name, value] : probe.environment.values) command.environment.push_back(name + "=" + value);
+  command.budgets = phase_budgets(probe.scale);
+  command.silence_seconds = std::max(kSilenceSeconds * probe.scale, kShortestPhaseSeconds);
+  command.cancel = probe.cancel;
+  command.request = encode_request(*record, probe.owners, kSmokeSeconds * probe.scale, probe.canary);
+
+  PluginRecord latest = *record;
+  std::string error;
+  ChildOutcome outcome = run_child(command, [&](std::string_view message) {
+    record_from_json(message, &latest, &error);  // one that cannot be read changes nothing; the last one decides
+  });
+  if (outcome.end == ChildEnd::finished && !record_from_json(outcome.result, &latest, &error)) {
+    outcome.end = ChildEnd::garbled;
+    outcome.text = "the prober's answer is not a record: " + error;
+  }
+  latest.output = std::move(outcome.output);
+  take(std::move(latest), record);
+  describe_end(std::move(outcome), record);
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,313 @@
+// The phases in their order, then the verdicts of the plugin's devices as one.
+#include "loader/probe/examine.hpp"
+
+#include <link.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "core/conformance/conformance.hpp"
+#include "core/declaration/declaration.hpp"
+#include "loader/discover/builtin.hpp"
+#include "loader/probe/load.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using core::UnitResult;
+
+// A plugin that has come as far as its described devices.
+struct Live {
+  const rlk_plugin* api = nullptr;
+  rlk_plugin_instance* instance = nullptr;
+  Devices devices;
+};
+
+std::optional<Failure> find_entry(const std::string& id, const std::string& path, rlk_plugin_entry_v1_fn* entry) {
+  if (!path.empty()) return load_entry(path, entry);
+  *entry = built_in_entry(id);
+  if (*entry != nullptr) return std::nullopt;
+  return Failure{&reason::kLoadFailed, "there is no built-in plugin \"" + id + "\"", {}, {}};
+}
+
+std::vector<std::string> loaded_files() {
+  std::vector<std::string> files;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        if (info->dlpi_name != nullptr && info->dlpi_name[0] == '/')
+          static_cast<std::vector<std::string>*>(out)->push_back(info->dlpi_name);
+        return 0;
+      },
+      &files);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+class Examination {
+public:
+  Examination(PluginRecord* record, const ExamineOptions& options) : record_(*record), options_(options) {}
+
+  void run() {
+    if (step(load(), State::loaded) && step(negotiate_versions(), State::negotiated) && step(ask(), State::probed) &&
+        step(check_capabilities(), State::capability_checked)) {
+      smoke();
+    }
+    record_.loaded_files = loaded_files();
+    // A child ends at once instead, with its result safely delivered: no plugin's clean-up can spoil that.
+    if (options_.place != Place::host) return;
+    for (const Live* live : {&live_, &owner_})
+      if (live->api != nullptr) close_plugin(*live->api, live->instance, live->devices);
+  }
+
+private:
+  void enter(const char* phase) {
+    if (options_.on_phase) options_.on_phase(phase);
+  }
+  void report() {
+    if (options_.on_progress) options_.on_progress(record_);
+  }
+  bool step(const std::optional<Failure>& failure, State reached) {
+    if (failure) {
+      reject(*failure, options_.place, &record_);
+    } else {
+      record_.advance(reached, options_.place);
+    }
+    report();
+    return !failure;
+  }
+
+  std::optional<Failure> load() {
+    enter("load");
+    return find_entry(record_.id, record_.path, &entry_);
+  }
+
+  std::optional<Failure> negotiate_versions() {
+    enter("negotiate");
+    if (auto failure = negotiate(entry_, *options_.host, &live_.api)) return failure;
+    const rlk_plugin& api = *live_.api;
+    const std::string id = text_of(api.id);
+    const std::string backend = text_of(api.backend);
+    // A built-in has no note to compare with.
+    if (!record_.path.empty() && (id != record_.id || backend != record_.backend))
+      return Failure{&reason::kIdentityMismatch,
+                     "the file's note says id " + record_.id + ", backend " + record_.backend +
+                         "; the plugin says id " + id + ", backend " + backend,
+                     {},
+                     {}};
+    record_.backend = backend;
+    record_.version = text_of(api.version);
+    record_.abi = std::to_string(api.abi_major) + "." + std::to_string(api.abi_minor);
+    return std::nullopt;
+  }
+
+  std::optional<Failure> ask() {
+    enter("create");
+    if (auto failure = create(*live_.api, *options_.host, &live_.instance)) return failure;
+    enter("probe");
+    return ask_probe(*live_.api, live_.instance, [this](Evidence item) {
+      record_.evidence.push_back(std::move(item));
+      report();
+    });
+  }
+
+  std::optional<Failure> check_capabilities() {
+    const bool operators_only = (live_.api->flags & RLK_PLUGIN_OPERATORS_ONLY) != 0;
+    if (auto failure = operators_only ? attach_to_owner() : enumerate()) return failure;
+    enter("query");
+    std::set<std::string> unknown;
+    for (uint32_t i = 0; i < live_.api->n_implementations; ++i) {
+      const std::string op = text_of(live_.api->implementations[i]->op);
+      if (core::find_declaration(op) == nullptr) unknown.insert(op);
+    }
+    // A plugin may know operators that this host does not: they stay unused, the others count.
+    for (const std::string& op : unknown) record_.notes.push_back("this host has no operator \"" + op + "\"");
+    if (!unknown.empty() &&
+        std::all_of(live_.api->implementations, live_.api->implementations + live_.api->n_implementations,
+                    [&](const auto* row) { return unknown.count(text_of(row->op)) > 0; }))
+      return Failure{&reason::kOperatorsInvalid, "this host has none of the plugin's operators", {}, {}};
+    return std::nullopt;
+  }
+
+  std::optional<Failure> enumerate() {
+    enter("enumerate");
+    if (auto failure = describe_devices(*live_.api, live_.instance, &live_.devices)) return failure;
+    return open_one_of_each_kind();
+  }
+
+  // Equal devices give equal answers: one of each kind is opened and tested.
+  std::optional<Failure> open_one_of_each_kind() {
+    std::set<std::pair<std::string, std::string>> kinds;
+    for (const auto& device : live_.devices) {
+      const DeviceInfo& info = record_.devices.emplace_back(info_of(*device));
+      rlk_plugin_device* opened = nullptr;
+      if (!kinds.insert({info.name, info.arch}).second) continue;
+      if (auto failure = open_device(*device, &opened)) return failure;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Failure> attach_to_owner() {
+    enter("owner");
+    std::string tried;
+    for (const OwnerCandidate& candidate : options_.owners) {
+      if (auto failure = open_owner(candidate)) {
+        tried += (tried.empty() ? "" : "; ") + candidate.id + ": " + failure->text;
+        continue;
+      }
+      enter("enumerate");
+      live_.devices = borrow_devices(*live_.api, live_.instance, owner_.devices);
+      return open_one_of_each_kind();
+    }
+    return Failure{&reason::kNoDevice,
+                   "no plugin offers devices of the backend " + record_.backend + " to attach to" +
+                       (tried.empty() ? "" : " (" + tried + ")"),
+                   "install the plugin that owns the backend's devices",
+                   {}};
+  }
+
+  std::optional<Failure> open_owner(const OwnerCandidate& candidate) {
+    owner_ = {};
+    rlk_plugin_entry_v1_fn entry = nullptr;
+    if (auto failure = find_entry(candidate.id, candidate.path, &entry)) return failure;
+    if (auto failure = negotiate(entry, *options_.host, &owner_.api)) return failure;
+    if ((owner_.api->flags & RLK_PLUGIN_OPERATORS_ONLY) != 0)
+      return Failure{&reason::kNoDevice, "has no devices of its own", {}, {}};
+    if (auto failure = create(*owner_.api, *options_.host, &owner_.instance)) return failure;
+    if (auto failure = ask_probe(*owner_.api, owner_.instance, [](const Evidence&) {})) return failure;
+    return describe_devices(*owner_.api, owner_.instance, &owner_.devices);
+  }
+
+  void smoke() {
+    core::ConformanceOptions suite = options_.suite;
+    suite.canary &= record_.path.empty();  // no build of rlk has tried a file
+    record_.units = tried(suite);
+    if (suite.canary) {
+      std::vector<UnitResult> failed;
+      for (const UnitResult& unit : record_.units)
+        if (unit.verdict == UnitResult::Verdict::failed) failed.push_back(unit);
+      if (!failed.empty()) try_everything(failed);
+    }
+    conclude(&record_, options_.place);
+  }
+
+  // After a canary that failed. What it found stays found, even if it does not show again.
+  void try_everything(const std::vector<UnitResult>& failed) {
+    record_.notes.push_back("the canary failed (" + failed.front().reason_code + ", " + failed.front().reason +
+                            "): everything was tried");
+    core::ConformanceOptions everything = options_.suite;
+    everything.canary = false;
+    record_.units = merge_units({failed, tried(everything)});
+  }
+
+  std::vector<UnitResult> tried(const core::ConformanceOptions& suite) {
+    record_.tried = suite.canary ? kTriedCanary : kTriedEverything;
+    const bool attached = owner_.api != nullptr;
+    const Live& owner = attached ? owner_ : live_;
+    std::vector<std::vector<UnitResult>> results;
+    for (size_t i = 0; i < live_.devices.size(); ++i) {
+      if (live_.devices[i]->handle() == nullptr) continue;
+      enter("smoke");  // each kind has the whole time
+      core::Target target;
+      target.plugin = live_.api;
+      target.device = live_.devices[i]->handle();
+      target.owner = owner.api;
+      target.owner_device = owner.devices[i]->handle();
+      target.owner_instance = owner.instance;
+      target.owner_flags = owner.devices[i]->properties().flags;
+      target.owner_memory_bytes = owner.devices[i]->properties().memory_bytes;
+      core::ConformanceOptions conformance = suite;
+      conformance.budget_s = options_.smoke_seconds;
+      conformance.progress = options_.on_activity;
+      results.push_back(core::run_conformance(target, conformance));
+    }
+    return merge_units(results);
+  }
+
+  PluginRecord& record_;
+  const ExamineOptions& options_;
+  rlk_plugin_entry_v1_fn entry_ = nullptr;
+  Live live_;
+  Live owner_;
+};
+
+// The names of operators, each once: "attention, logp".
+std::string operators_of(const std::vector<const UnitResult*>& units) {
+  std::set<std::string> names;
+  for (const UnitResult* unit : units) names.insert(unit->op);
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+}  // namespace
+
+void examine(PluginRecord* record, const ExamineOptions& options) {
+  Examination(record, options).run();
+}
+
+std::vector<UnitResult> merge_units(const std::vector<std::vector<UnitResult>>& per_device) {
+  std::vector<UnitResult> merged;
+  std::map<std::tuple<std::string, std::string, std::string, std::string, std::string>, size_t> places;
+  for (const std::vector<UnitResult>& units : per_device) {
+    for (const UnitResult& unit : units) {
+      const auto [place, is_new] =
+          places.try_emplace({unit.op, unit.implementation, unit.dtype, unit.feature, unit.variant}, merged.size());
+      if (is_new) {
+        merged.push_back(unit);
+        continue;
+      }
+      UnitResult& known = merged[place->second];
+      const auto rank = [](const UnitResult& result) {
+        return result.verdict == UnitResult::Verdict::failed     ? 2
+               : result.verdict == UnitResult::Verdict::declined ? 1
+                                                                 : 0;
+      };
+      const UnitResult& worse = rank(unit) > rank(known) ? unit : known;
+      UnitResult sum = worse;
+      sum.numerics = known.numerics & unit.numerics;
+      sum.worst_error_ratio = std::max(known.worst_error_ratio, unit.worst_error_ratio);
+      sum.worst_error_ulp = std::max(known.worst_error_ulp, unit.worst_error_ulp);
+      sum.cases = known.cases + unit.cases;
+      known = std::move(sum);
+    }
+  }
+  return merged;
+}
+
+void conclude(PluginRecord* record, Place place) {
+  std::vector<const UnitResult*> verified;
+  std::vector<const UnitResult*> failed;
+  std::vector<const UnitResult*> unreached;
+  for (const UnitResult& unit : record->units) {
+    if (unit.verdict == UnitResult::Verdict::verified) verified.push_back(&unit);
+    if (unit.verdict == UnitResult::Verdict::failed) failed.push_back(&unit);
+    if (unit.verdict == UnitResult::Verdict::declined && unit.reason_code == kUnitNotReached)
+      unreached.push_back(&unit);
+  }
+  const std::string of_all = " of " + std::to_string(record->units.size()) + " units";
+  const auto first = [](const UnitResult& unit) {
+    return unit.op + " " + unit.implementation + " " + unit.dtype + (unit.feature.empty() ? "" : " " + unit.feature) +
+           ": " + unit.reason_code + ", " + unit.reason;
+  };
+  record->advance(State::smoke_tested, place);
+  if (!unreached.empty() && failed.empty()) {
+    record->stop(verified.empty() ? State::deferred : State::partial, place, reason::kTimedOut,
+                 "the smoke test's time was up before " + std::to_string(unreached.size()) + of_all + " (" +
+                     operators_of(unreached) + ")");
+    if (!verified.empty()) record->broken = false;  // what was tested is right: a slow machine, nobody's fault
+  } else if (!failed.empty() && !verified.empty()) {
+    record->stop(State::partial, place, reason::kSomeFailed,
+                 std::to_string(failed.size()) + of_all + " failed (" + operators_of(failed) + "), first " +
+                     first(*failed.front()));
+  } else if (verified.empty() && !record->units.empty()) {
+    const UnitResult& example = failed.empty() ? record->units.front() : *failed.front();
+    record->stop(State::rejected, place, reason::kNothingVerified,
+                 "none" + of_all + " was verified: " + std::to_string(failed.size()) +
+                     " failed, the others were declined; " + first(example));
+  }
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,250 @@
+// Each step through the plugin's own tables, and what is said when one fails.
+#include "loader/probe/load.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <utility>
+
+#define BOOST_DLL_USE_STD_FS  // std::filesystem::path: no Boost library to link
+#include <boost/dll/shared_library.hpp>
+
+#include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
+#include "loader/probe/slots.hpp"
+#include "loader/screen/screen.hpp"
+
+namespace rlk::loader {
+namespace {
+
+constexpr size_t kMaxText = 4096;
+constexpr uint32_t kMaxDevices = 1024;
+
+template <size_t N>
+std::string text_of_array(const char (&text)[N]) {
+  return core::text_of(text);
+}
+
+// "GPU-8f1a..." is the vendor's spelling; here the 16 bytes as everybody writes a UUID, "" for a card without one.
+std::string uuid_text(const uint8_t (&uuid)[16]) {
+  std::string text;
+  bool any = false;
+  for (size_t i = 0; i < sizeof(uuid); ++i) {
+    char digits[4];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned>(uuid[i]));
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits;
+    any = any || uuid[i] != 0;
+  }
+  return any ? text : "";
+}
+
+}  // namespace
+
+void reject(const Failure& failure, Place place, PluginRecord* record) {
+  record->stop(State::rejected, place, *failure.why, failure.text, failure.hint);
+  if (failure.code.empty()) return;
+  record->reason_code = failure.code;
+  record->history.back().reason_code = failure.code;
+}
+
+std::string text_of(const char* text) {
+  return text == nullptr ? "" : core::printable({text, strnlen(text, kMaxText)});
+}
+
+std::string status_name(rlk_status status) {
+  switch (status) {
+    case RLK_OK:
+      return "OK";
+    case RLK_NOT_READY:
+      return "NOT_READY";
+    case RLK_INVALID_ARGUMENT:
+      return "INVALID_ARGUMENT";
+    case RLK_UNSUPPORTED:
+      return "UNSUPPORTED";
+    case RLK_OUT_OF_MEMORY:
+      return "OUT_OF_MEMORY";
+    case RLK_DATA_ERROR:
+      return "DATA_ERROR";
+    case RLK_TIMEOUT:
+      return "TIMEOUT";
+    case RLK_DEVICE_LOST:
+      return "DEVICE_LOST";
+    case RLK_BACKEND_ERROR:
+      return "BACKEND_ERROR";
+    case RLK_ABI_MISMATCH:
+      return "ABI_MISMATCH";
+    case RLK_NOT_FOUND:
+      return "NOT_FOUND";
+    case RLK_ABSENT:
+      return "ABSENT";
+    case RLK_PLUGIN_EXCEPTION:
+      return "PLUGIN_EXCEPTION";
+    case RLK_CAPTURE_FORBIDS:
+      return "CAPTURE_FORBIDS";
+    case RLK_INTERNAL:
+      return "INTERNAL";
+    case RLK_WRONG_RESULT:
+      return "WRONG_RESULT";
+    default:
+      return "status " + std::to_string(status);
+  }
+}
+
+std::string describe(rlk_status status, const rlk_error& error) {
+  std::string out = status_name(status);
+  if (error.native_code != 0) out += " (" + text_of_array(error.domain) + " " + std::to_string(error.native_code) + ")";
+  const std::string text = text_of_array(error.text);
+  return out + (text.empty() ? ", without a text" : ": " + text);
+}
+
+std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_fn* entry) {
+  // Boost.DLL looks for a bare name in the current folder, and its default is lazy binding: hence the full path and
+  // the explicit mode. It has no name for NODELETE, but passes the flag on.
+  if (path.empty() || path.front() != '/') return Failure{&reason::kPathNotAbsolute, "\"" + path + "\"", {}, {}};
+  try {
+    const auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    boost::dll::shared_library library;
+    library.load(path, mode);  // the overload that throws: only its text holds what the linker said
+    *entry = &library.get<std::remove_pointer_t<rlk_plugin_entry_v1_fn>>(std::string(kEntrySymbol));
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return Failure{&reason::kLoadFailed, error.what(), {}, {}};
+  }
+}
+
+std::optional<Failure> negotiate(rlk_plugin_entry_v1_fn entry, const rlk_host& host, const rlk_plugin** api) {
+  rlk_error error = core::fresh_error();
+  const rlk_plugin* found = entry(&host, &error);
+  if (found == nullptr) {
+    const Reason& why = error.status == RLK_ABI_MISMATCH ? reason::kAbiMismatch : reason::kEntryFailed;
+    return Failure{&why, "the entry returned nothing: " + describe(error.status, error), {}, {}};
+  }
+  // Only these fields may be read before the versions are known to fit.
+  if (found->struct_size < offsetof(rlk_plugin, flags))
+    return Failure{&reason::kAbiMismatch,
+                   "the plugin's table states a size of " + std::to_string(found->struct_size) + " bytes",
+                   {},
+                   {}};
+  const auto version = [](uint32_t major, uint32_t minor, uint32_t draft) {
+    return std::to_string(major) + "." + std::to_string(minor) + (draft == 0 ? "" : " draft " + std::to_string(draft));
+  };
+  const std::string theirs = version(found->abi_major, found->abi_minor, found->abi_draft);
+  const std::string ours = version(host.abi_major, host.abi_minor, host.abi_draft);
+  std::string mismatch;
+  if (found->abi_major != host.abi_major || found->abi_draft != host.abi_draft)
+    mismatch = "the plugin is built for ABI " + theirs + ", this host speaks " + ours;
+  else if (found->abi_minor < host.min_plugin_minor)
+    mismatch = "the plugin is built for ABI " + theirs + ", this host accepts plugins from " +
+               version(host.abi_major, host.min_plugin_minor, host.abi_draft);
+  else if (found->min_host_minor > host.abi_minor)
+    mismatch = "the plugin asks for a host of ABI " +
+               version(found->abi_major, found->min_host_minor, found->abi_draft) + " or newer, this one speaks " +
+               ours;
+  if (!mismatch.empty()) return Failure{&reason::kAbiMismatch, std::move(mismatch), {}, {}};
+  std::string problems = check_slots(*found);
+  if (!problems.empty()) return Failure{&reason::kSlotMissing, std::move(problems), {}, {}};
+  *api = found;
+  return std::nullopt;
+}
+
+std::optional<Failure> create(const rlk_plugin& api, const rlk_host& host, rlk_plugin_instance** instance) {
+  rlk_error error = core::fresh_error();
+  const rlk_status status = api.create(&host, instance, &error);
+  if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "create: " + describe(status, error), {}, {}};
+  if (status != RLK_OK) return Failure{&reason::kCreateFailed, "create: " + describe(status, error), {}, {}};
+  if (*instance == nullptr) return Failure{&reason::kCreateFailed, "create: OK, but no instance was returned", {}, {}};
+  return std::nullopt;
+}
+
+std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* instance,
+                                 const std::function<void(Evidence)>& on_evidence) {
+  rlk_evidence_sink sink = {};
+  sink.struct_size = sizeof(sink);
+  sink.context = const_cast<void*>(static_cast<const void*>(&on_evidence));
+  sink.add = [](void* context, const rlk_evidence* item) {
+    if (item == nullptr) return;
+    const auto& sink_function = *static_cast<const std::function<void(Evidence)>*>(context);
+    sink_function({text_of(item->kind), text_of(item->value), item->supports});
+  };
+  rlk_probe_result result = {};
+  result.struct_size = sizeof(result);
+  rlk_error error = core::fresh_error();
+  const rlk_status status = api.probe(instance, &sink, &result, &error);
+  if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "probe: " + describe(status, error), {}, {}};
+  if (status != RLK_OK) return Failure{&reason::kCreateFailed, "probe: " + describe(status, error), {}, {}};
+  const std::string fingerprint = text_of_array(result.runtime_fingerprint);
+  if (!fingerprint.empty()) on_evidence({"runtime_fingerprint", fingerprint, -1});
+  const auto negative = [&](const Reason& why) {
+    std::string text = text_of_array(result.reason);
+    if (text.empty()) text = "the plugin gave no reason";
+    return Failure{&why, std::move(text), text_of_array(result.hint), text_of_array(result.reason_code)};
+  };
+  switch (result.verdict) {
+    case RLK_PROBE_MINE:
+      return std::nullopt;
+    case RLK_PROBE_NOT_MINE:
+      return negative(reason::kNotMine);
+    case RLK_PROBE_ABSENT:
+      return negative(reason::kNoDevice);
+    default:
+      return Failure{&reason::kCreateFailed,
+                     "probe: OK, but the verdict " + std::to_string(result.verdict) + " is none of the known ones",
+                     {},
+                     {}};
+  }
+}
+
+std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instance* instance, Devices* devices) {
+  rlk_error error = core::fresh_error();
+  uint32_t count = 0;
+  const rlk_status status = api.device_count(instance, &count, &error);
+  if (status != RLK_OK) return Failure{&reason::kEnumerateFailed, "device_count: " + describe(status, error), {}, {}};
+  if (count == 0) return Failure{&reason::kNoDevice, "the plugin counts no devices", {}, {}};
+  if (count > kMaxDevices)
+    return Failure{&reason::kEnumerateFailed, "the plugin counts " + std::to_string(count) + " devices", {}, {}};
+  for (uint32_t ordinal = 0; ordinal < count; ++ordinal) {
+    rlk_device_properties properties = {};
+    properties.struct_size = sizeof(properties);
+    properties.numa_node = -1;
+    error = core::fresh_error();
+    const rlk_status described = api.device_describe(instance, ordinal, &properties, &error);
+    if (described != RLK_OK)
+      return Failure{&reason::kEnumerateFailed,
+                     "device_describe of device " + std::to_string(ordinal) + ": " + describe(described, error),
+                     {},
+                     {}};
+    devices->push_back(std::make_shared<core::PluginDevice>(&api, instance, ordinal, properties));
+  }
+  return std::nullopt;
+}
+
+Devices borrow_devices(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& owners) {
+  Devices borrowed;
+  for (const auto& owner : owners) borrowed.push_back(std::make_shared<core::PluginDevice>(&api, instance, owner));
+  return borrowed;
+}
+
+std::optional<Failure> open_device(core::PluginDevice& device, rlk_plugin_device** out) {
+  rlk_error error = core::fresh_error();
+  if (device.open(out, &error) == RLK_OK) return std::nullopt;
+  return Failure{&reason::kEnumerateFailed, text_of_array(error.text), {}, {}};
+}
+
+DeviceInfo info_of(const core::PluginDevice& device) {
+  const rlk_device_properties& properties = device.properties();
+  return {device.ordinal(),        text_of_array(properties.name), text_of_array(properties.arch),
+          properties.memory_bytes, uuid_text(properties.uuid),     text_of_array(properties.pci_bus_id),
+          properties.numa_node};
+}
+
+void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& devices) {
+  if (instance == nullptr) return;
+  for (const auto& device : devices) device->close();
+  api.destroy(instance, nullptr);
+}
+
+}  // namespace rlk::loader

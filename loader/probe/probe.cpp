@@ -1,0 +1,251 @@
+// The plugins of a backend one after another, backends side by side; remembered verdicts first.
+#include "loader/probe/probe.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "loader/discover/builtin.hpp"
+#include "loader/probe/child_probe.hpp"
+#include "loader/probe/examine.hpp"
+#include "loader/store/cache.hpp"
+#include "loader/store/fingerprint.hpp"
+
+namespace rlk::loader {
+namespace {
+
+class Pipeline {
+public:
+  Pipeline(std::vector<ProbedPlugin>* plugins, const ProbeOptions& options)
+      : plugins_(*plugins), options_(options), cache_(options.store, {}, retry_seconds(options.environment)) {
+    screen_ = options.screen;
+    screen_.libraries = LibrarySearch::of_system(options.environment);
+    screen_.host_abi = {options.host->abi_major, options.host->abi_minor, options.host->abi_draft};
+  }
+
+  void run() {
+    for (ProbedPlugin& plugin : plugins_) {
+      if (plugin.record.state != State::discovered || plugin.record.path.empty()) continue;
+      if (auto screened = screen(&plugin.record, screen_)) plugin.screened = std::move(*screened);
+    }
+    std::map<std::string, std::vector<Job>> by_backend;
+    for (ProbedPlugin& plugin : plugins_) {
+      if (can_be_probed(plugin.record)) {
+        by_backend[plugin.record.backend].push_back({&plugin, owners_for(plugin.record)});
+      } else {
+        finished(plugin);
+      }
+    }
+    if (by_backend.empty()) return;
+    prepare();
+    std::vector<std::vector<Job>> groups;
+    for (auto& [backend, group] : by_backend) groups.push_back(std::move(group));
+    run_groups(groups);
+  }
+
+private:
+  struct Job {
+    ProbedPlugin* plugin;
+    std::vector<OwnerCandidate> owners;
+  };
+
+  static int64_t retry_seconds(const Environment& environment) {
+    int64_t seconds = 0;
+    retry_seconds_of(environment, &seconds);
+    return seconds;
+  }
+
+  static bool can_be_probed(const PluginRecord& record) {
+    return record.state == State::screened || (record.state == State::discovered && record.source == kBuiltInSource);
+  }
+
+  // Who may lend devices to an operators-only plugin: the other plugins of its backend, in search order. Settled before
+  // the first probe begins, since probes change records.
+  std::vector<OwnerCandidate> owners_for(const PluginRecord& record) const {
+    std::vector<OwnerCandidate> owners;
+    for (const ProbedPlugin& other : plugins_) {
+      if (can_be_probed(other.record) && other.record.backend == record.backend && other.record.id != record.id)
+        owners.push_back({other.record.id, other.record.path});
+    }
+    return owners;
+  }
+
+  // What is the same for all plugins.
+  void prepare() {
+    prober_ = options_.prober.empty() ? find_prober(options_.environment) : options_.prober;
+    fingerprint_ = device_fingerprint();
+    host_ = std::string(options_.host->version) + " " + std::to_string(options_.host->abi_major) + "." +
+            std::to_string(options_.host->abi_minor) + " draft " + std::to_string(options_.host->abi_draft);
+    // The verdict is the prober's, by its checks and its reference: another build of it may judge differently.
+    if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
+  }
+
+  void run_groups(const std::vector<std::vector<Job>>& groups) {
+    const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+    const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
+    std::atomic<size_t> next{0};
+    std::exception_ptr thrown;  // guarded by finished_mutex_
+    const auto work = [&] {
+      try {
+        for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
+          for (const Job& job : groups[i]) {
+            probe(job);
+            finished(*job.plugin);
+          }
+        }
+      } catch (...) {  // no memory, or the caller's function; a thread that let it out would end the process
+        next = groups.size();
+        const std::lock_guard lock(finished_mutex_);
+        if (!thrown) thrown = std::current_exception();
+      }
+    };
+    // In this process one at a time: plugins need not expect each other's initialisation on other threads.
+    const size_t workers = options_.mode == ProbeMode::inprocess ? 1 : std::min(limit, groups.size());
+    std::vector<std::thread> threads;
+    try {
+      for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      // No more threads to be had: those there are do the work.
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    if (thrown) std::rethrow_exception(thrown);
+  }
+
+  void finished(const ProbedPlugin& plugin) {
+    if (!options_.on_finished) return;
+    const std::lock_guard lock(finished_mutex_);
+    options_.on_finished(plugin.record);
+  }
+
+  bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed); }
+
+  void probe(const Job& job) {
+    PluginRecord& record = job.plugin->record;
+    if (options_.mode == ProbeMode::off)
+      return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
+    if (cancelled())
+      return record.stop(State::deferred, Place::host, reason::kCancelled, "stopped before the probe began");
+    ResultKey key = key_of(job);
+    const ResultKey whole = key;
+    // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody wants
+    // everything tried, or has ever had it tried here. What that found is not left to a canary when it is out of date.
+    const bool canary = record.path.empty() && !options_.fresh && !cache_.was_judged(whole);
+    if (canary) key.tried = kTriedCanary;
+    std::optional<int64_t> waited_since;
+    const auto remembered = [&] {
+      auto known = options_.fresh ? std::nullopt : cache_.find(key, waited_since);
+      if (!known && canary) known = cache_.find(whole, waited_since);  // somebody else's canary failed
+      if (known) take(std::move(*known), &record);
+      return known.has_value();
+    };
+    if (remembered()) return;
+    if (options_.mode == ProbeMode::inprocess) {
+      ExamineOptions examine_options;
+      examine_options.host = options_.host;
+      examine_options.owners = job.owners;
+      examine_options.place = Place::host;
+      examine_options.suite.canary = canary;
+      return examine(&record, examine_options);
+    }
+    if (prober_.empty())
+      return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
+    // Eight ranks that start together probe once: the others wait here and find the result, whatever it is.
+    const int64_t begin = cache_.seconds_now();
+    const auto waiting = [&] {
+      waited_since = begin;  // not before: who gets the lock at once has waited for nobody
+      return remembered();
+    };
+    const double wait_seconds = total_seconds();
+    const auto lock = FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, waiting);
+    if (!lock) {
+      if (record.from_cache) return;
+      return record.stop(State::deferred, Place::host, cancelled() ? reason::kCancelled : reason::kProbeBusy,
+                         "another process probes " + record.id);
+    }
+    if (remembered()) return;
+    ChildProbe child;
+    child.prober = prober_;
+    child.environment = options_.environment;
+    child.scale = timeout_scale_of(options_.environment);
+    child.owners = job.owners;
+    child.canary = canary;
+    child.cancel = options_.cancel;
+    probe_in_child(child, &record);
+    // A file that was replaced meanwhile is not the one that the key names.
+    if (record.path.empty() || identity_of(record.path) == job.plugin->screened.identity) {
+      if (!record.tried.empty()) key.tried = record.tried;  // a canary that fails has everything tried
+      cache_.store(key, record);
+    }
+  }
+
+  double total_seconds() const {
+    double total = 0.0;
+    for (const PhaseBudget& budget : phase_budgets(timeout_scale_of(options_.environment))) total += budget.seconds;
+    return total;
+  }
+
+  // A remembered verdict about a file that was found again, perhaps in another way.
+  static void take(PluginRecord known, PluginRecord* record) {
+    known.path = record->path;
+    known.source = record->source;
+    *record = std::move(known);
+  }
+
+  ResultKey key_of(const Job& job) const {
+    const PluginRecord& record = job.plugin->record;
+    ResultKey key;
+    key.id = record.id;
+    // A built-in is part of the prober, whose content is in the host's name.
+    if (!record.path.empty()) key.content = content_hash(options_.store, record.path).value_or("");
+    std::vector<std::string> files = job.plugin->screened.dependencies;
+    for (const OwnerCandidate& owner : job.owners) files.push_back(owner.path);
+    key.dependencies = identities_of(files);
+    key.host = host_;
+    key.device_fingerprint = fingerprint_;
+    key.time_scale = timeout_scale_of(options_.environment);
+    key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
+    return key;
+  }
+
+  std::vector<ProbedPlugin>& plugins_;
+  const ProbeOptions& options_;
+  ScreenOptions screen_;
+  ResultCache cache_;
+  std::string prober_;
+  std::string fingerprint_;
+  std::string host_;
+  std::mutex finished_mutex_;
+};
+
+}  // namespace
+
+bool probe_mode_of(const Environment& environment, ProbeMode* mode) {
+  *mode = ProbeMode::isolated;
+  const std::string value = environment.get("RLK_PROBE").value_or("isolated");
+  if (value == "inprocess") *mode = ProbeMode::inprocess;
+  if (value == "off") *mode = ProbeMode::off;
+  return value == "isolated" || *mode != ProbeMode::isolated;
+}
+
+PluginRecord built_in_record(std::string_view id) {
+  PluginRecord record;
+  record.id = id;
+  record.backend = id;
+  record.source = kBuiltInSource;
+  record.advance(State::discovered, Place::static_screen);
+  return record;
+}
+
+std::vector<ProbedPlugin> probe_plugins(std::vector<PluginRecord> records, const ProbeOptions& options) {
+  std::vector<ProbedPlugin> plugins;
+  for (PluginRecord& record : records) plugins.push_back({std::move(record), {}});
+  Pipeline(&plugins, options).run();
+  return plugins;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,55 @@
+// Takes discovered plugins to their verdict: screen, remembered result or child process, one record each.
+#pragma once
+
+#include <rlk/abi.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "loader/discover/environment.hpp"
+#include "loader/screen/screen.hpp"
+#include "loader/store/record.hpp"
+#include "loader/store/store.hpp"
+
+namespace rlk::loader {
+
+enum class ProbeMode : uint8_t {
+  isolated,   // a child process per plugin
+  inprocess,  // in this process, for a debugger: a plugin's crash is then ours. Results are not remembered
+  off,        // nothing is probed, so no plugin is used
+};
+// RLK_PROBE; isolated when it is unset. False, with `mode` isolated, when the value is none of the three.
+bool probe_mode_of(const Environment& environment, ProbeMode* mode);
+
+struct ProbeOptions {
+  Environment environment = Environment::of_process();
+  const rlk_host* host = nullptr;  // what plugins are given; also names the versions
+  Store* store = nullptr;          // remembered results and locks; outlives the call
+  ScreenOptions screen;            // host_abi and libraries are filled in by probe_plugins
+  ProbeMode mode = ProbeMode::isolated;
+  std::string prober;  // find_prober() when empty
+  // Do not believe remembered results (new ones are stored), and try everything of the built-in too.
+  bool fresh = false;
+  unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8
+  const std::atomic<bool>* cancel = nullptr;             // ends what is running; undone records become deferred
+  std::function<void(const PluginRecord&)> on_finished;  // per plugin, from any thread, one at a time
+};
+
+// A record with what the host needs to load the very file that was probed.
+struct ProbedPlugin {
+  PluginRecord record;
+  Screened screened;  // empty for a built-in
+};
+
+// The record of a plugin that is linked in, to be probed like a discovered one.
+PluginRecord built_in_record(std::string_view id);
+
+// `records` come from discover() and built_in_record(); those that are not `discovered` pass through. Order is kept.
+// Plugins of one backend are probed one after the other (their runtimes contend for the same devices), backends in
+// parallel. Every returned record is in a final state: smoke_tested, partial, rejected, deferred or shadowed.
+// Blocks. Throws nothing but bad_alloc.
+std::vector<ProbedPlugin> probe_plugins(std::vector<PluginRecord> records, const ProbeOptions& options);
+
+}  // namespace rlk::loader

@@ -1,0 +1,47 @@
+// Which shared libraries a plugin pulls in, where the dynamic linker would find each, and all that are missing: the
+// linker itself names only the first.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loader/discover/environment.hpp"
+#include "loader/screen/elf.hpp"
+
+namespace rlk::loader {
+
+// Where libraries are looked for, beside the RPATH and RUNPATH that the files carry.
+struct LibrarySearch {
+  std::vector<std::string> library_path;  // LD_LIBRARY_PATH
+  std::string cache_file;                 // the linker's cache, /etc/ld.so.cache
+  std::vector<std::string> standard;      // folders that need no mention anywhere
+
+  static LibrarySearch of_system(const Environment& environment);
+};
+
+struct MissingLibrary {
+  std::string name;                    // as in DT_NEEDED
+  std::vector<std::string> needed_by;  // paths of the files that ask for it
+  std::vector<std::string> searched;   // folders and files that were looked at, in order
+};
+
+struct Closure {
+  std::vector<std::string> found;  // paths, breadth first; the plugin itself is not among them
+  std::vector<MissingLibrary> missing;
+};
+
+// `path` is the canonical path of the file that `info` was read from. Follows the rules of ld.so(8) but for
+// libraries the process has already loaded and LD_PRELOAD.
+Closure resolve_closure(const std::string& path, const ElfInfo& info, const LibrarySearch& search);
+
+// "libx.so.1 (needed by /a/liby.so; searched /lib, /usr/lib), libz.so.2 (...)"
+std::string describe_missing(const std::vector<MissingLibrary>& missing);
+
+// name -> paths, in the order of the linker's cache file; empty when the file cannot be understood.
+struct LinkerCacheEntry {
+  std::string name;
+  std::string path;
+};
+std::vector<LinkerCacheEntry> read_linker_cache(const std::string& file);
+
+}  // namespace rlk::loader

@@ -1,0 +1,145 @@
+// File, ELF, ABI note, libraries, policy: the first check that fails gives the reason.
+#include "loader/screen/screen.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <utility>
+
+namespace rlk::loader {
+namespace {
+
+class Screen {
+public:
+  Screen(PluginRecord* record, const ScreenOptions& options) : record_(*record), options_(options) {}
+
+  std::optional<Screened> run() {
+    if (!check_file() || !check_elf() || !check_note() || !check_closure() || !check_policy()) return std::nullopt;
+    record_.advance(State::screened, Place::static_screen);
+    return std::move(screened_);
+  }
+
+private:
+  bool reject(const Reason& why, std::string text, std::string_view better_hint = {}) {
+    record_.stop(State::rejected, Place::static_screen, why, std::move(text), std::string(better_hint));
+    return false;
+  }
+
+  bool check_file() {
+    char canonical[PATH_MAX];
+    if (realpath(record_.path.c_str(), canonical) == nullptr)
+      return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
+    if (record_.path != canonical) record_.notes.push_back(record_.path + " leads to " + canonical);
+    // From here on the canonical path is used and loaded: a symbolic link that somebody turns later changes nothing.
+    record_.path = canonical;
+    struct stat status = {};
+    file_ = open_regular(record_.path, &status);
+    if (!file_ && errno == ENOTSUP)
+      return reject(reason::kNotRegularFile, record_.path + " is a folder, a pipe or a device");
+    if (!file_) return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
+    screened_.identity = identity_of(status);
+    TrustResult trust = check_trust(record_.path, options_.identity);
+    record_.notes.insert(record_.notes.end(), trust.notes.begin(), trust.notes.end());
+    return trust.problem == nullptr || reject(*trust.problem, std::move(trust.text));
+  }
+
+  bool check_elf() {
+    ElfResult elf = read_elf(source_of_fd(file_.get(), screened_.identity.size));
+    info_ = std::move(elf.info);
+    switch (elf.status) {
+      case ElfStatus::ok:
+        break;
+      case ElfStatus::not_elf:
+        return reject(reason::kNotElf, record_.path + ": " + elf.error);
+      case ElfStatus::damaged:
+        return reject(reason::kElfDamaged, record_.path + ": " + elf.error);
+      case ElfStatus::foreign:
+        return wrong_machine(": " + elf.error);
+    }
+    if (info_.machine != kHostMachine) return wrong_machine("");
+    constexpr uint16_t kSharedObject = 3;
+    if (info_.type != kSharedObject)
+      return reject(reason::kNotElf,
+                    record_.path + " is ELF type " + std::to_string(info_.type) + ", not a shared object (type 3)");
+    screened_.build_id = info_.build_id;
+    return true;
+  }
+
+  bool wrong_machine(const std::string& detail) {
+    return reject(reason::kWrongMachine, record_.path + " is built for " + machine_name(info_.machine) +
+                                             "; this machine is " + machine_name(kHostMachine) + detail);
+  }
+
+  bool check_note() {
+    const std::string* text = find_abi_note(info_);
+    std::string error;
+    auto note = text == nullptr ? std::nullopt : parse_abi_note(*text, &error);
+    const bool has_entry = std::find(info_.exports.begin(), info_.exports.end(), kEntrySymbol) != info_.exports.end();
+    if (!has_entry) {
+      const bool other_major = note && note->abi.major != options_.host_abi.major;  // its entry then has another name
+      return reject(reason::kEntrySymbolMissing,
+                    record_.path + " exports " + std::to_string(info_.exports.size()) + " names, but not " +
+                        std::string(kEntrySymbol) + (other_major ? "; " + abi_mismatch(note->abi) : ""),
+                    other_major ? reason::kAbiMismatch.hint : "");
+    }
+    if (text == nullptr)
+      return reject(reason::kAbiNoteMissing, record_.path + " has " + std::to_string(info_.notes.size()) +
+                                                 " ELF notes, none of name \"rlk\" and type 1");
+    if (!note) return reject(reason::kAbiNoteInvalid, record_.path + ": " + error);
+    record_.id = note->id;
+    record_.backend = note->backend;
+    record_.version = note->version;
+    record_.abi = abi_text(note->abi);
+    screened_.declared_env = std::move(note->env);
+    // Minor versions are settled by the two sides themselves when they meet; these two can never work.
+    const AbiVersion& host = options_.host_abi;
+    if (note->abi.major != host.major || note->abi.draft != host.draft)
+      return reject(reason::kAbiMismatch, abi_mismatch(note->abi));
+    return true;
+  }
+
+  std::string abi_mismatch(const AbiVersion& plugin) const {
+    const AbiVersion& host = options_.host_abi;
+    return "the plugin is built for ABI " + abi_text(plugin) + draft(plugin) + ", this host speaks " + abi_text(host) +
+           draft(host);
+  }
+
+  static std::string draft(const AbiVersion& abi) {
+    return abi.draft == 0 ? "" : " draft " + std::to_string(abi.draft);
+  }
+
+  bool check_closure() {
+    Closure closure = resolve_closure(record_.path, info_, options_.libraries);
+    screened_.dependencies = std::move(closure.found);
+    if (closure.missing.empty()) return true;
+    for (const MissingLibrary& library : closure.missing)
+      record_.evidence.push_back({"runtime_library", library.name, false});
+    return reject(
+        reason::kRuntimeLibraryMissing,
+        (closure.missing.size() == 1 ? "1 shared library is missing: "
+                                     : std::to_string(closure.missing.size()) + " shared libraries are missing: ") +
+            describe_missing(closure.missing));
+  }
+
+  bool check_policy() {
+    const auto refusal = options_.refuse ? options_.refuse(record_) : std::nullopt;
+    return !refusal || reject(reason::kNotAllowed, *refusal);
+  }
+
+  PluginRecord& record_;
+  const ScreenOptions& options_;
+  UniqueFd file_;
+  ElfInfo info_;
+  Screened screened_;
+};
+
+}  // namespace
+
+std::optional<Screened> screen(PluginRecord* record, const ScreenOptions& options) {
+  return Screen(record, options).run();
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,64 @@
+// Owner and mode of every folder from the root down, then of the file; a sticky folder is only noted.
+#include "loader/screen/trust.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "loader/store/file.hpp"
+
+namespace rlk::loader {
+namespace {
+
+std::string describe(const std::string& path, const struct stat& status) {
+  char mode[8];
+  std::snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(status.st_mode & 07777));
+  return path + " (owner " + std::to_string(status.st_uid) + ", group " + std::to_string(status.st_gid) + ", mode " +
+         mode + ")";
+}
+
+bool check_component(const std::string& path, const Identity& identity, TrustResult* result) {
+  struct stat status = {};
+  const auto fail = [&](const Reason& why, std::string text) {
+    result->problem = &why;
+    result->text = std::move(text);
+    return false;
+  };
+  if (lstat(path.c_str(), &status) != 0) return fail(reason::kFileUnreadable, path + ": " + errno_text(errno));
+  if (status.st_uid != 0 && status.st_uid != identity.user)
+    return fail(reason::kOwnerUntrusted,
+                describe(path, status) + " belongs neither to root nor to user " + std::to_string(identity.user));
+  const bool foreign_group = (status.st_mode & S_IWGRP) != 0 && status.st_gid != identity.group && status.st_gid != 0;
+  const bool others = (status.st_mode & S_IWOTH) != 0;
+  if (foreign_group || others) {
+    const char* who = others ? "every user" : "another group";
+    if (!S_ISDIR(status.st_mode) || (status.st_mode & S_ISVTX) == 0)
+      return fail(reason::kWritableByOthers, describe(path, status) + " can be written by " + who);
+    result->notes.push_back(describe(path, status) + " can be written by " + who + ", but is sticky");
+  } else if ((status.st_mode & S_IWGRP) != 0) {
+    result->notes.push_back(describe(path, status) + " can be written by " +
+                            (status.st_gid == 0 ? "root's" : "the user's own") + " group");
+  }
+  return true;
+}
+
+}  // namespace
+
+Identity Identity::of_process() {
+  return {geteuid(), getegid()};
+}
+
+TrustResult check_trust(const std::string& path, const Identity& identity) {
+  TrustResult result;
+  // From the root down, so that the message names the outermost thing to mend.
+  for (size_t slash = 0; slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
+    if (!check_component(folder, identity, &result)) return result;
+  }
+  check_component(path, identity, &result);
+  return result;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,31 @@
+// Could another user replace this file? Answered from owners and modes of the file and of every folder above it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "loader/store/reason.hpp"
+
+namespace rlk::loader {
+
+// For whom the question is asked.
+struct Identity {
+  uid_t user = 0;
+  gid_t group = 0;
+  static Identity of_process();  // effective user and group
+};
+
+struct TrustResult {
+  const Reason* problem = nullptr;  // null: trusted
+  std::string text;                 // which component, what was seen
+  std::vector<std::string> notes;   // harmless, but worth a line: a sticky folder, one's own group
+};
+
+// `path` must be canonical (no symbolic links, no "..": the caller resolved it and goes on with that path).
+// Trusted owners are root and the user. Write permission for the user's own group is fine, and so is a folder anyone
+// may write to if it is sticky: nobody can rename there what belongs to somebody else.
+TrustResult check_trust(const std::string& path, const Identity& identity);
+
+}  // namespace rlk::loader

@@ -1,0 +1,209 @@
+// The key of a result, how long each verdict is believed, and the records as JSON in the store.
+#include "loader/store/cache.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "loader/screen/elf.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSchema = 2;
+constexpr std::string_view kPrefix = "probe-";
+
+int64_t system_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+constexpr int64_t kForEver = INT64_MAX;
+constexpr int64_t kNotAtAll = -1;
+
+// Time ran out for the whole plugin, or for some of its units.
+bool is_time_out(const PluginRecord& record) {
+  return record.reason_code == reason::kTimedOut.code ||
+         std::any_of(record.units.begin(), record.units.end(),
+                     [](const core::UnitResult& unit) { return unit.reason_code == kUnitNotReached; });
+}
+
+// How long the record is believed.
+int64_t lifetime(const PluginRecord& record, int64_t timeout_seconds) {
+  if (is_time_out(record)) return timeout_seconds;
+  switch (record.state) {
+    case State::smoke_tested:
+      return kForEver;  // its key is complete
+    case State::partial:
+      return ResultCache::kPartialSeconds;
+    case State::absent:
+      return ResultCache::kAbsentSeconds;
+    case State::rejected:
+      return record.broken ? ResultCache::kFailureSeconds : ResultCache::kAbsentSeconds;
+    default:
+      return kNotAtAll;
+  }
+}
+
+// Ends of a probe that say nothing about the plugin, so there is nothing to remember about it.
+bool says_nothing(const PluginRecord& record) {
+  for (const Reason* own : {&reason::kSpawnFailed, &reason::kProbeOff, &reason::kProbeBusy, &reason::kCancelled})
+    if (record.state == State::rejected && record.reason_code == own->code) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string ResultKey::name() const {
+  std::string all;
+  const auto add = [&all](const std::string& text) { all += std::to_string(text.size()) + ":" + text; };
+  for (const std::string* text : {&id, &content, &host, &device_fingerprint, &tried}) add(*text);
+  for (const auto* list : {&dependencies, &environment}) {
+    add(std::to_string(list->size()));
+    for (const std::string& text : *list) add(text);
+  }
+  return std::string(kPrefix) + hash_bytes(id).substr(0, 8) + "-" + hash_bytes(all);
+}
+
+std::vector<std::string> relevant_environment(const Environment& environment,
+                                              const std::vector<std::string>& declared) {
+  constexpr std::string_view kSuffix = "_VISIBLE_DEVICES";
+  std::vector<std::string> out;
+  for (const auto& [name, value] : environment.values) {
+    if (name == "LD_LIBRARY_PATH" || name == "LD_PRELOAD" || name == "RLK_NUM_THREADS" || name.ends_with(kSuffix) ||
+        std::find(declared.begin(), declared.end(), name) != declared.end())
+      out.push_back(name + "=" + value);
+  }
+  return out;
+}
+
+std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    struct stat status = {};
+    const UniqueFd fd = open_regular(path, &status);
+    std::string text = "absent";
+    if (fd) {
+      const auto size = static_cast<uint64_t>(status.st_size);
+      const ElfResult elf = read_elf(source_of_fd(fd.get(), size), ElfDepth::dependencies);
+      const std::string& build_id = elf.info.build_id;
+      text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + std::to_string(size);
+    }
+    out.push_back(path + " " + text);
+  }
+  return out;
+}
+
+ResultCache::ResultCache(Store* store, Clock now, int64_t timeout_seconds)
+    : store_(store), now_(now ? std::move(now) : &system_seconds), timeout_seconds_(timeout_seconds) {}
+
+std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optional<int64_t> waited_since) const {
+  const auto text = store_->get(key.name());
+  if (!text) return std::nullopt;
+  const json entry = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!entry.is_object() || entry.value("schema", json()) != kSchema) return std::nullopt;
+  const auto number = [&](const char* name) {
+    const json value = entry.value(name, json());
+    return value.is_number_integer() ? value.get<int64_t>() : int64_t{-1};
+  };
+  const int64_t measured = number("measured_unix"), expires = number("expires_unix");
+  const bool awaited = waited_since && measured >= *waited_since;
+  // A time in the future is that of a clock which was set back since.
+  if (expires < 0 || measured > now_() || (expires <= now_() && !awaited)) return std::nullopt;
+  const json record_text = entry.value("record", json());
+  PluginRecord record;
+  std::string error;
+  if (!record_text.is_string() || !record_from_json(record_text.get<std::string>(), &record, &error))
+    return std::nullopt;
+  if (entry.value("loaded", json()) != json(identities_of(record.loaded_files))) return std::nullopt;
+  if (is_time_out(record)) {
+    const json scale = entry.value("time_scale", json());
+    if (!scale.is_number() || scale.get<double>() < key.time_scale) return std::nullopt;
+    record.hint += "; measured " + std::to_string(now_() - measured) + " s ago, tried again in " +
+                   std::to_string(std::max<int64_t>(expires - now_(), 0)) +
+                   " s (RLK_PROBE_RETRY), or now with `rlk-plugins probe --fresh " + record.id + "`";
+  }
+  record.from_cache = true;
+  return record;
+}
+
+bool ResultCache::was_judged(const ResultKey& key) const {
+  const auto text = store_->get(key.name());
+  const json entry = text ? json::parse(*text, nullptr, /*allow_exceptions=*/false) : json();
+  return entry.is_object() && entry.value("judged", json()) == true;
+}
+
+void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
+  const int64_t seconds = lifetime(record, timeout_seconds_);
+  if (seconds == kNotAtAll || says_nothing(record)) return;
+  const int64_t now = now_();
+  const json entry = {{"schema", kSchema},
+                      {"measured_unix", now},
+                      {"expires_unix", seconds == kForEver ? kForEver : now + seconds},
+                      {"time_scale", key.time_scale},
+                      {"judged", !is_time_out(record)},
+                      {"loaded", identities_of(record.loaded_files)},
+                      {"record", record_to_json(record)}};
+  store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace));
+  // Keys change with every upgrade, and old entries are then never asked for again.
+  std::vector<StoreEntry> entries = store_->list(kPrefix);
+  std::sort(entries.begin(), entries.end(),
+            [](const StoreEntry& a, const StoreEntry& b) { return a.modified_unix < b.modified_unix; });
+  for (size_t i = 0; i + kMaxEntries < entries.size(); ++i) store_->clear(entries[i].name);
+}
+
+bool parse_retry_seconds(const std::string& text, int64_t* seconds) {
+  constexpr int64_t kLongest = 86400;
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || last != end || value < 0 || value > kLongest) return false;
+  *seconds = value;
+  return true;
+}
+
+bool retry_seconds_of(const Environment& environment, int64_t* seconds) {
+  *seconds = ResultCache::kTimeoutSeconds;
+  const auto text = environment.get("RLK_PROBE_RETRY");
+  return !text || parse_retry_seconds(*text, seconds);
+}
+
+std::optional<FileLock> FileLock::acquire(const std::string& path, double seconds, const std::atomic<bool>* cancel,
+                                          const std::function<bool()>& on_wait) {
+  using Clock = std::chrono::steady_clock;
+  if (path.empty()) return FileLock(UniqueFd());
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return FileLock(UniqueFd());  // a folder that became read-only: probing twice beats not at all
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return FileLock(UniqueFd());  // a file system without locks
+    const bool cancelled = cancel != nullptr && cancel->load(std::memory_order_relaxed);
+    if (cancelled || Clock::now() >= until || (on_wait && on_wait())) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return FileLock(std::move(fd));
+}
+
+// Unlocks explicitly. Closing is not enough: a process that another thread forked meanwhile holds the descriptor too,
+// and with it the lock.
+FileLock::~FileLock() {
+  if (fd_) flock(fd_.get(), LOCK_UN);
+}
+
+std::string lock_path(const Store& store, const std::string& plugin_id) {
+  if (store.folder().empty()) return {};
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  return store.folder() + "/.lock-" + hash_bytes(plugin_id + '\n' + host).substr(0, 16);
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,71 @@
+// One entry of the store per plugin as it is now, a line per class. Two processes that write at once may lose a line of
+// one another: that class is then compared once more.
+#include "loader/store/compared.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "core/dispatch/host.hpp"
+#include "loader/store/cache.hpp"
+#include "loader/store/file.hpp"
+
+namespace rlk::loader {
+namespace {
+
+constexpr size_t kMaxBytes = size_t{1} << 20;
+
+// The plugin's file, what it loaded, the devices and the host: with one of them changed nothing was proved.
+std::string entry_of(const PluginRecord& record, Store* store) {
+  std::string all = record.id + '\n' + record.version + '\n' + core::host_version() + '\n';
+  if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
+  for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
+  for (const DeviceInfo& device : record.devices) all += device.name + ' ' + device.arch + '\n';
+  return "compared-" + hash_bytes(all);
+}
+
+std::string line_of(const core::ComparedClass& compared) {
+  return compared.op + '\t' + compared.implementation + '\t' + compared.dtype + '\t' + compared.variant + '\t' +
+         std::to_string(compared.size_class) + '\n';
+}
+
+}  // namespace
+
+void ComparedClasses::add_to(PluginRecord* record) {
+  const std::string entry = entry_of(*record, &store_);
+  {
+    const std::lock_guard lock(mutex_);
+    entries_[record->id] = entry;
+  }
+  std::istringstream lines(store_.get(entry).value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> fields = {""};
+    for (const char c : line) {
+      if (c == '\t') {
+        fields.emplace_back();
+      } else {
+        fields.back() += c;
+      }
+    }
+    uint32_t size_class = 0;
+    if (fields.size() != 5) continue;
+    const std::string& number = fields[4];
+    if (std::from_chars(number.data(), number.data() + number.size(), size_class).ec != std::errc()) continue;
+    for (core::UnitResult& unit : record->units) {
+      if (!unit.feature.empty() || unit.op != fields[0] || unit.implementation != fields[1]) continue;
+      if (unit.dtype == fields[2] && unit.variant == fields[3]) unit.size_classes.push_back(size_class);
+    }
+  }
+}
+
+void ComparedClasses::note(const core::ComparedClass& compared) {
+  const std::lock_guard lock(mutex_);
+  const auto entry = entries_.find(compared.plugin);
+  if (entry == entries_.end()) return;
+  std::string lines = store_.get(entry->second).value_or("");
+  const std::string line = line_of(compared);
+  if (lines.size() + line.size() > kMaxBytes || lines.find(line) != std::string::npos) return;
+  store_.put(entry->second, lines + line);
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,128 @@
+// Opening, reading and hashing, each with a limit and an answer for a file that is not what it seemed.
+#include "loader/store/file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#define XXH_INLINE_ALL  // header only: no library to install beside librlk
+#include <xxhash.h>
+
+namespace rlk::loader {
+namespace {
+
+std::string to_hex(XXH128_hash_t hash) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned char byte : canonical.digest) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+int64_t nanoseconds(const struct timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+// One read that outlives signals; 0 at the end of the file, negative on error.
+ssize_t read_some(int fd, uint64_t offset, void* out, size_t size) {
+  ssize_t got = 0;
+  do {
+    got = pread(fd, out, size, static_cast<off_t>(offset));
+  } while (got < 0 && errno == EINTR);
+  return got;
+}
+
+}  // namespace
+
+UniqueFd::~UniqueFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+FileIdentity identity_of(const struct stat& status) {
+  return {status.st_dev, status.st_ino, static_cast<uint64_t>(status.st_size), nanoseconds(status.st_mtim),
+          nanoseconds(status.st_ctim)};
+}
+
+std::optional<FileIdentity> identity_of(const std::string& path) {
+  struct stat status = {};
+  if (stat(path.c_str(), &status) != 0) return std::nullopt;
+  return identity_of(status);
+}
+
+std::string to_string(const FileIdentity& identity) {
+  return std::to_string(identity.device) + ":" + std::to_string(identity.inode) + ":" + std::to_string(identity.size) +
+         ":" + std::to_string(identity.modified_ns) + ":" + std::to_string(identity.changed_ns);
+}
+
+UniqueFd open_regular(const std::string& path, struct stat* status) {
+  // Non-blocking: opening a pipe for reading would otherwise wait for a writer that may never come.
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (!fd) return fd;
+  if (fstat(fd.get(), status) != 0) return UniqueFd();
+  if (!S_ISREG(status->st_mode)) {
+    fd.reset();
+    errno = ENOTSUP;
+  }
+  return fd;
+}
+
+bool read_at(int fd, uint64_t offset, void* out, size_t size) {
+  char* to = static_cast<char*>(out);
+  while (size > 0) {
+    const ssize_t got = read_some(fd, offset, to, size);
+    if (got <= 0) return false;
+    to += got;
+    offset += static_cast<uint64_t>(got);
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+std::optional<std::string> read_file(const std::string& path, size_t limit) {
+  struct stat status = {};
+  const UniqueFd fd = open_regular(path, &status);
+  if (!fd) return std::nullopt;
+  std::string out;
+  char piece[16384];
+  while (true) {
+    // To the end and not to st_size: files of /proc and /sys state a size of zero.
+    const ssize_t got = read_some(fd.get(), out.size(), piece, sizeof(piece));
+    if (got < 0) return std::nullopt;
+    if (got == 0) return out;
+    out.append(piece, static_cast<size_t>(got));
+    if (out.size() > limit) return std::nullopt;
+  }
+}
+
+std::string hash_bytes(std::string_view bytes) {
+  return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::optional<std::string> hash_file(const std::string& path) {
+  struct stat status = {};
+  const UniqueFd fd = open_regular(path, &status);
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  if (!fd || state == nullptr || XXH3_128bits_reset(state.get()) != XXH_OK) return std::nullopt;
+  std::vector<char> piece(1 << 20);
+  for (uint64_t offset = 0;;) {
+    const ssize_t got = read_some(fd.get(), offset, piece.data(), piece.size());
+    if (got < 0) return std::nullopt;
+    if (got == 0) return to_hex(XXH3_128bits_digest(state.get()));
+    XXH3_128bits_update(state.get(), piece.data(), static_cast<size_t>(got));
+    offset += static_cast<uint64_t>(got);
+  }
+}
+
+std::string errno_text(int code) {
+  return std::generic_category().message(code) + " (" + std::to_string(code) + ")";
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,61 @@
+// Small files that outlive the process: named bytes in a private folder, written atomically, checked when read. Probe
+// results, content hashes and plugins' compiled kernels are kept here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/discover/environment.hpp"
+#include "loader/screen/trust.hpp"
+
+namespace rlk::loader {
+
+// The first folder that exists or can be made, belongs to the user, is writable by nobody else and by us, and that
+// nobody else can replace, of:
+// RLK_CACHE_DIR, XDG_CACHE_HOME/rlk, HOME/.cache/rlk, /tmp/rlk-<user id>. Empty when there is none: memory is used.
+// `notes` receives a line for each folder that was named and could not be used.
+std::string choose_cache_folder(const Environment& environment, const Identity& identity,
+                                std::vector<std::string>* notes);
+
+struct StoreEntry {
+  std::string name;
+  uint64_t bytes = 0;
+  int64_t modified_unix = 0;
+};
+
+// [thread-safe], and safe between processes: a reader sees a whole old or a whole new file.
+class Store {
+public:
+  static constexpr size_t kMaxBytes = size_t{256} << 20;
+
+  // An empty folder keeps everything in memory.
+  explicit Store(std::string folder) : folder_(std::move(folder)) {}
+
+  const std::string& folder() const { return folder_; }
+  // Nothing when there is no such entry or it is damaged. Names consist of [A-Za-z0-9._-].
+  std::optional<std::string> get(const std::string& name) const;
+  // False when it could not be written (a full disk); the entry then lives in memory.
+  bool put(const std::string& name, std::string_view bytes);
+  std::vector<StoreEntry> list(std::string_view prefix) const;
+  // Removes the entries whose names begin with `prefix`; returns how many.
+  size_t clear(std::string_view prefix);
+
+private:
+  std::string path_of(const std::string& name) const { return folder_ + "/" + name; }
+
+  const std::string folder_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> memory_;  // guarded by mutex_
+};
+
+// The content hash of a file. A file whose identity (device, inode, size, times) is known is not read again, which
+// spares hashing half a gigabyte at every start; one that changed within the last two seconds is always read, because
+// the next change might leave the same times.
+std::optional<std::string> content_hash(Store* store, const std::string& path);
+
+}  // namespace rlk::loader
