@@ -1,7 +1,9 @@
-// Each chunk is walked from a = 0 first, which says what it adds and by how much it shrinks what comes in; these few
-// numbers are composed from the end of the sequence on; then every chunk is walked again from the right a.
+// Each chunk is walked from a = 0 first, which says what it adds and how often it multiplies what comes in by the
+// decay; these few numbers are composed from the end of the sequence on; then every chunk is walked again from the
+// right a.
 #include "core/cpu/advantages/reverse_scan.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace rlk::cpu {
@@ -18,7 +20,7 @@ struct Chunk {
   int64_t b, first, last;  // of sequence b the tokens first .. last
   double value;            // v' for the chunk before this one
   double sum;              // what the chunk adds, later what comes into it
-  double factor;           // what the chunk does to what comes into it
+  int64_t steps;           // how often what comes into it is multiplied by the decay
   int32_t passes_value;    // the chunk has no value: v' is that of the chunk behind
   int32_t resets;          // nothing that comes in leaves
 };
@@ -74,24 +76,45 @@ public:
   // What the chunk adds and what it does to what comes in, given the value behind it.
   void summarise(Chunk& chunk, double next_value) const {
     State state = {next_value, 0};
-    chunk.factor = 1;
+    chunk.steps = 0;
     chunk.resets = 0;
     for (int64_t t = chunk.last - 1; t >= chunk.first; --t) {
       const bool kept = step(state, args_.sequences.at(chunk.b, t));
-      if (kept || args_.mask_rule == MaskRule::zero) chunk.factor *= args_.decay;
+      if (kept || args_.mask_rule == MaskRule::zero) ++chunk.steps;
       if (!kept && args_.mask_rule == MaskRule::reset) chunk.resets = 1;
     }
     chunk.sum = state.sum;
   }
 
-  // What leaves a chunk. The factor may have become 0 or infinite where the recursion itself keeps an infinity and a 0.
-  double composed(const Chunk& chunk, double incoming) const {
+  // What leaves a chunk. Where a term of the sum leaves fp64, an infinity may still meet a decay of 0 or its opposite
+  // in the recursion, or terms cancel before they grow: it is walked.
+  double composed(const Chunk& chunk, double next_value, double incoming) const {
     if (chunk.resets != 0 || incoming == 0) return chunk.sum;
-    if (std::isinf(incoming)) return chunk.sum + incoming;
-    return chunk.sum + chunk.factor * incoming;
+    if (std::isnan(incoming)) return incoming;
+    const double sum = chunk.sum + decayed(incoming, chunk.steps);
+    if (std::isfinite(sum)) return sum;
+    State state = {next_value, incoming};
+    for (int64_t t = chunk.last - 1; t >= chunk.first; --t) step(state, args_.sequences.at(chunk.b, t));
+    return state.sum;
   }
 
 private:
+  // number * decay^steps, which is often a number where decay^steps is 0 or infinite.
+  double decayed(double number, int64_t steps) const {
+    int number_exponent = 0, decay_exponent = 0;
+    double fraction = std::frexp(number, &number_exponent);
+    const double decay_fraction = std::frexp(args_.decay, &decay_exponent);
+    int64_t exponent = number_exponent + steps * decay_exponent;
+    constexpr int64_t kPiece = 512;  // powers of a fraction of at least 1/2 are normal numbers
+    for (; steps > 0; steps -= kPiece) {
+      int piece_exponent = 0;
+      const double power = std::pow(decay_fraction, static_cast<double>(std::min(steps, kPiece)));
+      fraction = std::frexp(fraction * power, &piece_exponent);
+      exponent += piece_exponent;
+    }
+    return std::ldexp(fraction, static_cast<int>(std::clamp<int64_t>(exponent, -4096, 4096)));
+  }
+
   double value_at(Position at) const { return args_.values.present() ? args_.values.get(at) : 0; }
 
   // From the token behind to this one; whether it is active.
@@ -132,7 +155,7 @@ public:
     double sum = 0;
     for (int64_t c = 0; c < count_; ++c) {
       if (is_last(c)) sum = scan_.start_of(chunks_[c].b).sum;
-      const double leaving = scan_.composed(chunks_[c], sum);
+      const double leaving = scan_.composed(chunks_[c], value_behind(c), sum);
       chunks_[c].sum = sum;
       sum = leaving;
     }

@@ -153,6 +153,37 @@ TEST(CpuReverseScan, InfinitiesNansAndZerosComeThroughChunksAsThroughTheRecursio
   }
 }
 
+// What a long sequence is in one piece, however large or small decay^2048 is: rewards in the first and last tokens of
+// chunks, and 0 or masked tokens between them.
+TEST(CpuReverseScan, ChunksOfEveryDecayHaveTheNumbersOfTheRecursion) {
+  const int64_t length = 6500, chunk = 2048;
+  for (const double gamma : {0.0, 1e-200, 0.5, 0.65, 0.9, 1.0, 1.4, 2.0, 1e200}) {
+    for (const double bootstrap : {0.0, 1e-300, -5.0, 1e300, kInfinity, kNan}) {
+      for (const double reward : {0.0, 1e-300, -1e300, -kInfinity}) {
+        for (const ReturnsRule rule : {ReturnsRule::carry, ReturnsRule::zero, ReturnsRule::reset}) {
+          for (const bool masked : {false, true}) {
+            SCOPED_TRACE(testing::Message() << "gamma " << gamma << " bootstrap " << bootstrap << " reward " << reward
+                                            << " rule " << static_cast<int>(rule) << " masked " << masked);
+            Returns c;
+            c.rewards = Tensor(Dtype::f64, {1, length});
+            c.mask = Tensor(Dtype::u8, {1, length});
+            for (int64_t t = 0; t < length; ++t) {
+              const int64_t behind = length - 1 - t;
+              const bool edge = behind % chunk == 0 || behind % chunk == chunk - 1;
+              c.rewards.set(t, edge ? reward : 0);
+              c.mask.set_int(t, edge || !masked || t % 977 == 0 ? 1 : 0);
+            }
+            c.bootstrap = numbers({bootstrap});
+            c.params.gamma = gamma;
+            c.params.mask_rule = rule;
+            EXPECT_TRUE(matches(run(c).returns, golden_answer(c).returns, Dtype::f64));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(CpuReverseScan, AMaskedTokenEndsWhatReachesBackThroughChunks) {
   Gae c = make_case(1, 9000);
   c.mask = Tensor(Dtype::u8, {1, 9000});
