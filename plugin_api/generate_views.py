@@ -52,7 +52,28 @@ def member(op, kind, a):
     return "out_" + a["name"] if clash else a["name"]
 
 
-def arguments(op):
+def shared_with_forward(op, ops, sources):
+    """The walk over what a backward and its forward have by one name: inputs, symbols and parameters."""
+    forward = next(other for other in ops if other["name"] == op["forward"])
+
+    def both(kind, same):
+        theirs = {a["name"]: a for a in forward[kind]}
+        return [a["name"] for a in op[kind] if a["name"] in theirs and same(a, theirs[a["name"]])]
+
+    def same_type(own, other):
+        names = [(of["name"], p["name"]) for of, p in ((op, own), (forward, other))]
+        return own["type"] == other["type"] and sources.get(names[0]) == sources.get(names[1])
+
+    members = [*both("input", lambda *_: True), *both("symbol", lambda *_: True),
+               *(f"params.{name}" for name in both("param", same_type))]
+    body = " ".join(f"visit(self.{m},~forward.{m});" for m in members)  # ~: no line is broken there
+    lines = [line.replace("~", " ") for line in folded("    " + body, "")]
+    return [f"  // What {forward['name']} has by the same name; see <rlk/sdk/forward.hpp>.",
+            "  template <class Self, class Forward, class Visit>",
+            "  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {", *lines, "  }"]
+
+
+def arguments(op, ops, sources):
     """Members by argument, and the walks over them in declared order."""
     out = ["// One call. In and Out are kinds of tensors: a kernel's arrays, golden's views, a test's tensors.",
            "template <class InType, class OutType = InType>", "struct Args {", f"  using Op = ops::{camel(op['name'])};",
@@ -71,6 +92,8 @@ def arguments(op):
         given = "Self& self, Visit&& visit" if members else "Self&, Visit&&"
         out += ["  template <class Self, class Visit>", f"  static void each_{walk[:-1]}({given}) {{",
                 *(folded("    " + body, "") if body else []), "  }"]
+    if "forward" in op:
+        out += shared_with_forward(op, ops, sources)
     return out + ["};", ""]
 
 
@@ -83,7 +106,7 @@ def view_header(op, ops, note=NOTE):
     out += [f"#include <rlk/sdk/ops/{other}.hpp>" for other in used]
     out += ["", "#include <cstdint>", "", "// clang-format off", "namespace rlk::sdk::ops {", "",
             f"struct {camel(n)};", "", f"namespace {n} {{", ""]
-    out += enumerations(op, sources) + params(op) + arguments(op)
+    out += enumerations(op, sources) + params(op) + arguments(op, ops, sources)
     out += [f"}}  // namespace {n}", "", f"struct {camel(n)} {{", f"  using Params = rlk_{n}_params;",
             "  template <class In, class Out = In>", f"  using Args = {n}::Args<In, Out>;",
             f'  static constexpr const char* kName = "{n}";',

@@ -79,6 +79,19 @@ struct Args {
     visit(self.B); visit(self.Sq); visit(self.Sk); visit(self.Tq); visit(self.Tk); visit(self.Hq); visit(self.Hkv);
     visit(self.D);
   }
+  // What attention has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.q, forward.q); visit(self.k, forward.k); visit(self.v, forward.v);
+    visit(self.cu_seqlens_q, forward.cu_seqlens_q); visit(self.cu_seqlens_k, forward.cu_seqlens_k);
+    visit(self.key_mask, forward.key_mask); visit(self.B, forward.B); visit(self.Sq, forward.Sq);
+    visit(self.Sk, forward.Sk); visit(self.Tq, forward.Tq); visit(self.Tk, forward.Tk); visit(self.Hq, forward.Hq);
+    visit(self.Hkv, forward.Hkv); visit(self.D, forward.D); visit(self.params.layout, forward.params.layout);
+    visit(self.params.causal, forward.params.causal); visit(self.params.window_left, forward.params.window_left);
+    visit(self.params.window_right, forward.params.window_right); visit(self.params.scale, forward.params.scale);
+    visit(self.params.softcap, forward.params.softcap);
+    visit(self.params.causal_alignment, forward.params.causal_alignment);
+  }
 };
 
 }  // namespace attention_backward

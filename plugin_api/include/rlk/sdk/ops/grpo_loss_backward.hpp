@@ -72,6 +72,20 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.B); visit(self.T); visit(self.V); visit(self.G);
   }
+  // What grpo_loss has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.logits, forward.logits); visit(self.ids, forward.ids); visit(self.old_logp, forward.old_logp);
+    visit(self.rewards, forward.rewards); visit(self.mask, forward.mask);
+    visit(self.group_boundaries, forward.group_boundaries); visit(self.B, forward.B); visit(self.T, forward.T);
+    visit(self.V, forward.V); visit(self.G, forward.G); visit(self.params.grouping, forward.params.grouping);
+    visit(self.params.samples_per_prompt, forward.params.samples_per_prompt);
+    visit(self.params.std, forward.params.std); visit(self.params.eps_mode, forward.params.eps_mode);
+    visit(self.params.eps, forward.params.eps); visit(self.params.clip_low, forward.params.clip_low);
+    visit(self.params.clip_high, forward.params.clip_high); visit(self.params.beta, forward.params.beta);
+    visit(self.params.temperature, forward.params.temperature);
+    visit(self.params.ignore_index, forward.params.ignore_index);
+  }
 };
 
 }  // namespace grpo_loss_backward

@@ -63,6 +63,16 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.N); visit(self.V); visit(self.D);
   }
+  // What linear_logp has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.hidden, forward.hidden); visit(self.weight, forward.weight); visit(self.ids, forward.ids);
+    visit(self.bias, forward.bias); visit(self.mask, forward.mask); visit(self.N, forward.N); visit(self.V, forward.V);
+    visit(self.D, forward.D); visit(self.params.temperature, forward.params.temperature);
+    visit(self.params.softcap, forward.params.softcap); visit(self.params.ignore_index, forward.params.ignore_index);
+    visit(self.params.vocab_start, forward.params.vocab_start);
+    visit(self.params.global_vocab, forward.params.global_vocab);
+  }
 };
 
 }  // namespace linear_logp_backward

@@ -68,6 +68,18 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.N); visit(self.V);
   }
+  // What logits_ratio_kl has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.logits, forward.logits); visit(self.ids, forward.ids); visit(self.old_logp, forward.old_logp);
+    visit(self.mask, forward.mask); visit(self.N, forward.N); visit(self.V, forward.V);
+    visit(self.params.kl_kind, forward.params.kl_kind); visit(self.params.kl_weight, forward.params.kl_weight);
+    visit(self.params.diff_clamp, forward.params.diff_clamp);
+    visit(self.params.value_clamp, forward.params.value_clamp);
+    visit(self.params.log_ratio_clamp, forward.params.log_ratio_clamp);
+    visit(self.params.temperature, forward.params.temperature);
+    visit(self.params.ignore_index, forward.params.ignore_index);
+  }
 };
 
 }  // namespace logits_ratio_kl_backward

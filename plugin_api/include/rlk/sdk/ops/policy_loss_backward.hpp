@@ -153,6 +153,64 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.B); visit(self.T); visit(self.S);
   }
+  // What policy_loss has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.logp, forward.logp); visit(self.advantages, forward.advantages); visit(self.old_logp, forward.old_logp);
+    visit(self.mask, forward.mask); visit(self.ref_logp, forward.ref_logp);
+    visit(self.rollout_logp, forward.rollout_logp); visit(self.weight, forward.weight);
+    visit(self.sequence_advantages, forward.sequence_advantages); visit(self.cu_seqlens, forward.cu_seqlens);
+    visit(self.entropy, forward.entropy); visit(self.B, forward.B); visit(self.T, forward.T); visit(self.S, forward.S);
+    visit(self.params.layout, forward.params.layout); visit(self.params.kind, forward.params.kind);
+    visit(self.params.importance_ratio, forward.params.importance_ratio);
+    visit(self.params.clip_form, forward.params.clip_form); visit(self.params.clip_low, forward.params.clip_low);
+    visit(self.params.clip_high, forward.params.clip_high); visit(self.params.delta, forward.params.delta);
+    visit(self.params.dual_clip, forward.params.dual_clip);
+    visit(self.params.log_ratio_clamp_low, forward.params.log_ratio_clamp_low);
+    visit(self.params.log_ratio_clamp_high, forward.params.log_ratio_clamp_high);
+    visit(self.params.sapo_tau_positive, forward.params.sapo_tau_positive);
+    visit(self.params.sapo_tau_negative, forward.params.sapo_tau_negative);
+    visit(self.params.vespo_k_positive, forward.params.vespo_k_positive);
+    visit(self.params.vespo_lambda_positive, forward.params.vespo_lambda_positive);
+    visit(self.params.vespo_k_negative, forward.params.vespo_k_negative);
+    visit(self.params.vespo_lambda_negative, forward.params.vespo_lambda_negative);
+    visit(self.params.dro_beta, forward.params.dro_beta); visit(self.params.beta, forward.params.beta);
+    visit(self.params.kl_kind, forward.params.kl_kind); visit(self.params.kl_gradient, forward.params.kl_gradient);
+    visit(self.params.kl_diff_clamp, forward.params.kl_diff_clamp);
+    visit(self.params.kl_value_clamp, forward.params.kl_value_clamp);
+    visit(self.params.kl_bias_correction, forward.params.kl_bias_correction);
+    visit(self.params.entropy_coefficient, forward.params.entropy_coefficient);
+    visit(self.params.entropy_aggregation, forward.params.entropy_aggregation);
+    visit(self.params.entropy_denominator, forward.params.entropy_denominator);
+    visit(self.params.top_entropy_quantile, forward.params.top_entropy_quantile);
+    visit(self.params.least_entropy, forward.params.least_entropy);
+    visit(self.params.rollout_is, forward.params.rollout_is);
+    visit(self.params.rollout_is_min, forward.params.rollout_is_min);
+    visit(self.params.rollout_is_max, forward.params.rollout_is_max);
+    visit(self.params.rollout_ratio, forward.params.rollout_ratio);
+    visit(self.params.rollout_log_clamp, forward.params.rollout_log_clamp);
+    visit(self.params.rollout_is_normalize, forward.params.rollout_is_normalize);
+    visit(self.params.rollout_is_mean, forward.params.rollout_is_mean);
+    visit(self.params.reject_token_k1_low, forward.params.reject_token_k1_low);
+    visit(self.params.reject_token_k1_high, forward.params.reject_token_k1_high);
+    visit(self.params.reject_token_k2_high, forward.params.reject_token_k2_high);
+    visit(self.params.reject_token_k3_high, forward.params.reject_token_k3_high);
+    visit(self.params.reject_sequence_sum_k1_low, forward.params.reject_sequence_sum_k1_low);
+    visit(self.params.reject_sequence_sum_k1_high, forward.params.reject_sequence_sum_k1_high);
+    visit(self.params.reject_sequence_sum_k2_high, forward.params.reject_sequence_sum_k2_high);
+    visit(self.params.reject_sequence_sum_k3_high, forward.params.reject_sequence_sum_k3_high);
+    visit(self.params.reject_sequence_mean_k1_low, forward.params.reject_sequence_mean_k1_low);
+    visit(self.params.reject_sequence_mean_k1_high, forward.params.reject_sequence_mean_k1_high);
+    visit(self.params.reject_sequence_mean_k2_high, forward.params.reject_sequence_mean_k2_high);
+    visit(self.params.reject_sequence_mean_k3_high, forward.params.reject_sequence_mean_k3_high);
+    visit(self.params.reject_sequence_max_k2_high, forward.params.reject_sequence_max_k2_high);
+    visit(self.params.reject_sequence_max_k3_high, forward.params.reject_sequence_max_k3_high);
+    visit(self.params.opsm, forward.params.opsm); visit(self.params.opsm_threshold, forward.params.opsm_threshold);
+    visit(self.params.aggregation, forward.params.aggregation);
+    visit(self.params.denominator, forward.params.denominator);
+    visit(self.params.exclude_empty_sequences, forward.params.exclude_empty_sequences);
+    visit(self.params.seq_denominator_floor, forward.params.seq_denominator_floor);
+  }
 };
 
 }  // namespace policy_loss_backward

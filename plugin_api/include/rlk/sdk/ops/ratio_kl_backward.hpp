@@ -64,6 +64,15 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.N);
   }
+  // What ratio_kl has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.logp, forward.logp); visit(self.old_logp, forward.old_logp); visit(self.ref_logp, forward.ref_logp);
+    visit(self.mask, forward.mask); visit(self.N, forward.N); visit(self.params.kl_kind, forward.params.kl_kind);
+    visit(self.params.kl_weight, forward.params.kl_weight); visit(self.params.diff_clamp, forward.params.diff_clamp);
+    visit(self.params.value_clamp, forward.params.value_clamp);
+    visit(self.params.log_ratio_clamp, forward.params.log_ratio_clamp);
+  }
 };
 
 }  // namespace ratio_kl_backward

@@ -68,6 +68,18 @@ struct Args {
   static void each_symbol(Self& self, Visit&& visit) {
     visit(self.B); visit(self.L); visit(self.N);
   }
+  // What value_loss has by the same name; see <rlk/sdk/forward.hpp>.
+  template <class Self, class Forward, class Visit>
+  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+    visit(self.values, forward.values); visit(self.returns, forward.returns);
+    visit(self.old_values, forward.old_values); visit(self.mask, forward.mask);
+    visit(self.cu_seqlens, forward.cu_seqlens); visit(self.B, forward.B); visit(self.L, forward.L);
+    visit(self.N, forward.N); visit(self.params.layout, forward.params.layout);
+    visit(self.params.clip_eps, forward.params.clip_eps); visit(self.params.aggregation, forward.params.aggregation);
+    visit(self.params.denominator, forward.params.denominator);
+    visit(self.params.exclude_empty_sequences, forward.params.exclude_empty_sequences);
+    visit(self.params.seq_denominator_floor, forward.params.seq_denominator_floor);
+  }
 };
 
 }  // namespace value_loss_backward
