@@ -4,7 +4,6 @@
 
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/attention/attention.hpp"
-#include "core/cpu/elementwise/add.hpp"
 #include "core/cpu/linear/linear_logp.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 
@@ -121,16 +120,13 @@ void attention(State& state) {
 void add(State& state) {
   const int64_t count = state.range(1);
   const Buffer a(count), b(count), out(count);
-  cpu::AddArgs args;
-  args.dtype = dtype_of(state);
-  args.ndim = 1;
-  args.shape[0] = count;
-  args.a_strides[0] = args.b_strides[0] = args.out_strides[0] = 1;
-  args.a = a.data();
-  args.b = b.data();
-  args.out = out.data();
-  for (auto _ : state) cpu::add(args, kPool);
-  set_bytes(state, 3 * count * cpu::size_of(args.dtype));
+  const auto array = [&](const Buffer& buffer) { return cpu::Array{buffer.data(), dtype_of(state), 1, {count}, {1}}; };
+  cpu::CallOf<sdk::ops::Add> call;
+  call.a = array(a);
+  call.b = array(b);
+  call.out = array(out);
+  measure<sdk::ops::Add>(state, call);
+  set_bytes(state, 3 * count * cpu::size_of(dtype_of(state)));
 }
 
 BENCHMARK(logp)

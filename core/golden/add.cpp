@@ -1,10 +1,10 @@
 // out = a + alpha * b with broadcasting: each output index is mapped to one element of a and one of b. fp64.
-#include <rlk/ops/add.h>
+#include <rlk/sdk/ops/add.hpp>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -26,35 +26,31 @@ int64_t offset_at(const View& operand, const std::vector<int64_t>& index) {
 
 }  // namespace
 
-AddResult add(const AddCall& call) {
-  AddResult result;
+DataError add(CallOf<sdk::ops::Add>& call) {
   const int ndim = std::max(call.a.ndim, call.b.ndim);
+  std::vector<int64_t> shape;
   int64_t elements = 1;
   for (int axis = 0; axis < ndim; ++axis) {
     const int64_t size_a = size_at(call.a, ndim, axis);
     const int64_t size_b = size_at(call.b, ndim, axis);
-    result.shape.push_back(size_a == 1 ? size_b : size_a);
-    elements *= result.shape.back();
+    shape.push_back(size_a == 1 ? size_b : size_a);
+    elements *= shape.back();
   }
 
-  std::vector<int64_t> index(result.shape.size(), 0);
+  std::vector<int64_t> index(shape.size(), 0);
   for (int64_t i = 0; i < elements; ++i) {
     for (size_t axis = index.size(); i > 0 && axis-- > 0;) {
-      if (++index[axis] < result.shape[axis]) break;
+      if (++index[axis] < shape[axis]) break;
       index[axis] = 0;
     }
     const double a = call.a.load_at(offset_at(call.a, index));
-    const double scaled_b = call.alpha * call.b.load_at(offset_at(call.b, index));
+    const double scaled_b = call.params.alpha * call.b.load_at(offset_at(call.b, index));
     const double out = a + scaled_b;
-    result.out.value.push_back(out);
+    call.out.value.push_back(out);
     // alpha and the product are rounded before the sum. No kTiny: a sum of subnormal numbers is exact.
-    result.out.cond.push_back(std::isfinite(out) ? std::fabs(a) + std::fabs(scaled_b) : 0.0);
+    call.out.cond.push_back(std::isfinite(out) ? std::fabs(a) + std::fabs(scaled_b) : 0.0);
   }
-  return result;
-}
-
-Answer answer_add(const Call& call) {
-  return {{add({call[RLK_ADD_IN_A], call[RLK_ADD_IN_B], call.params_as<rlk_add_params>().alpha}).out}, {}};
+  return {};
 }
 
 }  // namespace rlk::golden

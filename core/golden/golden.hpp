@@ -139,7 +139,7 @@ struct Answer {
 using Function = Answer (*)(const Call& call);
 Function find(std::string_view op);
 
-// Five operators also have a form of their own, which tests and other operators call directly.
+// Four operators also have a form of their own, which tests and other operators call directly.
 struct LogpCall {
   View logits;       // [R, V]
   View ids;          // [N] i64 or i32
@@ -231,16 +231,5 @@ struct AttentionBackwardResult {
   DataError error;
 };
 AttentionBackwardResult attention_backward(const AttentionBackwardCall& call);
-
-struct AddCall {
-  View a;
-  View b;
-  double alpha = 1.0;
-};
-struct AddResult {
-  std::vector<int64_t> shape;  // of the broadcast
-  Output out;
-};
-AddResult add(const AddCall& call);
 
 }  // namespace rlk::golden

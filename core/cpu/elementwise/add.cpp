@@ -2,7 +2,7 @@
 // added.
 //
 // Memory-bound: contiguous and repeated operands are read where they are, other strides through a buffer in L1.
-#include "core/cpu/elementwise/add.hpp"
+#include <rlk/sdk/ops/add.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/simd/convert-inl.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 #ifndef RLK_CPU_ADD_LINE
 #define RLK_CPU_ADD_LINE
@@ -105,68 +106,93 @@ HWY_EXPORT(add_line);
 
 namespace {
 
-constexpr int64_t kGrainElements = 32768;  // elements per task: several microseconds of work
+using Call = CallOf<sdk::ops::Add>;
+
+constexpr int64_t kPiece = 32768;  // elements per task: several microseconds of work
+
+// Dimensions of the output, outermost first, and what a step along each is in every operand: 0 where it is repeated.
+struct Walk {
+  int ndim = 0;
+  int64_t shape[RLK_MAX_NDIM], a[RLK_MAX_NDIM], b[RLK_MAX_NDIM], out[RLK_MAX_NDIM];
+};
+
+int64_t stride_along(const Array& operand, int ndim, int axis) {
+  const int own = axis - (ndim - operand.ndim);
+  return own < 0 || operand.shape[own] == 1 ? 0 : operand.strides[own];
+}
 
 // Drops dimensions of size 1 and merges neighbours that every operand walks as one. At least one dimension remains.
-AddArgs merged(const AddArgs& args) {
-  AddArgs result = args;
-  result.ndim = 0;
-  const auto keep = [&result](int64_t size, int64_t a, int64_t b, int64_t out) {
-    const int i = result.ndim++;
-    result.shape[i] = size;
-    result.a_strides[i] = a;
-    result.b_strides[i] = b;
-    result.out_strides[i] = out;
+Walk walk_of(const Call& call) {
+  Walk walk;
+  const auto keep = [&walk](int64_t size, int64_t a, int64_t b, int64_t out) {
+    const int i = walk.ndim++;
+    walk.shape[i] = size;
+    walk.a[i] = a;
+    walk.b[i] = b;
+    walk.out[i] = out;
   };
-  for (int axis = 0; axis < args.ndim; ++axis) {
-    const int64_t size = args.shape[axis];
+  const int ndim = call.out.ndim;
+  for (int axis = 0; axis < ndim; ++axis) {
+    const int64_t size = call.out.shape[axis];
     if (size == 1) continue;
-    const int64_t a = args.a_strides[axis], b = args.b_strides[axis], out = args.out_strides[axis];
-    const int last = result.ndim - 1;
-    if (last >= 0 && result.a_strides[last] == a * size && result.b_strides[last] == b * size &&
-        result.out_strides[last] == out * size) {
-      const int64_t together = result.shape[last] * size;
-      --result.ndim;
+    const int64_t a = stride_along(call.a, ndim, axis), b = stride_along(call.b, ndim, axis);
+    const int64_t out = call.out.strides[axis];
+    const int last = walk.ndim - 1;
+    if (last >= 0 && walk.a[last] == a * size && walk.b[last] == b * size && walk.out[last] == out * size) {
+      const int64_t together = walk.shape[last] * size;
+      --walk.ndim;
       keep(together, a, b, out);
     } else {
       keep(size, a, b, out);
     }
   }
-  if (result.ndim == 0) keep(1, 1, 1, 1);
-  return result;
+  if (walk.ndim == 0) keep(1, 1, 1, 1);
+  return walk;
+}
+
+int64_t elements(const Array& array) {
+  int64_t count = 1;
+  for (int axis = 0; axis < array.ndim; ++axis) count *= array.shape[axis];
+  return count;
+}
+
+double operations(const Call& call) {
+  return static_cast<double>(elements(call.out));
+}
+
+DataError add(const Call& call, const Context& context) {
+  if (elements(call.out) == 0) return {};
+  const Walk walk = walk_of(call);
+  const Dtype dtype = call.out.dtype;
+  const int inner = walk.ndim - 1;
+  const int64_t length = walk.shape[inner];
+  const int64_t pieces = (length + kPiece - 1) / kPiece;  // of one line
+  int64_t lines = 1;
+  for (int axis = 0; axis < inner; ++axis) lines *= walk.shape[axis];
+  const int64_t grain = std::max<int64_t>(1, kPiece / length);
+  parallel_for(context.parallel, lines * pieces, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first = item % pieces * kPiece;
+      int64_t rest = item / pieces;
+      int64_t a = first * walk.a[inner], b = first * walk.b[inner], out = first * walk.out[inner];
+      for (int axis = inner - 1; axis >= 0; --axis) {
+        const int64_t index = rest % walk.shape[axis];
+        rest /= walk.shape[axis];
+        a += index * walk.a[axis];
+        b += index * walk.b[axis];
+        out += index * walk.out[axis];
+      }
+      HWY_DYNAMIC_DISPATCH(add_line)
+      ({dtype, element(call.a.data, a, dtype), element(call.b.data, b, dtype), element(call.out.data, out, dtype),
+        walk.a[inner], walk.b[inner], walk.out[inner], std::min(kPiece, length - first), call.params.alpha});
+    }
+  });
+  return {};
 }
 
 }  // namespace
 
-void add(const AddArgs& args, const ParallelFor& hook) {
-  for (int axis = 0; axis < args.ndim; ++axis) {
-    if (args.shape[axis] == 0) return;
-  }
-  const AddArgs m = merged(args);
-  const int inner = m.ndim - 1;
-  const int64_t length = m.shape[inner];
-  const int64_t pieces = (length + kGrainElements - 1) / kGrainElements;  // of one line
-  int64_t lines = 1;
-  for (int axis = 0; axis < inner; ++axis) lines *= m.shape[axis];
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / length);
-  parallel_for(hook, lines * pieces, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t first = item % pieces * kGrainElements;
-      int64_t rest = item / pieces;
-      int64_t a = first * m.a_strides[inner], b = first * m.b_strides[inner], out = first * m.out_strides[inner];
-      for (int axis = inner - 1; axis >= 0; --axis) {
-        const int64_t index = rest % m.shape[axis];
-        rest /= m.shape[axis];
-        a += index * m.a_strides[axis];
-        b += index * m.b_strides[axis];
-        out += index * m.out_strides[axis];
-      }
-      HWY_DYNAMIC_DISPATCH(add_line)
-      ({m.dtype, element(m.a, a, m.dtype), element(m.b, b, m.dtype), element(m.out, out, m.dtype), m.a_strides[inner],
-        m.b_strides[inner], m.out_strides[inner], std::min(kGrainElements, length - first), m.alpha});
-    }
-  });
-}
+RLK_CPU_KERNEL(Add, .run = add, .operations = operations);
 
 }  // namespace rlk::cpu
 #endif  // HWY_ONCE

@@ -42,12 +42,11 @@ uint64_t workspace_bytes(const CallOf<Op>& call) {
 template <class Op>
 class KernelPlan : public CpuPlan<Op> {
 public:
-  using CpuPlan<Op>::CpuPlan;
-
-  uint64_t prepare(const sdk::Run& run) override {
-    if (kernel<Op>().workspace_bytes == nullptr) return 0;
-    return workspace_bytes<Op>(bind<Op>(run, this->params()));
+  KernelPlan(const typename Op::Params& params, ParallelFor parallel) : CpuPlan<Op>(params, parallel) {
+    if (kernel<Op>().workspace_bytes == nullptr) this->workspace_bound = 0;  // and nobody asks prepare
   }
+
+  uint64_t prepare(const sdk::Run& run) override { return workspace_bytes<Op>(bind<Op>(run, this->params())); }
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
   }

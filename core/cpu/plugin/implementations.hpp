@@ -20,10 +20,8 @@ struct CpuAttention : HandBound<sdk::ops::Attention> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
 };
-struct CpuAdd : HandBound<sdk::ops::Add> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Add>& kernel<sdk::ops::Add>();
 struct CpuAttentionBackward : HandBound<sdk::ops::AttentionBackward> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -88,9 +86,9 @@ template <>
 const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuAdd, CpuAttentionBackward,
-  CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>, CpuGrpoLoss, CpuGrpoLossBackward,
-  CpuLinearLogp, CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>,
+using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuImplementation<sdk::ops::Add>,
+  CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>, CpuGrpoLoss,
+  CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>,
   CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>,
   CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuPolicyLoss, CpuPolicyLossBackward,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,

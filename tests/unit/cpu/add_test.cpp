@@ -2,60 +2,38 @@
 #include <cmath>
 #include <limits>
 
-#include "core/cpu/elementwise/add.hpp"
-#include "core/cpu/tbb_parallel.hpp"
-#include "unit/cpu/support.hpp"
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 namespace {
 
-struct AddCase {
-  Tensor a, b;
-  double alpha = 1.0;
-  Strides output_strides = Strides::contiguous;
-};
+using Add = CallOf<ops::Add>;
 
-// Strides of an operand in the broadcast's dimensions.
-void broadcast(const Tensor& operand, size_t ndim, int64_t* strides) {
-  const size_t missing = ndim - operand.shape().size();
-  for (size_t axis = 0; axis < ndim; ++axis) {
-    const bool repeated = axis < missing || operand.shape()[axis - missing] == 1;
-    strides[axis] = repeated ? 0 : operand.stride(static_cast<int>(axis - missing));
-  }
+Add call_of(Tensor a, Tensor b, double alpha = 1.0) {
+  Add c;
+  c.a = std::move(a);
+  c.b = std::move(b);
+  c.params.alpha = alpha;
+  return c;
 }
 
-golden::AddResult run_golden(const AddCase& c) {
-  return golden::add({c.a.view(), c.b.view(), c.alpha});
-}
-
-// Writes to `out`, which may be one of the operands.
-void run_into(AddCase& c, Tensor& out, const cpu::ParallelFor& hook) {
-  cpu::AddArgs args;
-  args.dtype = c.a.dtype();
-  args.ndim = static_cast<int>(out.shape().size());
-  for (size_t axis = 0; axis < out.shape().size(); ++axis) {
-    args.shape[axis] = out.shape()[axis];
-    args.out_strides[axis] = out.stride(static_cast<int>(axis));
-  }
-  broadcast(c.a, out.shape().size(), args.a_strides);
-  broadcast(c.b, out.shape().size(), args.b_strides);
-  args.a = c.a.data();
-  args.b = c.b.data();
-  args.out = out.data();
-  args.alpha = c.alpha;
-  cpu::add(args, hook);
-}
-
-void expect_golden(AddCase& c) {
-  const golden::AddResult expected = run_golden(c);
-  Tensor out(c.a.dtype(), expected.shape, c.output_strides);
-  run_into(c, out, cpu::serial_parallel());
-  EXPECT_TRUE(matches(out, expected.out, c.a.dtype()));
+void expect_golden(Add c, Strides output_strides = Strides::contiguous) {
+  complete(c);
+  c.out = Tensor(c.a.dtype(), c.out.shape(), output_strides);
+  const Tensor out = run(c).out;
+  EXPECT_TRUE(matches(out, golden_answer(c).out, c.a.dtype()));
   for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
-    Tensor again(c.a.dtype(), expected.shape, c.output_strides);
-    run_into(c, again, hook);
-    EXPECT_EQ(again.bytes(), out.bytes());
+    EXPECT_EQ(run(c, hook).out.bytes(), out.bytes());
   }
+}
+
+TEST(Golden, AddBroadcastsFromTheLastDimension) {
+  Add c = call_of(Tensor(Dtype::f32, {2, 1}), Tensor(Dtype::f32, {3}), -2.0);
+  c.a.set(0, 10).set(1, 20);
+  c.b.set(0, 1).set(1, 2).set(2, 3);
+  complete(c);
+  EXPECT_EQ(c.out.shape(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(golden_answer(c).out.value, (std::vector<double>{8, 6, 4, 18, 16, 14}));
 }
 
 using Shape = std::vector<int64_t>;
@@ -71,11 +49,11 @@ TEST(CpuAdd, MatchesGoldenForEveryBroadcastAndStride) {
         for (Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
           for (double alpha : {1.0, -0.5, 0.0}) {
             SCOPED_TRACE(name(dtype) + " " + std::to_string(a.size()) + "d + " + std::to_string(b.size()) + "d");
-            AddCase c{random_tensor(dtype, a, 2.0, 1, strides), random_tensor(dtype, b, 2.0, 2), alpha, strides};
+            Add c = call_of(random_tensor(dtype, a, 2.0, 1, strides), random_tensor(dtype, b, 2.0, 2), alpha);
             if (c.a.size() > 2000 && (strides != Strides::contiguous || alpha != -0.5)) continue;
-            expect_golden(c);
+            expect_golden(c, strides);
             std::swap(c.a, c.b);
-            expect_golden(c);
+            expect_golden(c, strides);
           }
         }
       }
@@ -87,8 +65,8 @@ TEST(CpuAdd, ContiguousOperandsMeetAnOutputWithGaps) {
   for (Dtype dtype : kFloatDtypes) {
     for (Strides strides : {Strides::gaps, Strides::reversed}) {
       // Lines longer than the buffer, and dimensions that merge in the operands alone.
-      AddCase c{random_tensor(dtype, {2, 1300}, 2.0, 1), random_tensor(dtype, {2, 1300}, 2.0, 2), 0.5, strides};
-      expect_golden(c);
+      expect_golden(call_of(random_tensor(dtype, {2, 1300}, 2.0, 1), random_tensor(dtype, {2, 1300}, 2.0, 2), 0.5),
+                    strides);
     }
   }
 }
@@ -96,12 +74,11 @@ TEST(CpuAdd, ContiguousOperandsMeetAnOutputWithGaps) {
 TEST(CpuAdd, SixteenBitResultsAreRoundedOnce) {
   for_each_target([] {
     for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
-      AddCase c{random_tensor(dtype, {4096}, 2.0, 1), random_tensor(dtype, {4096}, 1e-3, 2)};
-      const golden::AddResult expected = run_golden(c);
-      Tensor out(dtype, {4096}), want(dtype, {4096});
-      run_into(c, out, cpu::serial_parallel());
-      want.fill([&](int64_t i) { return expected.out.value[static_cast<size_t>(i)]; });
-      EXPECT_EQ(out.bytes(), want.bytes());  // with alpha 1 the sum in fp32 is exact or correctly rounded
+      const Add c = call_of(random_tensor(dtype, {4096}, 2.0, 1), random_tensor(dtype, {4096}, 1e-3, 2));
+      const auto right = golden_answer(c);
+      const Tensor want =
+          Tensor(dtype, {4096}).fill([&](int64_t i) { return right.out.value[static_cast<size_t>(i)]; });
+      EXPECT_EQ(run(c).out.bytes(), want.bytes());  // with alpha 1 the sum in fp32 is exact or correctly rounded
     }
   });
 }
@@ -110,11 +87,13 @@ TEST(CpuAdd, OutMayBeEitherOperand) {
   for (Dtype dtype : kFloatDtypes) {
     for (Strides strides : {Strides::contiguous, Strides::gaps}) {
       for (bool out_is_a : {true, false}) {
-        AddCase c{random_tensor(dtype, {3, 1001}, 2.0, 1, strides), random_tensor(dtype, {3, 1001}, 2.0, 2, strides),
-                  0.3};
-        const golden::AddResult expected = run_golden(c);
-        run_into(c, out_is_a ? c.a : c.b, cpu::tbb_parallel());
-        EXPECT_TRUE(matches(out_is_a ? c.a : c.b, expected.out, dtype));
+        Add c = call_of(random_tensor(dtype, {3, 1001}, 2.0, 1, strides),
+                        random_tensor(dtype, {3, 1001}, 2.0, 2, strides), 0.3);
+        const auto right = golden_answer(c);
+        Tensor& out = out_is_a ? c.a : c.b;
+        cpu::CallOf<ops::Add> in_place{array_of(c.a), array_of(c.b), array_of(out), c.params};
+        cpu::kernel<ops::Add>().run(in_place, {cpu::tbb_parallel()});
+        EXPECT_TRUE(matches(out, right.out, dtype));
       }
     }
   }
@@ -123,7 +102,7 @@ TEST(CpuAdd, OutMayBeEitherOperand) {
 TEST(CpuAdd, InfinitiesAndNanFollowTheFormula) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
-      AddCase c{random_tensor(dtype, {70}, 2.0, 1), random_tensor(dtype, {70}, 2.0, 2), 2.0};
+      Add c = call_of(random_tensor(dtype, {70}, 2.0, 1), random_tensor(dtype, {70}, 2.0, 2), 2.0);
       c.a.set(3, std::numeric_limits<double>::quiet_NaN()).set(68, -std::numeric_limits<double>::infinity());
       c.b.set(5, std::numeric_limits<double>::infinity());
       expect_golden(c);
@@ -133,9 +112,8 @@ TEST(CpuAdd, InfinitiesAndNanFollowTheFormula) {
 
 TEST(CpuAdd, AnAlphaBeyondFp32IsNotLost) {
   for (double alpha : {1e300, 1e-300, -1e40}) {
-    AddCase c{random_tensor(Dtype::f32, {20}, 2.0, 1),
-              Tensor(Dtype::f32, {20}).fill([](int64_t i) { return i % 2 == 0 ? 0.0 : 1e-38; }), alpha};
-    expect_golden(c);
+    expect_golden(call_of(random_tensor(Dtype::f32, {20}, 2.0, 1),
+                          Tensor(Dtype::f32, {20}).fill([](int64_t i) { return i % 2 == 0 ? 0.0 : 1e-38; }), alpha));
   }
 }
 

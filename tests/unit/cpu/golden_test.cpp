@@ -120,15 +120,6 @@ TEST(Golden, AQueryThatSeesNothingIsZeroWithLseMinusInfinity) {
   EXPECT_EQ(result.lse.value[2], 0.0);
 }
 
-TEST(Golden, AddBroadcastsFromTheLastDimension) {
-  Tensor a(Dtype::f32, {2, 1}), b(Dtype::f32, {3});
-  a.set(0, 10).set(1, 20);
-  b.set(0, 1).set(1, 2).set(2, 3);
-  const golden::AddResult result = golden::add({a.view(), b.view(), -2.0});
-  EXPECT_EQ(result.shape, (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(result.out.value, (std::vector<double>{8, 6, 4, 18, 16, 14}));
-}
-
 TEST(Golden, AbsentAndEmptyTensorsDiffer) {
   const int64_t shape[1] = {0}, strides[1] = {1};
   golden::View empty{nullptr, Dtype::f32, 1, shape, strides};
