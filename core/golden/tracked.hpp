@@ -64,6 +64,18 @@ inline Tracked clamp(Tracked a, double limit) {
 inline bool inside(Tracked a, double limit) {
   return limit == 0 || std::isnan(a.value) || std::fabs(a.value) <= limit;
 }
+// What a clamp of x to [low, high] passes of the gradient: at a bound by the caller's rule, which counts twice where
+// both bounds are one number.
+template <class ClampGradient>
+double passed(double x, double low, double high, ClampGradient rule) {
+  if (x < low || x > high) return 0;
+  double passes = 1;
+  for (const double bound : {low, high}) {
+    if (x == bound && rule == ClampGradient::zero) passes = 0;
+    if (x == bound && rule == ClampGradient::half) passes /= 2;
+  }
+  return passes;
+}
 
 // A sum whose rounding is one eps of the magnitudes in it, as with sums in blocks.
 class TrackedSum {

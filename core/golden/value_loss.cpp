@@ -24,6 +24,13 @@ Tracked clipped(double value, std::optional<double> old_value, double eps) {
   return value < low.value ? low : high;
 }
 
+// k of the declaration.
+double clip_passes(const CallOf<sdk::ops::ValueLossBackward>& call, double value, std::optional<double> old_value) {
+  if (!old_value) return 1;
+  return passed(value, *old_value - call.params.clip_eps, *old_value + call.params.clip_eps,
+                call.params.clamp_gradient);
+}
+
 std::optional<double> maybe(const Sequences& sequences, const View& view, int64_t b, int64_t t) {
   return view.present() ? std::optional<double>(sequences.load(view, b, t)) : std::nullopt;
 }
@@ -113,12 +120,13 @@ DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call) {
       if (sequences.kept(call.mask, b, t)) {
         const double value = sequences.load(call.values, b, t);
         const Tracked target = sequences.load(call.returns, b, t);
-        const Tracked c = clipped(value, maybe(sequences, call.old_values, b, t), call.params.clip_eps);
+        const std::optional<double> old_value = maybe(sequences, call.old_values, b, t);
+        const Tracked c = clipped(value, old_value, call.params.clip_eps);
         const Tracked error = Tracked(value) - target, clipped_error = c - target;
         const double plain = error.value * error.value, clip = clipped_error.value * clipped_error.value;
         // At equality torch.max gives half to each side.
         const Tracked share_plain = plain > clip ? 1.0 : clip > plain ? 0.0 : 0.5;
-        const Tracked share_clip = c.value == value ? Tracked(1.0) - share_plain : Tracked(0.0);
+        const Tracked share_clip = (Tracked(1.0) - share_plain) * Tracked(clip_passes(call, value, old_value));
         const Tracked slope = share_plain * error + share_clip * clipped_error;
         if (call.params.aggregation != Aggregation::none) {
           gradient = Tracked(call.grad_loss.load(0)) * token_weight(call.params, counts, static_cast<size_t>(b));

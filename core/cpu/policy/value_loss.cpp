@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/long_sum.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -30,20 +31,22 @@ struct TokenLoss {
   double loss, slope;
   bool is_clipped;
 };
+// With what the clip passes of the gradient at its bounds.
 template <class Call>
-TokenLoss token_loss(const Call& call, Position at) {
+TokenLoss token_loss(const Call& call, Position at, double at_bound = 0) {
   const double value = call.values.get(at), target = call.returns.get(at);
-  double clipped = value;
+  double clipped = value, passed = 1;
   if (call.old_values.present()) {
     const double old_value = call.old_values.get(at);
     const double low = old_value - call.params.clip_eps, high = old_value + call.params.clip_eps;
     if (!(value >= low && value <= high)) clipped = value < low ? low : high;
+    passed = clamp_gradient(value, low, high, at_bound);
   }
   const double error = value - target, clipped_error = clipped - target;
   const double plain = error * error, clip = clipped_error * clipped_error;
   // The gradient of torch.max: all of it to the larger side, half to each at equality.
   const double share = plain > clip ? 1 : clip > plain ? 0 : 0.5;
-  double slope = share * error + (clipped == value ? (1 - share) * clipped_error : 0);
+  double slope = share * error + (passed > 0 ? passed * (1 - share) * clipped_error : 0);
   if (std::isnan(clip)) slope = clip;  // torch.max with a NaN gives its gradient to both sides
   return {0.5 * (std::isnan(plain) || plain > clip ? plain : clip), slope, clip > plain};
 }
@@ -144,6 +147,7 @@ DataError value_loss_backward(const Backward& call, const Context& context) {
     nonempty += tokens_of[b] > 0 ? 1 : 0;
   }
   const bool reduced = call.params.aggregation != Aggregation::none;
+  const double at_bound = gradient_at_bound(call.params.clamp_gradient);
   const double of_loss =
       reduced ? call.grad_loss.get(0) / denominator(call.params, sequences.count, tokens, nonempty) : 0.0;
   for_each_sequence(sequences, context.parallel, [&](int64_t b) {
@@ -154,7 +158,7 @@ DataError value_loss_backward(const Backward& call, const Context& context) {
       double gradient = 0;
       if (call.mask.keeps(at)) {
         const double of_token = call.grad_token_loss.present() ? call.grad_token_loss.get(at) : 0.0;
-        gradient = (of_sequence + of_token) * token_loss(call, at).slope;
+        gradient = (of_sequence + of_token) * token_loss(call, at, at_bound).slope;
       }
       call.grad_values.put(at, gradient);
     }

@@ -44,9 +44,12 @@ inline Dual abs(Dual a) {
 inline Dual clamp(Dual a, double low, double high) {
   return {a.v < low ? low : a.v > high ? high : a.v, a.v >= low && a.v <= high ? a.d : 0};
 }
-// torch.max of two: half to each at equality.
+// torch.max and torch.min of two: half to each at equality.
 inline Dual max(Dual a, Dual b) {
   return a.v > b.v ? a : b.v > a.v ? b : Dual(a.v, (a.d + b.d) / 2);
+}
+inline Dual min(Dual a, Dual b) {
+  return -max(-a, -b);
 }
 
 }  // namespace rlk::test

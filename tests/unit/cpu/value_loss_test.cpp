@@ -1,4 +1,5 @@
 // value_loss and its backward against each trainer's own formula, at ties and clip bounds, and in every aggregation.
+#include <rlk/sdk/forward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 
@@ -13,6 +14,7 @@ namespace rlk::test {
 namespace {
 
 using ops::value_loss::Aggregation, ops::value_loss::ExcludeEmptySequences, ops::value_loss::Params;
+using ops::value_loss_backward::ClampGradient;
 using ValueLoss = CallOf<ops::ValueLoss>;
 using List = std::vector<double>;
 constexpr ExcludeEmptySequences kOn = ExcludeEmptySequences::on;
@@ -33,21 +35,11 @@ ValueLoss call_of(Tensor values, Tensor returns, Tensor old_values = Tensor(), d
 }
 
 Tensor gradient_of(const ValueLoss& c, double grad_loss, const Tensor& grad_token_loss = Tensor(),
-                   const cpu::ParallelFor& hook = cpu::serial_parallel()) {
-  CallOf<ops::ValueLossBackward> backward;
-  backward.values = c.values;
-  backward.returns = c.returns;
+                   const cpu::ParallelFor& hook = cpu::serial_parallel(), ClampGradient rule = ClampGradient::zero) {
+  auto backward = sdk::backward_of<CallOf<ops::ValueLossBackward>>(c);
   backward.grad_loss = numbers({grad_loss}, {}, accumulator(c.values.dtype()));
   backward.grad_token_loss = grad_token_loss;
-  backward.old_values = c.old_values;
-  backward.mask = c.mask;
-  backward.cu_seqlens = c.cu_seqlens;
-  backward.params.layout = c.params.layout;
-  backward.params.clip_eps = c.params.clip_eps;
-  backward.params.aggregation = c.params.aggregation;
-  backward.params.denominator = c.params.denominator;
-  backward.params.exclude_empty_sequences = c.params.exclude_empty_sequences;
-  backward.params.seq_denominator_floor = c.params.seq_denominator_floor;
+  backward.params.clamp_gradient = rule;
   return run(backward, hook).grad_values;
 }
 
@@ -64,9 +56,10 @@ ValueLoss make_case(bool clip) {
 
 // ---- the trainers' formulas: a token's loss without the reduction, then the reduction of masked token losses ------
 
-// verl: clip the value; OpenRLHF: add the clipped difference. The value carries the gradient.
+// verl: clip the value, by torch.min and torch.max; OpenRLHF: add the clipped difference. The value carries the
+// gradient.
 Dual verl_token(Dual v, double old_value, double target, double eps) {
-  const Dual clipped = clamp(v, old_value - eps, old_value + eps);
+  const Dual clipped = max(min(v, old_value + eps), old_value - eps);
   return Dual(0.5) * max((v - target) * (v - target), (clipped - target) * (clipped - target));
 }
 Dual openrlhf_token(Dual v, double old_value, double target, double eps) {
@@ -200,16 +193,41 @@ TEST(CpuValueLoss, ClipFractionCountsActiveTokensWhoseClippedErrorIsLarger) {
   EXPECT_EQ(list_of(gradient_of(c, 3)), (List{0, 3, -8.5, 0}));
 }
 
-// torch: clamp passes the gradient at its bounds, max gives half to each side at equality.
-TEST(CpuValueLoss, GradientAtTheClipBoundAndAtEqualErrorsIsTorchs) {
-  ValueLoss c = call_of(numbers({1, 2, 3}, {1, 3}), numbers({5, 1.5, 2}, {1, 3}), numbers({0, 0, 0}, {1, 3}), 1);
+// Values at the upper bound, at the lower one, and inside with errors that are equal: torch.max gives half to each.
+TEST(CpuValueLoss, GradientAtTheClipBoundIsTheTrainersWithTheirTorch) {
+  ValueLoss c =
+      call_of(numbers({1, -1, 0.25}, {1, 3}), numbers({-0.5, 2, 1.25}, {1, 3}), numbers({0, 0, 0}, {1, 3}), 1);
   c.params.aggregation = Aggregation::token_sum;
-  // At the bound: v - R. Errors 0.5 and -0.5, clipped: half of 0.5. Errors 1 and -1: half of 1.
-  EXPECT_EQ(list_of(gradient_of(c, 1)), (List{-4, 0.25, 0.5}));
+  const auto gradient = [&](ClampGradient rule) {
+    return list_of(gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule));
+  };
+  EXPECT_EQ(list_of(gradient_of(c, 1)), (List{0.75, -1.5, -1}));  // torch 2.15: nothing of the clipped half
+  EXPECT_EQ(gradient(ClampGradient::half), (List{1.125, -2.25, -1}));
+  EXPECT_EQ(gradient(ClampGradient::pass), (List{1.5, -3, -1}));
   for (int64_t i = 0; i < 3; ++i) {
-    const Dual token = verl_token(variable(c.values.get(i)), 0, c.returns.get(i), 1);
-    EXPECT_EQ(gradient_of(c, 1).get(i), token.d);
+    const Dual verl = verl_token(variable(c.values.get(i)), 0, c.returns.get(i), 1);
+    EXPECT_EQ(gradient(ClampGradient::half)[static_cast<size_t>(i)], verl.d);
   }
+}
+
+// Beyond the bound: errors of 0.5 and -0.5 once clipped share the gradient, errors of -1 and 1 do, too.
+TEST(CpuValueLoss, GradientAtEqualErrorsOutsideTheClipIsHalf) {
+  ValueLoss c = call_of(numbers({2, 3}, {1, 2}), numbers({1.5, 2}, {1, 2}), numbers({0, 0}, {1, 2}), 1);
+  c.params.aggregation = Aggregation::token_sum;
+  for (const ClampGradient rule : {ClampGradient::zero, ClampGradient::half, ClampGradient::pass}) {
+    EXPECT_EQ(list_of(gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule)), (List{0.25, 0.5}));
+  }
+}
+
+// A clip too narrow for the dtype: a value is both bounds.
+TEST(CpuValueLoss, GradientBetweenEqualBoundsMeetsBoth) {
+  ValueLoss c = call_of(numbers({1}, {1, 1}), numbers({0}, {1, 1}), numbers({1}, {1, 1}), 1e-30);
+  const auto gradient = [&](ClampGradient rule) {
+    return gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule).get(0);
+  };
+  EXPECT_EQ(gradient(ClampGradient::zero), 0.5);
+  EXPECT_EQ(gradient(ClampGradient::half), 0.625);
+  EXPECT_EQ(gradient(ClampGradient::pass), 1);
 }
 
 TEST(CpuValueLoss, TheFloorOfASequencesDenominatorHoldsForShortSequences) {

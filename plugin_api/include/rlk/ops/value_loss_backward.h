@@ -8,9 +8,10 @@
 Gradient of the values from the gradients of loss and token_loss.
 
 g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]
-grad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) [v inside its clip])
+grad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) k)
 With v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they
-are equal (torch.max); w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
+are equal (torch.max); k = 1 where v is inside its clip, 0 outside, and at a bound 0, 1/2 or 1 by clamp_gradient; w[b]
+  the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
 max(active tokens of b, seq_denominator_floor).
 D as in value_loss:
 token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
@@ -18,8 +19,10 @@ token_sum            S / D, natural D = 1
 seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
 seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
-The clip passes the gradient at its bounds and stops it outside (torch.clamp). A masked token has gradient 0. The
-weights depend on the whole mask. With aggregation none grad_loss has no effect.
+The clip stops the gradient outside of its bounds. At a bound OpenRLHF and slime, which clamp between two numbers, stop
+  it
+with torch 2.15 (zero, the default) and passed it before (pass); verl's torch.min and torch.max halve it (half).
+A masked token has gradient 0. The weights depend on the whole mask. With aggregation none grad_loss has no effect.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
@@ -48,6 +51,10 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_VALUE_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_OFF 0
 #define RLK_VALUE_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_ON 1
 
+#define RLK_VALUE_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
+#define RLK_VALUE_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
+#define RLK_VALUE_LOSS_BACKWARD_CLAMP_GRADIENT_PASS 2
+
 typedef struct rlk_value_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -60,9 +67,12 @@ typedef struct rlk_value_loss_backward_params {
   /* on: sequences without an active token do not count in the natural denominator of the seq modes; default off */
   int64_t exclude_empty_sequences;
   double seq_denominator_floor; /* least denominator of the mean over the tokens of a sequence (> 0); default 1.0 */
+  /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+     torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
+  int64_t clamp_gradient;
 } rlk_value_loss_backward_params;
 
-#define RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_value_loss_backward_params), 0, 0, 0.0, 0, 0.0, 0, 1.0}
+#define RLK_VALUE_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_value_loss_backward_params), 0, 0, 0.0, 0, 0.0, 0, 1.0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_VALUE_LOSS_BACKWARD_IN_VALUES 0 /* T dense [B, L] or packed [N]: predictions */

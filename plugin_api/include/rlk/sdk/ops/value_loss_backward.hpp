@@ -19,6 +19,7 @@ namespace value_loss_backward {
 using Layout = attention::Layout;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
+enum class ClampGradient : int64_t { zero, half, pass };
 
 // rlk_value_loss_backward_params, its enumerations as types.
 struct Params {
@@ -32,6 +33,9 @@ struct Params {
   // on: sequences without an active token do not count in the natural denominator of the seq modes
   ExcludeEmptySequences exclude_empty_sequences = ExcludeEmptySequences::off;
   double seq_denominator_floor = 1.0;  // least denominator of the mean over the tokens of a sequence
+  // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+  // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
+  ClampGradient clamp_gradient = ClampGradient::zero;
 };
 static_assert(sizeof(Params) == sizeof(rlk_value_loss_backward_params), "the same layout");
 
