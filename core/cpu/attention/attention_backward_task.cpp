@@ -68,8 +68,8 @@ public:
   }
 
   void run() {
-    const T factor = static_cast<T>(task_.scale * kLog2E);  // scores come in base 2
-    load_lanes(task_.of_keys ? task_.k : task_.q, factor, lanes_[0]);
+    // Scores come without what the scale is beside a power of two: weigh() multiplies after it has subtracted.
+    load_lanes(task_.of_keys ? task_.k : task_.q, static_cast<T>(std::ldexp(1.0, std::ilogb(task_.scale))), lanes_[0]);
     load_lanes(task_.of_keys ? task_.v : task_.grad_out, T{1}, lanes_[1]);
     if (!task_.of_keys) load_lane_terms();
     for (int side = 0; side < 2; ++side) {
@@ -221,11 +221,26 @@ private:
     return hn::And(hn::Ge(row, hn::LoadU(d_, first_ + t)), hn::Le(row, hn::LoadU(d_, last_ + t)));
   }
 
+  // A factor in two parts of the compute type.
+  struct Factor {
+    explicit Factor(double value)
+        : high(hn::Set(D(), static_cast<T>(value))),
+          low(hn::Set(D(), static_cast<T>(value - static_cast<double>(static_cast<T>(value))))) {}
+    // x * factor - y, off by no more than a rounding of the difference: products of large scores lose what exp needs.
+    HWY_INLINE V times_minus(V x, V y) const {
+      x = at_least(D(), std::numeric_limits<T>::lowest(), x);  // -inf times the low part is not wanted
+      return hn::MulAdd(x, low, hn::MulSub(x, high, y));
+    }
+    V high, low;
+  };
+
   // Scores become p, dp becomes ds times the softcap's slope.
   template <bool kCapped>
   HWY_NOINLINE void weigh(int64_t count, bool all_visible) {
-    const T cap_factor = static_cast<T>(kCapped ? 2 / task_.softcap : 0);
-    const V cap_top = hn::Set(d_, static_cast<T>(task_.softcap * kLog2E));
+    const double scale = std::ldexp(task_.scale, -std::ilogb(task_.scale));
+    const T cap_factor = static_cast<T>(kCapped ? 2 * kLog2E * scale / task_.softcap : 0);
+    const Factor factor(kCapped ? task_.softcap : scale);
+    const V log2e = hn::Set(d_, static_cast<T>(kLog2E));
     for (int64_t j = 0; j < count; ++j) {
       T* const scores = weights_[0] + j * width_;
       T* const dps = weights_[1] + j * width_;
@@ -236,10 +251,10 @@ private:
       }
       for (int64_t t = 0; t < width_; t += lanes()) {
         V score = hn::LoadU(d_, scores + t), slope = score;
-        if (kCapped) score = hn::Mul(tanh_scaled(d_, score, cap_factor, slope), cap_top);
+        if (kCapped) score = tanh_scaled(d_, score, cap_factor, slope);
         const V lse = task_.of_keys ? hn::Set(d_, row_lse_[j]) : hn::LoadU(d_, lane_lse_ + t);
         const V offset = task_.of_keys ? hn::Set(d_, row_offset_[j]) : hn::LoadU(d_, lane_offset_ + t);
-        V p = exp2(d_, hn::Sub(score, lse));
+        V p = exp2(d_, hn::Mul(factor.times_minus(score, lse), log2e));
         V ds = hn::Mul(p, hn::Add(hn::LoadU(d_, dps + t), offset));
         if (kCapped) ds = hn::Mul(ds, slope);
         if (!all_visible) {
@@ -344,8 +359,7 @@ HWY_NOINLINE bool run_terms(const AttentionTermsTask& task) {
             load_element(task.grad_lse, acc, token * task.grad_lse_token_stride + head * task.grad_lse_head_stride));
       }
     }
-    static_cast<T*>(task.terms.lse)[r] =
-        sees_nothing ? std::numeric_limits<T>::infinity() : static_cast<T>(lse * kLog2E);
+    static_cast<T*>(task.terms.lse)[r] = sees_nothing ? std::numeric_limits<T>::infinity() : static_cast<T>(lse);
     static_cast<T*>(task.terms.offset)[r] = offset;
   }
   return true;

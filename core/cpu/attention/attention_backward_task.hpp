@@ -15,7 +15,7 @@ struct AttentionRows {
 
 // The numbers of a query row that its pairs with keys share, as compute type (fp64 when in_f64, else fp32).
 struct AttentionQueryTerms {
-  void* lse;     // in base 2; +inf for a row that sees no key
+  void* lse;     // +inf for a row that sees no key
   void* offset;  // grad_lse - delta
 };
 

@@ -41,12 +41,9 @@ double target_gradient(const Scores& scores, double x, const RowGradient& g) {
   if (x == -std::numeric_limits<double>::infinity()) return 0;
   const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
-  const double inverse_temperature = scores.slope / kLog2e;
-  const double log_p = capped * inverse_temperature - g.lse;
-  const double p = std::exp(log_p);
-  double dz = g.grad_logp * (1 - p) + g.grad_lse * p;
-  if (g.grad_entropy != 0) dz -= g.grad_entropy * p * (log_p + g.entropy);
-  return dz * (1 - t * t) * inverse_temperature;
+  const double log_p = log_probability(scores, capped, g.lse);
+  const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
+  return (rest * std::exp(log_p) - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
 }
 
 // One tile and one block of columns: from products to dx.
@@ -56,16 +53,20 @@ class BlockGradient {
   using V = hn::VFromD<D>;
 
 public:
-  // room: 4 * tile_rows
+  static constexpr int64_t kRoom = 5;
+  // room: kRoom * tile_rows
   BlockGradient(const ChunkTiles<T>& tiles, int64_t tile, T* room)
-      : tiles_(tiles), scores_(tiles.chunk.operands.scores), tile_(tile), width_(tiles.width(tile)), lse_(room) {
-    weight_ = lse_ + width_;
+      : tiles_(tiles), scores_(tiles.chunk.operands.scores), tile_(tile), width_(tiles.width(tile)), base_(room) {
+    base_low_ = base_ + width_;
+    weight_ = base_low_ + width_;
     weight_log_ = weight_ + width_;
     seen_ = weight_log_ + width_;
-    std::fill(room, room + 4 * width_, T{0});
+    std::fill(room, room + kRoom * width_, T{0});
     for (int64_t t = 0; t < tiles.end(tile) - tiles.begin(tile); ++t) {
       const RowGradient& g = row(t);
-      lse_[t] = static_cast<T>(g.lse * kLog2e);
+      const Base<T> base(scores_, g.lse);
+      base_[t] = base.high;
+      base_low_[t] = base.low_power;
       weight_[t] = static_cast<T>((g.grad_lse - g.grad_logp - g.grad_entropy * g.entropy) * scores_.slope * kLn2);
       weight_log_[t] = static_cast<T>(-g.grad_entropy * kLn2 * scores_.slope * kLn2);
     }
@@ -98,7 +99,8 @@ private:
 
   template <bool kCap>
   HWY_NOINLINE void gradients(const double* products, const double* bias, int64_t columns, int64_t t, T* dx) {
-    const V slope = hn::Set(d_, static_cast<T>(scores_.slope)), lse = hn::LoadU(d_, lse_ + t);
+    const V slope = hn::Set(d_, static_cast<T>(scores_.slope));
+    const V base = hn::LoadU(d_, base_ + t), base_low = hn::LoadU(d_, base_low_ + t);
     const V weight = hn::LoadU(d_, weight_ + t), weight_log = hn::LoadU(d_, weight_log_ + t);
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity()), one = hn::Set(d_, T{1});
     V any = hn::Zero(d_);
@@ -107,7 +109,7 @@ private:
       const auto masked = hn::Eq(x, minus_inf);
       V derivative = one;
       const V capped = kCap ? cap(d_, x, scores_.softcap, derivative) : x;
-      const V y = hn::MulSub(capped, slope, lse);                                     // log2 p
+      const V y = hn::MulSub(hn::Sub(capped, base), slope, base_low);                 // log2 p
       const V weight_of = hn::MulAdd(at_least(d_, T{-2000}, y), weight_log, weight);  // 0 * -inf is not wanted
       V gradient = hn::Mul(exp2(d_, y), weight_of);
       if (kCap) gradient = hn::Mul(gradient, derivative);
@@ -121,8 +123,9 @@ private:
   const Scores& scores_;
   const int64_t tile_, width_;
   const D d_{};
-  T *lse_, *weight_, *weight_log_;  // [row] in base 2, with everything that a row's elements share
-  T* seen_;                         // [row]
+  T *base_, *base_low_;      // [row] as struct Base
+  T *weight_, *weight_log_;  // [row] in base 2, with everything that a row's elements share
+  T* seen_;                  // [row]
 };
 
 template <typename T>
@@ -132,7 +135,7 @@ HWY_NOINLINE bool scores_task(const LinearChunk& chunk, int64_t first_tile, int6
   const auto lay_out = [&](Carve carve, double** products, T** weights, T** room) {
     *products = carve.take<double>((last_tile - first_tile) * per_tile);
     *weights = carve.take<T>(kPackedWeights);
-    *room = carve.take<T>(4 * tile_rows_of<T>());
+    *room = carve.take<T>(BlockGradient<T>::kRoom * tile_rows_of<T>());
     return static_cast<size_t>(carve.bytes());
   };
   double *products = nullptr, bias[kLinearBlock];

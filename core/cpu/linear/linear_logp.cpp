@@ -117,7 +117,7 @@ private:
   }
 
   void finish(int64_t n, int64_t row) const {
-    RowSums sums;
+    RowSums sums(operands_.scores);
     for (int64_t segment = 0; segment < segments_; ++segment) sums.add(workspace_.sums[row * segments_ + segment]);
     if (sums.all_masked()) {
       if (!args_.rows.whole_vocabulary()) return put(n, -kInfinity, -kInfinity, 0);

@@ -19,10 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// Beyond this |shift| the compute type cannot tell a score from the shift any more.
-template <typename T>
-constexpr double kLargestShift = sizeof(T) == 8 ? 0x1p40 : 0x1p20;
-
 template <typename T>
 class Task {
   using D = hn::ScalableTag<T>;
@@ -34,7 +30,7 @@ public:
     Carve carve(nullptr);
     carve.take<RowSums>(tiles * tile);
     carve.take<double>(tiles * kLinearBlock * tile);
-    carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
+    carve.take<T>(kPackedWeights + kLinearBlock * tile + 3 * tile);
     return static_cast<size_t>(carve.bytes());
   }
 
@@ -44,17 +40,16 @@ public:
     Carve carve(scratch);
     rows_ = carve.take<RowSums>(tiles * tile);
     products_ = carve.take<double>(tiles * kLinearBlock * tile);
-    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
+    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 3 * tile);
     scores_ = weights_ + kPackedWeights;
     max_ = scores_ + kLinearBlock * tile;
-    shift_ = max_ + tile;
-    sum_ = shift_ + tile;
+    sum_ = max_ + tile;
     weighted_ = sum_ + tile;
   }
 
   void run() {
     const int64_t first_row = tiles_.begin(task_.first_tile), last_row = tiles_.end(task_.last_tile - 1);
-    std::fill(rows_, rows_ + (last_row - first_row), RowSums());
+    std::fill(rows_, rows_ + (last_row - first_row), RowSums(task_.operands.scores));
     for (int64_t column = task_.begin; column < task_.end; column += kLinearBlock) {
       const int64_t columns = std::min(kLinearBlock, task_.end - column);
       block_products(tiles_, column, columns, weights_, products_);
@@ -79,16 +74,13 @@ private:
       }
     }
     RowSums* const sums = rows_ + (first_row - tiles_.begin(task_.first_tile));
-    const double slope = task_.operands.scores.slope;
     for (int64_t row = first_row; row < last_row; ++row) {
       const int64_t t = row - first_row;
-      const bool ordinary = std::fabs(static_cast<double>(max_[t]) * slope) <= kLargestShift<T>;
-      sums[t].add(ordinary ? BlockSums{static_cast<double>(shift_[t]), static_cast<double>(sum_[t]),
-                                       static_cast<double>(weighted_[t])}
-                           : sums_of_differences(scores_ + t, columns, width));
+      sums[t].add(std::isfinite(max_[t]) ? BlockSums{static_cast<double>(max_[t]), static_cast<double>(sum_[t]),
+                                                     static_cast<double>(weighted_[t])}
+                                         : without_maximum(scores_ + t, columns, width));
       const int64_t target = task_.targets[row] - column;
-      if (target < 0 || target >= columns) continue;
-      task_.target_scores[row] = static_cast<double>(scores_[target * width + t]) * slope;
+      if (target >= 0 && target < columns) task_.target_scores[row] = static_cast<double>(scores_[target * width + t]);
     }
   }
 
@@ -108,55 +100,41 @@ private:
   template <bool kEntropy>
   HWY_NOINLINE void sums_of(int64_t columns, int64_t width, int64_t t) {
     const V slope = hn::Set(d_, static_cast<T>(task_.operands.scores.slope));
-    const V max = hn::Mul(hn::LoadU(d_, max_ + t), slope);
-    const auto ordinary = hn::Le(hn::Abs(max), hn::Set(d_, static_cast<T>(2 * kLargestShift<T>)));
-    const V shift = hn::IfThenElseZero(ordinary, hn::Ceil(max));
-    const V minus_shift = hn::Neg(shift);
+    const V max = hn::LoadU(d_, max_ + t);
     V sum0 = hn::Zero(d_), sum1 = sum0, sum2 = sum0, sum3 = sum0;
     V weighted0 = sum0, weighted1 = sum0, weighted2 = sum0, weighted3 = sum0;
-    const auto exponent = [&](int64_t j) HWY_ATTR {
-      const V y = hn::MulAdd(hn::LoadU(d_, scores_ + j * width + t), slope, minus_shift);
-      return kEntropy ? at_least(d_, Exp2<T>::kLowest, y) : y;  // 0 * -inf is not wanted
-    };
+    const auto exponent = [&](int64_t j)
+                              HWY_ATTR { return hn::Mul(hn::Sub(hn::LoadU(d_, scores_ + j * width + t), max), slope); };
+    // Terms of the weighted sum: 0 * -inf is not wanted, and what counts as 0 in one sum is 0 in both.
+    const auto weigh = [&](V power, V y, V& weighted)
+                           HWY_ATTR { weighted = hn::MulAdd(power, at_least(d_, Exp2<T>::kLowest, y), weighted); };
     int64_t j = 0;
     for (; j + 4 <= columns; j += 4) {
       const V y0 = exponent(j), y1 = exponent(j + 1), y2 = exponent(j + 2), y3 = exponent(j + 3);
       V p0 = y0, p1 = y1, p2 = y2, p3 = y3;
-      exp2_four<true>(d_, p0, p1, p2, p3);
+      exp2_four<!kEntropy>(d_, p0, p1, p2, p3);
       sum0 = hn::Add(sum0, p0), sum1 = hn::Add(sum1, p1), sum2 = hn::Add(sum2, p2), sum3 = hn::Add(sum3, p3);
       if (kEntropy) {
-        weighted0 = hn::MulAdd(p0, y0, weighted0), weighted1 = hn::MulAdd(p1, y1, weighted1);
-        weighted2 = hn::MulAdd(p2, y2, weighted2), weighted3 = hn::MulAdd(p3, y3, weighted3);
+        weigh(p0, y0, weighted0), weigh(p1, y1, weighted1);
+        weigh(p2, y2, weighted2), weigh(p3, y3, weighted3);
       }
     }
     for (; j < columns; ++j) {
-      const V y = exponent(j), p = exp2_for_sum(d_, y);
+      const V y = exponent(j), p = kEntropy ? exp2(d_, y) : exp2_for_sum(d_, y);
       sum0 = hn::Add(sum0, p);
-      if (kEntropy) weighted0 = hn::MulAdd(p, y, weighted0);
+      if (kEntropy) weigh(p, y, weighted0);
     }
-    hn::StoreU(shift, d_, shift_ + t);
     hn::StoreU(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), d_, sum_ + t);
     hn::StoreU(hn::Add(hn::Add(weighted0, weighted1), hn::Add(weighted2, weighted3)), d_, weighted_ + t);
   }
 
-  // One row whose maximum is so large that only differences to it can be told, or is not a number at all.
-  BlockSums sums_of_differences(const T* scores, int64_t columns, int64_t width) const {
-    const double slope = task_.operands.scores.slope, nan = std::numeric_limits<double>::quiet_NaN();
-    double max = kNoShift;
+  // One row whose maximum is not a number: all -inf, or a NaN or +inf among them.
+  static BlockSums without_maximum(const T* scores, int64_t columns, int64_t width) {
+    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     for (int64_t j = 0; j < columns; ++j) {
-      const auto score = static_cast<double>(scores[j * width]);
-      if (std::isnan(score) || score == -kNoShift) return {0, nan, nan};
-      max = std::max(max, score);
+      if (scores[j * width] != -std::numeric_limits<T>::infinity()) return {0, kNan, kNan};
     }
-    if (max == kNoShift) return {kNoShift, 0, 0};
-    BlockSums sums{max * slope, 0, 0};
-    for (int64_t j = 0; j < columns; ++j) {
-      const double y = (static_cast<double>(scores[j * width]) - max) * slope;
-      const double power = std::exp2(y);
-      sums.sum += power;
-      if (power > 0) sums.weighted += power * y;
-    }
-    return sums;
+    return {kAllMasked, 0, 0};
   }
 
   const LinearLogpTask& task_;
@@ -166,7 +144,7 @@ private:
   double* products_;  // [tile][column][row]
   T* weights_;        // a block of weights
   T* scores_;         // [column][row] of the tile at hand
-  T *max_, *shift_, *sum_, *weighted_;
+  T *max_, *sum_, *weighted_;
   double bias_[kLinearBlock];
 };
 

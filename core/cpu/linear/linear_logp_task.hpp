@@ -14,7 +14,7 @@ struct LinearLogpTask {
   const int64_t* targets;         // [batch.count]: an entry of the vocabulary, or one outside
   BlockSums* sums;                // [batch.count] of this segment, sums_stride apart
   int64_t sums_stride;
-  double* target_scores;  // [batch.count]: z of the target times log2(e), written by the segment that has it
+  double* target_scores;  // [batch.count]: the capped score of the target, written by the segment that has it
 };
 
 // False when there is no memory for the thread's scratch.

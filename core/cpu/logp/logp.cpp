@@ -57,16 +57,14 @@ struct Kernel {
     }
     const int64_t target = args.rows.id(n) - args.rows.vocab_start;
     const bool here = target >= 0 && target < args.rows.vocab;
-    put(n, here ? sums.logp(power_of(scores, row_of(n), target)) : -kInfinity, sums.lse(),
+    put(n, here ? sums.logp(capped_logit(scores, row_of(n), target)) : -kInfinity, sums.lse(),
         args.entropy != nullptr ? sums.entropy() : 0);
   }
-  BlockSums block(int64_t n, int64_t index, double shift) const {
+  BlockSums block(int64_t n, int64_t index) const {
     const int64_t begin = index * kLogpBlock;
     const int64_t end = std::min(begin + kLogpBlock, args.rows.vocab);
-    return block_sums(scores, row_of(n), begin, end, shift, args.entropy != nullptr);
+    return block_sums(scores, row_of(n), begin, end, args.entropy != nullptr);
   }
-  // What later blocks try first: the shift of the row's first block. A function of the row alone.
-  static double guess(double first_shift) { return first_shift == kNoShift ? kNan : first_shift; }
 };
 
 void whole_rows(const Kernel& kernel, const ParallelFor& hook) {
@@ -75,10 +73,8 @@ void whole_rows(const Kernel& kernel, const ParallelFor& hook) {
   parallel_for(hook, kernel.args.rows.n, grain, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       if (kernel.settled(n)) continue;
-      const BlockSums first = kernel.block(n, 0, kNan);
-      RowSums sums;
-      sums.add(first);
-      for (int64_t b = 1; b < blocks; ++b) sums.add(kernel.block(n, b, Kernel::guess(first.shift)));
+      RowSums sums(kernel.scores);
+      for (int64_t b = 0; b < blocks; ++b) sums.add(kernel.block(n, b));
       kernel.finish(n, sums);
     }
   });
@@ -90,20 +86,14 @@ void split_rows(const Kernel& kernel, const ParallelFor& hook) {
   auto* partial = static_cast<BlockSums*>(kernel.args.workspace);
   const auto needs_logits = [&rows](int64_t n) { return !rows.ignored(n) && rows.error(n).kind == kNoDataError; };
   parallel_for(hook, rows.n * blocks, kGrainColumns / kLogpBlock, [&](int64_t begin, int64_t end) {
-    double first_shift = kNan;
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t n = item / blocks, b = item % blocks;
-      if (!needs_logits(n)) continue;
-      if (item == begin && b > 0) {
-        first_shift = block_shift(kernel.scores, kernel.row_of(n), 0, std::min(kLogpBlock, rows.vocab));
-      }
-      partial[item] = kernel.block(n, b, b == 0 ? kNan : Kernel::guess(first_shift));
-      if (b == 0) first_shift = partial[item].shift;
+      const int64_t n = item / blocks;
+      if (needs_logits(n)) partial[item] = kernel.block(n, item % blocks);
     }
   });
   for (int64_t n = 0; n < rows.n; ++n) {
     if (kernel.settled(n)) continue;
-    RowSums sums;
+    RowSums sums(kernel.scores);
     for (int64_t b = 0; b < blocks; ++b) sums.add(partial[n * blocks + b]);
     kernel.finish(n, sums);
   }

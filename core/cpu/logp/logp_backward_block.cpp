@@ -28,14 +28,14 @@ public:
   Gradient(const Scores& scores, const RowGradient& row)
       : softcap_(scores.softcap),
         slope_(static_cast<TC>(scores.slope)),
-        lse_(static_cast<TC>(row.lse * kLog2e)),
+        base_(scores, row.lse),
         weight_(static_cast<TC>((row.grad_lse - row.grad_logp - row.grad_entropy * row.entropy) * scores.slope * kLn2)),
         weight_log_(static_cast<TC>(-row.grad_entropy * kLn2 * scores.slope * kLn2)) {}
 
   // x becomes the derivative of the cap.
   HWY_INLINE V log2_p(D d, V& x) const {
     const V capped = kCap ? cap(d, x, softcap_, x) : x;
-    return hn::MulSub(capped, hn::Set(d, slope_), hn::Set(d, lse_));
+    return hn::MulSub(hn::Sub(capped, hn::Set(d, base_.high)), hn::Set(d, slope_), hn::Set(d, base_.low_power));
   }
   HWY_INLINE V finish(D d, V derivative, V y, V p) const {
     V weight = hn::Set(d, weight_);
@@ -46,7 +46,9 @@ public:
 
 private:
   double softcap_;
-  TC slope_, lse_, weight_, weight_log_;
+  TC slope_;
+  Base<TC> base_;
+  TC weight_, weight_log_;
 };
 
 // sums[lane] += v[lane] in fp64.
@@ -132,11 +134,10 @@ double target_gradient(const Scores& scores, const void* row, const RowGradient&
   if (x == -std::numeric_limits<double>::infinity()) return 0;
   const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
-  const double inverse_temperature = scores.slope / kLog2e;
-  const double log_p = capped * inverse_temperature - g.lse;
+  const double log_p = log_probability(scores, capped, g.lse);
   const double p = std::exp(log_p);
-  const double dz = g.grad_logp * (1 - p) + g.grad_lse * p - g.grad_entropy * p * (log_p + g.entropy);
-  return dz * (1 - t * t) * inverse_temperature;
+  const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
+  return (rest * p - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
 }
 
 // Through a buffer: any strides, options and dtypes.

@@ -1,6 +1,9 @@
 // One block of one row of the gradient: the unit that is compiled for every instruction set. Internal to the kernels.
 #pragma once
 
+#include <cmath>
+#include <type_traits>
+
 #include "core/cpu/logp/logp_block.hpp"
 
 namespace rlk::cpu {
@@ -10,6 +13,30 @@ struct RowGradient {
   double lse, grad_logp, grad_lse, grad_entropy, entropy;
   int64_t target;  // column, or outside the tensor
 };
+
+// The lse of a row as the compute type can subtract it from a capped logit: lse * temperature in two parts. The
+// difference of large numbers comes first and is exact where p is not small; in base 2, x * slope and lse * log2(e)
+// would each be rounded by more than that, and p would exceed 1.
+template <typename T>
+struct Base {
+  T high, low_power;  // low_power: the rest, times the slope
+  Base(const Scores& scores, double lse) {
+    constexpr double kLargest = std::numeric_limits<T>::max();
+    const double product = lse * scores.temperature;
+    // NaN stays NaN; what leaves the range is large enough as the largest number, and the rest is infinite.
+    const double bounded = product > kLargest ? kLargest : product < -kLargest ? -kLargest : product;
+    high = static_cast<T>(bounded);
+    const double low = std::is_same_v<T, double> && bounded == product ? std::fma(lse, scores.temperature, -product)
+                                                                       : product - static_cast<double>(high);
+    low_power = static_cast<T>(low * scores.slope);
+  }
+};
+// log p of one capped logit, in fp64.
+inline double log_probability(const Scores& scores, double capped, double lse) {
+  const double product = lse * scores.temperature;
+  if (!std::isfinite(product)) return capped / scores.temperature - lse;
+  return ((capped - product) - std::fma(lse, scores.temperature, -product)) / scores.temperature;
+}
 
 // Writes the gradient of columns [begin, end) to grad_row (same dtype as logits) and adds it to bias_sums[end - begin]
 // if given; the caller then goes on with the same columns of the next row, row_stride elements away. True when a score

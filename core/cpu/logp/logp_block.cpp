@@ -4,6 +4,7 @@
 // strides, fp64) is first brought into a contiguous buffer in L1 and then summed like plain fp32 or fp64.
 #include "core/cpu/logp/logp_block.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #undef HWY_TARGET_INCLUDE
@@ -12,18 +13,9 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/logp/logp_gather-inl.hpp"
-#include "core/cpu/simd/long_sum.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
-
-// A shift that was guessed from the row's first block stays while the sum is no larger: then no y lies more than 20
-// above it, which costs nothing in precision. (NaN is larger: the second try gives it again.)
-constexpr double kLargestSum = 0x1p20;
-// Beyond this |shift| fp32 cannot tell y from the shift any more: such blocks take fp64 (finfo.min as a mask of a whole
-// row, say), and beyond the second limit the difference to the maximum is taken before the slope.
-constexpr double kLargestF32 = 0x1p20;
-constexpr double kLargestF64 = 0x1p40;
 
 template <typename TC>
 constexpr TC kMinusInf = -std::numeric_limits<TC>::infinity();
@@ -51,61 +43,57 @@ HWY_INLINE double lane_sum(D d, hn::VFromD<D> v) {
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, v)));
 }
 
-// The maximum; unspecified when a NaN is among the elements.
+// The maximum, in eight chains; unspecified when a NaN is among the elements.
 template <class D, typename T>
 HWY_INLINE hn::TFromD<D> max_of(D d, const T* p, int64_t count) {
-  const auto step = 2 * static_cast<int64_t>(hn::Lanes(d));
-  auto max0 = hn::Set(d, kMinusInf<hn::TFromD<D>>);
-  auto max1 = max0;
-  auto first = max0, second = max0;
+  using V = hn::VFromD<D>;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V max0 = hn::Set(d, kMinusInf<hn::TFromD<D>>);
+  V max1 = max0, max2 = max0, max3 = max0, max4 = max0, max5 = max0, max6 = max0, max7 = max0;
+  V first = max0, second = max0;
   int64_t i = 0;
-  for (; i + step <= count; i += step) {
+  for (; i + 8 * lanes <= count; i += 8 * lanes) {
     load_two(d, p + i, first, second);
-    max0 = hn::Max(max0, first);
-    max1 = hn::Max(max1, second);
+    max0 = hn::Max(max0, first), max1 = hn::Max(max1, second);
+    load_two(d, p + i + 2 * lanes, first, second);
+    max2 = hn::Max(max2, first), max3 = hn::Max(max3, second);
+    load_two(d, p + i + 4 * lanes, first, second);
+    max4 = hn::Max(max4, first), max5 = hn::Max(max5, second);
+    load_two(d, p + i + 6 * lanes, first, second);
+    max6 = hn::Max(max6, first), max7 = hn::Max(max7, second);
   }
-  if (i < count) {
-    load_tail(d, p + i, count - i, first, second);
-    max0 = hn::Max(max0, first);
-    max1 = hn::Max(max1, second);
-  }
-  return largest_lane(d, hn::Max(max0, max1));
-}
-
-// The smallest integer not below any p[i] * slope; -inf when every element is, NaN when there is a NaN or +inf.
-template <class D, typename T>
-HWY_INLINE double shift_of(D d, const T* p, int64_t count, double slope) {
-  using TC = hn::TFromD<D>;
-  const TC max = max_of(d, p, count);
-  if (max == kMinusInf<TC>) {  // NaN may hide behind it
-    for (int64_t i = 0; i < count; ++i) {
-      if (!is_minus_inf(p[i])) return std::numeric_limits<double>::quiet_NaN();
+  for (; i < count; i += 2 * lanes) {
+    if (i + 2 * lanes <= count) {
+      load_two(d, p + i, first, second);
+    } else {
+      load_tail(d, p + i, count - i, first, second);
     }
-    return kNoShift;
+    max0 = hn::Max(max0, first), max1 = hn::Max(max1, second);
   }
-  if (!(max < std::numeric_limits<TC>::infinity())) return std::numeric_limits<double>::quiet_NaN();
-  return std::ceil(static_cast<double>(max) * slope);
+  max0 = hn::Max(hn::Max(max0, max1), hn::Max(max2, max3));
+  return largest_lane(d, hn::Max(max0, hn::Max(hn::Max(max4, max5), hn::Max(max6, max7))));
 }
 
 struct Partial {
   double sum, weighted;
 };
 
-// sum 2^(p[i] * slope - shift) in four chains, in fp32 or fp64; the blocks are short enough for that to stay near 1
-// ulp.
+// sum 2^((p[i] - max) * slope) in four chains, in fp32 or fp64; the blocks are short enough for that to stay near 1
+// ulp. The difference comes first: it is exact where it counts, near the maximum, however large the scores are. p[i] *
+// slope would be rounded by more than the small differences between large scores.
 template <bool kEntropy, class D, typename T>
-HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, double shift_value) {
+HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, hn::TFromD<D> max_value) {
   using TC = hn::TFromD<D>;
   using V = hn::VFromD<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const V slope = hn::Set(d, static_cast<TC>(slope_value));
-  const V shift = hn::Set(d, static_cast<TC>(-shift_value));
+  const V max = hn::Set(d, max_value);
   V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   V weighted0 = sum0, weighted1 = sum0, weighted2 = sum0, weighted3 = sum0;
-  const auto score = [&](V x) HWY_ATTR {
-    const V y = hn::MulAdd(x, slope, shift);
-    return kEntropy ? at_least(d, Exp2<TC>::kLowest, y) : y;  // 0 * -inf is not wanted
-  };
+  const auto score = [&](V x) HWY_ATTR { return hn::Mul(hn::Sub(x, max), slope); };
+  // Terms of the weighted sum: 0 * -inf is not wanted, and what counts as 0 in one sum is 0 in both.
+  const auto weigh = [&](V power, V y, V& weighted)
+                         HWY_ATTR { weighted = hn::MulAdd(power, at_least(d, Exp2<TC>::kLowest, y), weighted); };
   V x0 = sum0, x1 = sum0, x2 = sum0, x3 = sum0;
   int64_t i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
@@ -114,17 +102,17 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, do
     load_two(d, p + i + 2 * lanes, x2, x3);
     const V y0 = score(x0), y1 = score(x1), y2 = score(x2), y3 = score(x3);
     x0 = y0, x1 = y1, x2 = y2, x3 = y3;
-    exp2_four<true>(d, x0, x1, x2, x3);
+    exp2_four<!kEntropy>(d, x0, x1, x2, x3);
     sum0 = hn::Add(sum0, x0), sum1 = hn::Add(sum1, x1), sum2 = hn::Add(sum2, x2), sum3 = hn::Add(sum3, x3);
     if (kEntropy) {
-      weighted0 = hn::MulAdd(x0, y0, weighted0), weighted1 = hn::MulAdd(x1, y1, weighted1);
-      weighted2 = hn::MulAdd(x2, y2, weighted2), weighted3 = hn::MulAdd(x3, y3, weighted3);
+      weigh(x0, y0, weighted0), weigh(x1, y1, weighted1);
+      weigh(x2, y2, weighted2), weigh(x3, y3, weighted3);
     }
   }
   const auto accumulate = [&](V x, V& sum, V& weighted) HWY_ATTR {
-    const V y = score(x), power = exp2_for_sum(d, y);
+    const V y = score(x), power = kEntropy ? exp2(d, y) : exp2_for_sum(d, y);
     sum = hn::Add(sum, power);
-    if (kEntropy) weighted = hn::MulAdd(power, y, weighted);
+    if (kEntropy) weigh(power, y, weighted);
   };
   for (; i < count; i += 2 * lanes) {
     if (i + 2 * lanes <= count) {
@@ -142,33 +130,18 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, do
   return partial;
 }
 
-// For scores so large that only their differences can be told.
-HWY_NOINLINE BlockSums sums_of_differences(const double* p, int64_t count, double slope) {
-  const double max = max_of(hn::ScalableTag<double>(), p, count);
-  LongSum sum, weighted;
-  for (int64_t i = 0; i < count; ++i) {
-    const double y = (p[i] - max) * slope;
-    const double power = std::exp2(y);
-    sum.add(power);
-    if (power > 0) weighted.add(power * y);
-  }
-  return {max * slope, sum.value(), weighted.value()};
-}
-
 template <class D, typename T>
-HWY_NOINLINE BlockSums sums_at(D d, const T* p, int64_t count, double slope, double shift, bool entropy) {
-  if (!std::isnan(shift)) {
-    const Partial tried = entropy ? sum_of<true>(d, p, count, slope, shift) : sum_of<false>(d, p, count, slope, shift);
-    if (tried.sum <= kLargestSum) return {shift, tried.sum, tried.weighted};
+HWY_NOINLINE BlockSums sums_at(D d, const T* p, int64_t count, double slope, bool entropy) {
+  using TC = hn::TFromD<D>;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const TC max = max_of(d, p, count);
+  if (max == kMinusInf<TC>) {  // NaN may hide behind it
+    const bool all_masked = std::all_of(p, p + count, [](T value) { return is_minus_inf(value); });
+    return all_masked ? BlockSums{kAllMasked, 0, 0} : BlockSums{0, kNan, kNan};
   }
-  const double own = shift_of(d, p, count, slope);
-  if (own == kNoShift) return {kNoShift, 0, 0};
-  if (std::isnan(own)) return {0, own, own};
-  if constexpr (std::is_same_v<T, double>) {
-    if (std::fabs(own) > kLargestF64) return sums_of_differences(p, count, slope);
-  }
-  const Partial partial = entropy ? sum_of<true>(d, p, count, slope, own) : sum_of<false>(d, p, count, slope, own);
-  return {own, partial.sum, partial.weighted};
+  if (!(max < std::numeric_limits<TC>::infinity())) return {0, kNan, kNan};
+  const Partial partial = entropy ? sum_of<true>(d, p, count, slope, max) : sum_of<false>(d, p, count, slope, max);
+  return {static_cast<double>(max), partial.sum, partial.weighted};
 }
 
 // Columns [begin, end) as contiguous capped logits.
@@ -220,25 +193,20 @@ HWY_INLINE void with_columns(const Scores& scores, const void* row, int64_t begi
   }
 }
 
-double shift_for(const Scores& scores, const void* row, int64_t begin, int64_t end) {
-  double shift = 0;
-  with_columns(scores, row, begin, end,
-               [&](auto d, const auto* p, int64_t count) HWY_ATTR { shift = shift_of(d, p, count, scores.slope); });
-  return shift;
-}
-
-BlockSums sums_for(const Scores& scores, const void* row, int64_t begin, int64_t end, double shift, bool entropy) {
+BlockSums sums_for(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy) {
   BlockSums sums{};
   with_columns(scores, row, begin, end, [&](auto d, const auto* p, int64_t count) HWY_ATTR {
-    sums = sums_at(d, p, count, scores.slope, shift, entropy);
+    sums = sums_at(d, p, count, scores.slope, entropy);
   });
-  const bool too_large = std::fabs(sums.shift) > kLargestF32 && sums.shift != kNoShift;
-  if (too_large && !scores.in_f64) {
-    Scores wide = scores;
-    wide.in_f64 = true;
-    return sums_for(wide, row, begin, end, std::numeric_limits<double>::quiet_NaN(), entropy);
-  }
   return sums;
+}
+
+double capped_logit_for(const Scores& scores, const void* row, int64_t column) {
+  double value = 0;
+  with_columns(scores, row, column, column + 1, [&](auto d, const auto* p, int64_t count) HWY_ATTR {
+    value = static_cast<double>(max_of(d, p, count));
+  });
+  return value;
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE
@@ -247,38 +215,25 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rlk::cpu {
 
-HWY_EXPORT(shift_for);
 HWY_EXPORT(sums_for);
+HWY_EXPORT(capped_logit_for);
 
 Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const void* bias,
                    int64_t bias_stride) {
   const double slope = kLog2e / temperature;
   const auto fits_f32 = [](double value) { return value > 0x1p-60 && value < 0x1p60; };
   const bool wide = dtype == Dtype::f64 || !fits_f32(slope) || (softcap > 0 && !fits_f32(softcap));
-  return {dtype, wide, slope, softcap, col_stride, bias, bias_stride};
+  return {dtype, wide, slope, temperature, softcap, col_stride, bias, bias_stride};
 }
 
-double block_shift(const Scores& scores, const void* row, int64_t begin, int64_t end) {
-  return HWY_DYNAMIC_DISPATCH(shift_for)(scores, row, begin, end);
+BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy) {
+  return HWY_DYNAMIC_DISPATCH(sums_for)(scores, row, begin, end, entropy);
 }
-BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, double shift, bool entropy) {
-  return HWY_DYNAMIC_DISPATCH(sums_for)(scores, row, begin, end, shift, entropy);
-}
-namespace {
-
 double capped_logit(const Scores& scores, const void* row, int64_t column) {
-  double x = load_element(row, scores.dtype, column * scores.col_stride);
-  if (scores.bias != nullptr) x += load_element(scores.bias, scores.dtype, column * scores.bias_stride);
-  return scores.softcap > 0 ? scores.softcap * std::tanh(x / scores.softcap) : x;
-}
-
-}  // namespace
-
-double power_of(const Scores& scores, const void* row, int64_t column) {
-  return capped_logit(scores, row, column) * scores.slope;
+  return HWY_DYNAMIC_DISPATCH(capped_logit_for)(scores, row, column);
 }
 double score_of(const Scores& scores, const void* row, int64_t column) {
-  return capped_logit(scores, row, column) * (scores.slope / kLog2e);
+  return capped_logit(scores, row, column) / scores.temperature;
 }
 
 }  // namespace rlk::cpu
