@@ -2,6 +2,8 @@
 #include "loader/cli/array.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <new>
@@ -115,27 +117,80 @@ void Array::set_integer(int64_t i, int64_t value) {
 }
 
 Array cast(const Array& from, core::Dtype to) {
-  if (is_floating(from.dtype()) != is_floating(to)) {
-    throw UsageError(std::string("cannot cast ") + core::name_of(from.dtype()) + " to " + core::name_of(to) +
-                     ": floating point and integers are not exchanged; convert the file");
-  }
   Array out(to, from.shape());
   if (to == from.dtype()) {
     std::memcpy(out.data(), from.data(), from.bytes());
     return out;
   }
+  const auto refuse = [&](int64_t i, const std::string& value, const char* why) {
+    throw UsageError("element " + std::to_string(i) + " is " + value + ", which " + why + " " + core::name_of(to));
+  };
+  if (is_floating(from.dtype())) {
+    if (is_floating(to)) {
+      for (int64_t i = 0; i < from.count(); ++i) out.set(i, from.number(i));
+      return out;
+    }
+    const Range range = range_of(to);
+    for (int64_t i = 0; i < from.count(); ++i) {
+      const double value = from.number(i);
+      // The limits of 64 bits are no doubles: one beyond the upper one is.
+      const bool fits = value >= static_cast<double>(range.low) && value < static_cast<double>(range.high) + 1;
+      if (!fits || value != std::floor(value)) {
+        char text[32];
+        std::snprintf(text, sizeof(text), "%.9g", value);
+        refuse(i, text, fits ? "is not whole, as numbers are of" : "does not fit into");
+      }
+      out.set_integer(i, static_cast<int64_t>(value));
+    }
+    return out;
+  }
   const Range range = range_of(to);
   for (int64_t i = 0; i < from.count(); ++i) {
+    const int64_t value = from.integer(i);
     if (is_floating(to)) {
-      out.set(i, from.number(i));
+      out.set(i, static_cast<double>(value));
+      const double stored = out.number(i);
+      // 2^63 is beyond the integers, and no integer rounds below -2^63.
+      if (stored >= 0x1p63 || static_cast<int64_t>(stored) != value) {
+        refuse(i, std::to_string(value), "is not a number of");
+      }
       continue;
     }
-    const int64_t value = from.integer(i);
-    if (value < range.low || value > range.high) {
-      throw UsageError("element " + std::to_string(i) + " is " + std::to_string(value) + ", which does not fit into " +
-                       core::name_of(to));
-    }
+    if (value < range.low || value > range.high) refuse(i, std::to_string(value), "does not fit into");
     out.set_integer(i, value);
+  }
+  return out;
+}
+
+Array reshaped(Array from, std::vector<int64_t> shape) {
+  from.shape_ = std::move(shape);
+  from.strides_ = contiguous_strides(from.shape_);
+  return from;
+}
+
+Array repeated(Array from, const std::vector<int64_t>& shape) {
+  if (from.shape() == shape) return from;
+  std::vector<int64_t> strides = from.strides();
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (from.shape()[axis] == 1) strides[axis] = 0;
+  }
+  return gathered(from, shape, strides);
+}
+
+Array gathered(const Array& from, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
+  Array out(from.dtype(), shape);
+  const auto size = static_cast<size_t>(core::size_of(from.dtype()));
+  std::vector<int64_t> index(shape.size(), 0);
+  const auto* source = static_cast<const std::byte*>(from.data());
+  auto* target = static_cast<std::byte*>(out.data());
+  for (int64_t i = 0; i < out.count(); ++i) {
+    int64_t offset = 0;
+    for (size_t axis = 0; axis < shape.size(); ++axis) offset += index[axis] * strides[axis];
+    std::memcpy(target + static_cast<size_t>(i) * size, source + static_cast<size_t>(offset) * size, size);
+    for (size_t axis = shape.size(); axis-- > 0;) {
+      if (++index[axis] < shape[axis]) break;
+      index[axis] = 0;
+    }
   }
   return out;
 }

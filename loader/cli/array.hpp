@@ -39,6 +39,7 @@ public:
   void set_integer(int64_t i, int64_t value);
 
 private:
+  friend Array reshaped(Array from, std::vector<int64_t> shape);
   struct Release {
     void operator()(std::byte* memory) const;
   };
@@ -49,9 +50,16 @@ private:
   std::unique_ptr<std::byte, Release> data_;
 };
 
-// Floating to floating rounds once; integer to integer must fit. Throws UsageError for other pairs and for a value
-// that does not fit, naming it.
+// Floating to floating rounds once; between integers and floating point, and among integers, every value must be one of
+// the other dtype. Throws UsageError for a value that is not, naming it.
 Array cast(const Array& from, core::Dtype to);
+
+// The same elements; `shape` has as many.
+Array reshaped(Array from, std::vector<int64_t> shape);
+// Sizes of 1 repeated to those of `shape`, which has as many dimensions.
+Array repeated(Array from, const std::vector<int64_t>& shape);
+// The elements of `from` at the given strides, which may be 0, in the order of `shape`.
+Array gathered(const Array& from, const std::vector<int64_t>& shape, const std::vector<int64_t>& strides);
 
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape);
 // Elements of the shape; nothing when it does not fit into 63 bits or a size is negative.

@@ -123,7 +123,8 @@ private:
   size_t at_ = 0;
 };
 
-// What an element of the file is. 16-bit words without a floating type are bf16 by agreement, once the user says so.
+// What an element of the file is. Two raw bytes are bf16: NumPy has no word for it, and the package ml_dtypes, which
+// has the type, writes it so. Unsigned words may be bf16, too, once the user says so.
 Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
   struct Known {
     const char* descr;
@@ -136,15 +137,18 @@ Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
   // NumPy has no name for these: the user says that the file's words are theirs.
   if (descr == "|b1" && wanted == Dtype::boolean) return Dtype::boolean;
   if (descr == "<u2" && wanted == Dtype::u16) return Dtype::u16;
-  if ((descr == "|u1" || descr == "|V1") && (wanted == Dtype::f8_e4m3fn || wanted == Dtype::f8_e5m2)) return *wanted;
+  if ((descr == "|u1" || descr == "|V1" || descr == "<V1" || descr == "<f1") &&
+      (wanted == Dtype::f8_e4m3fn || wanted == Dtype::f8_e5m2))
+    return *wanted;
   for (const Known& known : kKnown)
     if (descr == known.descr) return known.dtype;
-  if (descr == "<u2" || descr == "<V2" || descr == "|V2") {
+  if (descr == "<V2" || descr == "|V2" || descr == "bfloat16") return Dtype::bf16;
+  if (descr == "<u2") {
     if (wanted == Dtype::bf16) return Dtype::bf16;
     throw UsageError("dtype '" + descr +
                      "' is no dtype of an operator; write name=FILE:bf16 to read the words as bf16");
   }
-  std::string advice = "; expected <f2 <f4 <f8 <i2 <i4 <i8 <u4 <u8 |i1 |u1 |b1, or <u2 for bf16";
+  std::string advice = "; expected <f2 <f4 <f8 <i2 <i4 <i8 <u4 <u8 |i1 |u1 |b1, or <V2 for bf16";
   if (!descr.empty() && descr[0] == '>') advice += " (big-endian: save array.astype('<" + descr.substr(1) + "'))";
   throw UsageError("dtype '" + descr + "' is not supported" + advice);
 }
@@ -154,7 +158,7 @@ const char* descr_of(Dtype dtype) {
     case Dtype::f32:
       return "<f4";
     case Dtype::bf16:
-      return "<u2";
+      return "<V2";
     case Dtype::f16:
       return "<f2";
     case Dtype::f64:
@@ -185,30 +189,15 @@ const char* descr_of(Dtype dtype) {
   return "|u1";
 }
 
-// Column-major elements into row-major ones: walks the target and reads at the mirrored strides.
+// Column-major elements into row-major ones.
 Array transposed(const Array& from) {
-  Array out(from.dtype(), from.shape());
-  const auto size = static_cast<size_t>(core::size_of(from.dtype()));
-  const size_t ndim = from.shape().size();
   std::vector<int64_t> strides;
   int64_t stride = 1;
   for (const int64_t dimension : from.shape()) {
     strides.push_back(stride);
     stride *= std::max<int64_t>(dimension, 1);
   }
-  std::vector<int64_t> index(ndim, 0);
-  const auto* source = static_cast<const std::byte*>(from.data());
-  auto* target = static_cast<std::byte*>(out.data());
-  for (int64_t i = 0; i < from.count(); ++i) {
-    int64_t offset = 0;
-    for (size_t axis = 0; axis < ndim; ++axis) offset += index[axis] * strides[axis];
-    std::memcpy(target + static_cast<size_t>(i) * size, source + static_cast<size_t>(offset) * size, size);
-    for (size_t axis = ndim; axis-- > 0;) {
-      if (++index[axis] < from.shape()[axis]) break;
-      index[axis] = 0;
-    }
-  }
-  return out;
+  return gathered(from, from.shape(), strides);
 }
 
 Array read_from(int fd, uint64_t file_bytes, std::optional<Dtype> wanted) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/execution.hpp"
+#include "loader/cli/fit.hpp"
 #include "loader/cli/npy.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/place.hpp"
@@ -72,22 +73,6 @@ void require_places(const core::OpDecl& decl, const std::vector<std::optional<Fi
   }
 }
 
-// What to write where a file's dtype is not the one that the declaration fixes for its argument (a mask of i64).
-std::string hint_of_casts(const OpCall& call, const std::vector<std::optional<FileWord>>& files) {
-  std::string hint;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const core::ArgDecl& input = call.decl->inputs[i];
-    if (!call.inputs[i] || input.dtype.kind != core::DtypeExpr::Kind::fixed) continue;
-    const Dtype given = call.inputs[i]->dtype, expected = input.dtype.dtype;
-    if (given == expected) continue;
-    hint +=
-        is_floating(given) == is_floating(expected)
-            ? "; --input " + std::string(input.name) + "=" + files[i]->file + ":" + core::name_of(expected) + " casts"
-            : "; save " + std::string(input.name) + " as " + core::name_of(expected);
-  }
-  return hint;
-}
-
 // An output may be asked for in a dtype that the operator itself can write; any other is cast from what it writes.
 void prefer_dtypes(OpCall* call, const std::vector<std::optional<FileWord>>& files) {
   std::vector<std::byte> storage(call->decl->params_size);
@@ -133,12 +118,15 @@ int run_verb(const Arguments& arguments) {
     call.inputs[i] = TensorSpec(inputs[i]->dtype(), inputs[i]->shape());
   }
   require_inputs(call);
+  const std::vector<std::string> notes = fit_shapes(&call, &inputs);
   uint64_t wanted = 0;
   for (size_t i = 0; i < output_files.size(); ++i) wanted |= output_files[i] ? uint64_t{1} << i : 0;
   try {
     infer(&call, wanted);
   } catch (const UsageError& error) {
-    throw UsageError(error.what() + hint_of_casts(call, input_files));
+    std::vector<std::string> files;
+    for (const auto& word : input_files) files.push_back(word ? word->file : "");
+    throw UsageError(error.what() + hints(call, files));
   }
   prefer_dtypes(&call, output_files);
 
@@ -160,6 +148,7 @@ int run_verb(const Arguments& arguments) {
       {"ran_on", where},
       {"ms", ms},
       {"data_error", data_error.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(data_error)},
+      {"notes", notes},
       {"outputs", nlohmann::ordered_json::array()}};
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i]) continue;
@@ -196,6 +185,7 @@ int run_verb(const Arguments& arguments) {
     std::fprintf(output(), "%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
   } else {
     table.print();
+    for (const std::string& note : notes) std::fprintf(output(), "%s\n", note.c_str());
   }
   if (!data_error.empty()) throw Failure(data_error);
   return kFine;
@@ -204,21 +194,26 @@ int run_verb(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_run() {
-  return {
-      "run",
-      "Runs one operator on .npy files.",
-      "Files hold <f2 <f4 <f8 <i4 <i8 |u1 or |b1; bf16 is stored as <u2 and named, as in logits=x.npy:bf16. A dtype\n"
-      "behind a file's name casts. Optional outputs are computed only when asked for. The time is that of a first\n"
-      "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.\n"
-      "`rlk-plugins ops OP` lists what an operator takes.",
-      "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
-      {{"OP", true}},
-      {{"input", "NAME=FILE[:D]", "an input", true},
-       {"output", "NAME=FILE[:D]", "an output and where to write it", true},
-       {"param", "K=V", "a parameter; enumerations by name", true},
-       {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
-       {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
-      run_verb};
+  return {"run",
+          "Runs one operator on .npy files.",
+          "Files hold <f2 <f4 <f8 <i4 <i8 |u1 |b1, or <V2 for bf16, as numpy.save writes arrays of ml_dtypes.bfloat16; "
+          "other\n"
+          "words are named, as in logits=x.npy:bf16. A dtype behind a file's name casts: mask=m.npy:u8. Behind the "
+          "first inputs\n"
+          "that give a symbol its size, a size of 1 is repeated ([B, 1] serves [B, T]) or dropped ([B, 1] serves [B]), "
+          "and a\n"
+          "number without dimensions serves [1]. Optional outputs are computed only when asked for. The time is that "
+          "of a first\n"
+          "call, planning included; `bench` measures. Rows with a data error are NaN, the others are right.\n"
+          "`rlk-plugins ops OP` lists what an operator takes.",
+          "rlk-plugins run logp --input logits=logits.npy --input ids=ids.npy --output logp=logp.npy",
+          {{"OP", true}},
+          {{"input", "NAME=FILE[:D]", "an input", true},
+           {"output", "NAME=FILE[:D]", "an output and where to write it", true},
+           {"param", "K=V", "a parameter; enumerations by name", true},
+           {"backend", "B[:IMPL]", "run there or fail, as cuda, cpu:fused or plugin/implementation"},
+           {"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"}},
+          run_verb};
 }
 
 }  // namespace rlk::cli

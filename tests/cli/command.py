@@ -11,7 +11,7 @@ import unittest
 
 COMMAND = os.environ.get("RLK_TEST_COMMAND")
 PLUGINS = os.environ.get("RLK_TEST_PLUGINS", "")
-SIZES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "|u1": "B"}
+SIZES = {"<f4": "f", "<f8": "d", "<i4": "i", "<i8": "q", "<u2": "H", "<V2": "H", "|u1": "B"}
 
 
 def write_npy(path, descr, shape, values):

@@ -32,7 +32,7 @@ class Logp(command.Case):
 
     def write_logits(self, descr):
         flat = [x for row in self.rows for x in row]
-        if descr == "<u2":
+        if descr in ("<u2", "<V2"):
             flat = [to_bf16(x) for x in flat]
             values = [from_bf16(word) for word in flat]
         elif descr == "<f4":
@@ -53,7 +53,7 @@ class Logp(command.Case):
 
     def test_all_outputs_in_each_dtype(self):
         for descr, suffix, result, bound in (("<f4", "", "<f4", 1e-6), ("<f8", "", "<f8", 1e-13),
-                                             ("<u2", ":bf16", "<f4", 1e-6)):
+                                             ("<u2", ":bf16", "<f4", 1e-6), ("<V2", "", "<f4", 1e-6)):
             with self.subTest(descr=descr):
                 expected = logp_rows(self.write_logits(descr), self.ids, temperature=0.7)
                 done = self.run_logp("--output", "lse=lse.npy", "--output", "entropy=entropy.npy", "--param",
@@ -65,13 +65,13 @@ class Logp(command.Case):
                     self.assertRegex(done.stdout, rf"(?m)^{name} +\[7\] +f(32|64) +- +cpu/\w+ ")
 
     def test_an_output_in_the_dtype_asked_for(self):
-        expected = [row[0] for row in logp_rows(self.write_logits("<u2"), self.ids)]
+        expected = [row[0] for row in logp_rows(self.write_logits("<V2"), self.ids)]
         self.run_command("run", "logp", "--input", "logits=logits.npy:bf16", "--input", "ids=ids.npy", "--output",
                          "logp=logp.npy:bf16")
         descr, _, words = read_npy(self.path("logp.npy"))
-        self.assertEqual(descr, "<u2")
+        self.assertEqual(descr, "<V2")
         self.assert_close([from_bf16(word) for word in words], expected, 2.0 ** -8)
-        self.run_command("run", "logp", "--input", "logits=logits.npy:bf16", "--input", "ids=ids.npy", "--output",
+        self.run_command("run", "logp", "--input", "logits=logits.npy", "--input", "ids=ids.npy", "--output",
                          "logp=logp.npy:f64")
         descr, _, values = read_npy(self.path("logp.npy"))
         self.assertEqual(descr, "<f8")
@@ -121,8 +121,13 @@ class Logp(command.Case):
         self.assertIn("--input mask=mask.npy:u8 casts", self.run_logp("--input", "mask=mask.npy", code=2).stderr)
         self.run_logp("--input", "mask=mask.npy:u8")
         self.assertEqual(read_npy(self.path("logp.npy"))[2][1], 0.0)
-        write_npy(self.path("mask.npy"), "<f4", (self.N,), [1] * self.N)
-        self.assertIn("save mask as u8", self.run_logp("--input", "mask=mask.npy", code=2).stderr)
+        write_npy(self.path("mask.npy"), "<f4", (self.N,), [1, 0] + [1] * (self.N - 2))
+        self.assertIn("--input mask=mask.npy:u8 casts", self.run_logp("--input", "mask=mask.npy", code=2).stderr)
+        self.run_logp("--input", "mask=mask.npy:u8")
+        self.assertEqual(read_npy(self.path("logp.npy"))[2][1], 0.0)
+        write_npy(self.path("mask.npy"), "<f4", (self.N,), [1, 0.5] + [1] * (self.N - 2))
+        self.assertIn("element 1 is 0.5, which is not whole",
+                      self.run_logp("--input", "mask=mask.npy:u8", code=2).stderr)
 
     def test_a_backend_that_is_not_here_is_refused_with_its_name(self):
         self.write_logits("<f4")
@@ -158,6 +163,47 @@ class Others(command.Case):
         self.assertEqual(loss["value"], 2.5)
         self.assertEqual((metrics["elements"]["active_tokens"], metrics["elements"]["ratio"]), (4, 1))
         self.assertRegex(self.output(*words), r"(?m)^loss +\[1\] +f32 +2\.5 [^\n]*\n(.*\n)? +active_tokens 4, kl 0,")
+
+    def test_sizes_of_1_are_repeated_or_dropped_and_said(self):
+        write_npy(self.path("logp.npy"), "<f4", (2, 3), [-1, -2, -3, -4, -5, -6])
+        write_npy(self.path("column.npy"), "<f4", (2, 1), [10, 20])
+        write_npy(self.path("tokens.npy"), "<f4", (2, 3), [10, 10, 10, 20, 20, 20])
+        write_npy(self.path("row.npy"), "<f4", (1, 3), [10, 20, 30])
+        write_npy(self.path("numbers.npy"), "<f4", (2,), [10, 20])
+        write_npy(self.path("one.npy"), "<f4", (), [2])
+        words = ("policy_loss_backward", "--input", "logp=logp.npy", "--input", "grad_loss=one.npy", "--output",
+                 "grad_logp=grad.npy")
+        whole = self.json("run", *words, "--input", "advantages=tokens.npy")
+        want = read_npy(self.path("grad.npy"))
+        self.assertEqual(whole["notes"], [])
+        self.assertIn("advantages [2, 1] was repeated to [2, 3]",
+                      self.output("run", *words, "--input", "advantages=column.npy"))
+        self.assertEqual(read_npy(self.path("grad.npy")), want)
+        # [B, 1] is [B]: no row is guessed to be a column, nor a first size repeated.
+        write_npy(self.path("zeros.npy"), "<f4", (2, 3), [0] * 6)
+        self.output("run", *words, "--input", "advantages=zeros.npy", "--input", "sequence_advantages=column.npy")
+        self.assertEqual(read_npy(self.path("grad.npy")), want)
+        refused = self.usage_error("run", *words, "--input", "advantages=numbers.npy")
+        self.assertIn("save advantages as [2, 1] to have it repeated to [2, 3]", refused)
+        self.assertIn("[1, 3]; expected [B, T]", self.usage_error("run", *words, "--input", "advantages=row.npy"))
+
+    def test_a_dtype_of_numpys_own_is_refused_with_the_word_that_casts_it(self):
+        write_npy(self.path("logp.npy"), "<f4", (2, 2), [-1, -2, -3, -4])
+        write_npy(self.path("doubles.npy"), "<f8", (2, 2), [1, 2, 3, 4])
+        words = ("run", "policy_loss", "--input", "logp=logp.npy", "--input")
+        self.assertIn("--input advantages=doubles.npy:f32 casts", self.usage_error(*words, "advantages=doubles.npy"))
+        self.run_command(*words, "advantages=doubles.npy:f32")
+        words = ("run", "policy_loss", "--input", "logp=doubles.npy", "--input")
+        self.assertIn("--input logp=doubles.npy:f32 casts", self.usage_error(*words, "advantages=logp.npy"))
+
+    def test_whole_numbers_are_cast_to_floating_point(self):
+        write_npy(self.path("rewards.npy"), "<i8", (4,), [1, 0, 0, 1])
+        words = ("run", "group_advantages", "--param", "samples_per_prompt=2", "--output", "advantages=a.npy", "--input")
+        self.run_command(*words, "rewards=rewards.npy:f32")
+        self.assertGreater(read_npy(self.path("a.npy"))[2][0], 0.7)
+        write_npy(self.path("rewards.npy"), "<i8", (4,), [1, 0, 0, 2 ** 24 + 1])
+        self.assertIn("element 3 is 16777217, which is not a number of f32",
+                      self.usage_error(*words, "rewards=rewards.npy:f32"))
 
     def test_add_broadcasts_and_scales(self):
         write_npy(self.path("a.npy"), "<f4", (2, 3), [1, 2, 3, 4, 5, 6])
