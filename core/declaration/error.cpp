@@ -6,6 +6,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
+
+#include "core/declaration/plugin_call.hpp"
 
 namespace rlk::core {
 
@@ -33,6 +37,18 @@ rlk_status failf(rlk_error* error, rlk_status status, const char* pattern, ...) 
   std::vsnprintf(text, sizeof(text), pattern, arguments);
   va_end(arguments);
   return fail(error, status, text);
+}
+
+rlk_status detail::fail_with_exception(rlk_error* error) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return fail(error, RLK_OUT_OF_MEMORY, "the plugin found no host memory");
+  } catch (const std::exception& e) {
+    return failf(error, RLK_PLUGIN_EXCEPTION, "an exception left the plugin: %s", e.what());
+  } catch (...) {
+    return fail(error, RLK_PLUGIN_EXCEPTION, "an exception of unknown type left the plugin");
+  }
 }
 
 const char* name_of_status(rlk_status status) noexcept {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 namespace {
@@ -29,10 +30,10 @@ CachingAllocator::~CachingAllocator() {
     if (block->stream != nullptr) {
       give_to_embedder(*block, nullptr);
     } else {
-      api_.device->deallocate(device_, kind_, block->memory, nullptr);
+      release_by(api_, "deallocate", api_.device->deallocate, device_, kind_, block->memory);
     }
   }
-  for (void* memory : for_good_) api_.device->deallocate(device_, kind_, memory, nullptr);
+  for (void* memory : for_good_) release_by(api_, "deallocate", api_.device->deallocate, device_, kind_, memory);
 }
 
 // Marks that are reached are dropped on the way.
@@ -70,11 +71,11 @@ rlk_status CachingAllocator::allocate(const StreamClock& stream, uint64_t bytes,
   } else {
     block = std::make_unique<Block>();
     block->size = size;
-    rlk_status status = api_.device->allocate(device_, kind_, size, &block->memory, error);
+    rlk_status status = call_plugin(api_.device->allocate, device_, kind_, size, &block->memory, error);
     if (status == RLK_OUT_OF_MEMORY) {
       ++statistics_.out_of_memory_retries;
       release_locked(/*wait=*/true);
-      status = api_.device->allocate(device_, kind_, size, &block->memory, error);
+      status = call_plugin(api_.device->allocate, device_, kind_, size, &block->memory, error);
       if (status == RLK_OUT_OF_MEMORY) return out_of_memory(bytes, error);
     }
     if (status != RLK_OK) return status;
@@ -102,7 +103,7 @@ rlk_status CachingAllocator::allocate_in_capture(const StreamClock&, uint64_t by
   auto block = std::make_unique<Block>();
   block->size = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  const rlk_status status = api_.device->allocate(device_, kind_, block->size, &block->memory, error);
+  const rlk_status status = call_plugin(api_.device->allocate, device_, kind_, block->size, &block->memory, error);
   if (status == RLK_OUT_OF_MEMORY) return out_of_memory(bytes, error);
   if (status != RLK_OK) return status;
   *out = hand_out(std::move(block));
@@ -111,7 +112,7 @@ rlk_status CachingAllocator::allocate_in_capture(const StreamClock&, uint64_t by
 
 rlk_status CachingAllocator::allocate_for_good(uint64_t bytes, void** out, rlk_error* error) {
   const std::lock_guard lock(mutex_);
-  const rlk_status status = api_.device->allocate(device_, kind_, bytes, out, error);
+  const rlk_status status = call_plugin(api_.device->allocate, device_, kind_, bytes, out, error);
   if (status == RLK_OK) for_good_.push_back(*out);
   return status;
 }
@@ -228,7 +229,7 @@ void CachingAllocator::release_locked(bool wait) {
       ++it;
       continue;
     }
-    api_.device->deallocate(device_, kind_, it->second->memory, nullptr);
+    release_by(api_, "deallocate", api_.device->deallocate, device_, kind_, it->second->memory);
     statistics_.cached_bytes -= it->second->size;
     it = cached_.erase(it);
   }
@@ -236,7 +237,7 @@ void CachingAllocator::release_locked(bool wait) {
 
 rlk_status CachingAllocator::out_of_memory(uint64_t bytes, rlk_error* error) const {
   uint64_t available = 0, total = 0;
-  const bool known = api_.device->memory_info(device_, &available, &total, nullptr) == RLK_OK;
+  const bool known = call_plugin(api_.device->memory_info, device_, &available, &total, nullptr) == RLK_OK;
   char device[96] = "";
   if (known) {
     std::snprintf(device, sizeof(device), "; the device has %llu bytes free of %llu",

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 
 namespace rlk::core {
 namespace {
@@ -16,7 +17,7 @@ bool is_pinned(DeviceState& device, const void* host) {
   if (device.entry.has(RLK_DEVICE_UNIFIED_MEMORY) || device.pinned.owns(host)) return true;
   int32_t kind = RLK_POINTER_UNKNOWN;
   if (!device.pointer_kinds) return false;
-  const rlk_status status = device.api.device->pointer_kind(device.handle, host, &kind, nullptr);
+  const rlk_status status = call_plugin(device.api.device->pointer_kind, device.handle, host, &kind, nullptr);
   device.pointer_kinds.learn(status);
   return status == RLK_OK && kind == RLK_POINTER_PINNED;
 }
@@ -56,7 +57,7 @@ rlk_status copy(Stream& stream, void* destination, const void* source, uint64_t 
   }
   stream.clock()->issue();
   const auto enqueue = [&](void* to, const void* from, uint64_t count) {
-    return device.api.stream->copy(stream.handle(), to, from, count, kind, error);
+    return call_plugin(device.api.stream->copy, stream.handle(), to, from, count, kind, error);
   };
   const bool to_host = kind == RLK_COPY_DEVICE_TO_HOST;
   const void* host = to_host ? destination : source;

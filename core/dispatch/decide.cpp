@@ -177,6 +177,10 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
                             call.privates.required()};
   Selection selection;
   if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
+  for (const Option& option : selection.options) {
+    if (option.verdict != Verdict::failed || option.reason_code != name_of_status(RLK_PLUGIN_EXCEPTION)) continue;
+    quarantine(*option.candidate, first_dtype(call.bound), RLK_PLUGIN_EXCEPTION, option.reason);
+  }
   NotReady not_ready;  // the best whose plan is still being compiled
   const auto take = [&](Option& option, std::shared_ptr<PlanList> list) -> rlk_status {
     InsidePlan inside(**plan);

@@ -1,6 +1,8 @@
 // What a dispatcher keeps per device.
 #include "core/dispatch/device_state.hpp"
 
+#include "core/declaration/plugin_call.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -15,7 +17,8 @@ constexpr std::chrono::microseconds kTimeToFill{200};
 const rlk_graph_api* graph_api_of(const DeviceEntry& device) {
   const rlk_plugin& api = *device.owner->api;
   if (api.get_extension == nullptr) return nullptr;
-  const auto* graph = static_cast<const rlk_graph_api*>(api.get_extension(device.owner->instance, RLK_EXT_GRAPH));
+  const auto* graph =
+      static_cast<const rlk_graph_api*>(call_plugin(api.get_extension, device.owner->instance, RLK_EXT_GRAPH));
   return graph != nullptr && graph->struct_size >= sizeof(rlk_graph_api) ? graph : nullptr;
 }
 
@@ -31,7 +34,7 @@ DeviceState::DeviceState(const DeviceEntry& device, rlk_plugin_device* opened, c
       pointer_kinds(api.device->pointer_kind != nullptr),
       capture_ids(api.stream->capture_id != nullptr),
       capture_retains(api.stream->capture_retain != nullptr),
-      events(api.event, opened),
+      events(api, opened),
       memory(&api, opened, RLK_MEMORY_DEVICE, device.backend, device.ordinal, embedder),
       pinned(&api, opened, RLK_MEMORY_PINNED, device.backend, device.ordinal),
       records(device.properties().flags, pinned) {}

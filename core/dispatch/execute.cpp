@@ -1,5 +1,6 @@
 // Runs a plan: instance, host-readable inputs, prepare, workspace, enqueue.
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/dispatch/call.hpp"
 
 namespace rlk::core {
@@ -46,7 +47,7 @@ rlk_status workspace_bytes(const Plan& plan, const Lease& lease, const rlk_run& 
     return failf(error, RLK_INTERNAL, "%s/%s: its plan needs prepare, which it does not have", implementation.op,
                  implementation.name);
   }
-  return implementation.plan_prepare(lease.handle(), &run, bytes, error);
+  return call_plugin(implementation.plan_prepare, lease.handle(), &run, bytes, error);
 }
 
 }  // namespace
@@ -111,7 +112,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   }
   // Even an enqueue that fails may have left a part of its work in the stream.
   lease.set_enqueued();
-  status = candidate.implementation->plan_enqueue(lease.handle(), handle, &run, error);
+  status = call_plugin(candidate.implementation->plan_enqueue, lease.handle(), handle, &run, error);
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
   persistent.set_filled();

@@ -7,6 +7,14 @@
 #include "core/dispatch/dispatcher.hpp"
 
 namespace rlk::core {
+namespace {
+
+std::string said(const rlk_error* error) {
+  const std::string text = error != nullptr ? text_of(*error) : "";
+  return text.empty() ? "without a text" : text;
+}
+
+}  // namespace
 
 void Dispatcher::quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status,
                             const std::string& text) {
@@ -25,7 +33,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     if (!repeatable) return status;
     *again = true;
     if (*memory_released) {
-      call.passed_over.push_back({served.candidate, error != nullptr ? text_of(*error) : ""});
+      call.passed_over.push_back({served.candidate, said(error)});
     } else {
       call.stream.device().memory.release_cached(/*wait=*/true);
       call.stream.device().pinned.release_cached(/*wait=*/true);
@@ -33,7 +41,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     }
     return status;
   }
-  const std::string text = error != nullptr ? text_of(*error) : "";
+  const std::string text = said(error);
   // An earlier failure of the stream would be blamed on whoever comes next.
   if (!call.capturing) {
     std::vector<Suspect> suspects;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/declaration/float_environment.hpp"
 #include "core/dispatch/host.hpp"
 
 namespace rlk::core {

@@ -37,7 +37,7 @@ struct StreamClock : std::enable_shared_from_this<StreamClock> {
 // A device's events, reused: creating one costs more than recording it. [thread-safe]
 class EventPool {
 public:
-  EventPool(const rlk_event_api* api, rlk_plugin_device* device) : api_(api), device_(device) {}
+  EventPool(const rlk_plugin& api, rlk_plugin_device* device) : api_(api), device_(device) {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -45,10 +45,10 @@ public:
   // nullptr when the device has none to give.
   rlk_plugin_event* take();
   void give(rlk_plugin_event* event);
-  const rlk_event_api& api() const { return *api_; }
+  const rlk_event_api& api() const { return *api_.event; }
 
 private:
-  const rlk_event_api* api_;
+  const rlk_plugin& api_;
   rlk_plugin_device* device_;
   std::mutex mutex_;
   std::vector<rlk_plugin_event*> idle_;

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 namespace {
@@ -37,7 +38,8 @@ rlk_status Plan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* err
   *info = {};
   info->struct_size = sizeof(*info);
   *out = nullptr;
-  const rlk_status status = implementation_.plan_create(&implementation_, device_, &desc, out, info, error);
+  const rlk_status status =
+      call_plugin(implementation_.plan_create, &implementation_, device_, &desc, out, info, error);
   if (status == RLK_NOT_READY) return fail_not_ready(error);
   if (status != RLK_OK) return status < 0 ? status : RLK_INTERNAL;
   info->variant[sizeof(info->variant) - 1] = '\0';
@@ -67,10 +69,10 @@ rlk_status Plan::take_bounds(rlk_error* error) {
 void Plan::close() {
   const std::lock_guard lock(mutex_);
   for (const auto& instance : instances_) {
-    if (instance->handle != first_) implementation_.plan_destroy(instance->handle, nullptr);
+    if (instance->handle != first_) release_by(api_, "plan destroy", implementation_.plan_destroy, instance->handle);
   }
   instances_.clear();
-  if (first_ != nullptr) implementation_.plan_destroy(first_, nullptr);
+  if (first_ != nullptr) release_by(api_, "plan destroy", implementation_.plan_destroy, first_);
   first_ = nullptr;
   persistent_.release();
 }

@@ -91,6 +91,7 @@ public:
 private:
   Plan(const Candidate& candidate, CallDescription description)
       : implementation_(*candidate.implementation),
+        api_(*candidate.plugin->api),
         plugin_(candidate.plugin->id),
         device_(candidate.device->handle()),
         description_(std::move(description).for_plugin(candidate.plugin->id)) {}
@@ -98,6 +99,7 @@ private:
   rlk_status take_bounds(rlk_error* error);
 
   const rlk_implementation& implementation_;
+  const rlk_plugin& api_;
   const std::string plugin_;
   rlk_plugin_device* const device_;
   const CallDescription description_;  // instances are made from it

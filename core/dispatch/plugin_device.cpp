@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 namespace {
@@ -63,7 +64,7 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
 
 rlk_status PluginDevice::make(rlk_plugin_device** out, rlk_error* error) {
   *out = nullptr;
-  return owner_ != nullptr ? attach(out, error) : api_.device_open(instance_, ordinal_, out, error);
+  return owner_ != nullptr ? attach(out, error) : call_plugin(api_.device_open, instance_, ordinal_, out, error);
 }
 
 rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
@@ -78,15 +79,15 @@ rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
   if (device.native != nullptr) {
     native_.struct_size = sizeof(native_);
     // A device that cannot say (UNSUPPORTED, or any failure of the question) lends itself without.
-    if (device.native(theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
+    if (call_plugin(device.native, theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
   }
-  return api_.device_attach(instance_, &info, out, error);
+  return call_plugin(api_.device_attach, instance_, &info, out, error);
 }
 
 void PluginDevice::close() {
   const std::lock_guard lock(mutex_);
   rlk_plugin_device* handle = handle_.exchange(nullptr);
-  if (handle != nullptr) api_.device_close(handle, nullptr);
+  if (handle != nullptr) release_by(api_, "device close", api_.device_close, handle);
 }
 
 bool is_same_card(const rlk_device_properties& a, const rlk_device_properties& b) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "core/declaration/error.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
 
 namespace rlk::core {
@@ -15,16 +17,28 @@ using Listener = std::function<void(const Quarantined&, bool only_suspected)>;
 
 bool is_known(const std::vector<std::shared_ptr<const Quarantined>>& list, const Quarantined& entry) {
   return std::any_of(list.begin(), list.end(), [&](const auto& known) {
-    return known->plugin == entry.plugin && known->op == entry.op && known->implementation == entry.implementation &&
+    return known->plugin == entry.plugin && known->concerns(entry.op, entry.implementation) &&
            (known->dtype == entry.dtype || known->dtype.empty());
   });
 }
 
-std::string who(const Quarantined& entry) {
-  return entry.op + "/" + entry.implementation + " for dtype " + (entry.dtype.empty() ? "any" : entry.dtype);
+// Every registry of the process, for faults that are noticed far from any. Never destroyed: plugins' leftovers may be
+// released while the process ends.
+struct Registries {
+  std::mutex mutex;
+  std::vector<Registry*> all;
+};
+Registries& registries() {
+  static auto* const known = new Registries;
+  return *known;
 }
 
 }  // namespace
+
+std::string Quarantined::who() const {
+  const std::string of_dtype = " for dtype " + (dtype.empty() ? std::string("any") : dtype);
+  return (op.empty() ? "every operator" : op + "/" + implementation) + of_dtype;
+}
 
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
@@ -140,7 +154,7 @@ void Registry::State::add_candidates(Snapshot& next) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);
         }
         for (const auto& entry : next.quarantined) {
-          if (entry->plugin == plugin->id && entry->op == decl->name && entry->implementation == implementation->name) {
+          if (entry->plugin == plugin->id && entry->concerns(decl->name, implementation->name)) {
             candidate.quarantined.push_back(entry.get());
           }
         }
@@ -173,8 +187,26 @@ std::unique_ptr<Snapshot> Registry::State::next_generation() const {
 
 Registry::Registry() : state_(std::make_unique<State>()) {
   state_->swap_in(std::make_unique<Snapshot>());
+  const std::lock_guard lock(registries().mutex);
+  registries().all.push_back(this);
 }
-Registry::~Registry() = default;
+Registry::~Registry() {
+  const std::lock_guard lock(registries().mutex);
+  std::erase(registries().all, this);
+}
+
+void Registry::switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept {
+  try {
+    const std::string text = std::string("in ") + what + ": " + text_of(error);
+    const std::lock_guard lock(registries().mutex);
+    for (Registry* registry : registries().all) {
+      for (const auto& known : registry->current()->plugins) {
+        if (known->api == &plugin) registry->quarantine(known->id, "", "", "", name_of_status(error.status), text);
+      }
+    }
+  } catch (const std::exception&) {  // no memory even to say so
+  }
+}
 
 const Snapshot* Registry::current() const {
   return state_->current.load(std::memory_order_acquire);
@@ -202,7 +234,7 @@ void Registry::quarantine(const std::string& plugin, const std::string& op, cons
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  log_line(RLK_LOG_ERROR, plugin, who(*entry) + " is switched off (" + reason_code + "): " + reason);
+  log_line(RLK_LOG_ERROR, plugin, entry->who() + " is switched off (" + reason_code + "): " + reason);
   if (listener) listener(*entry, /*only_suspected=*/false);
 }
 
@@ -223,7 +255,7 @@ void Registry::suspect(std::vector<Quarantined> suspects) {
   }
   for (const auto& entry : fresh) {
     log_line(RLK_LOG_WARN, entry->plugin,
-             who(*entry) + " may have caused a failure, as others may; it stays on (" + entry->reason_code +
+             entry->who() + " may have caused a failure, as others may; it stays on (" + entry->reason_code +
                  "): " + entry->reason);
     if (listener) listener(*entry, /*only_suspected=*/true);
   }

@@ -56,11 +56,16 @@ struct DeviceEntry {
 // Switched off after a run-time failure. It stays off through later generations.
 struct Quarantined {
   std::string plugin;
-  std::string op;
+  std::string op;  // "" is everything of the plugin
   std::string implementation;
   std::string dtype;  // of the first dtype variable; "" is all
   std::string reason_code;
   std::string reason;
+
+  bool concerns(std::string_view its_op, std::string_view its_implementation) const {
+    return op.empty() || (op == its_op && implementation == its_implementation);
+  }
+  std::string who() const;  // "add/simple for dtype f32"
 };
 
 // A class of sizes (conformance/sample.hpp) that a unit served for the first time, and served right.
@@ -116,6 +121,8 @@ public:
   // again is no new generation. [thread-safe]
   void quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
+  // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
+  static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
   // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is
   // no new generation. [thread-safe]
   void suspect(std::vector<Quarantined> suspects);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/eligible.hpp"
 
@@ -74,7 +75,7 @@ private:
       option.reason = text_of(error.text);
       return false;
     }
-    status = candidate.implementation->query(candidate.implementation, device, &desc, &answer, &error);
+    status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {
       option.verdict = Verdict::failed;
       option.reason_code = status != RLK_OK ? name_of_status(status) : "INVALID_ANSWER";

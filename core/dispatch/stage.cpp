@@ -5,6 +5,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/runs.hpp"
 
@@ -95,7 +96,7 @@ void Job::work() noexcept {
       rlk_data_error data_error{};
       data_error.struct_size = sizeof(data_error);
       const rlk_stream_api& api = *stream->device().api.stream;
-      const rlk_status done = api.synchronize(stream->handle(), UINT64_MAX, &data_error, &error);
+      const rlk_status done = call_plugin(api.synchronize, stream->handle(), UINT64_MAX, &data_error, &error);
       if (done == RLK_DATA_ERROR || stream->take_own_data_error(&data_error)) {
         reports->add_data_error(data_error);
       } else if (status == RLK_OK) {
@@ -123,6 +124,7 @@ void Job::work() noexcept {
 
 // A queue that is never worked off keeps the empty shell of its job.
 void run_and_delete(void* user) {
+  const StandardFloatControl standard;  // the thread is the vendor's
   const std::unique_ptr<std::shared_ptr<Job>> job(static_cast<std::shared_ptr<Job>*>(user));
   (*job)->run();
 }
@@ -278,7 +280,7 @@ private:
   }
 
   rlk_status copy(char* to, const char* from, uint64_t bytes, int32_t kind, rlk_error* error) const {
-    return device_.api.stream->copy(call_.stream.handle(), to, from, bytes, kind, error);
+    return call_plugin(device_.api.stream->copy, call_.stream.handle(), to, from, bytes, kind, error);
   }
 
   const Call& call_;
@@ -306,7 +308,7 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
     // The function may run, and the job be over, before enqueue returns.
     auto user = std::make_unique<std::shared_ptr<Job>>(job.shared());
     stream.device().pending.add(job.shared());
-    const rlk_status s = api.enqueue_host_function(stream.handle(), &run_and_delete, user.get(), error);
+    const rlk_status s = call_plugin(api.enqueue_host_function, stream.handle(), &run_and_delete, user.get(), error);
     if (s == RLK_OK) {
       static_cast<void>(user.release());
       job.hand_over();

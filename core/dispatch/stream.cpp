@@ -6,6 +6,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/data_error.hpp"
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 
@@ -19,7 +20,7 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
-  rlk_status status = device.api.stream->create(device.handle, priority, &stream->handle_, error);
+  rlk_status status = call_plugin(device.api.stream->create, device.handle, priority, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -29,7 +30,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
 rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
                         rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, true));
-  rlk_status status = device.api.stream->wrap(device.handle, native, &stream->handle_, error);
+  rlk_status status = call_plugin(device.api.stream->wrap, device.handle, native, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -37,7 +38,7 @@ rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, s
 }
 
 rlk_status Stream::start(rlk_error* error) {
-  clock_->native = device_.api.stream->native(handle_);
+  clock_->native = call_plugin(device_.api.stream->native, handle_);
   return device_.records.take(&record_, error);
 }
 
@@ -63,8 +64,9 @@ Stream::~Stream() {
   leave_capture();
   if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
   Mark end = wrapped_ ? mark(true) : Mark();
-  for (const auto& [candidate, handle] : wrappers_) candidate->plugin->api->stream->destroy(handle, nullptr);
-  device_.api.stream->destroy(handle_, nullptr);
+  for (const auto& [candidate, handle] : wrappers_)
+    release_by(*candidate->plugin->api, "stream destroy", candidate->plugin->api->stream->destroy, handle);
+  release_by(device_.api, "stream destroy", device_.api.stream->destroy, handle_);
   if (!wrapped_) {
     clock_->pass(UINT64_MAX);
     device_.pending.drop(clock_.get());
@@ -80,8 +82,9 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
     *out = handle;
     return RLK_OK;
   }
-  void* native = device_.api.stream->native(handle_);
-  const rlk_status status = candidate.plugin->api->stream->wrap(candidate.device->handle(), native, out, error);
+  void* native = call_plugin(device_.api.stream->native, handle_);
+  const rlk_status status =
+      call_plugin(candidate.plugin->api->stream->wrap, candidate.device->handle(), native, out, error);
   if (status == RLK_OK) wrappers_.emplace_back(&candidate, *out);
   return status;
 }
@@ -157,7 +160,7 @@ rlk_status Stream::is_capturing(bool* out, rlk_error* error) {
   *out = capturing_;
   if (capturing_ || !(wrapped_ || may_be_joined_) || !device_.capture_ids) return RLK_OK;
   uint64_t id = 0;
-  const rlk_status status = device_.api.stream->capture_id(handle_, &id, error);
+  const rlk_status status = call_plugin(device_.api.stream->capture_id, handle_, &id, error);
   if (device_.capture_ids.learn(status)) return RLK_OK;
   if (status != RLK_OK) return status;
   const uint64_t before = std::exchange(vendor_capture_, id);
@@ -182,7 +185,8 @@ rlk_status Stream::prepare_capture(rlk_error* error) {
 rlk_status Stream::retain(rlk_error* error) {
   if (!device_.capture_retains) return RLK_OK;
   auto user = std::make_unique<std::shared_ptr<Capture>>(capture_);
-  const rlk_status status = device_.api.stream->capture_retain(handle_, &Capture::tell_dead, user.get(), error);
+  const rlk_status status =
+      call_plugin(device_.api.stream->capture_retain, handle_, &Capture::tell_dead, user.get(), error);
   if (device_.capture_retains.learn(status)) return RLK_OK;
   if (status == RLK_OK) static_cast<void>(user.release());
   return status;
@@ -211,7 +215,7 @@ rlk_status Stream::begin_capture(rlk_error* error) {
     return failf(error, RLK_UNSUPPORTED, "the backend %s cannot capture graphs; make the calls directly",
                  device_.entry.backend.c_str());
   }
-  const rlk_status status = device_.graph->begin_capture(handle_, error);
+  const rlk_status status = call_plugin(device_.graph->begin_capture, handle_, error);
   capturing_ = status == RLK_OK;
   return status;
 }
@@ -220,7 +224,7 @@ rlk_status Stream::end_capture(rlk_plugin_graph** graph, GraphResources* resourc
   if (!capturing_) {
     return failf(error, RLK_INVALID_ARGUMENT, "stream %s is not capturing; begin a capture first", name().c_str());
   }
-  const rlk_status status = device_.graph->end_capture(handle_, graph, error);
+  const rlk_status status = call_plugin(device_.graph->end_capture, handle_, graph, error);
   capturing_ = false;
   GraphResources captured;
   if (capture_ != nullptr) captured = std::move(capture_->resources);

@@ -9,6 +9,7 @@
 #include "core/conformance/compare.hpp"
 #include "core/conformance/golden_bridge.hpp"
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/dispatch/eligible.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy.hpp"
@@ -110,7 +111,7 @@ public:
                   const std::vector<std::optional<Fetch>>& fetches) {
     rlk_plugin_stream* stream = call.stream.handle();
     const auto enqueue = [&](char* to, const char* from, uint64_t count) {
-      return device.api.stream->copy(stream, to, from, count, RLK_COPY_DEVICE_TO_HOST, nullptr);
+      return call_plugin(device.api.stream->copy, stream, to, from, count, RLK_COPY_DEVICE_TO_HOST, nullptr);
     };
     for (size_t i = 0; i < fetches.size(); ++i) {
       if (!fetches[i]) continue;

@@ -1,6 +1,8 @@
 // rlk.h: events.
+#include "core/declaration/plugin_call.hpp"
 #include "loader/api/handles.hpp"
 
+using rlk::core::call_plugin;
 using rlk::core::DeviceState;
 using rlk::core::failf;
 using rlk::loader::guarded;
@@ -43,7 +45,7 @@ extern "C" {
 rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, uint32_t ordinal, uint32_t flags,
                             rlk_event** out, rlk_error* error) {
   return make_event(__func__, runtime, backend, ordinal, out, error, [&](DeviceState& device, rlk_event& made) {
-    return made.api().create(device.handle, flags, &made.handle, error);
+    return call_plugin(made.api().create, device.handle, flags, &made.handle, error);
   });
 }
 
@@ -54,7 +56,7 @@ rlk_status rlk_event_wrap(rlk_runtime* runtime, const char* backend, uint32_t or
     if (made.api().wrap == nullptr) {
       return failf(error, RLK_UNSUPPORTED, "rlk_event_wrap: the backend %s cannot wrap events", backend);
     }
-    return made.api().wrap(device.handle, native, &made.handle, error);
+    return call_plugin(made.api().wrap, device.handle, native, &made.handle, error);
   });
 }
 
@@ -62,7 +64,7 @@ rlk_status rlk_event_destroy(rlk_event* event, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (event == nullptr) return RLK_OK;
     const std::unique_ptr<rlk_event> owned(event);
-    return event->api().destroy(event->handle, error);
+    return call_plugin(event->api().destroy, event->handle, error);
   });
 }
 
@@ -72,7 +74,7 @@ rlk_status rlk_event_record(rlk_event* event, rlk_stream* stream, rlk_error* err
   return guarded(error, [&]() -> rlk_status {
     const rlk_status status = same_device("rlk_event_record", *event, *stream, error);
     if (status != RLK_OK) return status;
-    return event->api().record(event->handle, stream->stream->handle(), error);
+    return call_plugin(event->api().record, event->handle, stream->stream->handle(), error);
   });
 }
 
@@ -83,13 +85,13 @@ rlk_status rlk_stream_wait_event(rlk_stream* stream, rlk_event* event, rlk_error
     const rlk_status status = same_device("rlk_stream_wait_event", *event, *stream, error);
     if (status != RLK_OK) return status;
     stream->stream->note_wait();
-    return event->device->owner->api->stream->wait_event(stream->stream->handle(), event->handle, error);
+    return call_plugin(event->device->owner->api->stream->wait_event, stream->stream->handle(), event->handle, error);
   });
 }
 
 rlk_status rlk_event_query(rlk_event* event, rlk_error* error) {
   RLK_REQUIRE_ARGUMENT(event);
-  return guarded(error, [&]() -> rlk_status { return event->api().query(event->handle, error); });
+  return guarded(error, [&]() -> rlk_status { return call_plugin(event->api().query, event->handle, error); });
 }
 
 rlk_status rlk_event_elapsed_ms(rlk_event* start, rlk_event* end, double* out, rlk_error* error) {
@@ -104,7 +106,7 @@ rlk_status rlk_event_elapsed_ms(rlk_event* start, rlk_event* end, double* out, r
                    start->device != end->device ? "the events belong to different devices"
                                                 : "this backend's events do not measure time");
     }
-    return api.elapsed_ms(start->handle, end->handle, out, error);
+    return call_plugin(api.elapsed_ms, start->handle, end->handle, out, error);
   });
 }
 

@@ -27,14 +27,13 @@ int64_t unix_us_now() {
 // What was verified at the start and failed since: its units count as failed. What is only suspected is a note.
 void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
   const core::Quarantined& off = evidence.unit;
-  const std::string who = off.op + "/" + off.implementation;
-  const std::string dtype = off.dtype.empty() ? "any" : off.dtype;
+  const std::string who = off.who();
   const std::string why = " (" + off.reason_code + "): " + off.reason;
   record->history.push_back(
       {evidence.only_suspected ? record->state : State::quarantined, Place::host, evidence.unix_us, off.reason_code});
   if (evidence.only_suspected) {
-    record->notes.push_back(who + " was among the calls before a failure, for dtype " + dtype +
-                            ", and is not switched off because others may have caused it" + why);
+    record->notes.push_back(
+        who + " was among the calls before a failure, and is not switched off because others may have caused it" + why);
     return;
   }
   const auto fail_unit = [&](core::UnitResult& unit) {
@@ -44,19 +43,19 @@ void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
   };
   bool found = false;
   for (core::UnitResult& unit : record->units) {
-    if (unit.op != off.op || unit.implementation != off.implementation) continue;
+    if (!off.concerns(unit.op, unit.implementation)) continue;
     if (!off.dtype.empty() && unit.dtype != off.dtype) continue;
     found = true;
     fail_unit(unit);
   }
-  if (!found) {
+  if (!found && !off.op.empty()) {
     core::UnitResult& unit = record->units.emplace_back();
     unit.op = off.op;
     unit.implementation = off.implementation;
     unit.dtype = off.dtype;
     fail_unit(unit);
   }
-  record->notes.push_back(who + " was switched off at run time for dtype " + dtype + why);
+  record->notes.push_back(who + " was switched off at run time" + why);
 }
 
 std::string chosen_folder(const Environment& environment) {

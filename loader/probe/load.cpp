@@ -14,6 +14,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/release.hpp"
 #include "loader/probe/slots.hpp"
 #include "loader/screen/screen.hpp"
 
@@ -105,6 +106,7 @@ std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_f
   // Boost.DLL looks for a bare name in the current folder, and its default is lazy binding: hence the full path and
   // the explicit mode. It has no name for NODELETE, but passes the flag on.
   if (path.empty() || path.front() != '/') return Failure{&reason::kPathNotAbsolute, "\"" + path + "\"", {}, {}};
+  const core::KeepFloatControl keep;  // a library built with -ffast-math flushes denormals from its constructors
   try {
     const auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     boost::dll::shared_library library;
@@ -118,7 +120,7 @@ std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_f
 
 std::optional<Failure> negotiate(rlk_plugin_entry_v1_fn entry, const rlk_host& host, const rlk_plugin** api) {
   rlk_error error = core::fresh_error();
-  const rlk_plugin* found = entry(&host, &error);
+  const rlk_plugin* found = core::call_plugin(entry, &host, &error);
   if (found == nullptr) {
     const Reason& why = error.status == RLK_ABI_MISMATCH ? reason::kAbiMismatch : reason::kEntryFailed;
     return Failure{&why, "the entry returned nothing: " + describe(error.status, error), {}, {}};
@@ -153,7 +155,7 @@ std::optional<Failure> negotiate(rlk_plugin_entry_v1_fn entry, const rlk_host& h
 
 std::optional<Failure> create(const rlk_plugin& api, const rlk_host& host, rlk_plugin_instance** instance) {
   rlk_error error = core::fresh_error();
-  const rlk_status status = api.create(&host, instance, &error);
+  const rlk_status status = core::call_plugin(api.create, &host, instance, &error);
   if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "create: " + describe(status, error), {}, {}};
   if (status != RLK_OK) return Failure{&reason::kCreateFailed, "create: " + describe(status, error), {}, {}};
   if (*instance == nullptr) return Failure{&reason::kCreateFailed, "create: OK, but no instance was returned", {}, {}};
@@ -173,7 +175,7 @@ std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* ins
   rlk_probe_result result = {};
   result.struct_size = sizeof(result);
   rlk_error error = core::fresh_error();
-  const rlk_status status = api.probe(instance, &sink, &result, &error);
+  const rlk_status status = core::call_plugin(api.probe, instance, &sink, &result, &error);
   if (status == RLK_ABSENT) return Failure{&reason::kNoDevice, "probe: " + describe(status, error), {}, {}};
   if (status != RLK_OK) return Failure{&reason::kCreateFailed, "probe: " + describe(status, error), {}, {}};
   const std::string fingerprint = text_of_array(result.runtime_fingerprint);
@@ -201,7 +203,7 @@ std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* ins
 std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instance* instance, Devices* devices) {
   rlk_error error = core::fresh_error();
   uint32_t count = 0;
-  const rlk_status status = api.device_count(instance, &count, &error);
+  const rlk_status status = core::call_plugin(api.device_count, instance, &count, &error);
   if (status != RLK_OK) return Failure{&reason::kEnumerateFailed, "device_count: " + describe(status, error), {}, {}};
   if (count == 0) return Failure{&reason::kNoDevice, "the plugin counts no devices", {}, {}};
   if (count > kMaxDevices)
@@ -211,7 +213,7 @@ std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instan
     properties.struct_size = sizeof(properties);
     properties.numa_node = -1;
     error = core::fresh_error();
-    const rlk_status described = api.device_describe(instance, ordinal, &properties, &error);
+    const rlk_status described = core::call_plugin(api.device_describe, instance, ordinal, &properties, &error);
     if (described != RLK_OK)
       return Failure{&reason::kEnumerateFailed,
                      "device_describe of device " + std::to_string(ordinal) + ": " + describe(described, error),
@@ -244,7 +246,7 @@ DeviceInfo info_of(const core::PluginDevice& device) {
 void close_plugin(const rlk_plugin& api, rlk_plugin_instance* instance, const Devices& devices) {
   if (instance == nullptr) return;
   for (const auto& device : devices) device->close();
-  api.destroy(instance, nullptr);
+  core::release_by(api, "destroy", api.destroy, instance);
 }
 
 }  // namespace rlk::loader

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <cfenv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +43,10 @@ inline std::string act(const char* where) {
     for (int fd = 3; fd < 64; ++fd) (void)!write(fd, "scribble", 8);
   if (what == "throw") throw sdk::Error(RLK_BACKEND_ERROR, "the vendor said no", 100, "acme");
   if (what == "throw_int") throw 7;
+  if (what == "round_up") std::fesetround(FE_UPWARD);
+#if defined(__x86_64__)
+  if (what == "flush") __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // denormals are zero, on both sides
+#endif
   if (what == "absent") throw sdk::Error(RLK_ABSENT, "no acme driver on this machine");
   return what;
 }

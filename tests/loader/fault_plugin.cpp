@@ -88,6 +88,60 @@ const struct AtLoad {
   AtLoad() { act("load"); }
 } at_load;
 
+// What a plugin without the SDK does: the fault happens outside the thunk that would have caught it.
+rlk_status act_raw(const char* where) {
+  const std::string what = act(where);
+  if (what == "lost") return RLK_DEVICE_LOST;
+  if (what == "no_memory") return RLK_OUT_OF_MEMORY;
+  return RLK_OK;
+}
+
+#define RLK_RAW(table, original, slot, where)                       \
+  table.slot = [](auto... arguments) {                              \
+    const rlk_status status = act_raw("raw_" where);                \
+    return status != RLK_OK ? status : original.slot(arguments...); \
+  }
+
+// The SDK's tables, each slot with a place for faults in front of it.
+rlk_plugin raw(const rlk_plugin& made) {
+  static rlk_plugin plugin, table;
+  static rlk_device_api device, device_table;
+  static rlk_stream_api stream, stream_table;
+  static rlk_event_api event, event_table;
+  static rlk_implementation add, add_table;
+  static const rlk_implementation* implementations[] = {&add_table};
+  plugin = table = made;
+  RLK_RAW(table, plugin, create, "create");
+  RLK_RAW(table, plugin, destroy, "destroy");
+  RLK_RAW(table, plugin, probe, "probe");
+  RLK_RAW(table, plugin, device_count, "count");
+  RLK_RAW(table, plugin, device_describe, "describe");
+  RLK_RAW(table, plugin, device_open, "open");
+  RLK_RAW(table, plugin, device_close, "close");
+  device = device_table = *made.device;
+  RLK_RAW(device_table, device, allocate, "allocate");
+  RLK_RAW(device_table, device, deallocate, "deallocate");
+  stream = stream_table = *made.stream;
+  RLK_RAW(stream_table, stream, create, "stream_create");
+  RLK_RAW(stream_table, stream, destroy, "stream_destroy");
+  RLK_RAW(stream_table, stream, query, "stream_query");
+  RLK_RAW(stream_table, stream, synchronize, "synchronize");
+  RLK_RAW(stream_table, stream, copy, "copy");
+  event = event_table = *made.event;
+  RLK_RAW(event_table, event, create, "event_create");
+  RLK_RAW(event_table, event, destroy, "event_destroy");
+  add = add_table = *made.implementations[0];
+  RLK_RAW(add_table, add, query, "query");
+  RLK_RAW(add_table, add, plan_create, "plan_create");
+  RLK_RAW(add_table, add, plan_enqueue, "enqueue");
+  RLK_RAW(add_table, add, plan_destroy, "plan_destroy");
+  table.device = &device_table;
+  table.stream = &stream_table;
+  table.event = &event_table;
+  table.implementations = implementations;
+  return table;
+}
+
 }  // namespace
 }  // namespace rlk::testing
 
@@ -105,7 +159,7 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   if (made == nullptr) return nullptr;
   static rlk_plugin table;
   static rlk_stream_api stream;
-  table = *made;
+  table = rlk::testing::raw(*made);
   if (what == "tiny_table") table.struct_size = 8;
   if (what == "short_table") table.struct_size = offsetof(rlk_plugin, create);
   if (what == "other_major") table.abi_major = 2;
@@ -114,7 +168,7 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   if (what == "needs_newer_host") table.min_host_minor = 7;
   if (what == "other_id") table.id = "somebody-else";
   if (what == "missing_slots") {
-    stream = *made->stream;
+    stream = *table.stream;
     stream.copy = nullptr;
     stream.synchronize = nullptr;
     table.stream = &stream;

@@ -1,0 +1,55 @@
+// Every function of a plugin's tables is called through here. What it throws (a raw C++ plugin's exception, which the
+// SDK would have caught) becomes a status, and the floating-point environment that it leaves behind is undone.
+#pragma once
+
+#include <rlk/abi/status.h>
+
+#include "core/declaration/float_environment.hpp"
+
+namespace rlk::core {
+
+namespace detail {
+
+// What is being handled, in words. [inside a catch block]
+rlk_status fail_with_exception(rlk_error* error) noexcept;
+
+inline rlk_error* as_error(rlk_error* error) {
+  return error;
+}
+template <class T>
+rlk_error* as_error(const T&) {
+  return nullptr;
+}
+// The caller's error is the last argument; nullptr where nobody asks for one.
+template <class... A>
+rlk_error* error_of(const A&... arguments) {
+  rlk_error* last = nullptr;
+  (static_cast<void>(last = as_error(arguments)), ...);
+  return last;
+}
+
+}  // namespace detail
+
+template <class... P, class... A>
+rlk_status call_plugin(rlk_status (*slot)(P...), A... arguments) noexcept {
+  const KeepFloatControl keep;
+  try {
+    return slot(arguments...);
+  } catch (...) {
+    return detail::fail_with_exception(detail::error_of(arguments...));
+  }
+}
+
+// Slots that return a pointer: nullptr after an exception, which the error, where there is one, tells.
+template <class R, class... P, class... A>
+R* call_plugin(R* (*slot)(P...), A... arguments) noexcept {
+  const KeepFloatControl keep;
+  try {
+    return slot(arguments...);
+  } catch (...) {
+    detail::fail_with_exception(detail::error_of(arguments...));
+    return nullptr;
+  }
+}
+
+}  // namespace rlk::core

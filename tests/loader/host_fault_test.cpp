@@ -1,0 +1,221 @@
+// What a plugin that passed its probe may still do to the process that uses it: every phase, every fault. The process
+// lives, each fault is told with its reason, and the calls are served.
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <cstdio>
+#include <cstring>
+
+#include "core/declaration/error.hpp"
+#include "core/dispatch/dispatcher.hpp"
+#include "framework/op_call.hpp"
+#include "loader/loader.hpp"
+#include "loader/register/register.hpp"
+#include "tests/loader/staged_loader.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::ScopedEnv;
+
+// The built-in CPU and the fault plugin, which had no fault in its probe and has one from now on.
+class Host : public StagedLoader {
+protected:
+  Host() {
+    add_plugin("fault");
+    plugins = probe();
+    plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
+  }
+  void publish() {
+    registrar = std::make_unique<Registrar>(&registry, core::host_services());
+    registrar->publish(&plugins);
+    const core::Policy policy;
+    dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  }
+  const PluginRecord& record() const { return plugins.at(1).record; }
+
+  rlk_status make_stream(const char* backend, std::unique_ptr<core::Stream>* made) {
+    core::DeviceState* device = nullptr;
+    rlk_status status = dispatcher->device(backend, 0, &device, &error);
+    if (status == RLK_OK) status = core::Stream::create(*device, dispatcher->counters(), 0, made, &error);
+    return status;
+  }
+  // 1 + 2 at every place.
+  rlk_status add(core::Stream& on) {
+    test::OpCall call(*core::find_declaration("add"));
+    for (size_t i = 0; i < 2; ++i) fill(call.inputs[i], i == 0 ? 1.0f : 2.0f);
+    fill(call.outputs[0], -1.0f);
+    rlk_status status =
+        dispatcher->call(on, *call.decl, call.params.data(), call.input_pointers, call.output_pointers, {}, &error);
+    if (status == RLK_OK) status = dispatcher->synchronize(on, UINT64_MAX, &error);
+    const test::Argument& out = call.outputs[0];
+    EXPECT_TRUE(status != RLK_OK || static_cast<const float*>(out.data)[0] == 3.0f) << "a wrong number";
+    return status;
+  }
+  // Given back to the plugin when the device's state dies.
+  rlk_status use_memory(core::Stream& on) {
+    void* memory = nullptr;
+    const rlk_status status = on.device().memory.allocate(*on.clock(), 64, &memory, &error);
+    if (status == RLK_OK) on.device().memory.deallocate(memory, on.mark(false), nullptr);
+    return status;
+  }
+  static void fill(const test::Argument& argument, float value) {
+    int64_t count = 1;
+    for (const int64_t size : argument.shape) count *= size;
+    for (int64_t i = 0; i < count; ++i) static_cast<float*>(argument.data)[i] = value;
+  }
+  void end() {
+    stream.reset();
+    dispatcher.reset();
+    registrar.reset();
+  }
+  // "PLUGIN_EXCEPTION: ..." of what was switched off, "" when nothing was.
+  std::string switched_off() const {
+    std::string all;
+    for (const auto& entry : registry.current()->quarantined)
+      all += entry->who() + " (" + entry->reason_code + "): " + entry->reason + "; ";
+    return all;
+  }
+
+  core::Registry registry;
+  std::vector<ProbedPlugin> plugins;
+  std::unique_ptr<Registrar> registrar;
+  std::unique_ptr<core::Dispatcher> dispatcher;
+  std::unique_ptr<core::Stream> stream;
+  rlk_error error = core::fresh_error();
+};
+
+// Where the fault is told: of the plugin at registration, of the stream or call that met it, or of what was switched
+// off so that the call could go on.
+enum class Told { rejected, error, switched_off, fallback };
+
+struct HostFault {
+  const char* fault;
+  Told told;
+  const char* code;
+  const char* says;
+};
+class InTheHost : public Host, public ::testing::WithParamInterface<HostFault> {};
+
+TEST_P(InTheHost, IsToldAndCallsGoOn) {
+  const HostFault& expected = GetParam();
+  ASSERT_EQ(record().state, State::smoke_tested) << record().reason;
+  std::string told, where;
+  rlk_status served = RLK_OK;
+  {
+    const ScopedEnv fault("RLK_TEST_FAULT", expected.fault);
+    publish();
+    if (record().state == State::rejected) {
+      where = "rejected";
+      told = record().reason_code + ": " + record().reason;
+    } else {
+      served = make_stream("acme", &stream);
+      if (served == RLK_OK) served = use_memory(*stream);
+      if (served == RLK_OK) served = add(*stream);
+      if (served != RLK_OK) {
+        where = "error";
+        told = core::name_of_status(served) + std::string(": ") + error.text;
+      } else {
+        EXPECT_EQ(add(*stream), RLK_OK) << "the second call: " << error.text;
+      }
+      const auto& counted = dispatcher->counters().of(*core::find_declaration("add"));
+      EXPECT_LE(counted.failures.load(), 1u) << "met once, not at each call";
+      for (const core::FallbackCounter* one : dispatcher->counters().fallbacks(*core::find_declaration("add"))) {
+        if (where.empty()) told = one->reason_code + ": " + one->reason;
+      }
+      if (!told.empty() && where.empty()) where = "fallback";
+    }
+    std::unique_ptr<core::Stream> cpu;
+    EXPECT_EQ(make_stream("cpu", &cpu), RLK_OK) << error.text;
+    EXPECT_EQ(add(*cpu), RLK_OK) << "the CPU serves throughout: " << error.text;
+    cpu.reset();
+    end();
+  }
+  const std::string off = switched_off();
+  if (!off.empty()) where = "switched off", told = off;
+  std::printf("| %-26s | %-12s | %s |\n", expected.fault, where.c_str(), told.substr(0, 110).c_str());
+  const char* kWhere[] = {"rejected", "error", "switched off", "fallback"};
+  EXPECT_EQ(where, kWhere[static_cast<int>(expected.told)]);
+  EXPECT_NE(told.find(expected.code), std::string::npos) << told;
+  EXPECT_NE(told.find(expected.says), std::string::npos) << told;
+}
+
+constexpr const char* kUnknown = "an exception of unknown type left the plugin";
+
+INSTANTIATE_TEST_SUITE_P(
+    Everywhere, InTheHost,
+    ::testing::Values(HostFault{"entry:throw_int", Told::rejected, "ENTRY_FAILED", kUnknown},
+                      HostFault{"raw_create:throw", Told::rejected, "CREATE_FAILED", "the vendor said no"},
+                      HostFault{"raw_create:throw_int", Told::rejected, "CREATE_FAILED", kUnknown},
+                      HostFault{"raw_probe:throw_int", Told::rejected, "CREATE_FAILED", kUnknown},
+                      HostFault{"raw_count:throw_int", Told::rejected, "ENUMERATE_FAILED", kUnknown},
+                      HostFault{"raw_describe:throw_int", Told::rejected, "ENUMERATE_FAILED", kUnknown},
+                      HostFault{"raw_open:throw_int", Told::error, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_stream_create:throw_int", Told::error, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_allocate:throw_int", Told::error, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_query:throw", Told::switched_off, "PLUGIN_EXCEPTION", "the vendor said no"},
+                      HostFault{"raw_query:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_plan_create:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_enqueue:throw", Told::switched_off, "PLUGIN_EXCEPTION", "the vendor said no"},
+                      HostFault{"raw_enqueue:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_enqueue:lost", Told::switched_off, "DEVICE_LOST", "without a text"},
+                      HostFault{"raw_enqueue:no_memory", Told::fallback, "OUT_OF_MEMORY", "without a text"},
+                      HostFault{"raw_synchronize:throw_int", Told::error, "PLUGIN_EXCEPTION", kUnknown},
+                      HostFault{"raw_plan_destroy:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", "plan destroy"},
+                      HostFault{"raw_stream_destroy:throw_int", Told::switched_off, "PLUGIN_EXCEPTION",
+                                "stream destroy"},
+                      HostFault{"raw_deallocate:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", "deallocate"},
+                      HostFault{"raw_close:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", "device close"},
+                      HostFault{"raw_destroy:throw_int", Told::switched_off, "PLUGIN_EXCEPTION", "destroy"}),
+    [](const auto& instance) {
+      std::string name = instance.param.fault;
+      name[name.find(':')] = '_';
+      return name;
+    });
+
+TEST_F(Host, APluginThatThrowsInCreateTakesNoOtherWithIt) {
+  add_plugin("fault_attached");
+  add_plugin("fault_second_acme");
+  plugins = probe();
+  plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
+  ASSERT_EQ(plugins.size(), 4u);
+  const ScopedEnv fault("RLK_TEST_FAULT", "raw_create:throw_int");
+  publish();
+  EXPECT_EQ(plugins[0].record.state, State::registered);
+  EXPECT_EQ(plugins[1].record.reason_code, "CREATE_FAILED");
+  EXPECT_EQ(plugins[2].record.reason_code, "NO_DEVICE") << "its own create is right, its owner is not there";
+  EXPECT_EQ(plugins[3].record.reason_code, "CREATE_FAILED");
+}
+
+class FloatMode : public Host, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(FloatMode, ThatAPluginSetsIsNotTheCallers) {
+  const int rounding = std::fegetround();
+  volatile float tiny = 1e-39f;  // a denormal
+  {
+    const ScopedEnv fault("RLK_TEST_FAULT", GetParam());
+    publish();
+    ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
+    EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+    EXPECT_EQ(std::fegetround(), rounding);
+    EXPECT_GT(tiny * 1.0f, 0.0f) << "denormals are flushed";
+    end();
+  }
+  EXPECT_EQ(std::fegetround(), rounding);
+  EXPECT_GT(tiny * 1.0f, 0.0f) << "denormals are flushed";
+  std::fesetround(FE_TONEAREST);
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, FloatMode,
+                         ::testing::Values("load:round_up", "load:flush", "entry:round_up", "create:round_up",
+                                           "create:flush", "open:round_up", "raw_stream_create:flush",
+                                           "raw_query:round_up", "raw_plan_create:flush", "enqueue:round_up",
+                                           "enqueue:flush", "raw_synchronize:flush", "raw_plan_destroy:round_up",
+                                           "raw_stream_destroy:round_up", "raw_destroy:flush"),
+                         [](const auto& instance) {
+                           std::string name = instance.param;
+                           name[name.find(':')] = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace rlk::loader
