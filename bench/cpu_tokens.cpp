@@ -13,7 +13,6 @@
 
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/logp/logp_merge.hpp"
-#include "core/cpu/policy/policy_loss.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -27,12 +26,6 @@ cpu::Array array(const Buffer& buffer) {
 cpu::Array column(const Buffer& buffer) {
   return {buffer.data(), Dtype::f32, 1, {kTokens}, {1}};
 }
-cpu::TokenTensor tokens(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, kLength, 1};
-}
-cpu::TokenOutput token_output(const Buffer& buffer) {
-  return {buffer.data(), Dtype::f32, kLength, 1};
-}
 void set_token_tensors(State& state, int64_t count) {
   set_bytes(state, count * kTokens * 4);
 }
@@ -41,34 +34,28 @@ void set_token_tensors(State& state, int64_t count) {
 void policy_loss(State& state) {
   const bool backward = state.range(0) != 0, corrected = state.range(1) != 0;
   const Buffer logp(kTokens), old_logp(kTokens), ref_logp(corrected ? kTokens : 1), advantages(kTokens),
-      grad(backward ? kTokens : 1);
-  cpu::PolicyBatch batch;
-  batch.sequences = kSequences;
-  batch.tokens = kLength;
-  batch.logp = tokens(logp);
-  batch.old_logp = tokens(old_logp);
-  batch.advantages = tokens(advantages);
-  if (corrected) {
-    batch.options.beta = 0.1;
-    batch.ref_logp = batch.rollout_logp = tokens(ref_logp);
-  }
-  float loss = 0;
+      grad(backward ? kTokens : 1), loss(1);
+  const auto set = [&](auto& call) {
+    call.B = kSequences;
+    call.T = kLength;
+    call.logp = array(logp);
+    call.old_logp = array(old_logp);
+    call.advantages = array(advantages);
+    if (!corrected) return;
+    call.params.beta = 0.1;
+    call.ref_logp = call.rollout_logp = array(ref_logp);
+  };
   if (backward) {
-    std::vector<int64_t> workspace =
-        words(cpu::policy_loss_backward_workspace_bytes(batch.options, kSequences, kTokens));
-    cpu::PolicyLossBackwardArgs args;
-    args.batch = batch;
-    args.grad_loss = 1;
-    args.grad_logp = token_output(grad);
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::policy_loss_backward(args, kPool);
+    cpu::CallOf<sdk::ops::PolicyLossBackward> call;
+    set(call);
+    call.grad_loss = column(loss);
+    call.grad_logp = array(grad);
+    measure<sdk::ops::PolicyLossBackward>(state, call);
   } else {
-    std::vector<int64_t> workspace = words(cpu::policy_loss_workspace_bytes(batch.options, kSequences, kTokens));
-    cpu::PolicyLossArgs args;
-    args.batch = batch;
-    args.loss = &loss;
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::policy_loss(args, kPool);
+    cpu::CallOf<sdk::ops::PolicyLoss> call;
+    set(call);
+    call.loss = column(loss);
+    measure<sdk::ops::PolicyLoss>(state, call);
   }
   set_token_tensors(state, 3 + (corrected ? 1 : 0) + (backward ? 1 : 0));
 }

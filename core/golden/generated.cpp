@@ -7,6 +7,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/optimal_token_baseline.hpp>
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
@@ -33,8 +35,8 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
 Answer answer_logp_merge(const Call& call);
 DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call);
 DataError optimal_token_baseline(CallOf<sdk::ops::OptimalTokenBaseline>& call);
-Answer answer_policy_loss(const Call& call);
-Answer answer_policy_loss_backward(const Call& call);
+DataError policy_loss(CallOf<sdk::ops::PolicyLoss>& call);
+DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
@@ -61,8 +63,8 @@ Function find(std::string_view op) {
   if (op == "logp_merge") return answer_logp_merge;
   if (op == "multi_reward_advantages") return &answer<sdk::ops::MultiRewardAdvantages, multi_reward_advantages>;
   if (op == "optimal_token_baseline") return &answer<sdk::ops::OptimalTokenBaseline, optimal_token_baseline>;
-  if (op == "policy_loss") return answer_policy_loss;
-  if (op == "policy_loss_backward") return answer_policy_loss_backward;
+  if (op == "policy_loss") return &answer<sdk::ops::PolicyLoss, policy_loss>;
+  if (op == "policy_loss_backward") return &answer<sdk::ops::PolicyLossBackward, policy_loss_backward>;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;

@@ -116,6 +116,12 @@ struct Output {
   bool wanted = false;  // asked for
 };
 
+// Makes the output `size` times the same exact number.
+inline void fill(Output& output, int64_t size, double value) {
+  output.value.assign(static_cast<size_t>(size), value);
+  output.cond.assign(static_cast<size_t>(size), 0.0);
+}
+
 // A call of any operator as its declaration has it.
 struct Call {
   std::span<const View> inputs;        // in declared order; an absent one is a View that is not present

@@ -7,6 +7,8 @@
 #include <limits>
 
 namespace rlk::golden {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -47,8 +49,7 @@ PolicyBatch::PolicyBatch(const PolicyCall& call)
 
 // Tokens count, or where they share a weight their sequences.
 void PolicyBatch::average_weights() {
-  const bool of_sequence = p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE ||
-                           p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK;
+  const bool of_sequence = p_.rollout_is == RolloutIs::sequence_truncate || p_.rollout_is == RolloutIs::sequence_mask;
   Tracked sum;
   size_t n = 0;
   for (int64_t b = 0; b < sequences(); ++b) {
@@ -59,7 +60,7 @@ void PolicyBatch::average_weights() {
     n += tokens.size();
   }
   if (n > 0) mean_weight_ = sum / count(n);
-  if (p_.rollout_is_normalize == RLK_POLICY_LOSS_ROLLOUT_IS_NORMALIZE_OFF) return;
+  if (p_.rollout_is_normalize == RolloutIsNormalize::off) return;
   const Tracked divisor = p_.rollout_is_mean > 0 ? parameter(p_.rollout_is_mean) : mean_weight_;
   if (divisor.value > 1e-8) weight_divisor_ = divisor;
 }
@@ -85,7 +86,7 @@ void PolicyBatch::find_least_entropy() {
 }
 
 bool PolicyBatch::has_own_bonus() const {
-  return p_.entropy_coefficient != 0 && p_.entropy_aggregation == RLK_POLICY_LOSS_ENTROPY_AGGREGATION_TOKEN_MEAN;
+  return p_.entropy_coefficient != 0 && p_.entropy_aggregation == EntropyAggregation::token_mean;
 }
 Tracked PolicyBatch::bonus_divisor(int64_t selected) const {
   if (p_.entropy_denominator > 0) return parameter(p_.entropy_denominator);
@@ -116,9 +117,9 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) 
     token.sampler = token.old_logp.value.value;
     if (call_.rollout_logp.present()) {
       const double sampled = load(call_.rollout_logp, b, t);
-      const bool current = p_.rollout_ratio == RLK_POLICY_LOSS_ROLLOUT_RATIO_CURRENT;
+      const bool current = p_.rollout_ratio == RolloutRatio::current;
       token.rollout = (current ? token.logp : token.old_logp).value - Tracked{sampled, 0};
-      if (p_.opsm == RLK_POLICY_LOSS_OPSM_ROLLOUT) token.sampler = sampled;
+      if (p_.opsm == Opsm::rollout) token.sampler = sampled;
     }
     tokens.push_back(token);
   }
@@ -170,7 +171,7 @@ bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
 
 // w of every unmasked token.
 void PolicyBatch::weigh(std::vector<Token>& tokens) const {
-  if (!call_.rollout_logp.present() || p_.rollout_is == RLK_POLICY_LOSS_ROLLOUT_IS_NONE) return;
+  if (!call_.rollout_logp.present() || p_.rollout_is == RolloutIs::none) return;
   const double bound = upper(p_.rollout_log_clamp);
   const auto ratio = [bound](Tracked r) { return exp(clamp(Dual(r), -bound, bound)).value; };
   const auto truncated = [this](Tracked w) { return clamp(Dual(w), p_.rollout_is_min, p_.rollout_is_max).value; };
@@ -180,16 +181,16 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   for (Token& token : tokens) {
     const Tracked of_token = ratio(token.rollout), of_sequence = ratio(sum);
     switch (p_.rollout_is) {
-      case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_TRUNCATE:
+      case RolloutIs::token_truncate:
         token.weight = truncated(of_token);
         break;
-      case RLK_POLICY_LOSS_ROLLOUT_IS_TOKEN_MASK:
+      case RolloutIs::token_mask:
         token.weight = kept(of_token) ? of_token : Tracked{};
         break;
-      case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_TRUNCATE:
+      case RolloutIs::sequence_truncate:
         token.weight = truncated(of_sequence);
         break;
-      case RLK_POLICY_LOSS_ROLLOUT_IS_SEQUENCE_MASK:
+      case RolloutIs::sequence_mask:
         token.weight = kept(of_sequence) ? of_sequence : Tracked{};
         break;
       default:
@@ -239,7 +240,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   const double a = token.advantage.value;
   const Dual ratio = exp(s);
   const Dual capped = clamp(ratio, -kInfinity, upper(p_.delta));
-  const bool raw = p_.clip_form == RLK_POLICY_LOSS_CLIP_FORM_RAW;
+  const bool raw = p_.clip_form == ClipForm::raw;
   const double low = raw ? p_.clip_low : 1 - p_.clip_low;
   const double high = raw ? p_.clip_high : 1 + p_.clip_high;
   const Dual clipped = clamp(ratio, low, high);
@@ -247,7 +248,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   out.above = ratio.value.value > high && a > 0;
   const double p = std::exp(token.logp.value.value), q = std::exp(token.old_logp.value.value);
   switch (p_.kind) {
-    case RLK_POLICY_LOSS_KIND_PPO: {
+    case Kind::ppo: {
       const Dual first = -capped * advantage, second = -clipped * advantage;
       out.clipped = second.value.value > first.value.value;
       const Dual loss = max(first, second);
@@ -256,17 +257,17 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       out.clipped_lower = loss.value.value > third.value.value;
       return min(third, loss);
     }
-    case RLK_POLICY_LOSS_KIND_CISPO:
+    case Kind::cispo:
       out.clipped = clipped.value.value != ratio.value.value;
       return -detach(clipped) * advantage * token.logp;
-    case RLK_POLICY_LOSS_KIND_SAPO: {
+    case Kind::sapo: {
       out.below = out.above = false;
       const Dual tau(parameter(a > 0 ? p_.sapo_tau_positive : p_.sapo_tau_negative));
       Dual gate = Dual(1.0) / (Dual(1.0) + exp(-(tau * (ratio - Dual(1.0)))));
       if (std::isinf(ratio.value.value)) gate.slope = {};  // the limit, which 0 * inf is not
       return -(Dual(4.0) / tau * gate * advantage);
     }
-    case RLK_POLICY_LOSS_KIND_VESPO: {
+    case Kind::vespo: {
       out.below = out.above = false;
       const Tracked k = parameter(a >= 0 ? p_.vespo_k_positive : p_.vespo_k_negative);
       const double given = a >= 0 ? p_.vespo_lambda_positive : p_.vespo_lambda_negative;
@@ -276,7 +277,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       if (!std::isfinite(out.phi.value)) out.phi = {};
       return -((out.phi * token.advantage) * token.logp);
     }
-    case RLK_POLICY_LOSS_KIND_GMPO: {
+    case Kind::gmpo: {
       const double x = s.value.value;
       out.below = x < -p_.clip_low && a < 0;
       out.above = x > p_.clip_high && a > 0;
@@ -285,15 +286,15 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       out.clipped_lower = differs && a < 0;
       return sequence.geometric;
     }
-    case RLK_POLICY_LOSS_KIND_GPG:
+    case Kind::gpg:
       out.below = out.above = false;
       return -(token.advantage * token.logp);
-    case RLK_POLICY_LOSS_KIND_DRO: {
+    case Kind::dro: {
       out.below = out.above = false;
       const Dual half_beta(parameter(p_.dro_beta / 2));
       return -(token.logp * advantage - half_beta * (token.x * token.x));
     }
-    case RLK_POLICY_LOSS_KIND_DPPO_TV:
+    case Kind::dppo_tv:
       out.clipped = !(a > 0 ? p - q <= p_.clip_high : p - q >= -p_.clip_low);
       break;
     default: {
@@ -315,21 +316,21 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
   const Dual d = clamp(difference, -diff_bound, diff_bound);
   Dual f;
   switch (p_.kl_kind) {
-    case RLK_POLICY_LOSS_KL_KIND_K1:
+    case KlKind::k1:
       f = -d;
       break;
-    case RLK_POLICY_LOSS_KL_KIND_ABS:
+    case KlKind::abs:
       f = max(d, -d);
       break;
-    case RLK_POLICY_LOSS_KL_KIND_K2:
+    case KlKind::k2:
       f = Dual(0.5) * d * d;
       break;
     default:
       f = k3(d);
   }
-  if (p_.kl_bias_correction == RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON) f = f * ratio;
+  if (p_.kl_bias_correction == KlBiasCorrection::on) f = f * ratio;
   f = clamp(f, -bound, bound);
-  if (p_.kl_gradient == RLK_POLICY_LOSS_KL_GRADIENT_K2) f.slope = (difference * difference * Dual(0.5)).slope;
+  if (p_.kl_gradient == KlGradient::k2) f.slope = (difference * difference * Dual(0.5)).slope;
   return f;
 }
 
@@ -350,8 +351,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
   std::vector<PolicyToken> result;
   for (const Token& token : active) {
     Dual s = token.x;
-    if (p_.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE) s = sequence.mean_x;
-    if (p_.importance_ratio == RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE_TOKEN) {
+    if (p_.importance_ratio == ImportanceRatio::sequence) s = sequence.mean_x;
+    if (p_.importance_ratio == ImportanceRatio::sequence_token) {
       s = token.logp - detach(token.logp) + detach(sequence.mean_x);
     }
     s = clamp(s, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
@@ -359,7 +360,7 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
 
     PolicyToken out;
     out.t = token.t;
-    const Tracked slope = p_.kind == RLK_POLICY_LOSS_KIND_GMPO ? clipped_log_ratio(token).slope : token.x.slope;
+    const Tracked slope = p_.kind == Kind::gmpo ? clipped_log_ratio(token).slope : token.x.slope;
     out.share = slope / count(active.size());
     out.x = token.x.value;
     out.ratio = ratio.value;
@@ -367,13 +368,13 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     out.entropy = {token.entropy, 0};
     Dual loss = policy(token, sequence, s, out);
     const bool drops = token.advantage.value < 0 && sequence.off_policy > p_.opsm_threshold;
-    if (p_.opsm != RLK_POLICY_LOSS_OPSM_OFF && drops) loss = {};
+    if (p_.opsm != Opsm::off && drops) loss = {};
     out.selected = !selects_ || token.entropy >= least_entropy_;
     if (!out.selected) loss = {};
     loss = Tracked{token.own_weight, 0} * loss;
-    if (p_.kind == RLK_POLICY_LOSS_KIND_GMPO) {
+    if (p_.kind == Kind::gmpo) {
       loss = sequence.geometric_weight * loss;
-    } else if (p_.kind != RLK_POLICY_LOSS_KIND_VESPO) {
+    } else if (p_.kind != Kind::vespo) {
       loss = token.weight * loss;
     }
     if (call_.ref_logp.present()) {
@@ -394,7 +395,7 @@ std::vector<Tracked> PolicyBatch::token_weights(const std::vector<int64_t>& acti
   double tokens = 0, sequences = 0;
   for (const int64_t n : active) {
     tokens += static_cast<double>(n);
-    sequences += p_.exclude_empty_sequences == 0 || n > 0 ? 1 : 0;
+    sequences += p_.exclude_empty_sequences == ExcludeEmptySequences::off || n > 0 ? 1 : 0;
   }
   const auto divisor = [this](double natural) {
     return p_.denominator > 0 ? parameter(p_.denominator) : Tracked{natural, 0};
@@ -403,10 +404,10 @@ std::vector<Tracked> PolicyBatch::token_weights(const std::vector<int64_t>& acti
   for (const int64_t n : active) {
     const Tracked one{1, 0};
     Tracked weight;  // of no aggregation, and where there is no token
-    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_MEAN) weight = one / divisor(tokens);
-    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_TOKEN_SUM) weight = one / divisor(1);
-    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_SUM) weight = one / divisor(sequences);
-    if (n > 0 && p_.aggregation == RLK_POLICY_LOSS_AGGREGATION_SEQ_MEAN_TOKEN_MEAN) {
+    if (n > 0 && p_.aggregation == Aggregation::token_mean) weight = one / divisor(tokens);
+    if (n > 0 && p_.aggregation == Aggregation::token_sum) weight = one / divisor(1);
+    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_sum) weight = one / divisor(sequences);
+    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_mean) {
       const double length = std::max(static_cast<double>(n), p_.seq_denominator_floor);
       weight = one / Tracked{length, 0} / divisor(sequences);
     }

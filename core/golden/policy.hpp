@@ -2,19 +2,18 @@
 // policy_loss has it, and how tokens make one loss.
 #pragma once
 
-#include <rlk/ops/policy_loss.h>
+#include <rlk/sdk/ops/policy_loss.hpp>
 
 #include <vector>
 
 #include "core/golden/dual.hpp"
+#include "core/golden/operator.hpp"
 #include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
 
-struct PolicyCall {
-  View logp, advantages, old_logp, mask, ref_logp, rollout_logp, entropy, weight, sequence_advantages, cu_seqlens;
-  rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
-};
+// A call of policy_loss, or what its backward has of one.
+using PolicyCall = CallOf<sdk::ops::PolicyLoss>;
 
 // What slopes are with respect to. A token's loss changes with its own logp, and with one mean over its sequence: of
 // the log ratios (importance_ratio sequence) or of their clipped form (gmpo).
@@ -65,7 +64,7 @@ private:
   Dual kl(const Token& token, const Dual& ratio) const;
 
   const PolicyCall& call_;
-  const rlk_policy_loss_params& p_;
+  const sdk::ops::policy_loss::Params& p_;
   const Sequences rows_;
   Tracked mean_weight_;
   Tracked weight_divisor_{1, 0};

@@ -5,22 +5,18 @@
 #include "core/golden/policy.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
 constexpr int kMeans = RLK_POLICY_LOSS_METRICS_REJECTED;  // sums or means over active tokens, before the others
 
-Output scalars(const std::vector<Tracked>& numbers) {
-  Output output;
+void put_all(Output& output, const std::vector<Tracked>& numbers) {
   for (const Tracked& number : numbers) {
     output.value.push_back(number.value);
     output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
   }
-  return output;
-}
-
-Output filled(size_t size, double value) {
-  return {std::vector<double>(size, value), std::vector<double>(size, 0.0)};
 }
 
 void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
@@ -42,27 +38,17 @@ void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
 
 }  // namespace
 
-Answer answer_policy_loss(const Call& call) {
-  PolicyCall golden;
-  golden.logp = call[RLK_POLICY_LOSS_IN_LOGP];
-  golden.advantages = call[RLK_POLICY_LOSS_IN_ADVANTAGES];
-  golden.old_logp = call[RLK_POLICY_LOSS_IN_OLD_LOGP];
-  golden.mask = call[RLK_POLICY_LOSS_IN_MASK];
-  golden.ref_logp = call[RLK_POLICY_LOSS_IN_REF_LOGP];
-  golden.rollout_logp = call[RLK_POLICY_LOSS_IN_ROLLOUT_LOGP];
-  golden.entropy = call[RLK_POLICY_LOSS_IN_ENTROPY];
-  golden.weight = call[RLK_POLICY_LOSS_IN_WEIGHT];
-  golden.sequence_advantages = call[RLK_POLICY_LOSS_IN_SEQUENCE_ADVANTAGES];
-  golden.cu_seqlens = call[RLK_POLICY_LOSS_IN_CU_SEQLENS];
-  golden.params = call.params_as<rlk_policy_loss_params>();
-
-  const PolicyBatch batch(golden);
+DataError policy_loss(PolicyCall& call) {
+  const PolicyBatch batch(call);
   if (batch.error().kind != kNoDataError) {
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    return {{filled(1, nan), filled(static_cast<size_t>(batch.tokens()), nan), filled(kMetrics, nan)}, batch.error()};
+    fill(call.loss, 1, nan);
+    fill(call.per_token, batch.tokens(), nan);
+    fill(call.metrics, kMetrics, nan);
+    return batch.error();
   }
 
-  Output per_token = filled(static_cast<size_t>(batch.tokens()), 0.0);
+  fill(call.per_token, batch.tokens(), 0.0);
   std::vector<std::vector<PolicyToken>> tokens;
   std::vector<int64_t> active;
   std::vector<Tracked> metrics(kMetrics);
@@ -73,8 +59,8 @@ Answer answer_policy_loss(const Call& call) {
     for (int64_t t = 0; t < batch.length(b); ++t) unmasked += batch.unmasked(b, t) ? 1 : 0;
     for (const PolicyToken& token : tokens.back()) {
       const auto at = static_cast<size_t>(batch.flat(b, token.t));
-      per_token.value[at] = token.loss.value.value;
-      per_token.cond[at] = std::isfinite(token.loss.value.value) ? kTiny + token.loss.value.error : 0.0;
+      call.per_token.value[at] = token.loss.value.value;
+      call.per_token.cond[at] = std::isfinite(token.loss.value.value) ? kTiny + token.loss.value.error : 0.0;
       add_metrics(token, metrics);
     }
   }
@@ -82,7 +68,7 @@ Answer answer_policy_loss(const Call& call) {
   const std::vector<Tracked> weights = batch.token_weights(active);
   Tracked loss;
   for (size_t b = 0; b < tokens.size(); ++b) {
-    if (golden.params.aggregation == RLK_POLICY_LOSS_AGGREGATION_NONE) break;
+    if (call.params.aggregation == Aggregation::none) break;
     for (const PolicyToken& token : tokens[b]) loss = loss + token.loss.value * weights[b];
   }
   if (batch.has_own_bonus()) {
@@ -95,14 +81,16 @@ Answer answer_policy_loss(const Call& call) {
         ++selected;
       }
     }
-    loss = loss - parameter(golden.params.entropy_coefficient) * sum / batch.bonus_divisor(selected);
+    loss = loss - parameter(call.params.entropy_coefficient) * sum / batch.bonus_divisor(selected);
   }
   const double n = metrics[0].value;
   for (size_t i = 1; i < kMeans && n > 0; ++i) metrics[i] = metrics[i] / Tracked{n, 0};
   metrics[RLK_POLICY_LOSS_METRICS_REJECTED] =
       unmasked > 0 ? Tracked{unmasked - n, 0} / Tracked{unmasked, 0} : Tracked{};
   metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN] = batch.mean_weight();
-  return {{scalars({loss}), std::move(per_token), scalars(metrics)}, {}};
+  put_all(call.loss, {loss});
+  put_all(call.metrics, metrics);
+  return {};
 }
 
 }  // namespace rlk::golden

@@ -17,9 +17,9 @@ constexpr uint32_t kNumerics = RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | 
                                (Op::kBatchInvariant ? RLK_NUMERICS_BATCH_INVARIANT : 0);
 
 // The classes of one call: portable too, where the declaration specifies the arithmetic and only integers are asked
-// for.
+// for. Settings by which a call combines rows although the operator need not are told by `combines_rows`.
 template <class Op>
-uint32_t numerics_of(const sdk::Call<Op>& call) {
+uint32_t numerics_of(const sdk::Call<Op>& call, bool combines_rows = false) {
   bool integers_alone = Op::kPortable;
   for (uint32_t i = 0; i < Op::kOutputs; ++i) {
     const rlk_tensor* output = call.output(i);
@@ -27,7 +27,8 @@ uint32_t numerics_of(const sdk::Call<Op>& call) {
     const sdk::Dtype dtype = sdk::dtype_of(*output);
     integers_alone &= dtype == sdk::Dtype::i64 || dtype == sdk::Dtype::i32 || dtype == sdk::Dtype::u8;
   }
-  return kNumerics<Op> | (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
+  const uint32_t numerics = kNumerics<Op> | (integers_alone ? RLK_NUMERICS_PORTABLE : 0);
+  return numerics & ~(combines_rows ? RLK_NUMERICS_BATCH_INVARIANT : 0u);
 }
 
 inline Dtype kernel_dtype(const rlk_tensor& tensor) {
@@ -83,11 +84,10 @@ double bytes_of(const sdk::Call<Op>& call) {
 // Everything is supported but `portable` where no arithmetic is specified, and `batch_invariant` where rows are
 // combined. `bytes` and `operations` of the call estimate its time: at 30 GB/s and 100 operations per nanosecond, which
 // is within a factor of a few on every server.
-// Settings by which a call combines rows although the operator need not are told by `combines_rows`.
 template <class Op>
 sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double bytes, double operations,
                      bool combines_rows = false) {
-  const uint32_t numerics = numerics_of(call) & ~(combines_rows ? RLK_NUMERICS_BATCH_INVARIANT : 0u);
+  const uint32_t numerics = numerics_of(call, combines_rows);
   if ((call.numerics() & ~numerics) != 0) {
     return sdk::Support::no("NUMERICS", Op::kPortable ? "demanded: portable; offered without floating outputs only"
                                         : Op::kBatchInvariant && !combines_rows

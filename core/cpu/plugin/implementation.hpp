@@ -40,9 +40,15 @@ uint64_t workspace_bytes(const CallOf<Op>& call) {
 }
 
 template <class Op>
+bool combines_rows(const CallOf<Op>& call) {
+  return kernel<Op>().combines_rows != nullptr && kernel<Op>().combines_rows(call);
+}
+
+template <class Op>
 class KernelPlan : public CpuPlan<Op> {
 public:
-  KernelPlan(const typename Op::Params& params, ParallelFor parallel) : CpuPlan<Op>(params, parallel) {
+  KernelPlan(const sdk::Call<Op>& call, ParallelFor parallel) : CpuPlan<Op>(call.params(), parallel) {
+    this->numerics = numerics_of(call, combines_rows<Op>(bind<Op>(call, call.params())));
     if (kernel<Op>().workspace_bytes == nullptr) this->workspace_bound = 0;  // and nobody asks prepare
   }
 
@@ -59,11 +65,11 @@ struct CpuImplementation {
 
   static sdk::Support query(CpuDevice&, const sdk::Call<Op>& call) {
     const CallOf<Op> bound = bind<Op>(call, call.params());
-    const bool combines_rows = kernel<Op>().combines_rows != nullptr && kernel<Op>().combines_rows(bound);
-    return support(call, workspace_bytes<Op>(bound), bytes_of(call), kernel<Op>().operations(bound), combines_rows);
+    return support(call, workspace_bytes<Op>(bound), bytes_of(call), kernel<Op>().operations(bound),
+                   combines_rows<Op>(bound));
   }
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call) {
-    return std::make_unique<KernelPlan<Op>>(call.params(), device.parallel());
+    return std::make_unique<KernelPlan<Op>>(call, device.parallel());
   }
   static const std::vector<const rlk_switch*>& switches() {
     static const std::vector<const rlk_switch*> rows = [] {

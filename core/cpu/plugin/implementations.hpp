@@ -58,14 +58,10 @@ template <>
 const Kernel<sdk::ops::MultiRewardAdvantages>& kernel<sdk::ops::MultiRewardAdvantages>();
 template <>
 const Kernel<sdk::ops::OptimalTokenBaseline>& kernel<sdk::ops::OptimalTokenBaseline>();
-struct CpuPolicyLoss : HandBound<sdk::ops::PolicyLoss> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuPolicyLossBackward : HandBound<sdk::ops::PolicyLossBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::PolicyLoss>& kernel<sdk::ops::PolicyLoss>();
+template <>
+const Kernel<sdk::ops::PolicyLossBackward>& kernel<sdk::ops::PolicyLossBackward>();
 template <>
 const Kernel<sdk::ops::RatioKl>& kernel<sdk::ops::RatioKl>();
 template <>
@@ -90,11 +86,11 @@ using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, Cp
   CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>, CpuGrpoLoss,
   CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>,
   CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>,
-  CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuPolicyLoss, CpuPolicyLossBackward,
-  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
-  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
-  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
-  CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuImplementation<sdk::ops::PolicyLoss>,
+  CpuImplementation<sdk::ops::PolicyLossBackward>, CpuImplementation<sdk::ops::RatioKl>,
+  CpuImplementation<sdk::ops::RatioKlBackward>, CpuImplementation<sdk::ops::ResamplingWeights>,
+  CpuImplementation<sdk::ops::Returns>, CpuSample, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

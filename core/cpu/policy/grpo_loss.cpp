@@ -33,8 +33,8 @@ DataError advantages_of(const GrpoBatch& batch, double* advantages, const Parall
   return group_advantages(call, {hook});
 }
 
-PolicyOptions options_of(const GrpoBatch& batch) {
-  PolicyOptions options;
+PolicyParams options_of(const GrpoBatch& batch) {
+  PolicyParams options;
   options.clip_low = batch.clip_low;
   options.clip_high = batch.clip_high;
   return options;
@@ -104,7 +104,7 @@ int64_t grain_of(const GrpoBatch& batch) {
   return std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(batch.tokens, 1));
 }
 
-PolicyTerm surrogate(const PolicyOptions& options, double logp, double old_logp, double advantage) {
+PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, double advantage) {
   const double log_ratio = logp - old_logp;
   return policy_term(options, {logp, old_logp, advantage, log_ratio, std::exp(log_ratio)}, {});
 }
@@ -171,7 +171,7 @@ DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
     if (error.kind == kNoDataError || earlier) error = of_ref;
   }
 
-  const PolicyOptions options = options_of(batch);
+  const PolicyParams options = options_of(batch);
   parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       sums[b] = {};
@@ -236,7 +236,7 @@ DataError grpo_loss_backward(const GrpoLossBackwardArgs& args, const ParallelFor
   double n = 0;
   for (int64_t b = 0; b < batch.sequences; ++b) n += active[b];
 
-  const PolicyOptions options = options_of(batch);
+  const PolicyParams options = options_of(batch);
   const Scores scores = make_scores(logits.dtype, batch.temperature, 0, logits.strides[2], nullptr, 0);
   parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {

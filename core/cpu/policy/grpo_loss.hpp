@@ -2,7 +2,7 @@
 // between them. The only scratch is a few numbers per token; the logits are read once, their gradient written once.
 #pragma once
 
-#include "core/cpu/policy/policy_options.hpp"
+#include "core/cpu/policy/policy_kinds.hpp"
 #include "core/cpu/simd/element.hpp"
 
 namespace rlk::cpu {

@@ -5,6 +5,8 @@
 #include <cmath>
 
 namespace rlk::cpu {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 bool is_kept(const RejectionBounds& bounds, const PolicyCorrections::Estimates& k) {
@@ -25,12 +27,18 @@ double PolicyCorrections::clamped(double r) const {
   return std::min(std::max(r, -bound_), bound_);
 }
 
-PolicyCorrections::PolicyCorrections(const PolicyOptions& options)
-    : options_(options),
-      bound_(bound_or_none(options.rollout_log_clamp)),
-      rejects_tokens_(options.reject_token.any()),
-      rejects_sequences_(options.reject_sequence_sum.any() || options.reject_sequence_mean.any() ||
-                         options.reject_sequence_max.any()) {}
+PolicyCorrections::PolicyCorrections(const PolicyParams& params)
+    : params_(params),
+      bound_(bound_or_none(params.rollout_log_clamp)),
+      token_{params.reject_token_k1_low, params.reject_token_k1_high, params.reject_token_k2_high,
+             params.reject_token_k3_high},
+      sequence_sum_{params.reject_sequence_sum_k1_low, params.reject_sequence_sum_k1_high,
+                    params.reject_sequence_sum_k2_high, params.reject_sequence_sum_k3_high},
+      sequence_mean_{params.reject_sequence_mean_k1_low, params.reject_sequence_mean_k1_high,
+                     params.reject_sequence_mean_k2_high, params.reject_sequence_mean_k3_high},
+      sequence_max_{0, 0, params.reject_sequence_max_k2_high, params.reject_sequence_max_k3_high},
+      rejects_tokens_(token_.any()),
+      rejects_sequences_(sequence_sum_.any() || sequence_mean_.any() || sequence_max_.any()) {}
 
 PolicyCorrections::Estimates PolicyCorrections::estimates(double r) const {
   const double c = clamped(r);
@@ -49,19 +57,18 @@ void PolicyCorrections::add(double r) {
 bool PolicyCorrections::rejects_sequence() const {
   if (!rejects_sequences_ || tokens_ == 0) return false;
   const Estimates mean = {total_.k1 / tokens_, total_.k2 / tokens_, total_.k3 / tokens_};
-  return !is_kept(options_.reject_sequence_sum, total_) || !is_kept(options_.reject_sequence_mean, mean) ||
-         !is_kept(options_.reject_sequence_max, largest_);
+  return !is_kept(sequence_sum_, total_) || !is_kept(sequence_mean_, mean) || !is_kept(sequence_max_, largest_);
 }
 
 bool PolicyCorrections::rejects_token(double r) const {
-  return rejects_tokens_ && !is_kept(options_.reject_token, estimates(r));
+  return rejects_tokens_ && !is_kept(token_, estimates(r));
 }
 
 double PolicyCorrections::weight(double r) const {
-  const double low = options_.rollout_is_min, high = options_.rollout_is_max;
+  const double low = params_.rollout_is_min, high = params_.rollout_is_max;
   const auto truncated = [&](double w) { return std::min(std::max(w, low), high); };
   const auto kept = [&](double gate, double w) { return gate >= low && gate <= high ? w : 0.0; };
-  switch (options_.rollout_is) {
+  switch (params_.rollout_is) {
     case RolloutIs::none:
       break;
     case RolloutIs::token_truncate:

@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/policy/ratio_kl.hpp"
+
 namespace rlk::cpu {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
 // The ratio under a cap; its derivative by the log ratio is the ratio itself, or 0 above the cap.
@@ -17,9 +21,9 @@ Slope capped(double ratio, double cap) {
 struct Bounds {
   double low, high;
 };
-Bounds ratio_bounds(const PolicyOptions& options) {
-  if (options.clip_form == ClipForm::raw) return {options.clip_low, options.clip_high};
-  return {1 - options.clip_low, 1 + options.clip_high};
+Bounds ratio_bounds(const PolicyParams& params) {
+  if (params.clip_form == ClipForm::raw) return {params.clip_low, params.clip_high};
+  return {1 - params.clip_low, 1 + params.clip_high};
 }
 
 void mark_bounds(const PolicyInput& token, double x, const Bounds& bounds, PolicyTerm& term) {
@@ -27,10 +31,10 @@ void mark_bounds(const PolicyInput& token, double x, const Bounds& bounds, Polic
   term.above = x > bounds.high && token.advantage > 0;
 }
 
-PolicyTerm ppo(const PolicyOptions& options, const PolicyInput& token) {
+PolicyTerm ppo(const PolicyParams& params, const PolicyInput& token) {
   const double a = token.advantage;
-  const Bounds bounds = ratio_bounds(options);
-  const Slope first = capped(token.ratio, bound_or_none(options.delta));
+  const Bounds bounds = ratio_bounds(params);
+  const Slope first = capped(token.ratio, bound_or_none(params.delta));
   const bool inside = token.ratio >= bounds.low && token.ratio <= bounds.high;
   const Slope second = {std::min(std::max(token.ratio, bounds.low), bounds.high), inside ? token.ratio : 0};
 
@@ -40,9 +44,9 @@ PolicyTerm ppo(const PolicyOptions& options, const PolicyInput& token) {
   term.clipped = loss2 > loss1;
   term.value = term.clipped ? loss2 : loss1;
   term.d_log_ratio = -a * (term.clipped ? second.slope : first.slope);
-  if (options.dual_clip <= 0 || a >= 0) return term;
+  if (params.dual_clip <= 0 || a >= 0) return term;
 
-  const double loss3 = -options.dual_clip * a;
+  const double loss3 = -params.dual_clip * a;
   if (term.value == loss3) term.d_log_ratio /= 2;
   if (term.value > loss3) {
     term.clipped_lower = true;
@@ -59,8 +63,8 @@ PolicyTerm weighted_logp(const PolicyInput& token, double weight) {
   return term;
 }
 
-PolicyTerm cispo(const PolicyOptions& options, const PolicyInput& token) {
-  const Bounds bounds = ratio_bounds(options);
+PolicyTerm cispo(const PolicyParams& params, const PolicyInput& token) {
+  const Bounds bounds = ratio_bounds(params);
   const double weight = std::min(std::max(token.ratio, bounds.low), bounds.high);
   PolicyTerm term = weighted_logp(token, weight);
   term.clipped = weight != token.ratio;
@@ -68,8 +72,8 @@ PolicyTerm cispo(const PolicyOptions& options, const PolicyInput& token) {
   return term;
 }
 
-PolicyTerm sapo(const PolicyOptions& options, const PolicyInput& token) {
-  const double tau = token.advantage > 0 ? options.sapo_tau_positive : options.sapo_tau_negative;
+PolicyTerm sapo(const PolicyParams& params, const PolicyInput& token) {
+  const double tau = token.advantage > 0 ? params.sapo_tau_positive : params.sapo_tau_negative;
   const double gate = 1 / (1 + std::exp(-tau * (token.ratio - 1)));
   const double rest = 1 / (1 + std::exp(tau * (token.ratio - 1)));  // 1 - gate without cancellation
   PolicyTerm term;
@@ -79,10 +83,10 @@ PolicyTerm sapo(const PolicyOptions& options, const PolicyInput& token) {
   return term;
 }
 
-PolicyTerm vespo(const PolicyOptions& options, const PolicyInput& token, const PolicySequenceInput& sequence) {
+PolicyTerm vespo(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence) {
   const bool positive = token.advantage >= 0;
-  const double k = positive ? options.vespo_k_positive : options.vespo_k_negative;
-  const double lambda = std::max(positive ? options.vespo_lambda_positive : options.vespo_lambda_negative, 1e-4);
+  const double k = positive ? params.vespo_k_positive : params.vespo_k_negative;
+  const double lambda = std::max(positive ? params.vespo_lambda_positive : params.vespo_lambda_negative, 1e-4);
   const double u = sequence.log_weight;
   double phi = std::exp(lambda + k * u - lambda * std::exp(u));
   if (!std::isfinite(phi)) phi = 0;
@@ -91,10 +95,10 @@ PolicyTerm vespo(const PolicyOptions& options, const PolicyInput& token, const P
   return term;
 }
 
-PolicyTerm gmpo(const PolicyOptions& options, const PolicyInput& token, const PolicySequenceInput& sequence) {
+PolicyTerm gmpo(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence) {
   PolicyTerm term;
   term.value = term.d_sequence = sequence.geometric;
-  const Bounds bounds = {-options.clip_low, options.clip_high};
+  const Bounds bounds = {-params.clip_low, params.clip_high};
   mark_bounds(token, token.log_ratio, bounds, term);
   const bool differs = token.log_ratio < bounds.low || token.log_ratio > bounds.high;
   term.clipped = differs && token.advantage > 0;
@@ -102,29 +106,29 @@ PolicyTerm gmpo(const PolicyOptions& options, const PolicyInput& token, const Po
   return term;
 }
 
-PolicyTerm dro(const PolicyOptions& options, const PolicyInput& token) {
+PolicyTerm dro(const PolicyParams& params, const PolicyInput& token) {
   const double x = token.logp - token.old_logp;
   PolicyTerm term;
-  term.value = -(token.logp * token.advantage - options.dro_beta / 2 * x * x);
-  term.d_logp = -(token.advantage - options.dro_beta * x);
+  term.value = -(token.logp * token.advantage - params.dro_beta / 2 * x * x);
+  term.d_logp = -(token.advantage - params.dro_beta * x);
   return term;
 }
 
-bool dppo_valid(const PolicyOptions& options, const PolicyInput& token) {
+bool dppo_valid(const PolicyParams& params, const PolicyInput& token) {
   const double p = std::exp(token.logp), q = std::exp(token.old_logp);
   if (std::isnan(token.advantage) || std::isnan(p) || std::isnan(q)) return true;  // which the loss is to show
   const bool positive = token.advantage > 0;
-  if (options.kind == PolicyKind::dppo_tv) {
-    return positive ? p - q <= options.clip_high : p - q >= -options.clip_low;
+  if (params.kind == Kind::dppo_tv) {
+    return positive ? p - q <= params.clip_high : p - q >= -params.clip_low;
   }
   const double kl = q * (token.old_logp - token.logp) + (1 - q) * std::log((1 - q + 1e-8) / (1 - p + 1e-8));
-  return positive ? kl <= options.clip_high || p <= q : kl <= options.clip_low || p >= q;
+  return positive ? kl <= params.clip_high || p <= q : kl <= params.clip_low || p >= q;
 }
 
-PolicyTerm dppo(const PolicyOptions& options, const PolicyInput& token) {
+PolicyTerm dppo(const PolicyParams& params, const PolicyInput& token) {
   PolicyTerm term;
-  if (dppo_valid(options, token)) {
-    const double cap = bound_or_none(options.delta);
+  if (dppo_valid(params, token)) {
+    const double cap = bound_or_none(params.delta);
     term = weighted_logp(token, capped(token.ratio, cap).value);
     term.clipped_lower = token.ratio > cap;
   } else {
@@ -135,49 +139,49 @@ PolicyTerm dppo(const PolicyOptions& options, const PolicyInput& token) {
 
 }  // namespace
 
-PolicyTerm policy_term(const PolicyOptions& options, const PolicyInput& token, const PolicySequenceInput& sequence) {
-  switch (options.kind) {
-    case PolicyKind::ppo:
-      return ppo(options, token);
-    case PolicyKind::cispo:
-      return cispo(options, token);
-    case PolicyKind::sapo:
-      return sapo(options, token);
-    case PolicyKind::vespo:
-      return vespo(options, token, sequence);
-    case PolicyKind::gmpo:
-      return gmpo(options, token, sequence);
-    case PolicyKind::gpg:
+PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence) {
+  switch (params.kind) {
+    case Kind::ppo:
+      return ppo(params, token);
+    case Kind::cispo:
+      return cispo(params, token);
+    case Kind::sapo:
+      return sapo(params, token);
+    case Kind::vespo:
+      return vespo(params, token, sequence);
+    case Kind::gmpo:
+      return gmpo(params, token, sequence);
+    case Kind::gpg:
       return weighted_logp(token, 1);
-    case PolicyKind::dro:
-      return dro(options, token);
-    case PolicyKind::dppo_tv:
-    case PolicyKind::dppo_kl:
-      return dppo(options, token);
+    case Kind::dro:
+      return dro(params, token);
+    case Kind::dppo_tv:
+    case Kind::dppo_kl:
+      return dppo(params, token);
   }
   return {};
 }
 
-Slope geometric_term(const PolicyOptions& options, double advantage, double log_ratio) {
-  if (advantage > 0 && log_ratio > options.clip_high) return {options.clip_high, 0};
-  if (advantage < 0 && log_ratio < -options.clip_low) return {-options.clip_low, 0};
+Slope geometric_term(const PolicyParams& params, double advantage, double log_ratio) {
+  if (advantage > 0 && log_ratio > params.clip_high) return {params.clip_high, 0};
+  if (advantage < 0 && log_ratio < -params.clip_low) return {-params.clip_low, 0};
   return advantage != 0 ? Slope{log_ratio, 1} : Slope{0, 0};
 }
 
-KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, double ratio) {
+KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio) {
   const double difference = ref_logp - logp;
-  const double diff_bound = bound_or_none(options.kl_diff_clamp), bound = bound_or_none(options.kl_value_clamp);
+  const double diff_bound = bound_or_none(params.kl_diff_clamp), bound = bound_or_none(params.kl_value_clamp);
   const double d = std::min(std::max(difference, -diff_bound), diff_bound);
-  const KlEstimate estimate = kl_estimate(options.kl_kind, d);
+  const KlEstimate estimate = kl_estimate(params.kl_kind, d);
   const bool outside = difference > diff_bound || difference < -diff_bound;
   KlTerm term = {estimate.value, outside ? 0 : -estimate.slope, 0};
-  if (options.kl_bias_correction) {
+  if (params.kl_bias_correction == KlBiasCorrection::on) {
     term.value *= ratio;
     term = {term.value, term.d_logp * ratio, term.value};
   }
   if (term.value > bound || term.value < -bound) term.d_logp = term.d_log_ratio = 0;
   term.value = std::min(std::max(term.value, -bound), bound);
-  if (options.kl_gradient == KlGradient::k2) term = {term.value, -difference, 0};
+  if (params.kl_gradient == KlGradient::k2) term = {term.value, -difference, 0};
   return term;
 }
 

@@ -2,9 +2,19 @@
 // and a line in its switch.
 #pragma once
 
-#include "core/cpu/policy/policy_options.hpp"
+#include <rlk/sdk/ops/policy_loss.hpp>
+
+#include <limits>
 
 namespace rlk::cpu {
+
+// Of the forward; its backward and grpo_loss fill them in.
+using PolicyParams = sdk::ops::policy_loss::Params;
+
+// A bound of which 0 means none.
+inline double bound_or_none(double bound) {
+  return bound > 0 ? bound : std::numeric_limits<double>::infinity();
+}
 
 // What a kind looks at. log_ratio is clamped and of the token or of its sequence, as importance_ratio says.
 struct PolicyInput {
@@ -26,17 +36,17 @@ struct PolicyTerm {
   double phi = 0;
   bool clipped = false, clipped_lower = false, below = false, above = false;
 };
-PolicyTerm policy_term(const PolicyOptions& options, const PolicyInput& token, const PolicySequenceInput& sequence);
+PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence);
 
 struct KlTerm {
   double value = 0, d_logp = 0, d_log_ratio = 0;
 };
-KlTerm kl_term(const PolicyOptions& options, double logp, double ref_logp, double ratio);
+KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio);
 
 // gmpo: the clipped log ratio of a token, and its derivative.
 struct Slope {
   double value, slope;
 };
-Slope geometric_term(const PolicyOptions& options, double advantage, double log_ratio);
+Slope geometric_term(const PolicyParams& params, double advantage, double log_ratio);
 
 }  // namespace rlk::cpu

@@ -5,32 +5,40 @@
 #include <cmath>
 
 namespace rlk::cpu {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 PolicySequence::PolicySequence(const PolicyBatch& batch, int64_t b)
     : batch_(batch),
-      options_(batch.options),
-      b_(b),
-      begin_(batch.begin(b)),
-      end_(batch.end(b)),
-      corrections_(batch.options) {
-  for (int64_t place = begin_; place < end_; ++place) {
-    if (!is_unmasked(place)) continue;
+      params_(batch.call.params),
+      tokens_(batch.sequences.tokens(b)),
+      logp_(line_of(batch.sequences, batch.call.logp, b)),
+      advantages_(line_of(batch.sequences, batch.call.advantages, b)),
+      old_logp_(line_of(batch.sequences, batch.call.old_logp, b)),
+      mask_(line_of(batch.sequences, batch.call.mask, b)),
+      ref_logp_(line_of(batch.sequences, batch.call.ref_logp, b)),
+      rollout_logp_(line_of(batch.sequences, batch.call.rollout_logp, b)),
+      entropy_(line_of(batch.sequences, batch.call.entropy, b)),
+      weight_(line_of(batch.sequences, batch.call.weight, b)),
+      sequence_advantage_(batch.call.sequence_advantages.present() ? batch.call.sequence_advantages.get(b) : 0.0),
+      corrections_(params_) {
+  for (int64_t t = 0; t < tokens_; ++t) {
+    if (!is_unmasked(t)) continue;
     ++unmasked_;
-    if (has_rollout()) corrections_.add(rollout(place));
+    if (has_rollout()) corrections_.add(rollout(t));
   }
   rejected_ = has_rollout() && corrections_.rejects_sequence();
   summarise();
 }
 
-double PolicySequence::rollout(int64_t place) const {
-  const double trained = options_.rollout_ratio == RolloutRatio::current ? logp(place) : old_logp(place);
-  return trained - batch_.rollout_logp.at(b_, place);
+double PolicySequence::rollout(int64_t t) const {
+  const double trained = params_.rollout_ratio == RolloutRatio::current ? logp(t) : old_logp(t);
+  return trained - rollout_logp_.get(t);
 }
 
 // The log ratio within its bounds; no gradient outside them.
 Slope PolicySequence::clamped(double log_ratio) const {
-  const double low = -bound_or_none(options_.log_ratio_clamp_low);
-  const double high = bound_or_none(options_.log_ratio_clamp_high);
+  const double low = -bound_or_none(params_.log_ratio_clamp_low);
+  const double high = bound_or_none(params_.log_ratio_clamp_high);
   const bool inside = log_ratio >= low && log_ratio <= high;
   return {std::min(std::max(log_ratio, low), high), inside ? 1.0 : 0.0};
 }
@@ -38,22 +46,22 @@ Slope PolicySequence::clamped(double log_ratio) const {
 void PolicySequence::summarise() {
   const double least = std::log(1e-8);  // vespo: of log w and of their sum
   double sum_x = 0, sum_off = 0, sum_l = 0, sum_advantage = 0, sum_log_w = 0, u = 0;
-  for (int64_t place = begin_; place < end_; ++place) {
-    if (!is_active(place)) continue;
+  for (int64_t t = 0; t < tokens_; ++t) {
+    if (!is_active(t)) continue;
     ++active_;
-    const double lp = logp(place), lo = old_logp(place), x = lp - lo;
+    const double lp = logp(t), lo = old_logp(t), x = lp - lo;
     sum_x += x;
-    if (options_.opsm != Opsm::off) {
-      sum_off += (options_.opsm == Opsm::rollout ? batch_.rollout_logp.at(b_, place) : lo) - lp;
+    if (params_.opsm != Opsm::off) {
+      sum_off += (params_.opsm == Opsm::rollout ? rollout_logp_.get(t) : lo) - lp;
     }
-    if (options_.kind == PolicyKind::gmpo) {
-      sum_l += geometric_term(options_, advantage(place), clamped(x).value).value;
-      sum_advantage += advantage(place);
-      if (has_rollout()) sum_log_w += std::log(rollout_weight(place) + 1e-10);
+    if (params_.kind == Kind::gmpo) {
+      sum_l += geometric_term(params_, advantage(t), clamped(x).value).value;
+      sum_advantage += advantage(t);
+      if (has_rollout()) sum_log_w += std::log(rollout_weight(t) + 1e-10);
     }
-    if (options_.kind == PolicyKind::vespo) {
+    if (params_.kind == Kind::vespo) {
       u += std::min(std::max(x, -20.0), 20.0);
-      if (has_rollout()) u += std::min(std::max(std::log(rollout_weight(place)), least), 20.0);
+      if (has_rollout()) u += std::min(std::max(std::log(rollout_weight(t)), least), 20.0);
     }
   }
   if (active_ == 0) return;
@@ -65,25 +73,25 @@ void PolicySequence::summarise() {
   geometric_weight_ = std::exp(sum_log_w / n);
 }
 
-TokenLoss PolicySequence::token(int64_t place) const {
-  const bool of_token = options_.importance_ratio == RatioLevel::token;
-  const double lp = logp(place), lo = old_logp(place);
+TokenLoss PolicySequence::token(int64_t t) const {
+  const bool of_token = params_.importance_ratio == ImportanceRatio::token;
+  const double lp = logp(t), lo = old_logp(t);
   const Slope own = clamped(lp - lo);
   const double log_ratio = of_token ? own.value : mean_log_ratio_.value;
-  const PolicyInput input = {lp, lo, advantage(place), log_ratio, std::exp(log_ratio)};
+  const PolicyInput input = {lp, lo, advantage(t), log_ratio, std::exp(log_ratio)};
 
   TokenLoss loss;
   loss.x = lp - lo;
   loss.ratio = input.ratio;
-  loss.term = policy_term(options_, input, input_);
-  loss.weight = rollout_weight(place);
+  loss.term = policy_term(params_, input, input_);
+  loss.weight = rollout_weight(t);
   // Selected, not multiplied by 0: a dropped token must not turn an overflow into NaN.
-  loss.selected = is_selected(place);
-  const bool off_policy = options_.opsm != Opsm::off && input.advantage < 0 && off_policy_ > options_.opsm_threshold;
-  double factor = batch_.weight.present() ? batch_.weight.at(b_, place) : 1.0;
-  if (options_.kind == PolicyKind::gmpo) {
+  loss.selected = is_selected(t);
+  const bool off_policy = params_.opsm != Opsm::off && input.advantage < 0 && off_policy_ > params_.opsm_threshold;
+  double factor = weight_.present() ? weight_.get(t) : 1.0;
+  if (params_.kind == Kind::gmpo) {
     factor *= geometric_weight_;
-  } else if (options_.kind != PolicyKind::vespo) {
+  } else if (params_.kind != Kind::vespo) {
     factor *= loss.weight;
   }
   double d_logp = 0, d_log_ratio = 0;
@@ -93,22 +101,22 @@ TokenLoss PolicySequence::token(int64_t place) const {
     d_log_ratio = factor * loss.term.d_log_ratio;
     loss.d_sequence = factor * loss.term.d_sequence;
   }
-  if (batch_.ref_logp.present()) {
-    const KlTerm kl = kl_term(options_, lp, batch_.ref_logp.at(b_, place), input.ratio);
+  if (ref_logp_.present()) {
+    const KlTerm kl = kl_term(params_, lp, ref_logp_.get(t), input.ratio);
     loss.kl = kl.value;
-    if (options_.beta != 0) {
-      loss.value += options_.beta * kl.value;
-      d_logp += options_.beta * kl.d_logp;
-      d_log_ratio += options_.beta * kl.d_log_ratio;
+    if (params_.beta != 0) {
+      loss.value += params_.beta * kl.value;
+      d_logp += params_.beta * kl.d_logp;
+      d_log_ratio += params_.beta * kl.d_log_ratio;
     }
   }
-  if (batch_.entropy.present()) {
-    loss.entropy = entropy(place);
-    const bool bonus = options_.entropy_coefficient != 0 && options_.entropy_aggregation == EntropyAggregation::as_loss;
-    if (bonus && loss.selected) loss.value -= options_.entropy_coefficient * loss.entropy;
+  if (entropy_.present()) {
+    loss.entropy = entropy(t);
+    const bool bonus = params_.entropy_coefficient != 0 && params_.entropy_aggregation == EntropyAggregation::as_loss;
+    if (bonus && loss.selected) loss.value -= params_.entropy_coefficient * loss.entropy;
   }
   loss.d_own = d_logp;
-  if (options_.importance_ratio == RatioLevel::sequence) {
+  if (params_.importance_ratio == ImportanceRatio::sequence) {
     loss.d_sequence += d_log_ratio;
   } else {
     loss.d_own += d_log_ratio * (of_token ? own.slope : mean_log_ratio_.slope);
@@ -116,30 +124,30 @@ TokenLoss PolicySequence::token(int64_t place) const {
   return loss;
 }
 
-double PolicySequence::share(int64_t place) const {
+double PolicySequence::share(int64_t t) const {
   const auto n = static_cast<double>(active_);
-  if (options_.importance_ratio == RatioLevel::sequence) return mean_log_ratio_.slope / n;
-  if (options_.kind != PolicyKind::gmpo) return 0;
-  const Slope own = clamped(logp(place) - old_logp(place));
-  return geometric_term(options_, advantage(place), own.value).slope * own.slope / n;
+  if (params_.importance_ratio == ImportanceRatio::sequence) return mean_log_ratio_.slope / n;
+  if (params_.kind != Kind::gmpo) return 0;
+  const Slope own = clamped(logp(t) - old_logp(t));
+  return geometric_term(params_, advantage(t), own.value).slope * own.slope / n;
 }
 
-PolicyDivisor::PolicyDivisor(const PolicyOptions& options, double tokens, double sequences) : options_(options) {
-  const double natural = options.aggregation == PolicyAggregation::token_mean  ? tokens
-                         : options.aggregation == PolicyAggregation::token_sum ? 1.0
-                                                                               : sequences;
-  divisor_ = options.denominator > 0 ? options.denominator : natural;
+PolicyDivisor::PolicyDivisor(const PolicyParams& params, double tokens, double sequences) : params_(params) {
+  const double natural = params.aggregation == Aggregation::token_mean  ? tokens
+                         : params.aggregation == Aggregation::token_sum ? 1.0
+                                                                        : sequences;
+  divisor_ = params.denominator > 0 ? params.denominator : natural;
 }
 
-bool PolicyDivisor::needs_counts(const PolicyOptions& options) {
-  return options.denominator == 0 && options.aggregation != PolicyAggregation::token_sum &&
-         options.aggregation != PolicyAggregation::none;
+bool PolicyDivisor::needs_counts(const PolicyParams& params) {
+  return params.denominator == 0 && params.aggregation != Aggregation::token_sum &&
+         params.aggregation != Aggregation::none;
 }
 
 double PolicyDivisor::token_weight(int64_t active) const {
-  if (active == 0 || options_.aggregation == PolicyAggregation::none) return 0;
-  if (options_.aggregation != PolicyAggregation::seq_mean_token_mean) return 1 / divisor_;
-  return 1 / (std::max(static_cast<double>(active), options_.seq_denominator_floor) * divisor_);
+  if (active == 0 || params_.aggregation == Aggregation::none) return 0;
+  if (params_.aggregation != Aggregation::seq_mean_token_mean) return 1 / divisor_;
+  return 1 / (std::max(static_cast<double>(active), params_.seq_denominator_floor) * divisor_);
 }
 
 }  // namespace rlk::cpu

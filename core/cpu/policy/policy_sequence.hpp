@@ -3,33 +3,10 @@
 
 #include "core/cpu/policy/policy_corrections.hpp"
 #include "core/cpu/policy/policy_kinds.hpp"
+#include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {
-
-// [B, T], or [S] with sequence_stride 0: a token is named by its sequence and its place in the row.
-struct TokenTensor {
-  const void* data = nullptr;
-  Dtype dtype = Dtype::f32;
-  int64_t sequence_stride = 0, token_stride = 1;
-
-  bool present() const { return data != nullptr; }
-  double at(int64_t sequence, int64_t place) const {
-    return load_element(data, dtype, sequence * sequence_stride + place * token_stride);
-  }
-};
-
-// A tensor of outputs, likewise.
-struct TokenOutput {
-  void* data = nullptr;
-  Dtype dtype = Dtype::f32;
-  int64_t sequence_stride = 0, token_stride = 1;
-
-  bool present() const { return data != nullptr; }
-  void put(int64_t sequence, int64_t place, double value) const {
-    if (present()) store_element(data, dtype, sequence * sequence_stride + place * token_stride, value);
-  }
-};
 
 // What tokens take from the whole batch; see policy_terms.hpp.
 struct PolicyTerms {
@@ -40,25 +17,15 @@ struct PolicyTerms {
   double selected = 0;  // active tokens, if they were asked for
 };
 
-// The inputs that policy_loss and its backward share.
-struct PolicyBatch {
-  PolicyOptions options;
-  PolicyTerms terms;
-  int64_t sequences = 0;
-  int64_t tokens = 0;   // of each padded sequence, or of all packed ones
-  IntArray cu_seqlens;  // packed: [sequences + 1]
-  TokenTensor logp, advantages, old_logp, ref_logp, rollout_logp, entropy, weight;  // all but two are optional
-  TokenTensor sequence_advantages;                                                  // at(b, 0); optional
-  const uint8_t* mask = nullptr;                                                    // optional
-  int64_t mask_sequence_stride = 0, mask_token_stride = 1;
+// A call of policy_loss, or what its backward has of one.
+using PolicyCall = CallOf<sdk::ops::PolicyLoss>;
 
-  bool packed() const { return cu_seqlens.data != nullptr; }
-  // Sequence b is places [begin(b), end(b)).
-  int64_t begin(int64_t b) const { return packed() ? cu_seqlens.get(b) : 0; }
-  int64_t end(int64_t b) const { return packed() ? cu_seqlens.get(b + 1) : tokens; }
-  // Of its first token among those of all sequences.
-  int64_t offset(int64_t b) const { return packed() ? cu_seqlens.get(b) : b * tokens; }
-  DataError error() const { return packed() ? check_seqlens(cu_seqlens, sequences, tokens) : DataError{}; }
+struct PolicyBatch {
+  explicit PolicyBatch(const PolicyCall& given) : call(given), sequences(sequences_of(given.logp, given.cu_seqlens)) {}
+
+  const PolicyCall& call;
+  Sequences sequences;
+  PolicyTerms terms;
 };
 
 struct TokenLoss {
@@ -76,43 +43,37 @@ public:
 
   int64_t unmasked() const { return unmasked_; }
   int64_t active() const { return active_; }
-  bool is_unmasked(int64_t place) const {
-    return batch_.mask == nullptr ||
-           batch_.mask[b_ * batch_.mask_sequence_stride + place * batch_.mask_token_stride] != 0;
-  }
+  // Tokens are named by their places in the sequence.
+  int64_t tokens() const { return tokens_; }
+  bool is_unmasked(int64_t t) const { return mask_.keeps(t); }
   // The importance weight of an unmasked token.
-  double rollout_weight(int64_t place) const {
-    return has_rollout() ? corrections_.weight(rollout(place)) / batch_.terms.weight_divisor : 1.0;
+  double rollout_weight(int64_t t) const {
+    return has_rollout() ? corrections_.weight(rollout(t)) / batch_.terms.weight_divisor : 1.0;
   }
-  bool is_active(int64_t place) const {
-    return !rejected_ && is_unmasked(place) && !(has_rollout() && corrections_.rejects_token(rollout(place)));
+  bool is_active(int64_t t) const {
+    return !rejected_ && is_unmasked(t) && !(has_rollout() && corrections_.rejects_token(rollout(t)));
   }
   // The remaining functions are about active tokens.
-  bool is_selected(int64_t place) const {
-    return !batch_.terms.selects || entropy(place) >= batch_.terms.least_entropy;
-  }
-  double entropy(int64_t place) const { return batch_.entropy.at(b_, place); }
-  TokenLoss token(int64_t place) const;
+  bool is_selected(int64_t t) const { return !batch_.terms.selects || entropy(t) >= batch_.terms.least_entropy; }
+  double entropy(int64_t t) const { return entropy_.get(t); }
+  TokenLoss token(int64_t t) const;
   // The derivative of the sequence's quantity by the token's logp.
-  double share(int64_t place) const;
+  double share(int64_t t) const;
 
 private:
-  bool has_rollout() const { return batch_.rollout_logp.present(); }
-  double logp(int64_t place) const { return batch_.logp.at(b_, place); }
-  double old_logp(int64_t place) const {
-    return batch_.old_logp.present() ? batch_.old_logp.at(b_, place) : logp(place);
-  }
-  double advantage(int64_t place) const {
-    return batch_.advantages.at(b_, place) +
-           (batch_.sequence_advantages.present() ? batch_.sequence_advantages.at(b_, 0) : 0.0);
-  }
-  double rollout(int64_t place) const;  // the log ratio to the sampler
+  bool has_rollout() const { return rollout_logp_.present(); }
+  double logp(int64_t t) const { return logp_.get(t); }
+  double old_logp(int64_t t) const { return old_logp_.present() ? old_logp_.get(t) : logp(t); }
+  double advantage(int64_t t) const { return advantages_.get(t) + sequence_advantage_; }
+  double rollout(int64_t t) const;  // the log ratio to the sampler
   Slope clamped(double log_ratio) const;
   void summarise();
 
   const PolicyBatch& batch_;
-  const PolicyOptions& options_;
-  const int64_t b_, begin_, end_;
+  const PolicyParams& params_;
+  const int64_t tokens_;
+  const Line logp_, advantages_, old_logp_, mask_, ref_logp_, rollout_logp_, entropy_, weight_;
+  const double sequence_advantage_;
   PolicyCorrections corrections_;
   bool rejected_ = false;
   int64_t unmasked_ = 0, active_ = 0;
@@ -125,13 +86,13 @@ private:
 // 1 / divisor of the tokens of a sequence, from the numbers of active tokens and of sequences that count.
 class PolicyDivisor {
 public:
-  PolicyDivisor(const PolicyOptions& options, double tokens, double sequences);
+  PolicyDivisor(const PolicyParams& params, double tokens, double sequences);
   double token_weight(int64_t active) const;
   // Whether the divisor depends on the whole batch.
-  static bool needs_counts(const PolicyOptions& options);
+  static bool needs_counts(const PolicyParams& params);
 
 private:
-  const PolicyOptions& options_;
+  const PolicyParams& params_;
   double divisor_;
 };
 

@@ -5,9 +5,10 @@
 #include <cmath>
 
 namespace rlk::cpu {
+using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
 
-constexpr int64_t kGrainTokens = 256;
 constexpr double kLeastMean = 1e-8;      // weights of a smaller mean are not divided by it
 constexpr double kQuantileSlack = 1e-6;  // of a place in the order: 1 - q is rounded
 
@@ -16,27 +17,28 @@ struct SequenceTerms {
   int64_t active = 0, selected = 0;
 };
 
-bool needs_mean(const PolicyOptions& options) {
-  return options.rollout_is_normalize && options.rollout_is_mean == 0;
+bool needs_mean(const PolicyParams& params) {
+  return params.rollout_is_normalize == RolloutIsNormalize::on && params.rollout_is_mean == 0;
 }
-bool needs_quantile(const PolicyOptions& options) {
-  return options.top_entropy_quantile < 1;
+bool needs_quantile(double top_entropy_quantile) {
+  return top_entropy_quantile < 1;
 }
 
 // Of the sequence alone. Its active tokens' entropies begin at `entropies`, if that is not null.
 SequenceTerms terms_of(const PolicyBatch& batch, int64_t b, double* entropies) {
   const PolicySequence sequence(batch, b);
-  const bool one_weight = is_of_sequence(batch.options.rollout_is);  // which counts once
+  const RolloutIs mode = batch.call.params.rollout_is;
+  const bool one_weight = mode == RolloutIs::sequence_truncate || mode == RolloutIs::sequence_mask;  // it counts once
   SequenceTerms own;
-  for (int64_t place = batch.begin(b); place < batch.end(b); ++place) {
-    if (!sequence.is_unmasked(place)) continue;
+  for (int64_t t = 0; t < sequence.tokens(); ++t) {
+    if (!sequence.is_unmasked(t)) continue;
     if (!one_weight || own.weight_count == 0) {
-      own.weight_sum += sequence.rollout_weight(place);
+      own.weight_sum += sequence.rollout_weight(t);
       own.weight_count += 1;
     }
-    if (!sequence.is_active(place)) continue;
-    if (entropies != nullptr) entropies[own.active] = sequence.entropy(place);
-    own.selected += sequence.is_selected(place) ? 1 : 0;
+    if (!sequence.is_active(t)) continue;
+    if (entropies != nullptr) entropies[own.active] = sequence.entropy(t);
+    own.selected += sequence.is_selected(t) ? 1 : 0;
     ++own.active;
   }
   return own;
@@ -54,42 +56,38 @@ double quantile(double share, double* begin, double* end) {
 
 }  // namespace
 
-bool combines_sequences(const PolicyOptions& options) {
-  return needs_mean(options) || needs_quantile(options);
+bool combines_sequences(const PolicyParams& params) {
+  return needs_mean(params) || needs_quantile(params.top_entropy_quantile);
 }
 
-int64_t policy_terms_workspace_bytes(const PolicyOptions& options, int64_t sequences, int64_t tokens) {
-  const int64_t entropies = needs_quantile(options) ? tokens : 0;
+int64_t policy_terms_workspace_bytes(double top_entropy_quantile, int64_t sequences, int64_t tokens) {
+  const int64_t entropies = needs_quantile(top_entropy_quantile) ? tokens : 0;
   return sequences * static_cast<int64_t>(sizeof(SequenceTerms)) + entropies * static_cast<int64_t>(sizeof(double));
 }
 
-int64_t policy_grain(const PolicyBatch& batch) {
-  const int64_t tokens = batch.packed() ? batch.tokens / std::max<int64_t>(batch.sequences, 1) : batch.tokens;
-  return std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(tokens, 1));
-}
-
-double entropy_divisor(const PolicyOptions& options, double selected) {
-  return options.entropy_denominator > 0 ? options.entropy_denominator : std::max(selected, 1.0);
+double entropy_divisor(const PolicyParams& params, double selected) {
+  return params.entropy_denominator > 0 ? params.entropy_denominator : std::max(selected, 1.0);
 }
 
 PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook) {
   PolicyBatch batch = given;
-  const PolicyOptions& options = batch.options;
+  const PolicyParams& params = batch.call.params;
   PolicyTerms& terms = batch.terms;
-  terms.selects = options.least_entropy > 0;
-  terms.least_entropy = options.least_entropy;
-  const bool by_quantile = needs_quantile(options);
-  if (needs_mean(options) || by_quantile || wanted.mean_weight || wanted.selected) {
+  terms.selects = params.least_entropy > 0;
+  terms.least_entropy = params.least_entropy;
+  const bool by_quantile = needs_quantile(params.top_entropy_quantile);
+  if (needs_mean(params) || by_quantile || wanted.mean_weight || wanted.selected) {
     auto* own = static_cast<SequenceTerms*>(workspace);
-    auto* entropies = reinterpret_cast<double*>(own + batch.sequences);
-    parallel_for(hook, batch.sequences, policy_grain(batch), [&](int64_t first, int64_t last) {
-      for (int64_t b = first; b < last; ++b) {
-        own[b] = terms_of(batch, b, by_quantile ? entropies + batch.offset(b) : nullptr);
-      }
-    });
+    auto* entropies = reinterpret_cast<double*>(own + batch.sequences.count);
+    // The entropies of a sequence lie where its tokens do among those of all sequences.
+    const auto entropies_of = [&](int64_t b) {
+      return entropies + (batch.sequences.packed ? batch.sequences.cu_seqlens.get(b) : b * batch.sequences.length);
+    };
+    for_each_policy_sequence(batch, hook,
+                             [&](int64_t b) { own[b] = terms_of(batch, b, by_quantile ? entropies_of(b) : nullptr); });
     SequenceTerms all;
-    for (int64_t b = 0; b < batch.sequences; ++b) {
-      if (by_quantile) std::copy_n(entropies + batch.offset(b), own[b].active, entropies + all.active);
+    for (int64_t b = 0; b < batch.sequences.count; ++b) {
+      if (by_quantile) std::copy_n(entropies_of(b), own[b].active, entropies + all.active);
       all.weight_sum += own[b].weight_sum;
       all.weight_count += own[b].weight_count;
       all.active += own[b].active;
@@ -98,15 +96,15 @@ PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, voi
     terms.mean_weight = all.weight_count > 0 ? all.weight_sum / all.weight_count : 0;
     if (by_quantile) {
       double* const end = entropies + all.active;
-      const double least = quantile(options.top_entropy_quantile, entropies, end);
+      const double least = quantile(params.top_entropy_quantile, entropies, end);
       all.selected = std::count_if(entropies, end, [least](double e) { return e >= least; });
       terms.selects = true;
       terms.least_entropy = least;
     }
     terms.selected = static_cast<double>(all.selected);
   }
-  if (options.rollout_is_normalize) {
-    const double mean = options.rollout_is_mean > 0 ? options.rollout_is_mean : terms.mean_weight;
+  if (params.rollout_is_normalize == RolloutIsNormalize::on) {
+    const double mean = params.rollout_is_mean > 0 ? params.rollout_is_mean : terms.mean_weight;
     if (mean > kLeastMean) terms.weight_divisor = mean;
   }
   return terms;

@@ -38,11 +38,30 @@ inline Sequences sequences_of(const Array& tokens, const Array& cu_seqlens) {
   return {cu_seqlens.shape[0] - 1, true, tokens.shape[0], cu_seqlens.integers()};
 }
 
-// Calls function(b) for every sequence, some thousand tokens per task.
+// The tokens of one sequence in a tensor, for kernels that ask for each of them often.
+struct Line {
+  void* data = nullptr;
+  Dtype dtype = Dtype::f32;
+  int64_t stride = 0;
+
+  bool present() const { return data != nullptr; }
+  double get(int64_t t) const { return load_element(data, dtype, t * stride); }
+  bool keeps(int64_t t) const { return data == nullptr || static_cast<const uint8_t*>(data)[t * stride] != 0; }
+};
+
+inline Line line_of(const Sequences& sequences, const Array& array, int64_t b) {
+  if (!array.present()) return {};
+  const int64_t first = sequences.packed ? sequences.cu_seqlens.get(b) : b;
+  return {element(array.data, first * array.strides[0], array.dtype), array.dtype,
+          array.strides[sequences.packed ? 0 : 1]};
+}
+
+// Calls function(b) for every sequence, so many tokens per task.
 template <typename Function>
-void for_each_sequence(const Sequences& sequences, const ParallelFor& hook, Function&& function) {
+void for_each_sequence(const Sequences& sequences, const ParallelFor& hook, Function&& function,
+                       int64_t tokens_of_task = kGrainElements) {
   const int64_t tokens = sequences.packed ? sequences.length / std::max<int64_t>(1, sequences.count) : sequences.length;
-  const int64_t grain = std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, tokens));
+  const int64_t grain = std::max<int64_t>(1, tokens_of_task / std::max<int64_t>(1, tokens));
   parallel_for(hook, sequences.count, grain, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) function(b);
   });

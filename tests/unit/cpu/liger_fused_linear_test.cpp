@@ -68,12 +68,12 @@ TEST(LigerFusedLinear, GradientsReachHiddenStatesWeightAndBias) {
       }
       batch.mask = Tensor(Dtype::u8, {kSequences, kTokens});
       for (int64_t n = 0; n < kSequences * kTokens; ++n) batch.mask.set_int(n, active(n) ? 1 : 0);
-      batch.options.clip_high = o.epsilon_high;
-      batch.options.beta = 0.04;
+      batch.params.clip_high = o.epsilon_high;
+      batch.params.beta = 0.04;
 
       const LinearCase start = head;
-      EXPECT_NEAR(run_policy_loss(batch, cpu::serial_parallel()).loss, published(head, batch, o, start), 1e-13);
-      const Tensor of_logp = run_policy_loss_backward(batch, cpu::serial_parallel()).logp;
+      EXPECT_NEAR(run_policy_loss(batch).loss, published(head, batch, o, start), 1e-13);
+      const Tensor of_logp = run_policy_loss_backward(batch).grad_logp;
       add_gradients(head, false, false, 33);
       for (int64_t n = 0; n < kSequences * kTokens; ++n) head.grad_logp.set(n, of_logp.get(n));
       const LinearGradients gradients = run_linear_backward(head, cpu::serial_parallel());

@@ -2,22 +2,18 @@
 // the same batch as plain matrices, for formulas written as the trainers publish them.
 #pragma once
 
-#include <rlk/ops/policy_loss.h>
-
 #include <functional>
 #include <vector>
 
-#include "core/cpu/policy/policy_loss.hpp"
-#include "unit/cpu/support.hpp"
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 
-struct PolicyCase {
-  cpu::PolicyOptions options;
-  Tensor logp, advantages, old_logp, mask, ref_logp, rollout_logp, entropy, weight, sequence_advantages, cu_seqlens;
+// Every output is asked for.
+struct PolicyCase : CallOf<ops::PolicyLoss> {
+  PolicyCase() { per_token = metrics = wanted(); }
   Tensor grad_per_token;
   double grad_loss = 1.0;
-  Strides output_strides = Strides::contiguous;
 };
 
 // [sequences, tokens] random tensors of every kind, no mask; ratios from 0.2 to 5.
@@ -34,16 +30,10 @@ struct PolicyOutputs {
   std::vector<double> metrics;
   cpu::DataError error;
 };
-struct PolicyGradients {
-  Tensor logp, entropy;
-  cpu::DataError error;
-};
-PolicyOutputs run_policy_loss(PolicyCase& c, const cpu::ParallelFor& hook);
-PolicyGradients run_policy_loss_backward(PolicyCase& c, const cpu::ParallelFor& hook);
-rlk_policy_loss_params policy_params(const PolicyCase& c);
-// loss, per_token and metrics of the golden reference; then grad_logp and grad_entropy.
-golden::Answer golden_policy_loss(const PolicyCase& c);
-golden::Answer golden_policy_loss_backward(const PolicyCase& c);
+PolicyOutputs run_policy_loss(const PolicyCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel());
+CallOf<ops::PolicyLossBackward> backward_call(const PolicyCase& c);
+Result<CallOf<ops::PolicyLossBackward>> run_policy_loss_backward(const PolicyCase& c,
+                                                                 const cpu::ParallelFor& hook = cpu::serial_parallel());
 
 // ---- formulas of the trainers -------------------------------------------------------------------------------------
 
@@ -60,7 +50,7 @@ TrainerBatch trainer_batch(const PolicyCase& c);
 
 // That loss and gradient of the kernel and of golden are those of the published formula, the gradient by central
 // differences in lp with sg held, and that the packed layout gives the same.
-void expect_trainer(PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
+void expect_trainer(const PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
 
 double tokens_of(const Row& mask);     // how many count
 double tokens_of(const Matrix& mask);  // of all sequences

@@ -10,9 +10,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 // The arguments of the loss, with Liger's defaults.
 struct Liger {
@@ -118,23 +116,23 @@ PolicyCase liger_case(const Liger& o, uint32_t seed, bool masked = true) {
   for (int64_t i = 0; i < c.advantages.size(); ++i) c.advantages.set(i, advantages[i / 6]);
   if (masked) mask_some(c);
   c.rollout_logp = {};
-  cpu::PolicyOptions& p = c.options;
+  Params& p = c.params;
   p.clip_low = o.epsilon_low;
   p.clip_high = o.epsilon_high;
   p.beta = o.beta;
-  p.kl_bias_correction = o.use_bias_correction_kl;
+  p.kl_bias_correction = o.use_bias_correction_kl ? KlBiasCorrection::on : KlBiasCorrection::off;
   p.delta = o.delta.value_or(0);
-  p.importance_ratio = o.sequence_level ? RatioLevel::sequence : RatioLevel::token;
-  if (o.loss_type == "grpo" || o.loss_type == "sapo") p.aggregation = PolicyAggregation::seq_mean_token_mean;
-  if (o.loss_type == "dr_grpo" || o.loss_type == "luspo") p.aggregation = PolicyAggregation::seq_mean_token_sum;
+  p.importance_ratio = o.sequence_level ? ImportanceRatio::sequence : ImportanceRatio::token;
+  if (o.loss_type == "grpo" || o.loss_type == "sapo") p.aggregation = Aggregation::seq_mean_token_mean;
+  if (o.loss_type == "dr_grpo" || o.loss_type == "luspo") p.aggregation = Aggregation::seq_mean_token_sum;
   if (o.loss_type == "dr_grpo") p.denominator = 4 * o.max_completion_length;
   if (o.loss_type == "cispo") {
-    p.kind = PolicyKind::cispo;
-    p.clip_form = cpu::ClipForm::raw;
+    p.kind = Kind::cispo;
+    p.clip_form = ClipForm::raw;
     p.clip_low = 0;
   }
-  if (o.loss_type == "sapo") p.kind = PolicyKind::sapo;
-  if (o.loss_type == "vespo") p.kind = PolicyKind::vespo;
+  if (o.loss_type == "sapo") p.kind = Kind::sapo;
+  if (o.loss_type == "vespo") p.kind = Kind::vespo;
   p.sapo_tau_positive = o.sapo_temperature_pos;
   p.sapo_tau_negative = o.sapo_temperature_neg;
   p.vespo_k_positive = o.vespo_k_pos;
@@ -215,7 +213,7 @@ TEST(PolicyLiger, DeltaCapsTheUnclippedTermOfTokensAndSequences) {
       o.delta = sequence_level ? 1.05 : 1.3;
       PolicyCase c = liger_case(o, 67), uncapped = c;
       expect_liger(o, c);
-      uncapped.options.delta = 0;
+      uncapped.params.delta = 0;
       const cpu::ParallelFor hook = backwards_parallel();
       EXPECT_NE(run_policy_loss(c, hook).loss, run_policy_loss(uncapped, hook).loss) << type;
     }
@@ -230,15 +228,15 @@ TEST(PolicyLiger, ATokenBeyondDeltaKeepsTheGradientOfTheTermThatIsChosen) {
   c.logp = Tensor(Dtype::f64, {1, 1}).set(0, -0.86);
   c.old_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
   c.advantages = Tensor(Dtype::f64, {1, 1}).set(0, -2);
-  c.options.delta = 1.1;
+  c.params.delta = 1.1;
   ASSERT_GT(ratio, 1.1);
   ASSERT_LT(ratio, 1.2);
   EXPECT_DOUBLE_EQ(run_policy_loss(c, backwards_parallel()).loss, 2 * ratio);
-  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, backwards_parallel()).logp.get(0), 2 * ratio);
+  EXPECT_DOUBLE_EQ(run_policy_loss_backward(c, backwards_parallel()).grad_logp.get(0), 2 * ratio);
   c.logp.set(0, -0.5);  // beyond both: the capped term is chosen, and constant
-  c.options.delta = 1.3;
+  c.params.delta = 1.3;
   EXPECT_DOUBLE_EQ(run_policy_loss(c, backwards_parallel()).loss, 2 * 1.3);
-  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).logp.get(0), 0);
+  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).grad_logp.get(0), 0);
 }
 
 TEST(PolicyLiger, TheBiasCorrectionOfTheKlFollowsTheLevelOfTheRatio) {
@@ -289,7 +287,7 @@ TEST(PolicyLiger, VespoTakesTheSamplersRatioIntoItsWeight) {
   const Tensor sampled = c.rollout_logp, old_logp = c.old_logp;
   c = liger_case(o, 71);
   c.rollout_logp = sampled;
-  c.options.rollout_is_max = 1e30;  // Liger is given the ratio as it is
+  c.params.rollout_is_max = 1e30;  // Liger is given the ratio as it is
   for (int64_t i = 0; i < 24; ++i) {
     if (c.mask.get_int(i) == 0) continue;  // the ratio of a masked token is 1
     o.vllm_is_ratio[static_cast<size_t>(i / 6)][static_cast<size_t>(i % 6)] =

@@ -5,15 +5,12 @@
 #include <cstring>
 #include <limits>
 
-#include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/policy_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 PolicyCase one_token(double logp, double old_logp, double advantage) {
   PolicyCase c;
@@ -23,18 +20,18 @@ PolicyCase one_token(double logp, double old_logp, double advantage) {
   return c;
 }
 double loss_of(PolicyCase& c) {
-  return run_policy_loss(c, cpu::serial_parallel()).loss;
+  return run_policy_loss(c).loss;
 }
 // The kernel's gradient, which must be golden's too.
 double slope_of(PolicyCase& c) {
-  const double slope = run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(0);
-  EXPECT_NEAR(slope, golden_policy_loss_backward(c).outputs[0].value[0], 1e-14);
+  const double slope = run_policy_loss_backward(c).grad_logp.get(0);
+  EXPECT_NEAR(slope, golden_answer(backward_call(c)).grad_logp.value[0], 1e-14);
   return slope;
 }
 
 TEST(PolicyLoss, ClampPassesTheGradientAtTheBound) {
   PolicyCase c = one_token(-1, -1, 2.0);  // ratio exactly 1
-  c.options.clip_high = 0;                // the bound is exactly 1
+  c.params.clip_high = 0;                 // the bound is exactly 1
   EXPECT_EQ(slope_of(c), -2.0);
   c.logp.set(0, -1 + 1e-9);  // just outside: the clipped term is larger and flat
   EXPECT_EQ(slope_of(c), 0);
@@ -42,7 +39,7 @@ TEST(PolicyLoss, ClampPassesTheGradientAtTheBound) {
   EXPECT_NEAR(slope_of(c), -2.0, 1e-8);
 
   c = one_token(-1, -1, -2.0);
-  c.options.clip_low = 0;
+  c.params.clip_low = 0;
   EXPECT_EQ(slope_of(c), 2.0);
   c.logp.set(0, -1 - 1e-9);
   EXPECT_EQ(slope_of(c), 0);
@@ -53,14 +50,14 @@ TEST(PolicyLoss, ClampPassesTheGradientAtTheBound) {
 TEST(PolicyLoss, DualClipSplitsTheGradientAtAnExactTie) {
   const double ratio = std::exp(-0.3 + 1.0);
   PolicyCase c = one_token(-0.3, -1, -2.0);
-  c.options.dual_clip = ratio;
+  c.params.dual_clip = ratio;
   EXPECT_DOUBLE_EQ(slope_of(c), ratio);  // half of 2 ratio
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * ratio);
-  c.options.dual_clip = ratio * (1 + 1e-12);
+  c.params.dual_clip = ratio * (1 + 1e-12);
   EXPECT_DOUBLE_EQ(slope_of(c), 2 * ratio);
-  c.options.dual_clip = ratio * (1 - 1e-12);
+  c.params.dual_clip = ratio * (1 - 1e-12);
   EXPECT_EQ(slope_of(c), 0);
-  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.options.dual_clip);
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.params.dual_clip);
   c.advantages.set(0, 2.0);  // positive advantages have no dual clip
   EXPECT_DOUBLE_EQ(loss_of(c), -2 * 1.2);
 }
@@ -68,42 +65,42 @@ TEST(PolicyLoss, DualClipSplitsTheGradientAtAnExactTie) {
 TEST(PolicyLoss, DeltaPassesTheGradientAtEqualityAndStopsItAbove) {
   const double ratio = std::exp(-0.3 + 1.0);
   PolicyCase c = one_token(-0.3, -1, -2.0);
-  c.options.delta = ratio;
+  c.params.delta = ratio;
   EXPECT_DOUBLE_EQ(slope_of(c), 2 * ratio);
-  c.options.delta = ratio * (1 - 1e-12);
+  c.params.delta = ratio * (1 - 1e-12);
   EXPECT_EQ(slope_of(c), 0);
-  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.options.delta);
+  EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.params.delta);
 }
 
 TEST(PolicyLoss, SapoIsFlatWhereTheRatioOverflows) {
   PolicyCase c = one_token(-0.5, -2000, 2.0);
-  c.options.kind = cpu::PolicyKind::sapo;
+  c.params.kind = Kind::sapo;
   EXPECT_DOUBLE_EQ(loss_of(c), -4 * 2.0);
   EXPECT_EQ(slope_of(c), 0);
 }
 
 TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
   PolicyCase c = make_policy_case(Dtype::f64, 1, 3, 48);
-  c.options.kind = cpu::PolicyKind::gmpo;
-  c.options.clip_low = c.options.clip_high = 10;
+  c.params.kind = Kind::gmpo;
+  c.params.clip_low = c.params.clip_high = 10;
   c.ref_logp = c.rollout_logp = c.sequence_advantages = {};
   c.advantages.set(0, 1).set(1, 0).set(2, 2);
   const auto x = [&](int64_t i) { return c.logp.get(i) - c.old_logp.get(i); };
   const double expected = -(3.0 / 3) * std::exp((x(0) + x(2)) / 3);
   c.weight = {};
   EXPECT_NEAR(loss_of(c), expected, 1e-14);
-  EXPECT_EQ(run_policy_loss_backward(c, cpu::serial_parallel()).logp.get(1), 0);
+  EXPECT_EQ(run_policy_loss_backward(c).grad_logp.get(1), 0);
 }
 
 TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
   PolicyCase c = one_token(-0.5, -1, -2.0);
-  c.options.log_ratio_clamp_high = 0.5;
+  c.params.log_ratio_clamp_high = 0.5;
   EXPECT_DOUBLE_EQ(slope_of(c), 2 * std::exp(0.5));
   c.logp.set(0, -0.25);
   EXPECT_EQ(slope_of(c), 0);
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
   c = one_token(-1.5, -1, 2.0);
-  c.options.log_ratio_clamp_low = 0.5;
+  c.params.log_ratio_clamp_low = 0.5;
   EXPECT_DOUBLE_EQ(slope_of(c), -2 * std::exp(-0.5));
   c.logp.set(0, -3);
   EXPECT_EQ(slope_of(c), 0);
@@ -113,22 +110,22 @@ TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
 TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
   PolicyCase c = one_token(-3, -3, 0.0);
   c.ref_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
-  c.options.beta = 1;
+  c.params.beta = 1;
   EXPECT_DOUBLE_EQ(loss_of(c), std::exp(2.0) - 2 - 1);
   EXPECT_NEAR(slope_of(c), 1 - std::exp(2.0), 1e-14);
-  c.options.kl_diff_clamp = 1.5;
+  c.params.kl_diff_clamp = 1.5;
   EXPECT_DOUBLE_EQ(loss_of(c), std::exp(1.5) - 1.5 - 1);
   EXPECT_EQ(slope_of(c), 0);
-  c.options.kl_diff_clamp = 0;
-  c.options.kl_kind = cpu::KlKind::k1;
-  c.options.kl_value_clamp = 2;  // reached exactly: k1 = -2
+  c.params.kl_diff_clamp = 0;
+  c.params.kl_kind = KlKind::k1;
+  c.params.kl_value_clamp = 2;  // reached exactly: k1 = -2
   EXPECT_EQ(loss_of(c), -2);
   EXPECT_EQ(slope_of(c), 1);
-  c.options.kl_value_clamp = 1.75;
+  c.params.kl_value_clamp = 1.75;
   EXPECT_EQ(loss_of(c), -1.75);
   EXPECT_EQ(slope_of(c), 0);
-  c.options.kl_value_clamp = 0;
-  c.options.kl_kind = cpu::KlKind::abs;
+  c.params.kl_value_clamp = 0;
+  c.params.kl_kind = KlKind::abs;
   c.ref_logp.set(0, -3);
   EXPECT_EQ(slope_of(c), 0);  // as torch.abs
 }
@@ -136,16 +133,16 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
 TEST(PolicyLoss, TheKlOfAnImpossibleTokenIsInfiniteAndItsClampBoundsIt) {
   PolicyCase c = one_token(-std::numeric_limits<double>::infinity(), -1, 0.0);
   c.ref_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
-  c.options.beta = 1;
+  c.params.beta = 1;
   const auto expect_loss = [&](double expected) {
     EXPECT_EQ(loss_of(c), expected);
-    EXPECT_EQ(golden_policy_loss(c).outputs[0].value[0], expected);
+    EXPECT_EQ(golden_answer(c).loss.value[0], expected);
   };
   expect_loss(std::numeric_limits<double>::infinity());
-  c.options.kl_value_clamp = 10;
+  c.params.kl_value_clamp = 10;
   expect_loss(10);
   EXPECT_EQ(slope_of(c), 0);
-  c.options.kl_kind = cpu::KlKind::k1;
+  c.params.kl_kind = KlKind::k1;
   expect_loss(-10);
   EXPECT_EQ(slope_of(c), 0);
 }
@@ -154,12 +151,12 @@ TEST(PolicyLoss, GspoFormsHaveOneValueAndTwoGradients) {
   PolicyCase c = make_policy_case(Dtype::f64, 3, 8, 41);
   mask_some(c);
   c.rollout_logp = {};
-  c.options.importance_ratio = RatioLevel::sequence;
+  c.params.importance_ratio = ImportanceRatio::sequence;
   const double loss = loss_of(c);
-  const Tensor plain = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
-  c.options.importance_ratio = RatioLevel::sequence_token;
+  const Tensor plain = run_policy_loss_backward(c).grad_logp;
+  c.params.importance_ratio = ImportanceRatio::sequence_token;
   EXPECT_DOUBLE_EQ(loss_of(c), loss);
-  const Tensor of_token = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
+  const Tensor of_token = run_policy_loss_backward(c).grad_logp;
   double sum_plain = 0, sum_of_token = 0, largest = 0;
   for (int64_t t = 0; t < 8; ++t) {
     sum_plain += plain.get(t);
@@ -174,47 +171,50 @@ TEST(PolicyLoss, EmptySequencesCountOrNot) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 42);
   mask_some(c);  // the last of four sequences is empty
   c.rollout_logp = {};
-  for (const PolicyAggregation mode : {PolicyAggregation::seq_mean_token_mean, PolicyAggregation::seq_mean_token_sum}) {
-    c.options.aggregation = mode;
-    c.options.exclude_empty_sequences = false;
+  for (const Aggregation mode : {Aggregation::seq_mean_token_mean, Aggregation::seq_mean_token_sum}) {
+    c.params.aggregation = mode;
+    c.params.exclude_empty_sequences = ExcludeEmptySequences::off;
     const double counted = loss_of(c);
-    c.options.exclude_empty_sequences = true;
+    c.params.exclude_empty_sequences = ExcludeEmptySequences::on;
     EXPECT_NEAR(loss_of(c), counted * 4 / 3, 1e-14);
-    c.options.denominator = 2;  // an explicit one is not corrected
+    c.params.denominator = 2;  // an explicit one is not corrected
     EXPECT_NEAR(loss_of(c), counted * 2, 1e-14);
-    c.options.denominator = 0;
+    c.params.denominator = 0;
   }
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
   const double natural = loss_of(c);
-  c.options.seq_denominator_floor = 8;  // more than the 4 tokens of each
+  c.params.seq_denominator_floor = 8;  // more than the 4 tokens of each
   EXPECT_NEAR(loss_of(c), natural / 2, 1e-14);
 }
 
 TEST(PolicyLoss, NothingActiveGivesZeroAndNoNan) {
   for (const bool rejected : {false, true}) {
     PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 43);
-    c.options.exclude_empty_sequences = true;
-    c.options.rollout_is_normalize = true;
-    c.options.top_entropy_quantile = 0.5;
-    c.options.entropy_coefficient = 1;
-    c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
+    c.params.exclude_empty_sequences = ExcludeEmptySequences::on;
+    c.params.rollout_is_normalize = RolloutIsNormalize::on;
+    c.params.top_entropy_quantile = 0.5;
+    c.params.entropy_coefficient = 1;
     if (rejected) {
-      c.options.reject_token.k2_high = 1e-12;
+      c.params.reject_token_k2_high = 1e-12;
     } else {
       c.mask = Tensor(Dtype::u8, {2, 3});
       for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, 0);
     }
-    for (int mode = 0; mode < 5; ++mode) {
-      for (const PolicyKind kind : {PolicyKind::ppo, PolicyKind::gmpo, PolicyKind::vespo}) {
-        c.options.kind = kind;
-        c.options.aggregation = static_cast<PolicyAggregation>(mode);
-        const PolicyOutputs got = run_policy_loss(c, cpu::serial_parallel());
-        const PolicyGradients gradients = run_policy_loss_backward(c, cpu::serial_parallel());
+    for (const Aggregation mode : {Aggregation::token_mean, Aggregation::token_sum, Aggregation::seq_mean_token_mean,
+                                   Aggregation::seq_mean_token_sum, Aggregation::none}) {
+      for (const Kind kind : {Kind::ppo, Kind::gmpo, Kind::vespo}) {
+        c.params.kind = kind;
+        c.params.aggregation = mode;
+        c.params.entropy_aggregation =
+            mode == Aggregation::none ? EntropyAggregation::as_loss : EntropyAggregation::token_mean;
+        c.grad_per_token = mode == Aggregation::none ? c.advantages : Tensor();
+        const PolicyOutputs got = run_policy_loss(c);
+        const auto gradients = run_policy_loss_backward(c);
         EXPECT_EQ(got.loss, 0);
         for (int64_t i = 0; i < 6; ++i) {
           EXPECT_EQ(got.per_token.get(i), 0);
-          EXPECT_EQ(gradients.logp.get(i), 0);
-          EXPECT_EQ(gradients.entropy.get(i), 0);
+          EXPECT_EQ(gradients.grad_logp.get(i), 0);
+          EXPECT_EQ(gradients.grad_entropy.get(i), 0);
         }
         for (size_t m = 0; m < RLK_POLICY_LOSS_METRICS_REJECTED; ++m) EXPECT_EQ(got.metrics[m], 0) << m;
         EXPECT_EQ(got.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], rejected ? 1 : 0);
@@ -228,9 +228,9 @@ TEST(PolicyLoss, EmptyTensorsGiveZero) {
     PolicyCase c = make_policy_case(Dtype::f32, sequences, tokens, 44);
     for (const bool packed : {false, true}) {
       PolicyCase form = packed ? packed_of(c) : c;
-      form.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-      form.options.rollout_is_normalize = true;
-      form.options.top_entropy_quantile = 0.5;
+      form.params.aggregation = Aggregation::seq_mean_token_mean;
+      form.params.rollout_is_normalize = RolloutIsNormalize::on;
+      form.params.top_entropy_quantile = 0.5;
       const PolicyOutputs got = run_policy_loss(form, cpu::tbb_parallel());
       EXPECT_EQ(got.loss, 0);
       EXPECT_EQ(got.error.kind, cpu::kNoDataError);
@@ -241,14 +241,14 @@ TEST(PolicyLoss, EmptyTensorsGiveZero) {
 
 TEST(PolicyLoss, WithoutAggregationTheGradientIsThatOfPerToken) {
   PolicyCase c = make_policy_case(Dtype::f64, 2, 5, 45);
-  c.options.aggregation = PolicyAggregation::none;
+  c.params.aggregation = Aggregation::none;
   c.grad_per_token = random_tensor(Dtype::f64, {2, 5}, 1.0, 7);
   EXPECT_EQ(loss_of(c), 0);
-  const Tensor gradient = run_policy_loss_backward(c, cpu::serial_parallel()).logp;
+  const Tensor gradient = run_policy_loss_backward(c).grad_logp;
   PolicyCase one = c;
   one.grad_per_token = {};
-  one.options.aggregation = PolicyAggregation::token_sum;
-  const Tensor plain = run_policy_loss_backward(one, cpu::serial_parallel()).logp;
+  one.params.aggregation = Aggregation::token_sum;
+  const Tensor plain = run_policy_loss_backward(one).grad_logp;
   for (int64_t i = 0; i < 10; ++i) {
     EXPECT_NEAR(gradient.get(i), plain.get(i) * c.grad_per_token.get(i), 1e-14) << i;
   }
@@ -263,10 +263,10 @@ TEST(PolicyLoss, TokenWeightsAndSequenceAdvantagesApply) {
   EXPECT_DOUBLE_EQ(loss_of(c), loss_of(expanded));
   PolicyCase packed = packed_of(c);
   EXPECT_DOUBLE_EQ(loss_of(packed), loss_of(expanded));
-  const Tensor before = run_policy_loss(c, cpu::serial_parallel()).per_token;
+  const Tensor before = run_policy_loss(c).per_token;
   c.weight = Tensor(Dtype::f64, {2, 4}).fill([](int64_t i) { return 0.25 * static_cast<double>(i); });
-  c.options.beta = 1;  // the weight is not applied to the KL
-  const Tensor after = run_policy_loss(c, cpu::serial_parallel()).per_token;
+  c.params.beta = 1;  // the weight is not applied to the KL
+  const Tensor after = run_policy_loss(c).per_token;
   for (int64_t i = 0; i < 8; ++i) {
     const double d = c.ref_logp.get(i) - c.logp.get(i);
     EXPECT_NEAR(after.get(i), before.get(i) * 0.25 * static_cast<double>(i) + std::exp(d) - d - 1, 1e-13) << i;
@@ -287,9 +287,9 @@ TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
   c.rollout_logp.set(1, -2 - std::log(2.0)).set(5, -2 - 3.0);  // weights 2 and e^3, the last is rejected
   c.mask = Tensor(Dtype::u8, {1, 6});
   for (int64_t i = 0; i < 6; ++i) c.mask.set_int(i, i == 4 ? 0 : 1);
-  c.options.dual_clip = 2;
-  c.options.reject_token.k1_low = 0.3;
-  const std::vector<double> m = run_policy_loss(c, cpu::serial_parallel()).metrics;
+  c.params.dual_clip = 2;
+  c.params.reject_token_k1_low = 0.3;
+  const std::vector<double> m = run_policy_loss(c).metrics;
   EXPECT_EQ(m[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], 4);
   EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_KL], (std::exp(1.0) - 2) / 4, 1e-14);
   EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_PPO_KL], -(log_ratios[0] + log_ratios[1] + log_ratios[2] + log_ratios[3]) / 4,
@@ -307,29 +307,29 @@ TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
 
 TEST(PolicyLoss, GradientIsTheFiniteDifferenceOfGolden) {
   struct Form {
-    PolicyKind kind;
-    RatioLevel ratio;
+    Kind kind;
+    ImportanceRatio ratio;
   };
-  for (const Form form : {Form{PolicyKind::ppo, RatioLevel::token}, Form{PolicyKind::ppo, RatioLevel::sequence},
-                          Form{PolicyKind::sapo, RatioLevel::token}, Form{PolicyKind::gmpo, RatioLevel::token},
-                          Form{PolicyKind::gpg, RatioLevel::token}, Form{PolicyKind::dro, RatioLevel::token}}) {
+  for (const Form form : {Form{Kind::ppo, ImportanceRatio::token}, Form{Kind::ppo, ImportanceRatio::sequence},
+                          Form{Kind::sapo, ImportanceRatio::token}, Form{Kind::gmpo, ImportanceRatio::token},
+                          Form{Kind::gpg, ImportanceRatio::token}, Form{Kind::dro, ImportanceRatio::token}}) {
     for (const bool packed : {false, true}) {
       PolicyCase c = make_policy_case(Dtype::f64, 3, 5, 47);
-      c.options.kind = form.kind;
-      c.options.importance_ratio = form.ratio;
-      c.options.beta = 0.2;
-      c.options.kl_bias_correction = true;
+      c.params.kind = form.kind;
+      c.params.importance_ratio = form.ratio;
+      c.params.beta = 0.2;
+      c.params.kl_bias_correction = KlBiasCorrection::on;
       c.rollout_logp = {};
       if (packed) c = packed_of(c);
-      const PolicyGradients got = run_policy_loss_backward(c, cpu::serial_parallel());
+      const auto got = run_policy_loss_backward(c);
       for (int64_t i = 0; i < 15; ++i) {
         const double value = c.logp.get(i), step = 1e-5;
         c.logp.set(i, value + step);
-        const double above = golden_policy_loss(c).outputs[0].value[0];
+        const double above = golden_answer(c).loss.value[0];
         c.logp.set(i, value - step);
-        const double below = golden_policy_loss(c).outputs[0].value[0];
+        const double below = golden_answer(c).loss.value[0];
         c.logp.set(i, value);
-        EXPECT_NEAR(got.logp.get(i), (above - below) / (2 * step), 1e-8) << i;
+        EXPECT_NEAR(got.grad_logp.get(i), (above - below) / (2 * step), 1e-8) << i;
       }
     }
   }
@@ -338,29 +338,29 @@ TEST(PolicyLoss, GradientIsTheFiniteDifferenceOfGolden) {
 TEST(PolicyLoss, BitsDoNotDependOnThreadsOrOnTheOtherSequences) {
   PolicyCase c = make_policy_case(Dtype::f32, 37, 90, 48, Strides::gaps);
   mask_some(c);
-  c.options.kind = PolicyKind::gmpo;
-  c.options.beta = 0.1;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.params.kind = Kind::gmpo;
+  c.params.beta = 0.1;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
   for (const bool combined : {true, false}) {  // with what tokens take from the whole batch, and without
-    c.options.top_entropy_quantile = combined ? 0.4 : 1.0;
-    c.options.rollout_is_normalize = combined;
-    c.options.entropy_coefficient = combined ? 0.1 : 0.0;
-    c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
-    const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
-    const PolicyGradients serial_gradients = run_policy_loss_backward(c, cpu::serial_parallel());
+    c.params.top_entropy_quantile = combined ? 0.4 : 1.0;
+    c.params.rollout_is_normalize = combined ? RolloutIsNormalize::on : RolloutIsNormalize::off;
+    c.params.entropy_coefficient = combined ? 0.1 : 0.0;
+    c.params.entropy_aggregation = EntropyAggregation::token_mean;
+    const PolicyOutputs serial = run_policy_loss(c);
+    const auto serial_gradients = run_policy_loss_backward(c);
     for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
       const PolicyOutputs again = run_policy_loss(c, hook);
-      const PolicyGradients gradients = run_policy_loss_backward(c, hook);
+      const auto gradients = run_policy_loss_backward(c, hook);
       EXPECT_EQ(again.loss, serial.loss);
       EXPECT_EQ(again.metrics, serial.metrics);
       EXPECT_EQ(again.per_token.bytes(), serial.per_token.bytes());
-      EXPECT_EQ(gradients.logp.bytes(), serial_gradients.logp.bytes());
-      EXPECT_EQ(gradients.entropy.bytes(), serial_gradients.entropy.bytes());
+      EXPECT_EQ(gradients.grad_logp.bytes(), serial_gradients.grad_logp.bytes());
+      EXPECT_EQ(gradients.grad_entropy.bytes(), serial_gradients.grad_entropy.bytes());
     }
   }
-  const PolicyOutputs serial = run_policy_loss(c, cpu::serial_parallel());
-  c.output_strides = Strides::reversed;
-  const PolicyOutputs reversed = run_policy_loss(c, cpu::serial_parallel());
+  const PolicyOutputs serial = run_policy_loss(c);
+  c.per_token = Tensor(Dtype::f32, {37, 90}, Strides::reversed);
+  const PolicyOutputs reversed = run_policy_loss(c);
   EXPECT_EQ(reversed.per_token.bits(0, 37 * 90), serial.per_token.bits(0, 37 * 90));
 }
 
@@ -373,7 +373,7 @@ TEST(PolicyLoss, BadSeqlensAreADataErrorAndEveryOutputIsNan) {
     c.cu_seqlens.set_int(fault.position, fault.value);
     const int64_t content = c.cu_seqlens.get_int(fault.row);
     const PolicyOutputs got = run_policy_loss(c, cpu::tbb_parallel());
-    const PolicyGradients gradients = run_policy_loss_backward(c, cpu::tbb_parallel());
+    const auto gradients = run_policy_loss_backward(c, cpu::tbb_parallel());
     for (const cpu::DataError& error : {got.error, gradients.error}) {
       EXPECT_EQ(error.kind, cpu::kBadSeqlens);
       EXPECT_EQ(error.row, fault.row);
@@ -383,8 +383,8 @@ TEST(PolicyLoss, BadSeqlensAreADataErrorAndEveryOutputIsNan) {
     for (const double metric : got.metrics) EXPECT_TRUE(std::isnan(metric));
     for (int64_t i = 0; i < 12; ++i) {
       EXPECT_TRUE(std::isnan(got.per_token.get(i)));
-      EXPECT_TRUE(std::isnan(gradients.logp.get(i)));
-      EXPECT_TRUE(std::isnan(gradients.entropy.get(i)));
+      EXPECT_TRUE(std::isnan(gradients.grad_logp.get(i)));
+      EXPECT_TRUE(std::isnan(gradients.grad_entropy.get(i)));
     }
   }
 }

@@ -9,10 +9,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::KlKind;
-using cpu::PolicyAggregation;
-using cpu::RatioLevel;
-using cpu::RolloutIs;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 // The arguments of PolicyLoss and of the actor's step, with OpenRLHF's defaults.
 struct OpenRlhf {
@@ -99,13 +96,13 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
     c.rollout_logp.set(12 + t, c.rollout_logp.get(12 + t) + 1.3);
   }
   mask_some(c);
-  cpu::PolicyOptions& p = c.options;
+  Params& p = c.params;
   p.clip_low = o.clip_eps_low;
   p.clip_high = o.clip_eps_high;
   p.dual_clip = o.dual_clip.value_or(0);
   if (o.gspo || !o.token_level_loss) {
-    p.aggregation = PolicyAggregation::seq_mean_token_mean;
-    p.exclude_empty_sequences = true;
+    p.aggregation = Aggregation::seq_mean_token_mean;
+    p.exclude_empty_sequences = ExcludeEmptySequences::on;
     if (o.global_batch_size) p.denominator = *o.global_batch_size / o.dp_size;
   } else if (o.batch_num_tokens) {
     p.denominator = *o.batch_num_tokens / o.dp_size;
@@ -116,7 +113,7 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
   p.rollout_is_min = o.low_threshold;
   p.rollout_is_max = o.high_threshold;
   if (o.gspo) {
-    p.importance_ratio = RatioLevel::sequence;
+    p.importance_ratio = ImportanceRatio::sequence;
     if (!o.correction.empty()) c.old_logp = c.rollout_logp;  // the ratio to the sampler takes the correction's place
   } else {
     p.log_ratio_clamp_low = p.log_ratio_clamp_high = 20;
@@ -128,7 +125,7 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
     p.kl_value_clamp = 10;
   }
   p.entropy_coefficient = o.entropy_coef;
-  if (o.gspo) p.entropy_aggregation = cpu::EntropyAggregation::token_mean;
+  if (o.gspo) p.entropy_aggregation = EntropyAggregation::token_mean;
   return c;
 }
 
@@ -148,9 +145,9 @@ TEST(PolicyOpenRlhf, PpoWithItsDefaultsClampsTheLogRatio) {
   c.logp.set(1, -26.0);
   c.advantages.set(1, 1.5);
   expect_openrlhf(o, c);
-  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).logp.get(0), 0);
-  c.options.log_ratio_clamp_high = 0;
-  EXPECT_NE(run_policy_loss_backward(c, backwards_parallel()).logp.get(0), 0);
+  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).grad_logp.get(0), 0);
+  c.params.log_ratio_clamp_high = 0;
+  EXPECT_NE(run_policy_loss_backward(c, backwards_parallel()).grad_logp.get(0), 0);
 }
 
 TEST(PolicyOpenRlhf, DualClipBoundsTheLossOfNegativeAdvantages) {
@@ -241,7 +238,7 @@ TEST(PolicyOpenRlhf, EntropyBonusIsATokenMean) {
   o.entropy_coef = 0.01;
   PolicyCase c = openrlhf_case(o, 88);
   expect_openrlhf(o, c);
-  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).entropy.get(0), -0.01 / 12, 1e-16);
+  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).grad_entropy.get(0), -0.01 / 12, 1e-16);
   o.gspo = true;  // beside means of sequences too
   expect_openrlhf(o, 88);
 }

@@ -8,7 +8,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 PolicyCase rl_kernel_case(uint32_t seed) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
@@ -52,16 +52,16 @@ TEST(PolicyRlKernel, TheThreeNormalizersOfTheDistributedLoss) {
       SCOPED_TRACE(normalizer);
       const std::string_view name = normalizer;
       PolicyCase c = rl_kernel_case(132);
-      c.options.clip_high = 0.28;
-      c.options.beta = 0.04;
-      c.options.kl_kind = k1 ? cpu::KlKind::k1 : cpu::KlKind::k3;
+      c.params.clip_high = 0.28;
+      c.params.beta = 0.04;
+      c.params.kl_kind = k1 ? KlKind::k1 : KlKind::k3;
       if (name == "per_sequence_then_mean") {  // live sequences only
-        c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-        c.options.exclude_empty_sequences = true;
+        c.params.aggregation = Aggregation::seq_mean_token_mean;
+        c.params.exclude_empty_sequences = ExcludeEmptySequences::on;
       }
       if (name == "fixed_constant") {
-        c.options.aggregation = PolicyAggregation::token_sum;
-        c.options.denominator = 96;
+        c.params.aggregation = Aggregation::token_sum;
+        c.params.denominator = 96;
       }
       expect_trainer(c, [&](const TrainerBatch& d) { return rl_kernel_loss(d, 0.2, 0.28, 0.04, k1, name); });
     }
@@ -92,7 +92,7 @@ TEST(PolicyRlKernel, RatiosArePassedAsTheirLogarithms) {
 TEST(PolicyRlKernel, AMaskOfZerosGivesZeros) {
   PolicyCase c = rl_kernel_case(134);
   for (int64_t i = 0; i < 24; ++i) c.mask.set_int(i, 0);
-  c.options.beta = 0.04;
+  c.params.beta = 0.04;
   const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
   EXPECT_EQ(got.loss, 0);
   for (const double metric : got.metrics) EXPECT_EQ(metric, 0);

@@ -10,11 +10,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::KlKind;
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
-using cpu::RolloutIs;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 // slime's arguments, with its defaults.
 struct Slime {
@@ -95,13 +91,13 @@ double slime_loss(const TrainerBatch& d, const Slime& o) {
 PolicyCase slime_case(const Slime& o, uint32_t seed) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
   mask_some(c);
-  cpu::PolicyOptions& p = c.options;
-  if (o.advantage_estimator == "cispo") p.kind = PolicyKind::cispo;
-  if (o.advantage_estimator == "gspo") p.importance_ratio = RatioLevel::sequence;
+  Params& p = c.params;
+  if (o.advantage_estimator == "cispo") p.kind = Kind::cispo;
+  if (o.advantage_estimator == "gspo") p.importance_ratio = ImportanceRatio::sequence;
   p.clip_low = o.eps_clip;
   p.clip_high = o.eps_clip_high;
   p.dual_clip = o.eps_clip_c.value_or(0);
-  p.opsm = o.use_opsm ? cpu::Opsm::old : cpu::Opsm::off;
+  p.opsm = o.use_opsm ? Opsm::old : Opsm::off;
   p.opsm_threshold = o.opsm_delta;
   if (o.tis.empty()) c.rollout_logp = {};
   p.rollout_is = o.tis == "icepop" ? RolloutIs::token_mask : RolloutIs::token_truncate;
@@ -111,13 +107,13 @@ PolicyCase slime_case(const Slime& o, uint32_t seed) {
     p.beta = o.kl_loss_coef;
     p.kl_kind = o.kl_loss_type == "k1" ? KlKind::k1 : o.kl_loss_type == "k2" ? KlKind::k2 : KlKind::k3;
     p.kl_value_clamp = o.kl_loss_type == "low_var_kl" ? 10 : 0;
-    p.kl_bias_correction = o.use_unbiased_kl;
+    p.kl_bias_correction = o.use_unbiased_kl ? KlBiasCorrection::on : KlBiasCorrection::off;
   }
   p.entropy_coefficient = o.entropy_coef;
   if (o.calculate_per_token_loss) {
     p.denominator = o.global_tokens;
   } else {
-    p.aggregation = PolicyAggregation::seq_mean_token_mean;
+    p.aggregation = Aggregation::seq_mean_token_mean;
     p.denominator = o.global_batch_size;
   }
   return c;
@@ -228,7 +224,7 @@ TEST(PolicySlime, EntropyLossIsAggregatedLikeThePolicyLoss) {
   o.entropy_coef = 0.01;
   PolicyCase c = slime_case(o, 98);
   expect_slime(o, c);
-  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).entropy.get(0), -0.01 / 4 / 6, 1e-16);
+  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).grad_entropy.get(0), -0.01 / 4 / 6, 1e-16);
 }
 
 TEST(PolicySlime, PerTokenLossIsDividedByTheTokensOfTheGlobalBatch) {
@@ -270,11 +266,11 @@ TEST(PolicySlime, GspoAndOpsmOfRolloutsOfSeveralSamplesWeighTheirTokens) {
   o.use_opsm = true;
   PolicyCase c = slime_case(o, 101);
   const TrainerBatch d = trainer_batch(c);
-  c.options.aggregation = PolicyAggregation::none;
+  c.params.aggregation = Aggregation::none;
   c.grad_per_token =
       Tensor(Dtype::f64, {4, 6}).fill([&](int64_t i) { return 1 / divisor(d, o, static_cast<size_t>(i / 6)); });
   const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
-  const PolicyGradients gradients = run_policy_loss_backward(c, backwards_parallel());
+  const auto gradients = run_policy_loss_backward(c, backwards_parallel());
   double loss = 0;
   for (int64_t i = 0; i < 24; ++i) loss += got.per_token.get(i) * c.grad_per_token.get(i);
   EXPECT_NEAR(loss, slime_loss(d, o), 1e-14);
@@ -284,7 +280,7 @@ TEST(PolicySlime, GspoAndOpsmOfRolloutsOfSeveralSamplesWeighTheirTokens) {
     above.lp[i / 6][i % 6] += 1e-5;
     below.lp[i / 6][i % 6] -= 1e-5;
     const double slope = (slime_loss(above, o) - slime_loss(below, o)) / 2e-5;
-    EXPECT_NEAR(gradients.logp.get(static_cast<int64_t>(i)), slope, 1e-9) << i;
+    EXPECT_NEAR(gradients.grad_logp.get(static_cast<int64_t>(i)), slope, 1e-9) << i;
   }
 }
 

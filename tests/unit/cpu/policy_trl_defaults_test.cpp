@@ -9,10 +9,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
-using cpu::RolloutIs;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 struct Trl {
   std::string_view loss_type = "dapo";
@@ -87,24 +84,24 @@ PolicyCase trl_case(const Trl& o, uint32_t seed) {
   for (int64_t i = 0; i < c.advantages.size(); ++i) c.advantages.set(i, advantages[i / 6]);
   mask_some(c);
   if (!o.use_vllm) c.rollout_logp = {};
-  cpu::PolicyOptions& p = c.options;
-  p.rollout_is = o.loss_type == "vespo" ? RolloutIs::token_truncate : RolloutIs::sequence_mask;
-  p.importance_ratio = o.sequence_level ? RatioLevel::sequence : RatioLevel::token;
+  Params& p = c.params;
+  if (o.use_vllm && o.loss_type != "vespo") p.rollout_is = RolloutIs::sequence_mask;
+  p.importance_ratio = o.sequence_level ? ImportanceRatio::sequence : ImportanceRatio::token;
   if (o.loss_type == "grpo" || o.loss_type == "sapo") {
-    p.aggregation = PolicyAggregation::seq_mean_token_mean;
+    p.aggregation = Aggregation::seq_mean_token_mean;
   } else if (o.loss_type == "dr_grpo") {
-    p.aggregation = PolicyAggregation::seq_mean_token_sum;
+    p.aggregation = Aggregation::seq_mean_token_sum;
     p.denominator = 4 * o.max_completion_length;
   } else if (o.loss_type == "luspo") {
-    p.aggregation = PolicyAggregation::seq_mean_token_sum;
+    p.aggregation = Aggregation::seq_mean_token_sum;
   } else if (o.loss_type != "bnpo") {
     p.denominator = o.num_items_in_batch / o.num_processes;
   }
-  if (o.loss_type == "sapo") p.kind = PolicyKind::sapo;
-  if (o.loss_type == "vespo") p.kind = PolicyKind::vespo;
+  if (o.loss_type == "sapo") p.kind = Kind::sapo;
+  if (o.loss_type == "vespo") p.kind = Kind::vespo;
   if (o.loss_type == "cispo") {
-    p.kind = PolicyKind::cispo;
-    p.clip_form = cpu::ClipForm::raw;
+    p.kind = Kind::cispo;
+    p.clip_form = ClipForm::raw;
     p.clip_low = 0;
   }
   return c;

@@ -8,9 +8,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 PolicyCase trl_case(uint32_t seed) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
@@ -49,8 +47,8 @@ double trl_grpo_mean(const TrainerBatch& d, const Matrix& loss) {
 
 TEST(PolicyTrl, GrpoIsTheMeanOfSequenceMeansAndCountsEmptySequences) {
   PolicyCase c = trl_case(1);
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-  c.options.beta = 0.04;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
+  c.params.beta = 0.04;
   expect_trainer(c, [](const TrainerBatch& d) {
     return trl_grpo_mean(d, trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0.04));
   });
@@ -65,8 +63,8 @@ TEST(PolicyTrl, BnpoIsTheMeanOverLocalTokens) {
 
 TEST(PolicyTrl, DrGrpoDividesByTheLongestCompletionsTokens) {
   PolicyCase c = trl_case(3);
-  c.options.aggregation = PolicyAggregation::seq_mean_token_sum;
-  c.options.denominator = 4.0 * 256;  // per_token_loss.size(0) * max_completion_length
+  c.params.aggregation = Aggregation::seq_mean_token_sum;
+  c.params.denominator = 4.0 * 256;  // per_token_loss.size(0) * max_completion_length
   expect_trainer(c, [](const TrainerBatch& d) {
     return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0), d.mask) / (4.0 * 256);
   });
@@ -74,8 +72,8 @@ TEST(PolicyTrl, DrGrpoDividesByTheLongestCompletionsTokens) {
 
 TEST(PolicyTrl, DapoDividesByItsShareOfTheGlobalTokens) {
   PolicyCase c = trl_case(4);
-  c.options.clip_high = 0.28;
-  c.options.denominator = 57.0 / 4;  // num_items_in_batch / num_processes
+  c.params.clip_high = 0.28;
+  c.params.denominator = 57.0 / 4;  // num_items_in_batch / num_processes
   expect_trainer(c, [](const TrainerBatch& d) {
     return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.28, 0, 0), d.mask) / (57.0 / 4);
   });
@@ -83,7 +81,7 @@ TEST(PolicyTrl, DapoDividesByItsShareOfTheGlobalTokens) {
 
 TEST(PolicyTrl, DeltaCapsTheUnclippedTerm) {
   PolicyCase c = trl_case(5);
-  c.options.delta = 1.3;
+  c.params.delta = 1.3;
   expect_trainer(c, [](const TrainerBatch& d) {
     return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 1.3, 0), d.mask) / tokens_of(d.mask);
   });
@@ -91,8 +89,8 @@ TEST(PolicyTrl, DeltaCapsTheUnclippedTerm) {
 
 TEST(PolicyTrl, SequenceLevelSendsTheGradientThroughTheMean) {
   PolicyCase c = trl_case(6);
-  c.options.importance_ratio = RatioLevel::sequence;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.params.importance_ratio = ImportanceRatio::sequence;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
   expect_trainer(c, [](const TrainerBatch& d) {
     return trl_grpo_mean(d, trl_surrogate(d, sequence_log_ratio(d), 0.2, 0.2, 0, 0));
   });
@@ -103,8 +101,8 @@ TEST(PolicyTrl, LuspoWeighsSequencesByTheirLengths) {
   for (int64_t i = 0; i < c.advantages.size(); ++i) {  // (B,): one advantage for a sequence
     if (c.mask.get_int(i) != 0) c.advantages.set(i, i / 6 == 0 ? 0.7 : -1.1);
   }
-  c.options.importance_ratio = RatioLevel::sequence;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_sum;
+  c.params.importance_ratio = ImportanceRatio::sequence;
+  c.params.aggregation = Aggregation::seq_mean_token_sum;
   expect_trainer(c, [](const TrainerBatch& d) {  // (per_token_loss (B,1) * mask.sum(1, keepdim=True)).mean()
     const Matrix loss = trl_surrogate(d, sequence_log_ratio(d), 0.2, 0.2, 0, 0);
     double sum = 0;
@@ -116,9 +114,9 @@ TEST(PolicyTrl, LuspoWeighsSequencesByTheirLengths) {
 TEST(PolicyTrl, BiasCorrectedKlIsMultipliedByTheUnclippedRatioWithItsGradient) {
   for (const bool of_sequence : {false, true}) {
     PolicyCase c = trl_case(8);
-    c.options.beta = 0.5;
-    c.options.kl_bias_correction = true;
-    c.options.importance_ratio = of_sequence ? RatioLevel::sequence : RatioLevel::token;
+    c.params.beta = 0.5;
+    c.params.kl_bias_correction = KlBiasCorrection::on;
+    c.params.importance_ratio = of_sequence ? ImportanceRatio::sequence : ImportanceRatio::token;
     expect_trainer(c, [of_sequence](const TrainerBatch& d) {
       const Matrix log_ratio = of_sequence ? sequence_log_ratio(d) : token_log_ratio(d);
       const Matrix loss = trl_surrogate(d, log_ratio, 0.2, 0.2, 0, 0);
@@ -133,10 +131,10 @@ TEST(PolicyTrl, BiasCorrectedKlIsMultipliedByTheUnclippedRatioWithItsGradient) {
 
 TEST(PolicyTrl, CispoBoundsAreRawAndHaveNoLowerSide) {
   PolicyCase c = trl_case(9);
-  c.options.kind = PolicyKind::cispo;
-  c.options.clip_form = cpu::ClipForm::raw;
-  c.options.clip_low = 0;
-  c.options.clip_high = 1.5;
+  c.params.kind = Kind::cispo;
+  c.params.clip_form = ClipForm::raw;
+  c.params.clip_low = 0;
+  c.params.clip_high = 1.5;
   expect_trainer(c, [](const TrainerBatch& d) {
     const Matrix loss = each(d, [&](size_t b, size_t t) {
       const double clamped = std::min(std::exp(d.sg[b][t] - d.old[b][t]), 1.5);  // detached
@@ -148,8 +146,8 @@ TEST(PolicyTrl, CispoBoundsAreRawAndHaveNoLowerSide) {
 
 TEST(PolicyTrl, SapoGatesByTheSignOfTheAdvantage) {
   PolicyCase c = trl_case(10);
-  c.options.kind = PolicyKind::sapo;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+  c.params.kind = Kind::sapo;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
   expect_trainer(c, [](const TrainerBatch& d) {
     return trl_grpo_mean(d, each(d, [&](size_t b, size_t t) {
                            const double tau = d.advantage[b][t] > 0 ? 1.0 : 1.05;
@@ -178,30 +176,30 @@ double trl_vespo(const TrainerBatch& d, bool sampler) {
 
 TEST(PolicyTrl, VespoShapesTheWeightOfTheSequence) {
   PolicyCase c = trl_case(11);
-  c.options.kind = PolicyKind::vespo;
+  c.params.kind = Kind::vespo;
   expect_trainer(c, [](const TrainerBatch& d) { return trl_vespo(d, false); });
 }
 
 TEST(PolicyTrl, VespoTakesTheSamplersWeightsIntoPhi) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 12);
   mask_some(c);
-  c.options.kind = PolicyKind::vespo;
+  c.params.kind = Kind::vespo;
   expect_trainer(c, [](const TrainerBatch& d) { return trl_vespo(d, true); });
 }
 
 TEST(PolicyTrl, SamplerCorrectionsOfEveryModeMultiplyThePolicyLossBeforeTheKl) {
   struct Mode {
-    cpu::RolloutIs mode;
+    RolloutIs mode;
     bool of_sequence, masks;
   };
   for (const Mode mode :
-       {Mode{cpu::RolloutIs::token_truncate, false, false}, Mode{cpu::RolloutIs::token_mask, false, true},
-        Mode{cpu::RolloutIs::sequence_truncate, true, false}, Mode{cpu::RolloutIs::sequence_mask, true, true}}) {
+       {Mode{RolloutIs::token_truncate, false, false}, Mode{RolloutIs::token_mask, false, true},
+        Mode{RolloutIs::sequence_truncate, true, false}, Mode{RolloutIs::sequence_mask, true, true}}) {
     PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 13);
     mask_some(c);
-    c.options.rollout_is = mode.mode;
-    c.options.rollout_is_max = 1.2;
-    c.options.beta = 0.04;
+    c.params.rollout_is = mode.mode;
+    c.params.rollout_is_max = 1.2;
+    c.params.beta = 0.04;
     int cut = 0;
     expect_trainer(c, [&](const TrainerBatch& d) {
       const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
@@ -224,9 +222,9 @@ TEST(PolicyTrl, SamplerCorrectionsOfEveryModeMultiplyThePolicyLossBeforeTheKl) {
 TEST(PolicyTrl, OffPolicySequencesWithNegativeAdvantageAreDroppedNotUncounted) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 14);
   mask_some(c);
-  c.options.rollout_is = cpu::RolloutIs::none;
-  c.options.opsm = cpu::Opsm::rollout;
-  c.options.opsm_threshold = 0.1;
+  c.params.rollout_is = RolloutIs::none;
+  c.params.opsm = Opsm::rollout;
+  c.params.opsm_threshold = 0.1;
   int dropped = 0, kept = 0;
   expect_trainer(c, [&](const TrainerBatch& d) {
     const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
@@ -270,8 +268,8 @@ TEST(PolicyTrl, TopEntropyQuantileKeepsThePolicyLossOfTheHighestEntropiesAndTheK
     PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 17);
     mask_some(c);
     c.entropy.set(1, c.entropy.get(0));  // equal ones stay or go together
-    c.options.top_entropy_quantile = top;
-    c.options.beta = 0.04;
+    c.params.top_entropy_quantile = top;
+    c.params.beta = 0.04;
     double kept = 0;
     expect_trainer(c, [&](const TrainerBatch& d) {
       const Matrix entropy_mask = trl_entropy_mask(d, top);
@@ -289,11 +287,11 @@ TEST(PolicyTrl, TopEntropyQuantileKeepsThePolicyLossOfTheHighestEntropiesAndTheK
     // The same bound, told: as a process does whose quantile is that of all.
     const TrainerBatch d = trainer_batch(c);
     const Matrix entropy_mask = trl_entropy_mask(d, top);
-    c.options.top_entropy_quantile = 1;
-    c.options.least_entropy = 1e9;
+    c.params.top_entropy_quantile = 1;
+    c.params.least_entropy = 1e9;
     for (size_t i = 0; i < 24; ++i) {
       if (entropy_mask[i / 6][i % 6] != 0)
-        c.options.least_entropy = std::min(c.options.least_entropy, d.entropy[i / 6][i % 6]);
+        c.params.least_entropy = std::min(c.params.least_entropy, d.entropy[i / 6][i % 6]);
     }
     EXPECT_EQ(run_policy_loss(c, backwards_parallel()).loss, got.loss);
   }
@@ -302,10 +300,10 @@ TEST(PolicyTrl, TopEntropyQuantileKeepsThePolicyLossOfTheHighestEntropiesAndTheK
 TEST(PolicyTrl, QuantileFallsOnATokenAlthoughItsShareIsRounded) {
   PolicyCase c = make_policy_case(Dtype::f64, 1, 11, 21);
   c.entropy.fill([](int64_t i) { return 0.1 * static_cast<double>(i * 7 % 11); });
-  c.options.top_entropy_quantile = 0.7;
+  c.params.top_entropy_quantile = 0.7;
   ASSERT_GT((1 - 0.7) * 10, 3);  // of 11 tokens in order, the one at place 3 is the quantile and stays
   EXPECT_DOUBLE_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 8.0 / 11);
-  EXPECT_EQ(golden_policy_loss(c).outputs[2].value[RLK_POLICY_LOSS_METRICS_SELECTED], 8.0 / 11);
+  EXPECT_EQ(golden_answer(c).metrics.value[RLK_POLICY_LOSS_METRICS_SELECTED], 8.0 / 11);
 }
 
 TEST(PolicyTrl, EntropyBonusIsTheMeanOverItsOwnTokens) {
@@ -315,11 +313,11 @@ TEST(PolicyTrl, EntropyBonusIsTheMeanOverItsOwnTokens) {
   };
   for (const Form form : {Form{false, 1}, Form{false, 0.4}, Form{true, 1}, Form{true, 0.4}}) {
     PolicyCase c = trl_case(18);
-    c.options.aggregation = form.dapo ? PolicyAggregation::token_mean : PolicyAggregation::seq_mean_token_mean;
-    c.options.denominator = form.dapo ? 57.0 / 4 : 0;
-    c.options.entropy_coefficient = 0.3;
-    c.options.entropy_aggregation = form.dapo ? cpu::EntropyAggregation::as_loss : cpu::EntropyAggregation::token_mean;
-    c.options.top_entropy_quantile = form.top;
+    c.params.aggregation = form.dapo ? Aggregation::token_mean : Aggregation::seq_mean_token_mean;
+    c.params.denominator = form.dapo ? 57.0 / 4 : 0;
+    c.params.entropy_coefficient = 0.3;
+    c.params.entropy_aggregation = form.dapo ? EntropyAggregation::as_loss : EntropyAggregation::token_mean;
+    c.params.top_entropy_quantile = form.top;
     const auto published = [&](const TrainerBatch& d, const Matrix& effective) {
       const Matrix surrogate = trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0);
       const Matrix loss = each(d, [&](size_t b, size_t t) { return surrogate[b][t] * effective[b][t]; });
@@ -333,7 +331,7 @@ TEST(PolicyTrl, EntropyBonusIsTheMeanOverItsOwnTokens) {
     const Matrix effective = trl_entropy_mask(d, form.top);
     PolicyCase packed = packed_of(c);
     for (PolicyCase* layout : {&c, &packed}) {
-      const Tensor gradient = run_policy_loss_backward(*layout, backwards_parallel()).entropy;
+      const Tensor gradient = run_policy_loss_backward(*layout, backwards_parallel()).grad_entropy;
       for (size_t i = 0; i < 24; ++i) {
         TrainerBatch above = d, below = d;
         above.entropy[i / 6][i % 6] += 1e-3;
@@ -349,26 +347,26 @@ TEST(PolicyTrl, EntropyBonusIsTheMeanOverItsOwnTokens) {
 TEST(PolicyTrl, OwnMeanOfEntropiesIsNoPartOfPerToken) {
   PolicyCase c = trl_case(19);
   const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
-  c.options.entropy_coefficient = 0.5;
-  c.options.entropy_aggregation = cpu::EntropyAggregation::token_mean;
-  c.options.entropy_denominator = 40;
+  c.params.entropy_coefficient = 0.5;
+  c.params.entropy_aggregation = EntropyAggregation::token_mean;
+  c.params.entropy_denominator = 40;
   c.grad_per_token = random_tensor(Dtype::f64, {4, 6}, 1.0, 3);
   const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
   EXPECT_EQ(got.per_token.bytes(), plain.per_token.bytes());
   EXPECT_NEAR(got.loss, plain.loss - 0.5 * 12 * got.metrics[RLK_POLICY_LOSS_METRICS_ENTROPY] / 40, 1e-15);
   c.grad_loss = 3;
-  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).entropy.get(0), -3 * 0.5 / 40, 1e-16);
+  EXPECT_NEAR(run_policy_loss_backward(c, backwards_parallel()).grad_entropy.get(0), -3 * 0.5 / 40, 1e-16);
 }
 
 TEST(PolicyTrl, OneNanEntropySelectsNoTokenAsInTorchQuantile) {
   PolicyCase c = trl_case(20);
-  c.options.top_entropy_quantile = 0.5;
+  c.params.top_entropy_quantile = 0.5;
   EXPECT_GT(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
   c.entropy.set(0, std::nan(""));
   const PolicyOutputs got = run_policy_loss(c, backwards_parallel());
   EXPECT_EQ(got.metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
   EXPECT_EQ(got.loss, 0);
-  EXPECT_EQ(golden_policy_loss(c).outputs[0].value[0], 0);
+  EXPECT_EQ(golden_answer(c).loss.value[0], 0);
   c.mask.set_int(0, 0);  // what is masked is never read
   EXPECT_GT(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_SELECTED], 0);
 }

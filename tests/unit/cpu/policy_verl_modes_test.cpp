@@ -12,10 +12,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
-using cpu::RolloutIs;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 // The configuration of the actor, with verl's defaults.
 struct Verl {
@@ -123,20 +120,19 @@ double verl_loss(const TrainerBatch& d, const Verl& o) {
 
 // ---- the same configuration as parameters of policy_loss ----------------------------------------------------------
 
-void set_aggregation(const Verl& o, cpu::PolicyOptions& p) {
+void set_aggregation(const Verl& o, Params& p) {
   const std::string_view mode = forces_sequence_means(o) ? "seq-mean-token-mean" : o.loss_agg_mode;
   if (mode == "token-mean") {
     if (o.batch_num_tokens) p.denominator = *o.batch_num_tokens / o.dp_size;
     return;
   }
   if (mode == "token-sum") {
-    p.aggregation = PolicyAggregation::token_sum;
+    p.aggregation = Aggregation::token_sum;
     p.denominator = 1 / o.dp_size;
     return;
   }
-  p.aggregation =
-      mode == "seq-mean-token-mean" ? PolicyAggregation::seq_mean_token_mean : PolicyAggregation::seq_mean_token_sum;
-  p.exclude_empty_sequences = true;
+  p.aggregation = mode == "seq-mean-token-mean" ? Aggregation::seq_mean_token_mean : Aggregation::seq_mean_token_sum;
+  p.exclude_empty_sequences = ExcludeEmptySequences::on;
   if (o.global_batch_size) p.denominator = *o.global_batch_size / o.dp_size;
   if (mode == "seq-mean-token-sum-norm") {  // three of the four sequences have tokens
     p.denominator = (o.global_batch_size.value_or(3) / o.dp_size) * o.loss_scale_factor.value_or(6);
@@ -147,29 +143,29 @@ PolicyCase verl_case(const Verl& o, uint32_t seed) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
   mask_some(c);
   if (o.rollout_is.empty()) c.rollout_logp = {};
-  cpu::PolicyOptions& p = c.options;
+  Params& p = c.params;
   p.clip_low = o.clip_low;
   p.clip_high = o.clip_high;
   p.log_ratio_clamp_low = p.log_ratio_clamp_high = 20;
   if (o.loss_mode == "vanilla") p.dual_clip = o.clip_ratio_c;
   if (o.loss_mode == "gspo") {
-    p.importance_ratio = RatioLevel::sequence_token;
+    p.importance_ratio = ImportanceRatio::sequence_token;
     p.log_ratio_clamp_low = 0;
     p.log_ratio_clamp_high = 10;
   }
-  if (o.loss_mode == "sapo") p.kind = PolicyKind::sapo;
-  if (o.loss_mode == "cispo") p.kind = PolicyKind::cispo;
-  if (o.loss_mode == "gpg") p.kind = PolicyKind::gpg;
-  if (o.loss_mode == "dro") p.kind = PolicyKind::dro;
+  if (o.loss_mode == "sapo") p.kind = Kind::sapo;
+  if (o.loss_mode == "cispo") p.kind = Kind::cispo;
+  if (o.loss_mode == "gpg") p.kind = Kind::gpg;
+  if (o.loss_mode == "dro") p.kind = Kind::dro;
   if (o.loss_mode == "dppo_tv" || o.loss_mode == "dppo_kl") {
-    p.kind = o.loss_mode == "dppo_tv" ? PolicyKind::dppo_tv : PolicyKind::dppo_kl;
+    p.kind = o.loss_mode == "dppo_tv" ? Kind::dppo_tv : Kind::dppo_kl;
     p.delta = o.clip_ratio_c;
   }
   set_aggregation(o, p);
   if (o.loss_mode == "geo_mean") {
-    p.kind = PolicyKind::gmpo;
+    p.kind = Kind::gmpo;
     p.log_ratio_clamp_low = p.log_ratio_clamp_high = 0;
-    p.aggregation = PolicyAggregation::seq_mean_token_mean;
+    p.aggregation = Aggregation::seq_mean_token_mean;
   }
   p.rollout_is = o.rollout_is == "sequence" ? RolloutIs::sequence_truncate : RolloutIs::token_truncate;
   p.rollout_is_max = o.rollout_is_threshold;
@@ -221,7 +217,7 @@ TEST(PolicyVerlModes, SapoClampsTheLogRatio) {
   c.logp.set(0, -26);
   c.old_logp.set(0, -1);
   expect_verl(o, c);
-  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).logp.get(0), 0);
+  EXPECT_EQ(run_policy_loss_backward(c, backwards_parallel()).grad_logp.get(0), 0);
 }
 
 TEST(PolicyVerlModes, EveryAggregationLeavesOutEmptySequencesOrTakesTheGlobalCounts) {
@@ -275,7 +271,7 @@ TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
     o.rollout_is = level;
     PolicyCase c = verl_case(o, 117);
     c.old_logp = c.rollout_logp;
-    c.options.rollout_ratio = cpu::RolloutRatio::current;
+    c.params.rollout_ratio = RolloutRatio::current;
     const auto published = [&](const TrainerBatch& d) {
       TrainerBatch bypass = d;
       bypass.old = d.sg;
@@ -287,7 +283,7 @@ TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
     EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_PPO_KL],
                 sum_of(kl, d.mask) / tokens_of(d.mask), 1e-14);
     // Without an old policy the current one stands in its place.
-    c.options.rollout_ratio = cpu::RolloutRatio::old;
+    c.params.rollout_ratio = RolloutRatio::old;
     c.old_logp = {};
     expect_trainer(c, published);
   }
@@ -296,8 +292,8 @@ TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
 // clip_cov: the caller draws the tokens that are dropped; a weight of 0 drops them.
 TEST(PolicyVerlModes, ClipCovDropsTokensOfLargeCovarianceByTheirWeight) {
   PolicyCase c = verl_case({}, 118);
-  c.options.dual_clip = 0;
-  c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 0;
+  c.params.dual_clip = 0;
+  c.params.log_ratio_clamp_low = c.params.log_ratio_clamp_high = 0;
   c.logp.set(0, -3.2);
   c.old_logp.set(0, -3.25);  // not clipped
   c.advantages.set(0, -2.5);
@@ -332,12 +328,12 @@ TEST(PolicyVerlModes, ClipCovDropsTokensOfLargeCovarianceByTheirWeight) {
 TEST(PolicyVerlModes, KlCovAddsTheAbsoluteLogRatioOfTokensOfLargestCovariance) {
   for (const double coefficient : {0.1, 1.0}) {  // the actor's own, and what the loss takes where there is none
     PolicyCase c = verl_case({}, 119);
-    c.options = {};
-    c.options.clip_form = cpu::ClipForm::raw;
-    c.options.clip_low = 0;
-    c.options.clip_high = std::numeric_limits<double>::max();
-    c.options.kl_kind = cpu::KlKind::abs;
-    c.options.beta = coefficient;
+    c.params = {};
+    c.params.clip_form = ClipForm::raw;
+    c.params.clip_low = 0;
+    c.params.clip_high = std::numeric_limits<double>::max();
+    c.params.kl_kind = KlKind::abs;
+    c.params.beta = coefficient;
     const TrainerBatch d = trainer_batch(c);
     const double n = tokens_of(d.mask), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
     size_t largest = 0;

@@ -9,10 +9,7 @@
 namespace rlk::test {
 namespace {
 
-using cpu::KlKind;
-using cpu::PolicyAggregation;
-using cpu::PolicyKind;
-using cpu::RatioLevel;
+using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
 PolicyCase verl_case(uint32_t seed, bool sampler = false) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, seed);
@@ -51,11 +48,11 @@ TEST(PolicyVerl, VanillaWithDualClipAndClampedLowVarKl) {
   c.ref_logp.set(1, 5.0);
   c.logp.set(4, 30.0);  // ratio beyond the clamp, A made negative: dual clip
   c.advantages.set(4, -1.0);
-  c.options.dual_clip = 3.0;
-  c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
-  c.options.beta = 0.001;
-  c.options.kl_diff_clamp = 20;
-  c.options.kl_value_clamp = 10;
+  c.params.dual_clip = 3.0;
+  c.params.log_ratio_clamp_low = c.params.log_ratio_clamp_high = 20;
+  c.params.beta = 0.001;
+  c.params.kl_diff_clamp = 20;
+  c.params.kl_value_clamp = 10;
   expect_trainer(c, [](const TrainerBatch& d) {
     const Matrix kl = each(d, [&](size_t b, size_t t) {
       const double x = clip(d.ref[b][t] - d.lp[b][t], -20, 20);
@@ -67,26 +64,26 @@ TEST(PolicyVerl, VanillaWithDualClipAndClampedLowVarKl) {
 
 TEST(PolicyVerl, EmptySequencesDoNotCountInSeqMeanTokenMean) {
   PolicyCase c = verl_case(22);
-  c.options.dual_clip = 3.0;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-  c.options.exclude_empty_sequences = true;
+  c.params.dual_clip = 3.0;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
+  c.params.exclude_empty_sequences = ExcludeEmptySequences::on;
   expect_trainer(c, [](const TrainerBatch& d) { return seq_mean_token_mean(d, verl_vanilla(d, 3.0)); });
 }
 
 TEST(PolicyVerl, TokenSumTakesTheDataParallelFactorAsItsDenominator) {
   PolicyCase c = verl_case(24);
-  c.options.dual_clip = 3.0;
-  c.options.aggregation = PolicyAggregation::token_sum;
-  c.options.denominator = 1.0 / 8;  // times dp_size
+  c.params.dual_clip = 3.0;
+  c.params.aggregation = Aggregation::token_sum;
+  c.params.denominator = 1.0 / 8;  // times dp_size
   expect_trainer(c, [](const TrainerBatch& d) { return sum_of(verl_vanilla(d, 3.0), d.mask) * 8; });
 }
 
 TEST(PolicyVerl, GspoHasTheValueOfTheSequenceAndTheGradientOfTheToken) {
   PolicyCase c = verl_case(25);
-  c.options.importance_ratio = RatioLevel::sequence_token;
-  c.options.log_ratio_clamp_high = 10;
-  c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
-  c.options.exclude_empty_sequences = true;
+  c.params.importance_ratio = ImportanceRatio::sequence_token;
+  c.params.log_ratio_clamp_high = 10;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
+  c.params.exclude_empty_sequences = ExcludeEmptySequences::on;
   expect_trainer(c, [](const TrainerBatch& d) {
     return seq_mean_token_mean(d, each(d, [&](size_t b, size_t t) {
                                  double seq = 0;
@@ -103,7 +100,7 @@ TEST(PolicyVerl, GspoHasTheValueOfTheSequenceAndTheGradientOfTheToken) {
 
 TEST(PolicyVerl, CispoBoundsAreAroundOne) {
   PolicyCase c = verl_case(26);
-  c.options.kind = PolicyKind::cispo;
+  c.params.kind = Kind::cispo;
   expect_trainer(c, [](const TrainerBatch& d) {
     return masked_mean(d, each(d, [&](size_t b, size_t t) {
                          const double ratio = std::exp(d.sg[b][t] - d.old[b][t]);
@@ -134,17 +131,17 @@ double verl_geo_mean(const TrainerBatch& d, bool sampler) {
 TEST(PolicyVerl, GeoMeanIsTheMeanOverAllSequences) {
   for (const bool sampler : {false, true}) {
     PolicyCase c = verl_case(27, sampler);
-    c.options.kind = PolicyKind::gmpo;
-    c.options.clip_high = 0.3;
-    c.options.rollout_is_max = 2.0;
-    c.options.aggregation = PolicyAggregation::seq_mean_token_mean;
+    c.params.kind = Kind::gmpo;
+    c.params.clip_high = 0.3;
+    c.params.rollout_is_max = 2.0;
+    c.params.aggregation = Aggregation::seq_mean_token_mean;
     expect_trainer(c, [sampler](const TrainerBatch& d) { return verl_geo_mean(d, sampler); });
   }
 }
 
 TEST(PolicyVerl, GpgIsThePlainPolicyGradient) {
   PolicyCase c = verl_case(28);
-  c.options.kind = PolicyKind::gpg;
+  c.params.kind = Kind::gpg;
   expect_trainer(c, [](const TrainerBatch& d) {
     return masked_mean(d, each(d, [&](size_t b, size_t t) { return -d.lp[b][t] * d.advantage[b][t]; }));
   });
@@ -152,8 +149,8 @@ TEST(PolicyVerl, GpgIsThePlainPolicyGradient) {
 
 TEST(PolicyVerl, DroPenalisesTheSquaredLogRatio) {
   PolicyCase c = verl_case(29);
-  c.options.kind = PolicyKind::dro;
-  c.options.dro_beta = 0.4;
+  c.params.kind = Kind::dro;
+  c.params.dro_beta = 0.4;
   expect_trainer(c, [](const TrainerBatch& d) {
     return masked_mean(d, each(d, [&](size_t b, size_t t) {
                          const double x = d.lp[b][t] - d.old[b][t];
@@ -165,11 +162,11 @@ TEST(PolicyVerl, DroPenalisesTheSquaredLogRatio) {
 TEST(PolicyVerl, DppoKeepsTokensWhoseDivergenceIsSmallOrShrinks) {
   for (const bool tv : {true, false}) {
     PolicyCase c = verl_case(30);
-    c.options.kind = tv ? PolicyKind::dppo_tv : PolicyKind::dppo_kl;
-    c.options.clip_low = 0.05;
-    c.options.clip_high = 0.04;
-    c.options.delta = 1.2;  // truncated ratio
-    c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
+    c.params.kind = tv ? Kind::dppo_tv : Kind::dppo_kl;
+    c.params.clip_low = 0.05;
+    c.params.clip_high = 0.04;
+    c.params.delta = 1.2;  // truncated ratio
+    c.params.log_ratio_clamp_low = c.params.log_ratio_clamp_high = 20;
     int dropped = 0, kept = 0;
     expect_trainer(c, [&](const TrainerBatch& d) {
       return masked_mean(d, each(d, [&](size_t b, size_t t) {
@@ -189,20 +186,20 @@ TEST(PolicyVerl, DppoKeepsTokensWhoseDivergenceIsSmallOrShrinks) {
 
 TEST(PolicyVerl, EntropyBonusIsAggregatedLikeTheLoss) {
   PolicyCase c = verl_case(31);
-  c.options.dual_clip = 3.0;
-  c.options.entropy_coefficient = 0.01;
+  c.params.dual_clip = 3.0;
+  c.params.entropy_coefficient = 0.01;
   expect_trainer(
       c, [](const TrainerBatch& d) { return masked_mean(d, verl_vanilla(d, 3.0)) - 0.01 * masked_mean(d, d.entropy); });
-  const PolicyGradients gradients = run_policy_loss_backward(c, backwards_parallel());
-  EXPECT_NEAR(gradients.entropy.get(0), -0.01 / 12, 1e-15);
-  EXPECT_EQ(gradients.entropy.get(2), 0);  // masked
+  const auto gradients = run_policy_loss_backward(c, backwards_parallel());
+  EXPECT_NEAR(gradients.grad_entropy.get(0), -0.01 / 12, 1e-15);
+  EXPECT_EQ(gradients.grad_entropy.get(2), 0);  // masked
 }
 
 TEST(PolicyVerl, StraightThroughKlHasTheValueOfK3AndTheGradientOfK2) {
   PolicyCase c = verl_case(32);
-  c.options.dual_clip = 3.0;
-  c.options.beta = 0.3;
-  c.options.kl_gradient = cpu::KlGradient::k2;
+  c.params.dual_clip = 3.0;
+  c.params.beta = 0.3;
+  c.params.kl_gradient = KlGradient::k2;
   expect_trainer(c, [](const TrainerBatch& d) {
     const Matrix kl = each(d, [&](size_t b, size_t t) {
       const double forward = d.ref[b][t] - d.sg[b][t];  // detached
@@ -242,24 +239,24 @@ TEST(PolicyVerl, BatchNormalizedWeightsHaveMeanOneOverTokensOrSequences) {
     // Lengths differ, so that the mean over sequences is not that over tokens.
     c.mask.set_int(0, 0);
     c.mask.set_int(1, 0);
-    c.options.dual_clip = 3.0;
-    c.options.rollout_is = of_sequence ? cpu::RolloutIs::sequence_truncate : cpu::RolloutIs::token_truncate;
-    c.options.rollout_is_max = 2.0;
-    c.options.rollout_log_clamp = 20;
-    c.options.rollout_is_normalize = true;
+    c.params.dual_clip = 3.0;
+    c.params.rollout_is = of_sequence ? RolloutIs::sequence_truncate : RolloutIs::token_truncate;
+    c.params.rollout_is_max = 2.0;
+    c.params.rollout_log_clamp = 20;
+    c.params.rollout_is_normalize = RolloutIsNormalize::on;
     expect_trainer(c, [&](const TrainerBatch& d) {
       const Matrix losses = verl_vanilla(d, 3.0), weights = verl_weights(d, of_sequence, 2.0);
       return masked_mean(d, each(d, [&](size_t b, size_t t) { return losses[b][t] * weights[b][t]; }));
     });
     const double loss = run_policy_loss(c, backwards_parallel()).loss;
-    c.options.rollout_is_normalize = false;
+    c.params.rollout_is_normalize = RolloutIsNormalize::off;
     const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
     const double mean = plain.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN];
     EXPECT_GT(std::fabs(mean - 1), 0.01);
     EXPECT_NEAR(plain.loss / mean, loss, 1e-14);
     // The same mean, told.
-    c.options.rollout_is_normalize = true;
-    c.options.rollout_is_mean = mean;
+    c.params.rollout_is_normalize = RolloutIsNormalize::on;
+    c.params.rollout_is_mean = mean;
     EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).loss, loss, 1e-15);
   }
 }
@@ -267,15 +264,15 @@ TEST(PolicyVerl, BatchNormalizedWeightsHaveMeanOneOverTokensOrSequences) {
 TEST(PolicyVerl, WeightsAreAveragedBeforeRejectionAndNotDividedByNothing) {
   PolicyCase c = verl_case(37, true);
   const double mean = run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN];
-  c.options.reject_token.k1_high = 1.1;
+  c.params.reject_token_k1_high = 1.1;
   const PolicyOutputs plain = run_policy_loss(c, backwards_parallel());
   EXPECT_GT(plain.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], 0);
   EXPECT_EQ(plain.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN], mean);
-  c.options.rollout_is_normalize = true;
+  c.params.rollout_is_normalize = RolloutIsNormalize::on;
   EXPECT_NEAR(run_policy_loss(c, backwards_parallel()).loss, plain.loss / mean, 1e-15);
-  c.options.rollout_is = cpu::RolloutIs::token_mask;
-  c.options.rollout_is_min = 2.9;  // no weight is inside
-  c.options.rollout_is_max = 2.95;
+  c.params.rollout_is = RolloutIs::token_mask;
+  c.params.rollout_is_min = 2.9;  // no weight is inside
+  c.params.rollout_is_max = 2.95;
   const PolicyOutputs nothing = run_policy_loss(c, backwards_parallel());
   EXPECT_EQ(nothing.metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN], 0);
   EXPECT_EQ(nothing.loss, 0);
@@ -318,24 +315,40 @@ TrainerBatch rejected_by_verl(const TrainerBatch& d, const std::vector<Rejection
   return filtered;
 }
 
-void set_option(const RejectionOption& option, cpu::PolicyOptions& options) {
-  const std::string name = option.name;
-  cpu::RejectionBounds& bounds = name.rfind("token", 0) == 0      ? options.reject_token
-                                 : name.rfind("seq_sum", 0) == 0  ? options.reject_sequence_sum
-                                 : name.rfind("seq_mean", 0) == 0 ? options.reject_sequence_mean
-                                                                  : options.reject_sequence_max;
-  if (name.back() == '1') bounds.k1_low = option.low;
-  (name.back() == '1' ? bounds.k1_high : name.back() == '2' ? bounds.k2_high : bounds.k3_high) = option.high;
+void set_option(const RejectionOption& option, Params& params) {
+  struct Bounds {
+    std::string name;
+    double Params::*high;
+    double Params::*low = nullptr;
+  };
+  const Bounds all[] = {
+      {"token_k1", &Params::reject_token_k1_high, &Params::reject_token_k1_low},
+      {"token_k2", &Params::reject_token_k2_high},
+      {"token_k3", &Params::reject_token_k3_high},
+      {"seq_sum_k1", &Params::reject_sequence_sum_k1_high, &Params::reject_sequence_sum_k1_low},
+      {"seq_sum_k2", &Params::reject_sequence_sum_k2_high},
+      {"seq_sum_k3", &Params::reject_sequence_sum_k3_high},
+      {"seq_mean_k1", &Params::reject_sequence_mean_k1_high, &Params::reject_sequence_mean_k1_low},
+      {"seq_mean_k2", &Params::reject_sequence_mean_k2_high},
+      {"seq_mean_k3", &Params::reject_sequence_mean_k3_high},
+      {"seq_max_k2", &Params::reject_sequence_max_k2_high},
+      {"seq_max_k3", &Params::reject_sequence_max_k3_high},
+  };
+  const auto* own =
+      std::find_if(std::begin(all), std::end(all), [&](const Bounds& b) { return b.name == option.name; });
+  ASSERT_NE(own, std::end(all)) << option.name;
+  params.*own->high = option.high;
+  if (own->low != nullptr) params.*own->low = option.low;
 }
 
 // Rejects what verl rejects, in both layouts, and gives it no gradient.
 void expect_rejection(const std::vector<RejectionOption>& options) {
   PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
   mask_some(c);
-  c.options.rollout_is = cpu::RolloutIs::none;
-  c.options.rollout_log_clamp = 0.8;
-  c.options.dual_clip = 3.0;
-  for (const RejectionOption& option : options) set_option(option, c.options);
+  c.params.rollout_is = RolloutIs::none;
+  c.params.rollout_log_clamp = 0.8;
+  c.params.dual_clip = 3.0;
+  for (const RejectionOption& option : options) set_option(option, c.params);
   const TrainerBatch before = trainer_batch(c), filtered = rejected_by_verl(before, options);
   const double unmasked = tokens_of(before.mask), kept = tokens_of(filtered.mask);
   EXPECT_GT(kept, 0);
@@ -351,10 +364,10 @@ void expect_rejection(const std::vector<RejectionOption>& options) {
     const PolicyOutputs got = run_policy_loss(*form, backwards_parallel());
     EXPECT_NEAR(got.loss, expected, 1e-12);
     EXPECT_NEAR(got.metrics[RLK_POLICY_LOSS_METRICS_REJECTED], (unmasked - kept) / unmasked, 1e-15);
-    const PolicyGradients gradients = run_policy_loss_backward(*form, backwards_parallel());
+    const auto gradients = run_policy_loss_backward(*form, backwards_parallel());
     for (size_t i = 0; i < 48; ++i) {
       if (filtered.mask[i / 6][i % 6] == 0) {
-        EXPECT_EQ(gradients.logp.get(static_cast<int64_t>(i)), 0);
+        EXPECT_EQ(gradients.grad_logp.get(static_cast<int64_t>(i)), 0);
       }
     }
   }
@@ -386,12 +399,12 @@ TEST(PolicyVerl, ANanLogRatioToTheSamplerPassesNoTest) {
     for (const int64_t at : {0, 1, 2}) {  // the first, one amid others and the last
       SCOPED_TRACE(name + std::string(", token ") + std::to_string(at));
       PolicyCase c = make_policy_case(Dtype::f64, 2, 3, 39);
-      c.options.rollout_is = cpu::RolloutIs::none;
-      set_option({name, 1e-30, 1e30}, c.options);
+      c.params.rollout_is = RolloutIs::none;
+      set_option({name, 1e-30, 1e30}, c.params);
       c.rollout_logp.set(at, std::nan(""));
       const double active = std::string(name).rfind("token", 0) == 0 ? 5 : 3;
       EXPECT_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], active);
-      EXPECT_EQ(golden_policy_loss(c).outputs[2].value[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], active);
+      EXPECT_EQ(golden_answer(c).metrics.value[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS], active);
     }
   }
 }
@@ -403,13 +416,13 @@ TEST(PolicyVerl, BypassPpoClipRejectsByTheCurrentPolicyOverTheSampler) {
   PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
   mask_some(c);
   c.old_logp = c.rollout_logp;
-  c.options.dual_clip = 3.0;
-  c.options.log_ratio_clamp_low = c.options.log_ratio_clamp_high = 20;
-  c.options.rollout_is = cpu::RolloutIs::none;
-  c.options.rollout_log_clamp = 0.8;
-  for (const RejectionOption& rejection : rejections) set_option(rejection, c.options);
+  c.params.dual_clip = 3.0;
+  c.params.log_ratio_clamp_low = c.params.log_ratio_clamp_high = 20;
+  c.params.rollout_is = RolloutIs::none;
+  c.params.rollout_log_clamp = 0.8;
+  for (const RejectionOption& rejection : rejections) set_option(rejection, c.params);
   EXPECT_EQ(run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_REJECTED], 0);
-  c.options.rollout_ratio = cpu::RolloutRatio::current;
+  c.params.rollout_ratio = RolloutRatio::current;
   expect_trainer(c, [&](const TrainerBatch& d) {
     TrainerBatch current = d, kept = d;
     current.old = d.sg;
@@ -423,8 +436,8 @@ TEST(PolicyVerl, BypassPpoClipRejectsByTheCurrentPolicyOverTheSampler) {
 TEST(PolicyVerl, OneSideOfK1CanBeOff) {
   PolicyCase c = make_policy_case(Dtype::f64, 8, 6, 33);
   const auto active = [&](double low, double high) {
-    c.options.reject_token.k1_low = low;
-    c.options.reject_token.k1_high = high;
+    c.params.reject_token_k1_low = low;
+    c.params.reject_token_k1_high = high;
     return run_policy_loss(c, backwards_parallel()).metrics[RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS];
   };
   const double below = active(0.7, 0), above = active(0, 1.3);
