@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Kernels made wrong on purpose: does anything notice?
 
-Every table NAME.toml beside this file lists mutants of one kernel: a fault as a replacement of text in one file below
-core/cpu. Each is compiled on its own, in a scratch folder, with the commands of an existing build folder, linked before
+Every table NAME.toml beside this file is about one kernel: its files below core/cpu, the operators and tests that judge
+it, and the mutants that only a person thinks of, each a replacement of text. With --rules the mutants are made by rule
+instead, at every place of the files' syntax trees (syntax.py). Each is compiled on its own, in a scratch folder, with the commands of an existing build folder, linked before
 the archives of the judging programs, and judged by the smoke test of its operators, by their full conformance, then by
 the kernel's unit tests, until one notices. README.md has more.
 """
@@ -26,6 +27,8 @@ import time
 import tomllib
 from typing import NamedTuple
 
+import syntax
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CPU = ROOT / "core" / "cpu"
@@ -33,12 +36,18 @@ STAGES = ("smoke", "full", "unit")
 # A mutant may take this many times what the same program without the fault takes, and then it hangs.
 PATIENCE, LEAST_DEADLINE = 20, 20.0
 HONEST_DEADLINE = 1800.0
+# What a mutant that never stops taking memory may take of it.
+MOST_MEMORY = 12 << 30
 # Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
 SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
 
 
 class Broken(Exception):
     """The tables or the build are at fault, not a kernel."""
+
+
+class NoProgram(Broken):
+    """The compiler refuses a mutant."""
 
 
 class Mutant(NamedTuple):
@@ -50,12 +59,16 @@ class Mutant(NamedTuple):
     ops: tuple  # operators, one of whose cases must notice
     unit: str  # GoogleTest filter
     all_targets: bool = False  # of Highway; else one: not where files must agree about the width of vectors
+    edit: syntax.Edit | None = None  # of a mutant by rule, in place of `find` and `replace`
 
     def name(self):
         return f"{self.table}: {self.what}"
 
     def mutated(self):
         text = (CPU / self.file).read_text()
+        if self.edit:
+            source = text.encode()
+            return (source[:self.edit.start] + self.edit.text.encode() + source[self.edit.end:]).decode()
         if text.count(self.find) != 1:
             raise Broken(f"{self.name()}: in core/cpu/{self.file} there is {text.count(self.find)} times, expected "
                          f"once: {self.find!r}")
@@ -65,34 +78,52 @@ class Mutant(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    stage: str  # that noticed; "" when none did
+    stage: str  # that noticed; "" when none did; "compiler" for a mutant by rule that is no program
     text: str
 
 
 def read_tables(folder):
-    mutants = []
+    """The kernels, each a mutant without a fault, and the mutants by hand."""
+    kernels, mutants = [], []
     for path in sorted(folder.glob("*.toml")):
-        table = tomllib.loads(path.read_text())
-        for row in table.pop("mutant"):
-            row = {"table": path.stem} | table | row
-            try:
-                mutants.append(Mutant(**(row | {"ops": tuple(row.get("ops", ()))})))
-            except TypeError as error:
-                raise Broken(f"{path}: {row.get('what', 'a mutant')}: {error}") from None
-            if not mutants[-1].ops:
-                raise Broken(f"{path}: {row['what']}: no operator is named in `ops`")
+        table = {"table": path.stem, "what": "", "find": "", "replace": ""} | tomllib.loads(path.read_text())
+        rows, files = table.pop("mutant", []), table.pop("files")
+        try:
+            table = Mutant(**(table | {"file": files[0], "ops": tuple(table.get("ops", ()))}))
+            kernels += [table._replace(file=file) for file in files]
+            here = [table._replace(**(row | ({"ops": tuple(row["ops"])} if "ops" in row else {}))) for row in rows]
+        except (TypeError, ValueError) as error:
+            raise Broken(f"{path}: {error}") from None
+        if not table.ops:
+            raise Broken(f"{path}: no operator is named in `ops`")
+        mutants += here
     names = [mutant.name() for mutant in mutants]
     for name in names:
         if names.count(name) > 1:
             raise Broken(f"{name}: there are two of that name")
+    return kernels, mutants
+
+
+def by_rule(kernel, build):
+    """Every mutant that the rules make of the kernel's file."""
+    path = CPU / kernel.file
+    source = build.sources_of(kernel.file)[0]
+    edits = syntax.edits_of(path, build.options_of(source, kernel.all_targets), source, build.folder)
+    lines, mutants = path.read_bytes(), []
+    for edit in edits:
+        old = " ".join(lines[edit.start:edit.end].decode().split())
+        line = lines.count(b"\n", 0, edit.start) + 1
+        column = edit.start - lines.rfind(b"\n", 0, edit.start)
+        what = f"{os.path.basename(kernel.file)}:{line}:{column}: {edit.rule}: {old[:40]} -> {edit.text[:40]}"
+        mutants.append(kernel._replace(what=what, edit=edit))
     return mutants
 
 
 def evenly(mutants, count):
-    """About `count` of each table."""
+    """About `count` of each file of each table."""
     chosen = []
-    for table in dict.fromkeys(mutant.table for mutant in mutants):
-        rows = [mutant for mutant in mutants if mutant.table == table]
+    for table in dict.fromkeys((mutant.table, mutant.file if mutant.edit else "") for mutant in mutants):
+        rows = [mutant for mutant in mutants if table == (mutant.table, mutant.file if mutant.edit else "")]
         count_here = min(count, len(rows))
         chosen += [rows[i * len(rows) // count_here] for i in range(count_here)]
     return chosen
@@ -173,14 +204,27 @@ class Build:
             return [path]
         return [source for source in self.commands if path in self.includes.get(source, ())]
 
-    def compile(self, source, overlay, all_targets, out):
-        """`source`, with files below `overlay` in place of those below the root."""
+    def command(self, source):
+        """How `source` is compiled, without its name and that of the object."""
         words = shlex.split(self.commands[source])
         if os.path.basename(words[0]) == "ccache":
             del words[0]
         for option in ("-o", "-c"):
             at = words.index(option)
             del words[at:at + 2]
+        return words
+
+    def options_of(self, source, all_targets):
+        """For clang to read the file once, whatever the number of instruction sets."""
+        words = self.command(source)
+        while words[-1] in ("-MD",) or any(word in ("-MT", "-MF") for word in words):
+            at = next(i for i, word in enumerate(words) if word in ("-MD", "-MT", "-MF"))
+            del words[at:at + (1 if words[at] == "-MD" else 2)]
+        return words[1:] + (SINGLE_TARGET if self.flags else [])
+
+    def compile(self, source, overlay, all_targets, out):
+        """`source`, with files below `overlay` in place of those below the root."""
+        words = self.command(source)
         copy = overlay / pathlib.Path(source).relative_to(ROOT)
         source = copy if copy.exists() else pathlib.Path(source)
         flags = ["-w"]
@@ -213,7 +257,7 @@ class Version:
             self.objects.append(folder / f"{len(self.objects)}.o")
             code, output = build.compile(source, folder / "source", all_targets, self.objects[-1])
             if code != 0:
-                raise Broken(f"it does not compile: {output[:2000]}")
+                raise NoProgram(f"it does not compile: {output[:2000]}")
 
     def linked(self, target):
         program = self.folder / target
@@ -281,17 +325,21 @@ class Trial:
                         if noticed:
                             return Verdict(stage, text)
             return Verdict("", "")
+        except NoProgram as error:
+            return Verdict("compiler", "") if mutant.edit else error
         except Broken as error:
             return error
 
 
 def print_table(mutants, verdicts, width):
     """Rows as they come; (caught, survived, broken)"""
-    counts = {"caught": 0, "survived": 0, "broken": 0}
+    counts = {"caught": 0, "survived": 0, "broken": 0, "no program": 0}
     for mutant, verdict in zip(mutants, verdicts):
         if isinstance(verdict, Broken):
             counts["broken"] += 1
             print(f"{mutant.name():70} BROKEN    {str(verdict)[:1000]}", flush=True)
+        elif verdict.stage == "compiler":
+            counts["no program"] += 1
         elif verdict.stage:
             counts["caught"] += 1
             print(f"{mutant.name():70} {verdict.stage:9} {verdict.text[:width]}", flush=True)
@@ -307,6 +355,7 @@ def arguments():
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants tried at once")
     parser.add_argument("--only", action="append", metavar="GLOB", help="of tables, or of 'TABLE: FAULT'; repeatable")
     parser.add_argument("--sample", type=int, metavar="K", help="about K mutants of every table, chosen evenly")
+    parser.add_argument("--rules", action="store_true", help="mutants by rule, not those of the tables")
     parser.add_argument("--tables", type=pathlib.Path, default=HERE, help="the folder with the tables")
     parser.add_argument("--width", type=int, default=160, help="of what was noticed, in the printed table")
     parser.add_argument("--list", action="store_true", help="print the mutants and check that each fits its file once")
@@ -316,7 +365,14 @@ def arguments():
 
 def main():
     options = arguments()
-    mutants = read_tables(options.tables)
+    kernels, mutants = read_tables(options.tables)
+    build = Build(options.build) if options.build else None
+    if options.rules:
+        if options.build is None:
+            raise Broken("--rules needs --build, for the compiler's options")
+        tables = [glob.split(":")[0] for glob in options.only or ["*"]]
+        kernels = [k for k in kernels if any(fnmatch.fnmatchcase(k.table, glob) for glob in tables)]
+        mutants = [mutant for kernel in kernels for mutant in by_rule(kernel, build)]
     if options.only:
         mutants = [m for m in mutants
                    if any(fnmatch.fnmatchcase(text, glob) for glob in options.only for text in (m.table, m.name()))]
@@ -340,18 +396,20 @@ def main():
     if options.build is None:
         raise Broken("--build is missing: the folder of a build, for example build/release")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     start = time.monotonic()
     with (tempfile.TemporaryDirectory(prefix="rlk-mutants-") as scratch,
           concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool):
-        trial = Trial(Build(options.build), pathlib.Path(scratch))
+        trial = Trial(build, pathlib.Path(scratch))
         counts = print_table(mutants, pool.map(trial, mutants), options.width)
     print(f"\n{len(mutants)} tried, {counts['caught']} caught, {counts['survived']} survived, "
-          f"{counts['broken']} broken, {time.monotonic() - start:.0f} s")
-    return 0 if counts["caught"] == len(mutants) else 1
+          f"{counts['broken']} broken" + (f", {counts['no program']} no program" if options.rules else "") +
+          f", {time.monotonic() - start:.0f} s")
+    return 0 if counts["caught"] + counts["no program"] == len(mutants) else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Broken as problem:
+    except (Broken, syntax.Unreadable) as problem:
         sys.exit(f"mutants.py: {problem}")
