@@ -381,7 +381,7 @@ def main():
     if not mutants:
         raise Broken("there is no such mutant")
     if options.list or options.check:
-        wrong = []
+        wrong = [f"{k.table}: core/cpu/{k.file}: no such file" for k in kernels if not (CPU / k.file).exists()]
         for mutant in mutants:
             if options.list:
                 print(f"{mutant.name():70} {mutant.file}, {' '.join(mutant.ops)}")
