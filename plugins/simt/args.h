@@ -45,11 +45,11 @@ struct TokenRows {
 
 // z = cap(x + bias) / temperature, prepared for the kernels.
 struct LogitTransform {
-  const void* bias;     // nullptr: none
-  double temperature;   // divides
-  double softcap;       // 0: none
-  float exp2_scale;     // log2(e) / temperature, rounded
-  float exp2_scale_lo;  // what the rounding lost
+  const void* bias;    // nullptr: none
+  double temperature;  // divides
+  double softcap;      // 0: none
+  float exp2_scale;    // log2(e) / temperature, rounded
+  int32_t reserved;
 };
 
 struct LogpPartial {
@@ -77,7 +77,7 @@ struct LogpArgs {
 // One token of logp_backward, as its rows kernel leaves it for the gradient kernel.
 // grad[v] = p[v] (gain - entropy_gain log2 p[v]) (1 - (cap(x) / softcap)^2), but for the target.
 struct LogpBackwardRow {
-  double lse2;  // lse * log2(e)
+  double base, base_low;  // lse * temperature: what is subtracted from cap(x + bias), and what rounding it lost
   double gain;
   double entropy_gain;
   double target_gradient;

@@ -272,7 +272,8 @@ __device__ __forceinline__ void logp_finish(const LogpArgs& args) {
           const A inverse_softcap = softcap > A(0) ? A(1.0 / args.transform.softcap) : A(0);
           const A y = cap_logit(A(widen(row[token.target])), bias != nullptr ? A(widen(bias[token.target])) : A(0),
                                 softcap, inverse_softcap);
-          logp = (y - top) / args.transform.temperature - log_sum;
+          // Not above the top, also where another kernel's compiler rounds the cap another way.
+          logp = ((y > top ? top : y) - top) / args.transform.temperature - log_sum;
         }
       }
     }

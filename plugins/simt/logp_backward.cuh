@@ -8,10 +8,14 @@
 // sizeof(T) bytes a row.
 #pragma once
 
+#include <float.h>
+
 #include "element.cuh"
 #include "tokens.cuh"
 
 namespace rlk::simt {
+
+constexpr double kLog2e = 1.4426950408889634074;
 
 // The logits row of a token that is not ignored, or -1 when there is none.
 __device__ __forceinline__ int64_t existing_row(const TokenRows& tokens, const Token& token) {
@@ -72,7 +76,6 @@ __device__ inline bool all_minus_infinity(const T* row, int64_t columns) {
 template <class T>
 __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args) {
   using A = Accumulator<T>;
-  constexpr double kLog2e = 1.4426950408889634074;
   __shared__ int suspects;
   __shared__ int64_t suspect[kBackwardRowsThreads];
   __shared__ bool hopeless[kBackwardRowsThreads];
@@ -116,7 +119,7 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
   if (n >= tokens.rows) return;
 
   if (token.state == kRowNan) report_data_error(args.errors, token.kind, n, token.value);
-  LogpBackwardRow out{0, 0, 0, 0, -1, token.state, 0};
+  LogpBackwardRow out{0, 0, 0, 0, 0, -1, token.state, 0};
   if (token.state == kRowActive) {
     const double inverse_temperature = 1.0 / args.transform.temperature;
     const double g_logp = args.grad_logp_is_accumulator != 0 ? double(static_cast<const A*>(args.grad_logp)[n])
@@ -127,7 +130,9 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
     out.target = token.target;
     // lse -inf: a shard without a finite logit; its gradient is 0, as every gradient of a logit of -inf.
     const bool nothing_here = lse == -INFINITY;
-    out.lse2 = nothing_here ? 0 : lse * kLog2e;
+    const double temperature = args.transform.temperature;
+    out.base = nothing_here ? 0 : lse * temperature;
+    out.base_low = isinf(out.base) ? 0 : fma(nothing_here ? 0 : lse, temperature, -out.base);
     out.gain = nothing_here ? 0 : (g_lse - g_logp - g_entropy * entropy) * inverse_temperature;
     out.entropy_gain = nothing_here ? 0 : g_entropy / kLog2e * inverse_temperature;
     if (token.target >= 0) {
@@ -141,7 +146,8 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
         factor *= 1 - t * t;
       }
       // 1 - p by expm1: exact also where p is nearly 1.
-      const double log_p = y * inverse_temperature - lse;
+      const double log_p =
+          isinf(out.base) ? y * inverse_temperature - lse : ((y - out.base) - out.base_low) / temperature;
       const double rest = g_lse - (g_entropy != 0 ? g_entropy * (log_p + entropy) : 0);
       out.target_gradient = nothing ? 0 : (rest * exp(log_p) - g_logp * expm1(log_p)) * factor;
     }
@@ -159,15 +165,23 @@ __device__ __forceinline__ void logp_backward_rows(const LogpBackwardArgs& args)
 // The scalars of a row as the gradient kernel uses them.
 template <class A>
 struct RowScalars {
-  A lse2, lse2_lo;  // lo: what the rounding lost
+  A base, base_low_power;  // low_power: what rounding the base lost, times the scale
   A gain, entropy_gain, target_gradient;
   int32_t state;
   int32_t target;  // column within the block's tile, or below 0
 };
 
+// Infinities as the largest number, whose difference to them then is infinite. NaN stays NaN.
+__device__ __forceinline__ float bounded(float x) {
+  return x > FLT_MAX ? FLT_MAX : x < -FLT_MAX ? -FLT_MAX : x;
+}
+__device__ __forceinline__ double bounded(double x) {
+  return x > DBL_MAX ? DBL_MAX : x < -DBL_MAX ? -DBL_MAX : x;
+}
+
 template <class A>
 struct Slope {  // of z as a function of x
-  A softcap, inverse_softcap, scale, scale_lo;
+  A softcap, inverse_softcap, scale;
 };
 
 template <class A>
@@ -176,9 +190,9 @@ struct Probability {
   A factor;  // d y / d x
 };
 
-// kCareful: the low halves restore what rounding log2(e) / temperature and lse * log2(e) lost. 16-bit gradients are
-// rounded far above that.
-template <class A, bool kTransform, bool kCareful>
+// The difference to lse comes first: it is exact where p is not small, and the rounding of a large product would make p
+// larger than 1.
+template <class A, bool kTransform>
 __device__ __forceinline__ Probability<A> probability(A x, A bias, const RowScalars<A>& row, const Slope<A>& slope) {
   A y = x, factor = A(1);
   if constexpr (kTransform) {
@@ -189,12 +203,7 @@ __device__ __forceinline__ Probability<A> probability(A x, A bias, const RowScal
       factor = A(1) - t * t;
     }
   }
-  if constexpr (kCareful) {
-    y = y < A(-3e38) ? A(-3e38) : y;  // -inf times a low half could be +inf; not fmax, which would lose a NaN
-    return {fma(y, slope.scale, -row.lse2) + fma(y, slope.scale_lo, -row.lse2_lo), factor};
-  } else {
-    return {fma(y, slope.scale, -row.lse2), factor};
-  }
+  return {fma(y - row.base, slope.scale, -row.base_low_power), factor};
 }
 
 template <class T, bool kTransform, bool kEntropy>
@@ -207,7 +216,7 @@ __device__ __forceinline__ void gradient_of_pack(const Pack<T>& pack, const RowS
   pack.unpack(x);
 #pragma unroll
   for (int i = 0; i < Pack<T>::kSize; ++i) {
-    const Probability<A> of = probability<A, kTransform, sizeof(T) == 4>(x[i], bias[i], row, slope);
+    const Probability<A> of = probability<A, kTransform>(x[i], bias[i], row, slope);
     A g = row.gain;
     if constexpr (kEntropy) g -= row.entropy_gain * fmax(of.log2, A(-1024));  // p is 0 where log p is not finite
     g *= exp2_fast(of.log2);
@@ -240,12 +249,9 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
   const bool whole = aligned && column + kSize <= columns;
   const T lowest = Narrow<T>::of(-A(INFINITY));
 
-  Slope<A> slope{A(args.transform.softcap), A(0), A(1.4426950408889634074 / args.transform.temperature), A(0)};
+  Slope<A> slope{A(args.transform.softcap), A(0), A(kLog2e / args.transform.temperature)};
   if (args.transform.softcap > 0) slope.inverse_softcap = A(1.0 / args.transform.softcap);
-  if constexpr (sizeof(A) == 4) {
-    slope.scale = args.transform.exp2_scale;
-    slope.scale_lo = args.transform.exp2_scale_lo;
-  }
+  if constexpr (sizeof(A) == 4) slope.scale = args.transform.exp2_scale;
   A bias[kSize] = {};
   A total[kSize] = {};
   if constexpr (kTransform) {
@@ -264,8 +270,8 @@ __device__ __forceinline__ void logp_backward_gradient(const LogpBackwardArgs& a
       RowScalars<A> s{A(0), A(0), A(0), A(0), A(0), n < 0 ? kRowZero : kRowNan, -1};
       if (n >= 0 && n < args.tokens.rows) {
         const LogpBackwardRow& row = args.row[n];
-        s.lse2 = A(row.lse2);
-        s.lse2_lo = A(row.lse2 - double(s.lse2));
+        s.base = bounded(A(row.base));
+        s.base_low_power = A(((row.base - double(s.base)) + row.base_low) * (kLog2e / args.transform.temperature));
         s.gain = A(row.gain);
         s.entropy_gain = A(row.entropy_gain);
         s.target_gradient = A(row.target_gradient);

@@ -32,10 +32,8 @@ simt::TokenRows token_rows(const sdk::Run& run, const TokenInputs& at, const Par
 
 template <class Params>
 simt::LogitTransform logit_transform(const sdk::Run& run, const TokenInputs& at, const Params& params) {
-  const double scale = kLog2e / params.temperature;
-  const float rounded = static_cast<float>(scale);
-  return {sdk::data_of(run.input(at.bias)), params.temperature, params.softcap, rounded,
-          static_cast<float>(scale - static_cast<double>(rounded))};
+  return {sdk::data_of(run.input(at.bias)), params.temperature, params.softcap,
+          static_cast<float>(kLog2e / params.temperature), 0};
 }
 
 // Everything but the logits (and the gradient) must be contiguous, those need dense rows. The texts name the tensor.

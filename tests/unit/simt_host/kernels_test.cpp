@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "framework/plugin_fixture.hpp"
@@ -27,7 +28,7 @@ template <class Args>
 void run(const char* name, unsigned blocks, int threads, int64_t shared_bytes, Args args, int64_t first = 0) {
   void* function = nullptr;
   ASSERT_EQ(wideModuleGetFunction(&function, nullptr, name), 0) << name;
-  args.first_block = first;
+  if constexpr (requires { args.first_block; }) args.first_block = first;
   void* parameters[] = {&args};
   ASSERT_EQ(wideModuleLaunchKernel(function, blocks, 1, 1, static_cast<unsigned>(threads), 1, 1,
                                    static_cast<unsigned>(shared_bytes), nullptr, parameters, nullptr),
@@ -201,6 +202,93 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   }
   EXPECT_EQ(record.row, 300);
   EXPECT_TRUE(same_bits(grad, expected));
+}
+
+// One row of three logits through the kernels of logp and of its backward, in a plain and a transformed (capped) form.
+template <class T>
+struct OneRow {
+  std::vector<T> logits;
+  int64_t id = 0;
+  double temperature = 1;
+  T logp{}, lse{}, entropy{};
+
+  void arrange(TokenRows& tokens, LogitTransform& transform) const {
+    tokens.ids = &id;
+    tokens.ids_are_i64 = 1;
+    tokens.rows = tokens.logits_rows = 1;
+    tokens.ignore_index = -100;
+    tokens.id_limit = tokens.vocab = static_cast<int64_t>(logits.size());
+    transform.temperature = temperature;
+    transform.exp2_scale = static_cast<float>(1.4426950408889634 / temperature);
+  }
+  std::string kernel(const char* op, const char* form) const {
+    return std::string(op) + (sizeof(T) == 4 ? "f32" : "f64") + form;
+  }
+  void forward() {
+    LogpPartial part{};
+    DataErrorRecord record{};
+    LogpArgs args{};
+    args.logits = logits.data();
+    args.row_stride = static_cast<int64_t>(logits.size());
+    arrange(args.tokens, args.transform);
+    args.logp = &logp;
+    args.lse = &lse;
+    args.entropy = &entropy;
+    args.part = &part;
+    args.segments = args.block_segments = 1;
+    args.logp_is_accumulator = 1;
+    args.errors.record = &record;
+    run(kernel("logp_", "_plain_entropy").c_str(), 1, kLogpThreads, 0, args);
+    run(kernel("logp_finish_", "").c_str(), 1, kLogpFinishThreads, 0, args);
+  }
+  // Of a gradient of 1 for logp.
+  std::vector<T> gradient(const char* form) {
+    const T one = 1;
+    std::vector<T> grad(logits.size(), T{99});
+    LogpBackwardRow row{};
+    DataErrorRecord record{};
+    LogpBackwardArgs args{};
+    args.logits = logits.data();
+    args.row_stride = args.grad_row_stride = static_cast<int64_t>(logits.size());
+    arrange(args.tokens, args.transform);
+    args.lse = &lse;
+    args.grad_logp = &one;
+    args.grad_logp_is_accumulator = 1;
+    args.grad_logits = grad.data();
+    args.row = &row;
+    args.rows_per_chunk = args.chunks = 1;
+    args.errors.record = &record;
+    run(kernel("logp_backward_", "_rows").c_str(), 1, kBackwardRowsThreads, 0, args);
+    run(kernel("logp_backward_", form).c_str(), 1, kBackwardThreads, 0, args);
+    return grad;
+  }
+};
+
+template <class T>
+void expect_large_logits_right(const std::vector<double>& magnitudes) {
+  for (const double m : magnitudes) {
+    for (const double temperature : {1.0, 1e-3}) {
+      OneRow<T> certain{{static_cast<T>(m), T{0}, T{0}}, 0, temperature};
+      certain.forward();
+      EXPECT_LE(certain.logp, 0) << m;
+      EXPECT_GE(certain.logp, -1e-6) << m;
+      EXPECT_GE(certain.entropy, 0) << m;
+      EXPECT_LE(certain.entropy, 1e-6) << m;
+      if (temperature != 1) continue;  // lse is rounded
+      certain.id = 1;
+      for (const char* form : {"_plain", "_transform_entropy"}) {
+        const std::vector<T> gradient = certain.gradient(form);
+        EXPECT_NEAR(gradient[0], -1, 1e-6) << m << form;
+        EXPECT_NEAR(gradient[1], 1, 1e-6) << m << form;
+        EXPECT_NEAR(gradient[2], 0, 1e-6) << m << form;
+      }
+    }
+  }
+}
+
+TEST(KernelTest, LogpAndItsBackwardOfCertainTokensAreRightHoweverLargeTheLogits) {
+  expect_large_logits_right<float>({20, 60, 6e4, 1e6, 1e10, 3e38});
+  expect_large_logits_right<double>({20, 60, 6e4, 1e10, 1e30, 1e300});
 }
 
 }  // namespace
