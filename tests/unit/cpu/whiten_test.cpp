@@ -95,6 +95,14 @@ TEST(CpuWhiten, EqualNumbersGiveExactlyZero) {
   }
 }
 
+TEST(CpuWhiten, OfTwoNumbersTheUnbiasedVarianceIsDividedByOne) {
+  Whiten c;
+  c.x = numbers({1, 3}, {1, 2});
+  const Tensor y = run(c).y;
+  EXPECT_NEAR(y.get(0), -std::sqrt(0.5), 1e-7);
+  EXPECT_NEAR(y.get(1), std::sqrt(0.5), 1e-7);
+}
+
 TEST(CpuWhiten, LargeNumbersWithSmallDifferencesKeepTheirVariance) {
   Whiten c;
   c.x = numbers({1000, 1000.01, 1000.02, 1000.03}, {2, 2}, Dtype::f32);
