@@ -4,6 +4,11 @@
 
 #include <rlk/abi/status.h>
 
+#include <exception>  // and with it the library's own macros
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
+
 #include "core/declaration/float_environment.hpp"
 
 namespace rlk::core {
@@ -30,26 +35,42 @@ rlk_error* error_of(const A&... arguments) {
 
 }  // namespace detail
 
+// What glibc unwinds a thread with that a plugin ends (pthread_exit) passes: nobody may stop it.
+#ifdef __GLIBCXX__
+#define RLK_LET_THREAD_END              \
+  catch (const abi::__forced_unwind&) { \
+    throw;                              \
+  }
+#else
+#define RLK_LET_THREAD_END
+#endif
+
 template <class... P, class... A>
-rlk_status call_plugin(rlk_status (*slot)(P...), A... arguments) noexcept {
+rlk_status call_plugin(rlk_status (*slot)(P...), A... arguments) {
   const KeepFloatControl keep;
   try {
     return slot(arguments...);
-  } catch (...) {
+  }
+  RLK_LET_THREAD_END
+  catch (...) {
     return detail::fail_with_exception(detail::error_of(arguments...));
   }
 }
 
 // Slots that return a pointer: nullptr after an exception, which the error, where there is one, tells.
 template <class R, class... P, class... A>
-R* call_plugin(R* (*slot)(P...), A... arguments) noexcept {
+R* call_plugin(R* (*slot)(P...), A... arguments) {
   const KeepFloatControl keep;
   try {
     return slot(arguments...);
-  } catch (...) {
+  }
+  RLK_LET_THREAD_END
+  catch (...) {
     detail::fail_with_exception(detail::error_of(arguments...));
     return nullptr;
   }
 }
+
+#undef RLK_LET_THREAD_END
 
 }  // namespace rlk::core

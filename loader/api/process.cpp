@@ -8,6 +8,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/loader.hpp"
+#include "loader/probe/child_probe.hpp"
 #include "loader/screen/trust.hpp"
 #include "loader/store/kernel_cache.hpp"
 
@@ -188,9 +189,9 @@ void Process::search() {
     how.store = &store_;
     how.cancel = &cancel_;
     std::vector<ProbedPlugin> plugins = find_plugins(where, how);
-    for (const ProbedPlugin& plugin : plugins) warn_of_time_out(plugin.record);
     for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
-    registrar_.publish(&plugins);
+    registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
+    for (const ProbedPlugin& plugin : plugins) warn_of_time_out(plugin.record);
     for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
   } catch (const std::exception& e) {
     // Memory ran out while looking for plugins; the CPU serves.

@@ -46,7 +46,8 @@ std::string uuid_text(const uint8_t (&uuid)[16]) {
 }  // namespace
 
 void reject(const Failure& failure, Place place, PluginRecord* record) {
-  record->stop(State::rejected, place, *failure.why, failure.text, failure.hint);
+  const bool tried_again = failure.why == &reason::kTimedOut || failure.why == &reason::kCancelled;
+  record->stop(tried_again ? State::deferred : State::rejected, place, *failure.why, failure.text, failure.hint);
   if (failure.code.empty()) return;
   record->reason_code = failure.code;
   record->history.back().reason_code = failure.code;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loader/discover/builtin.hpp"
+#include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/store/cache.hpp"
@@ -144,14 +145,7 @@ private:
       return known.has_value();
     };
     if (remembered()) return;
-    if (options_.mode == ProbeMode::inprocess) {
-      ExamineOptions examine_options;
-      examine_options.host = options_.host;
-      examine_options.owners = job.owners;
-      examine_options.place = Place::host;
-      examine_options.suite.canary = canary;
-      return examine(&record, examine_options);
-    }
+    if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
     // Eight ranks that start together probe once: the others wait here and find the result, whatever it is.
@@ -181,6 +175,35 @@ private:
       if (!record.tried.empty()) key.tried = record.tried;  // a canary that fails has everything tried
       cache_.store(key, record);
     }
+  }
+
+  // A crash is ours then, a hang is not. What hangs owns its record for ever.
+  void examine_here(const Job& job, bool canary) const {
+    struct Work {
+      PluginRecord record;
+      ExamineOptions how;
+      Attempt attempt;
+    };
+    const auto work = std::make_shared<Work>();
+    work->record = job.plugin->record;
+    work->how.host = options_.host;
+    work->how.owners = job.owners;
+    work->how.place = Place::host;
+    work->how.suite.canary = canary;
+    // The thread may outlive everything here but what it owns.
+    Attempt* const attempt_of_work = &work->attempt;
+    work->how.on_phase = [attempt_of_work](const std::string& phase) { attempt_of_work->enter(phase_name(phase)); };
+    const Patience patience = {timeout_scale_of(options_.environment), options_.cancel};
+    const auto given_up = attempt(
+        std::shared_ptr<Attempt>(work, &work->attempt), [work](Attempt&) { examine(&work->record, work->how); },
+        patience);
+    if (given_up) return reject(*given_up, Place::host, &job.plugin->record);
+    job.plugin->record = std::move(work->record);
+  }
+  static const char* phase_name(const std::string& phase) {
+    const auto* known =
+        std::find_if(std::begin(kPhases), std::end(kPhases), [&](const char* name) { return phase == name; });
+    return known != std::end(kPhases) ? *known : "start";
   }
 
   double total_seconds() const {

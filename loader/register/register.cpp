@@ -36,14 +36,14 @@ void Registrar::publish_built_in(PluginRecord* record) {
   *record = std::move(alone.front().record);
 }
 
-void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
+void Registrar::publish(std::vector<ProbedPlugin>* plugins, const Patience& patience) {
   const auto each_wanted = [&](auto&& step) {
     for (ProbedPlugin& plugin : *plugins) {
       if (!is_wanted(plugin.record)) continue;
       if (const auto failure = step(plugin)) reject(*failure, Place::host, &plugin.record);
     }
   };
-  each_wanted([&](const ProbedPlugin& plugin) { return load(plugin); });
+  each_wanted([&](const ProbedPlugin& plugin) { return load(plugin, patience); });
   std::vector<const core::PluginBinding*> owners;  // in search order
   each_wanted([&](ProbedPlugin& plugin) { return refuse_second_owner(plugin.record.id, &owners, &plugin.record); });
   each_wanted([&](const ProbedPlugin& plugin) { return lend_devices(plugin.record.id, owners); });
@@ -64,41 +64,82 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins) {
   registry_.publish(std::move(bindings), std::move(rejected));
 }
 
-std::optional<Failure> Registrar::load(const ProbedPlugin& plugin) {
-  const PluginRecord& record = plugin.record;
-  if (live_.count(record.id) > 0) return std::nullopt;
-  core::PluginBinding binding;
-  binding.id = record.id;
-  binding.backend = record.backend;
-  binding.built_in = is_built_in(record);
-  auto failure = open(plugin, &binding);
-  if (failure) {
-    if (binding.api != nullptr) close_plugin(*binding.api, binding.instance, binding.devices);
-  } else {
-    live_.emplace(record.id, std::move(binding));
+// One plugin's way into this process. The thread that goes it owns this: it may have been given up long ago.
+struct Registrar::Opening {
+  Opening(const ProbedPlugin& plugin, const rlk_host& services)
+      : path(plugin.record.path), identity(plugin.screened.identity), host(services) {
+    binding.id = plugin.record.id;
+    binding.backend = plugin.record.backend;
+    binding.built_in = is_built_in(plugin.record);
   }
-  return failure;
-}
+  const std::string path;
+  const FileIdentity identity;
+  const rlk_host& host;
+  Attempt attempt;
+  core::PluginBinding binding;
+  std::optional<Failure> failure;
 
-std::optional<Failure> Registrar::open(const ProbedPlugin& plugin, core::PluginBinding* binding) {
-  const PluginRecord& record = plugin.record;
-  rlk_plugin_entry_v1_fn entry = binding->built_in ? built_in_entry(record.id) : nullptr;
-  if (entry == nullptr) {
+  void go() {
+    failure = open();
+    if (!failure || binding.api == nullptr) return;
+    attempt.enter("destroy");
+    close_plugin(*binding.api, binding.instance, binding.devices);
+  }
+
+private:
+  std::optional<Failure> find_entry(rlk_plugin_entry_v1_fn* entry) {
+    if (binding.built_in && (*entry = built_in_entry(binding.id)) != nullptr) return std::nullopt;
     // What was verified is that file and no other: compared before its code runs, and after, when it is mapped.
     const auto changed = [&]() -> std::optional<Failure> {
-      const auto now = identity_of(record.path);
-      if (now && *now == plugin.screened.identity) return std::nullopt;
-      return Failure{&reason::kFileChanged, record.path + " is not the file that was probed", {}, {}};
+      const auto now = identity_of(path);
+      if (now && *now == identity) return std::nullopt;
+      return Failure{&reason::kFileChanged, path + " is not the file that was probed", {}, {}};
     };
-    if (auto failure = changed()) return failure;
-    if (auto failure = load_entry(record.path, &entry)) return failure;
-    if (auto failure = changed()) return failure;
+    if (auto changed_before = changed()) return changed_before;
+    attempt.enter("load");
+    if (auto refused = load_entry(path, entry)) return refused;
+    return changed();
   }
-  if (auto failure = negotiate(entry, host_, &binding->api)) return failure;
-  if (auto failure = create(*binding->api, host_, &binding->instance)) return failure;
-  if (auto failure = ask_probe(*binding->api, binding->instance, [](const Evidence&) {})) return failure;
-  if (is_operators_only(*binding)) return std::nullopt;
-  return describe_devices(*binding->api, binding->instance, &binding->devices);
+
+  std::optional<Failure> open() {
+    rlk_plugin_entry_v1_fn entry = nullptr;
+    if (auto stop = find_entry(&entry)) return stop;
+    attempt.enter("negotiate");
+    if (auto stop = negotiate(entry, host, &binding.api)) return stop;
+    attempt.enter("create");
+    if (auto stop = create(*binding.api, host, &binding.instance)) return stop;
+    attempt.enter("probe");
+    if (auto stop = ask_probe(*binding.api, binding.instance, [](const Evidence&) {})) return stop;
+    if (is_operators_only(binding)) return std::nullopt;
+    attempt.enter("enumerate");
+    return describe_devices(*binding.api, binding.instance, &binding.devices);
+  }
+};
+
+std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patience& patience) {
+  const PluginRecord& record = plugin.record;
+  if (live_.count(record.id) > 0) return std::nullopt;
+  const auto opening = std::make_shared<Opening>(plugin, host_);
+  if (opening->binding.built_in) {
+    opening->go();
+  } else {
+    if (stuck_in_linker_ != nullptr && !stuck_in_linker_->attempt.has_ended()) {
+      return Failure{&reason::kTimedOut,
+                     "not loaded: plugin " + stuck_in_linker_->binding.id + " (" + stuck_in_linker_->path +
+                         ") hangs while it is loaded, and holds the dynamic linker's lock",
+                     "remove plugin " + stuck_in_linker_->binding.id,
+                     {}};
+    }
+    const std::shared_ptr<Attempt> shared(opening, &opening->attempt);
+    const auto given_up = attempt(
+        shared, [opening](Attempt&) { opening->go(); }, patience);
+    if (given_up) {
+      if (opening->attempt.phase() == "load") stuck_in_linker_ = opening;
+      return given_up;
+    }
+  }
+  if (!opening->failure) live_.emplace(record.id, std::move(opening->binding));
+  return opening->failure;
 }
 
 // By the same rule as the registry's, which leaves out devices without a word.

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/dispatch/registry.hpp"
-#include "loader/probe/load.hpp"
+#include "loader/probe/attempt.hpp"
 #include "loader/probe/probe.hpp"
 
 namespace rlk::loader {
@@ -29,13 +30,14 @@ public:
   // Publishes the next generation: every plugin that ended in smoke_tested or partial, loaded now if it was not yet,
   // and the reasons of all others. Of plugins that own the same devices the first is published. A record that was
   // published is `registered` (or stays `partial`); one that could not be loaded here becomes `rejected`. The built-in
-  // is always registered, with the reason if it is unverified. Instances and the handles of devices, which are opened
+  // is always registered, with the reason if it is unverified. A plugin whose code does not come back is given up when
+  // patience ends (`deferred`), and the others are loaded. Instances and the handles of devices, which are opened
   // when first used, live as long as the registrar.
-  void publish(std::vector<ProbedPlugin>* plugins);
+  void publish(std::vector<ProbedPlugin>* plugins, const Patience& patience = Patience::of_process());
 
 private:
-  std::optional<Failure> load(const ProbedPlugin& plugin);
-  std::optional<Failure> open(const ProbedPlugin& plugin, core::PluginBinding* binding);
+  struct Opening;
+  std::optional<Failure> load(const ProbedPlugin& plugin, const Patience& patience);
   std::optional<Failure> refuse_second_owner(const std::string& id, std::vector<const core::PluginBinding*>* owners,
                                              PluginRecord* record) const;
   std::optional<Failure> lend_devices(const std::string& id, const std::vector<const core::PluginBinding*>& owners);
@@ -43,6 +45,7 @@ private:
   core::Registry& registry_;
   const rlk_host& host_;
   std::map<std::string, core::PluginBinding> live_;  // by id
+  std::shared_ptr<Opening> stuck_in_linker_;         // holds the dynamic linker's lock
 };
 
 }  // namespace rlk::loader

@@ -5,6 +5,7 @@
 #include <rlk/sdk.hpp>
 #include <rlk/sdk/ops/add.hpp>
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cfenv>
@@ -33,6 +34,7 @@ inline std::string act(const char* where) {
     for (int signal = 1; signal < 32; ++signal) std::signal(signal, SIG_IGN);
     while (true) pause();
   }
+  while (what == "stall") pause();
   if (what == "print") {
     for (int i = 0; i < 100; ++i) std::printf("a vendor's banner at %s\n", where);
     std::fprintf(stderr, "a vendor's warning\n");
@@ -43,6 +45,7 @@ inline std::string act(const char* where) {
     for (int fd = 3; fd < 64; ++fd) (void)!write(fd, "scribble", 8);
   if (what == "throw") throw sdk::Error(RLK_BACKEND_ERROR, "the vendor said no", 100, "acme");
   if (what == "throw_int") throw 7;
+  if (what == "end_thread") pthread_exit(nullptr);
   if (what == "round_up") std::fesetround(FE_UPWARD);
 #if defined(__x86_64__)
   if (what == "flush") __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // denormals are zero, on both sides

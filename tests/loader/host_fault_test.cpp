@@ -2,13 +2,18 @@
 // lives, each fault is told with its reason, and the calls are served.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cfenv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
+#include <utility>
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "framework/op_call.hpp"
+#include "framework/process.hpp"
 #include "loader/loader.hpp"
 #include "loader/register/register.hpp"
 #include "tests/loader/staged_loader.hpp"
@@ -21,8 +26,10 @@ using rlk::testing::ScopedEnv;
 // The built-in CPU and the fault plugin, which had no fault in its probe and has one from now on.
 class Host : public StagedLoader {
 protected:
-  Host() {
-    add_plugin("fault");
+  Host() : plugins(probed_once()) {}
+  // Files of its own, which nobody has loaded yet.
+  void probe_own(std::initializer_list<const char*> names) {
+    for (const char* name : names) add_plugin(name);
     plugins = probe();
     plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
   }
@@ -76,6 +83,19 @@ protected:
       all += entry->who() + " (" + entry->reason_code + "): " + entry->reason + "; ";
     return all;
   }
+
+  // One probe for all tests that do not mind a library that is loaded already.
+  static const std::vector<ProbedPlugin>& probed_once() {
+    struct Once : Host {
+      explicit Once(int) : Host(std::vector<ProbedPlugin>()) { probe_own({"fault"}); }
+      void TestBody() override {}
+      std::vector<ProbedPlugin> take() const { return plugins; }
+    };
+    static const Once once(0);
+    static const std::vector<ProbedPlugin> found = once.take();
+    return found;
+  }
+  explicit Host(std::vector<ProbedPlugin> given) : plugins(std::move(given)) {}
 
   core::Registry registry;
   std::vector<ProbedPlugin> plugins;
@@ -174,10 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST_F(Host, APluginThatThrowsInCreateTakesNoOtherWithIt) {
-  add_plugin("fault_attached");
-  add_plugin("fault_second_acme");
-  plugins = probe();
-  plugins.insert(plugins.begin(), {built_in_record("cpu"), {}});
+  probe_own({"fault", "fault_attached", "fault_second_acme"});
   ASSERT_EQ(plugins.size(), 4u);
   const ScopedEnv fault("RLK_TEST_FAULT", "raw_create:throw_int");
   publish();
@@ -187,9 +204,92 @@ TEST_F(Host, APluginThatThrowsInCreateTakesNoOtherWithIt) {
   EXPECT_EQ(plugins[3].record.reason_code, "CREATE_FAILED");
 }
 
+// Patience of half a second instead of a minute.
+constexpr double kShort = 0.5 / 60;
+
+class HangsInTheHost : public Host, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(HangsInTheHost, IsGivenUpAndTheCpuServes) {
+  registrar = std::make_unique<Registrar>(&registry, core::host_services());
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam()) + ":stall").c_str());
+    registrar->publish(&plugins, {kShort, nullptr});
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  std::printf("| %-26s | %-12s | %s |\n", GetParam(), std::string(to_string(record().state)).c_str(),
+              record().reason.c_str());
+  EXPECT_EQ(record().state, State::deferred);
+  EXPECT_EQ(record().reason_code, "TIMED_OUT");
+  EXPECT_TRUE(record().broken) << "somebody must look at it";
+  EXPECT_NE(record().reason.find("given up"), std::string::npos) << record().reason;
+  const core::RejectedPlugin* rejected = registry.current()->find_rejected("fault");
+  ASSERT_NE(rejected, nullptr);
+  EXPECT_EQ(rejected->reason_code, "TIMED_OUT");
+  dispatcher = std::make_unique<core::Dispatcher>(registry, core::Policy());
+  ASSERT_EQ(make_stream("cpu", &stream), RLK_OK) << error.text;
+  EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+  end();
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInTheHost,
+                         ::testing::Values("entry", "create", "raw_probe", "count", "raw_describe"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+// In a process of its own: nobody there can load anything any more.
+TEST_F(Host, APluginThatHangsWhileItIsLoadedIsGivenUpAndHoldsNobodyElseBack) {
+  probe_own({"fault", "fault_second_acme"});
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(rlk::testing::join(rlk::testing::in_fork([&] {
+              alarm(20);
+              setenv("RLK_TEST_FAULT", "load:stall", 1);
+              Registrar here(&registry, core::host_services());
+              here.publish(&plugins, {kShort, nullptr});
+              const PluginRecord& second = plugins.at(2).record;
+              const bool right =
+                  plugins.at(0).record.state == State::registered && record().reason_code == "TIMED_OUT" &&
+                  record().reason.find("phase load") != std::string::npos && second.reason_code == "TIMED_OUT" &&
+                  second.reason.find("plugin fault") != std::string::npos;
+              if (!right) std::printf("%s; %s\n", record().reason.c_str(), second.reason.c_str());
+              return right ? 0 : 1;
+            })),
+            0)
+      << "-14: it hung";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST_F(Host, WhoeverEndsTheRuntimeDoesNotWaitForAPluginThatHangs) {
+  registrar = std::make_unique<Registrar>(&registry, core::host_services());
+  const ScopedEnv fault("RLK_TEST_FAULT", "create:stall");
+  const std::atomic<bool> cancel{true};
+  const auto begin = std::chrono::steady_clock::now();
+  registrar->publish(&plugins, {1.0, &cancel});
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(record().reason_code, "CANCELLED");
+}
+
+TEST_F(Host, APluginThatEndsTheThreadInCreateIsRejected) {
+  const ScopedEnv fault("RLK_TEST_FAULT", "raw_create:end_thread");
+  publish();
+  EXPECT_EQ(record().state, State::rejected);
+  EXPECT_EQ(record().reason_code, "EXITED");
+  EXPECT_NE(record().reason.find("ended its thread"), std::string::npos) << record().reason;
+}
+
+TEST_F(Host, AProbeInThisProcessThatHangsIsGivenUpToo) {
+  add_plugin("fault");
+  options.mode = ProbeMode::inprocess;
+  set("RLK_PROBE_TIMEOUT", "0.5");
+  const ScopedEnv fault("RLK_TEST_FAULT", "create:stall");
+  const PluginRecord record = probe_one();
+  EXPECT_EQ(record.state, State::deferred);
+  EXPECT_EQ(record.reason_code, "TIMED_OUT");
+  EXPECT_EQ(record.id, "fault");
+}
+
 class FloatMode : public Host, public ::testing::WithParamInterface<const char*> {};
 
 TEST_P(FloatMode, ThatAPluginSetsIsNotTheCallers) {
+  if (std::strncmp(GetParam(), "load:", 5) == 0) probe_own({"fault"});
   const int rounding = std::fegetround();
   volatile float tiny = 1e-39f;  // a denormal
   {
