@@ -2,7 +2,7 @@
 // them gives its value, its condition and its derivative.
 //
 // To a Tracked number a Dual adds the derivative in one direction, by the rules of autograd: min and max take the
-// selected branch and half of each at a tie, clamp passes at equality, detach stops.
+// selected branch and half of each at a tie, clamp passes at equality unless a rule is given, detach stops.
 #pragma once
 
 #include "core/golden/tracked.hpp"
@@ -65,6 +65,14 @@ inline Dual clamp(const Dual& a, double low, double high) {
   if (a.value.value < low) return {parameter(low)};
   if (a.value.value > high) return {parameter(high)};
   return a;
+}
+template <class ClampGradient>
+Dual clamp(const Dual& a, double low, double high, ClampGradient rule) {
+  Dual clamped = clamp(a, low, high);
+  const double passes = passed(a.value.value, low, high, rule);
+  if (passes == 0) clamped.slope = {};
+  if (passes > 0 && passes < 1) clamped.slope = Tracked{passes, 0} * clamped.slope;
+  return clamped;
 }
 
 // The k3 estimate of a KL from a difference of log-probabilities; of +inf it is +inf.

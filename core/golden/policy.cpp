@@ -40,8 +40,8 @@ struct PolicyBatch::Sequence {
   double off_policy = 0;  // opsm: mean(l - logp)
 };
 
-PolicyBatch::PolicyBatch(const PolicyCall& call)
-    : call_(call), p_(call.params), rows_(call.logp, call.cu_seqlens), error_(rows_.error()) {
+PolicyBatch::PolicyBatch(const PolicyCall& call, Rule rule)
+    : call_(call), p_(call.params), rule_(rule), rows_(call.logp, call.cu_seqlens), error_(rows_.error()) {
   if (error_.kind != kNoDataError) return;
   average_weights();
   find_least_entropy();
@@ -202,10 +202,10 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
 
 // gmpo: L of a token.
 Dual PolicyBatch::clipped_log_ratio(const Token& token) const {
-  const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
+  const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_);
   const double a = token.advantage.value;
   const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
-  return sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high));
+  return sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high, rule_));
 }
 
 PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, PolicySeed seed) const {
@@ -239,11 +239,11 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   const Dual advantage(token.advantage);
   const double a = token.advantage.value;
   const Dual ratio = exp(s);
-  const Dual capped = clamp(ratio, -kInfinity, upper(p_.delta));
+  const Dual capped = clamp(ratio, -kInfinity, upper(p_.delta), rule_);
   const bool raw = p_.clip_form == ClipForm::raw;
   const double low = raw ? p_.clip_low : 1 - p_.clip_low;
   const double high = raw ? p_.clip_high : 1 + p_.clip_high;
-  const Dual clipped = clamp(ratio, low, high);
+  const Dual clipped = clamp(ratio, low, high, rule_);
   out.below = ratio.value.value < low && a < 0;
   out.above = ratio.value.value > high && a > 0;
   const double p = std::exp(token.logp.value.value), q = std::exp(token.old_logp.value.value);
@@ -313,7 +313,7 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
 Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
   const double diff_bound = upper(p_.kl_diff_clamp), bound = upper(p_.kl_value_clamp);
   const Dual difference = Dual(token.ref_logp) - token.logp;
-  const Dual d = clamp(difference, -diff_bound, diff_bound);
+  const Dual d = clamp(difference, -diff_bound, diff_bound, rule_);
   Dual f;
   switch (p_.kl_kind) {
     case KlKind::k1:
@@ -329,7 +329,7 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
       f = k3(d);
   }
   if (p_.kl_bias_correction == KlBiasCorrection::on) f = f * ratio;
-  f = clamp(f, -bound, bound);
+  f = clamp(f, -bound, bound, rule_);
   if (p_.kl_gradient == KlGradient::k2) f.slope = (difference * difference * Dual(0.5)).slope;
   return f;
 }
@@ -355,7 +355,7 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     if (p_.importance_ratio == ImportanceRatio::sequence_token) {
       s = token.logp - detach(token.logp) + detach(sequence.mean_x);
     }
-    s = clamp(s, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high));
+    s = clamp(s, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_);
     const Dual ratio = exp(s);
 
     PolicyToken out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <vector>
 
@@ -31,7 +32,8 @@ struct PolicyToken {
 
 class PolicyBatch {
 public:
-  explicit PolicyBatch(const PolicyCall& call);
+  using Rule = sdk::ops::policy_loss_backward::ClampGradient;
+  explicit PolicyBatch(const PolicyCall& call, Rule rule = Rule::zero);
 
   const DataError& error() const { return error_; }
   int64_t sequences() const { return rows_.count(); }
@@ -65,6 +67,7 @@ private:
 
   const PolicyCall& call_;
   const sdk::ops::policy_loss::Params& p_;
+  const Rule rule_;  // of the slopes of clamps
   const Sequences rows_;
   Tracked mean_weight_;
   Tracked weight_divisor_{1, 0};

@@ -13,7 +13,7 @@ using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace):
 
 DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call) {
   const auto forward = sdk::forward_of<PolicyCall>(call);
-  const PolicyBatch batch(forward);
+  const PolicyBatch batch(forward, call.params.clamp_gradient);
   const bool bad = batch.error().kind != kNoDataError;
   for (Output* output : {&call.grad_logp, &call.grad_entropy}) {
     fill(*output, batch.tokens(), bad ? std::numeric_limits<double>::quiet_NaN() : 0.0);

@@ -70,6 +70,7 @@ template <class ClampGradient>
 double passed(double x, double low, double high, ClampGradient rule) {
   if (x < low || x > high) return 0;
   double passes = 1;
+  if (std::isinf(x)) return passes;  // a bound of infinity is none
   for (const double bound : {low, high}) {
     if (x == bound && rule == ClampGradient::zero) passes = 0;
     if (x == bound && rule == ClampGradient::half) passes /= 2;

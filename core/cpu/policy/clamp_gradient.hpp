@@ -1,6 +1,8 @@
 // What a clamp passes of the gradient, a choice of the caller's: versions of torch differ at the bounds.
 #pragma once
 
+#include <cmath>
+
 namespace rlk::cpu {
 
 // Where a number is a bound.
@@ -10,9 +12,17 @@ double gradient_at_bound(ClampGradient rule) {
 }
 
 // Of a clamp of x to [low, high]; a number that is both bounds passes both. A NaN passes all of it: it is not outside.
+// A bound of infinity is none.
 inline double clamp_gradient(double x, double low, double high, double at_bound) {
   if (x < low || x > high) return 0;
+  if (std::isinf(x)) return 1;
   return (x == low ? at_bound : 1.0) * (x == high ? at_bound : 1.0);
+}
+
+// A slope behind that clamp; 0 also where the slope is infinite.
+inline double clamped_slope(double slope, double x, double low, double high, double at_bound) {
+  const double passes = clamp_gradient(x, low, high, at_bound);
+  return passes == 0 ? 0 : passes * slope;
 }
 
 }  // namespace rlk::cpu

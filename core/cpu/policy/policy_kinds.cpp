@@ -1,11 +1,12 @@
 // Value and derivative of each kind of policy loss and of each KL estimator, for one token.
 //
-// At kinks: the selected branch of min and max, half of each at a tie; a clamp passes the gradient at equality.
+// At kinks: the selected branch of min and max, half of each at a tie; what a clamp passes at its bounds is asked for.
 #include "core/cpu/policy/policy_kinds.hpp"
 
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/ratio_kl.hpp"
 
 namespace rlk::cpu {
@@ -13,14 +14,18 @@ using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace):
 
 namespace {
 
-// The ratio under a cap; its derivative by the log ratio is the ratio itself, or 0 above the cap.
-Slope capped(double ratio, double cap) {
-  return ratio > cap ? Slope{cap, 0} : Slope{ratio, ratio};
-}
-
 struct Bounds {
   double low, high;
 };
+
+// The ratio within bounds. Its derivative by the log ratio is the ratio itself, where the bounds pass it.
+Slope clamped_ratio(const PolicyInput& token, const Bounds& bounds) {
+  return {std::min(std::max(token.ratio, bounds.low), bounds.high),
+          clamped_slope(token.ratio, token.ratio, bounds.low, bounds.high, token.at_bound)};
+}
+Bounds up_to(double cap) {
+  return {-std::numeric_limits<double>::infinity(), cap};
+}
 Bounds ratio_bounds(const PolicyParams& params) {
   if (params.clip_form == ClipForm::raw) return {params.clip_low, params.clip_high};
   return {1 - params.clip_low, 1 + params.clip_high};
@@ -34,16 +39,16 @@ void mark_bounds(const PolicyInput& token, double x, const Bounds& bounds, Polic
 PolicyTerm ppo(const PolicyParams& params, const PolicyInput& token) {
   const double a = token.advantage;
   const Bounds bounds = ratio_bounds(params);
-  const Slope first = capped(token.ratio, bound_or_none(params.delta));
-  const bool inside = token.ratio >= bounds.low && token.ratio <= bounds.high;
-  const Slope second = {std::min(std::max(token.ratio, bounds.low), bounds.high), inside ? token.ratio : 0};
+  const Slope first = clamped_ratio(token, up_to(bound_or_none(params.delta)));
+  const Slope second = clamped_ratio(token, bounds);
 
   PolicyTerm term;
   mark_bounds(token, token.ratio, bounds, term);
   const double loss1 = -first.value * a, loss2 = -second.value * a;
   term.clipped = loss2 > loss1;
   term.value = term.clipped ? loss2 : loss1;
-  term.d_log_ratio = -a * (term.clipped ? second.slope : first.slope);
+  const double slope = loss1 == loss2 ? (first.slope + second.slope) / 2 : term.clipped ? second.slope : first.slope;
+  term.d_log_ratio = -a * slope;
   if (params.dual_clip <= 0 || a >= 0) return term;
 
   const double loss3 = -params.dual_clip * a;
@@ -129,7 +134,7 @@ PolicyTerm dppo(const PolicyParams& params, const PolicyInput& token) {
   PolicyTerm term;
   if (dppo_valid(params, token)) {
     const double cap = bound_or_none(params.delta);
-    term = weighted_logp(token, capped(token.ratio, cap).value);
+    term = weighted_logp(token, clamped_ratio(token, up_to(cap)).value);
     term.clipped_lower = token.ratio > cap;
   } else {
     term.clipped = true;
@@ -162,24 +167,28 @@ PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, con
   return {};
 }
 
-Slope geometric_term(const PolicyParams& params, double advantage, double log_ratio) {
+Slope geometric_term(const PolicyParams& params, double advantage, double log_ratio, double at_bound) {
   if (advantage > 0 && log_ratio > params.clip_high) return {params.clip_high, 0};
   if (advantage < 0 && log_ratio < -params.clip_low) return {-params.clip_low, 0};
-  return advantage != 0 ? Slope{log_ratio, 1} : Slope{0, 0};
+  if (advantage == 0) return {0, 0};
+  // Beyond the other bound the log ratio itself is chosen; inside and at the bounds it ties with its clamp.
+  const bool tie = log_ratio >= -params.clip_low && log_ratio <= params.clip_high;
+  const double passes = tie ? clamp_gradient(log_ratio, -params.clip_low, params.clip_high, at_bound) : 1;
+  return {log_ratio, (1 + passes) / 2};
 }
 
-KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio) {
+KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio, double at_bound) {
   const double difference = ref_logp - logp;
   const double diff_bound = bound_or_none(params.kl_diff_clamp), bound = bound_or_none(params.kl_value_clamp);
   const double d = std::min(std::max(difference, -diff_bound), diff_bound);
   const KlEstimate estimate = kl_estimate(params.kl_kind, d);
-  const bool outside = difference > diff_bound || difference < -diff_bound;
-  KlTerm term = {estimate.value, outside ? 0 : -estimate.slope, 0};
+  KlTerm term = {estimate.value, clamped_slope(-estimate.slope, difference, -diff_bound, diff_bound, at_bound), 0};
   if (params.kl_bias_correction == KlBiasCorrection::on) {
     term.value *= ratio;
     term = {term.value, term.d_logp * ratio, term.value};
   }
-  if (term.value > bound || term.value < -bound) term.d_logp = term.d_log_ratio = 0;
+  term.d_logp = clamped_slope(term.d_logp, term.value, -bound, bound, at_bound);
+  term.d_log_ratio = clamped_slope(term.d_log_ratio, term.value, -bound, bound, at_bound);
   term.value = std::min(std::max(term.value, -bound), bound);
   if (params.kl_gradient == KlGradient::k2) term = {term.value, -difference, 0};
   return term;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/policy_terms.hpp"
 
 namespace rlk::cpu {
@@ -135,6 +136,7 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
   const Forward forward = sdk::forward_of<Forward>(call);
   const PolicyParams& params = forward.params;
   PolicyBatch batch(forward);
+  batch.at_bound = gradient_at_bound(call.params.clamp_gradient);
   if (const DataError error = batch.sequences.error(); error.kind != kNoDataError) {
     fill(batch.sequences, call.grad_logp, kNan);
     fill(batch.sequences, call.grad_entropy, kNan);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cpu/policy/clamp_gradient.hpp"
+
 namespace rlk::cpu {
 using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
@@ -39,8 +41,7 @@ double PolicySequence::rollout(int64_t t) const {
 Slope PolicySequence::clamped(double log_ratio) const {
   const double low = -bound_or_none(params_.log_ratio_clamp_low);
   const double high = bound_or_none(params_.log_ratio_clamp_high);
-  const bool inside = log_ratio >= low && log_ratio <= high;
-  return {std::min(std::max(log_ratio, low), high), inside ? 1.0 : 0.0};
+  return {std::min(std::max(log_ratio, low), high), clamp_gradient(log_ratio, low, high, batch_.at_bound)};
 }
 
 void PolicySequence::summarise() {
@@ -55,7 +56,7 @@ void PolicySequence::summarise() {
       sum_off += (params_.opsm == Opsm::rollout ? rollout_logp_.get(t) : lo) - lp;
     }
     if (params_.kind == Kind::gmpo) {
-      sum_l += geometric_term(params_, advantage(t), clamped(x).value).value;
+      sum_l += geometric_term(params_, advantage(t), clamped(x).value, batch_.at_bound).value;
       sum_advantage += advantage(t);
       if (has_rollout()) sum_log_w += std::log(rollout_weight(t) + 1e-10);
     }
@@ -78,7 +79,7 @@ TokenLoss PolicySequence::token(int64_t t) const {
   const double lp = logp(t), lo = old_logp(t);
   const Slope own = clamped(lp - lo);
   const double log_ratio = of_token ? own.value : mean_log_ratio_.value;
-  const PolicyInput input = {lp, lo, advantage(t), log_ratio, std::exp(log_ratio)};
+  const PolicyInput input = {lp, lo, advantage(t), log_ratio, std::exp(log_ratio), batch_.at_bound};
 
   TokenLoss loss;
   loss.x = lp - lo;
@@ -102,7 +103,7 @@ TokenLoss PolicySequence::token(int64_t t) const {
     loss.d_sequence = factor * loss.term.d_sequence;
   }
   if (ref_logp_.present()) {
-    const KlTerm kl = kl_term(params_, lp, ref_logp_.get(t), input.ratio);
+    const KlTerm kl = kl_term(params_, lp, ref_logp_.get(t), input.ratio, batch_.at_bound);
     loss.kl = kl.value;
     if (params_.beta != 0) {
       loss.value += params_.beta * kl.value;
@@ -129,7 +130,7 @@ double PolicySequence::share(int64_t t) const {
   if (params_.importance_ratio == ImportanceRatio::sequence) return mean_log_ratio_.slope / n;
   if (params_.kind != Kind::gmpo) return 0;
   const Slope own = clamped(logp(t) - old_logp(t));
-  return geometric_term(params_, advantage(t), own.value).slope * own.slope / n;
+  return geometric_term(params_, advantage(t), own.value, batch_.at_bound).slope * own.slope / n;
 }
 
 PolicyDivisor::PolicyDivisor(const PolicyParams& params, double tokens, double sequences) : params_(params) {

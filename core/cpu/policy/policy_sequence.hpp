@@ -26,6 +26,7 @@ struct PolicyBatch {
   const PolicyCall& call;
   Sequences sequences;
   PolicyTerms terms;
+  double at_bound = 0;  // what clamps pass of the gradient at their bounds; the forward has none
 };
 
 struct TokenLoss {

@@ -87,6 +87,7 @@ CallOf<ops::PolicyLossBackward> backward_call(const PolicyCase& c) {
   auto call = sdk::backward_of<CallOf<ops::PolicyLossBackward>>(c);
   call.grad_loss = Tensor(accumulator(c.logp.dtype()), {1}).set(0, c.grad_loss);
   call.grad_per_token = c.grad_per_token;
+  call.params.clamp_gradient = c.clamp_gradient;
   call.grad_entropy = wanted();
   return call;
 }

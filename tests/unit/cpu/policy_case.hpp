@@ -13,6 +13,7 @@ namespace rlk::test {
 struct PolicyCase : CallOf<ops::PolicyLoss> {
   PolicyCase() { per_token = metrics = wanted(); }
   Tensor grad_per_token;
+  ops::policy_loss_backward::ClampGradient clamp_gradient = ops::policy_loss_backward::ClampGradient::zero;
   double grad_loss = 1.0;
 };
 

@@ -11,6 +11,7 @@ namespace rlk::test {
 namespace {
 
 using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+using ops::policy_loss_backward::ClampGradient;
 
 PolicyCase one_token(double logp, double old_logp, double advantage) {
   PolicyCase c;
@@ -29,22 +30,56 @@ double slope_of(PolicyCase& c) {
   return slope;
 }
 
-TEST(PolicyLoss, ClampPassesTheGradientAtTheBound) {
-  PolicyCase c = one_token(-1, -1, 2.0);  // ratio exactly 1
-  c.params.clip_high = 0;                 // the bound is exactly 1
-  EXPECT_EQ(slope_of(c), -2.0);
+// By clamp_gradient zero, half and pass.
+std::vector<double> slopes_of(PolicyCase c) {
+  std::vector<double> slopes;
+  for (const ClampGradient rule : {ClampGradient::zero, ClampGradient::half, ClampGradient::pass}) {
+    c.clamp_gradient = rule;
+    slopes.push_back(slope_of(c));
+  }
+  return slopes;
+}
+using Slopes = std::vector<double>;
+
+// min(rho A, clamp(rho) A) is a tie at the bound: half of the gradient is that of rho, half goes through the clamp.
+TEST(PolicyLoss, TheClipPassesWhatIsAskedForAtItsBound) {
+  const double ratio = std::exp(0.25);
+  PolicyCase c = one_token(-0.75, -1, 1.0);
+  c.params.clip_high = ratio - 1;
+  EXPECT_EQ(slope_of(c), -ratio / 2);  // TRL under torch 2.15
+  EXPECT_EQ(slopes_of(c), (Slopes{-ratio / 2, -0.75 * ratio, -ratio}));
+
+  c = one_token(-1, -1, 2.0);  // ratio exactly 1
+  c.params.clip_high = 0;      // the bound is exactly 1
+  EXPECT_EQ(slopes_of(c), (Slopes{-1, -1.5, -2}));
+  c.params.clip_low = 0;  // both are
+  EXPECT_EQ(slopes_of(c), (Slopes{-1, -1.25, -2}));
+  c.params.clip_low = 0.2;
   c.logp.set(0, -1 + 1e-9);  // just outside: the clipped term is larger and flat
-  EXPECT_EQ(slope_of(c), 0);
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0, 0}));
   c.logp.set(0, -1 - 1e-9);
-  EXPECT_NEAR(slope_of(c), -2.0, 1e-8);
+  for (const double slope : slopes_of(c)) EXPECT_NEAR(slope, -2.0, 1e-8);
 
   c = one_token(-1, -1, -2.0);
   c.params.clip_low = 0;
-  EXPECT_EQ(slope_of(c), 2.0);
+  EXPECT_EQ(slopes_of(c), (Slopes{1, 1.5, 2}));
   c.logp.set(0, -1 - 1e-9);
-  EXPECT_EQ(slope_of(c), 0);
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0, 0}));
   c.logp.set(0, -1 + 1e-9);
-  EXPECT_NEAR(slope_of(c), 2.0, 1e-8);
+  for (const double slope : slopes_of(c)) EXPECT_NEAR(slope, 2.0, 1e-8);
+}
+
+// verl's geo_mean: sign min(sign x, sign clamp(x)), a tie at either bound, whatever the sign.
+TEST(PolicyLoss, TheClipOfGmpoPassesWhatIsAskedForAtItsBounds) {
+  for (const double advantage : {2.0, -2.0}) {
+    for (const double x : {0.25, -0.25}) {
+      PolicyCase c = one_token(-1 + x, -1, advantage);
+      c.params.kind = Kind::gmpo;
+      c.params.clip_low = c.params.clip_high = 0.25;
+      const double whole = -advantage * std::exp(x);
+      EXPECT_EQ(slopes_of(c), (Slopes{whole / 2, 0.75 * whole, whole})) << advantage << " " << x;
+    }
+  }
 }
 
 TEST(PolicyLoss, DualClipSplitsTheGradientAtAnExactTie) {
@@ -62,14 +97,16 @@ TEST(PolicyLoss, DualClipSplitsTheGradientAtAnExactTie) {
   EXPECT_DOUBLE_EQ(loss_of(c), -2 * 1.2);
 }
 
-TEST(PolicyLoss, DeltaPassesTheGradientAtEqualityAndStopsItAbove) {
+TEST(PolicyLoss, DeltaPassesWhatIsAskedForAtEqualityAndStopsTheGradientAbove) {
   const double ratio = std::exp(-0.3 + 1.0);
   PolicyCase c = one_token(-0.3, -1, -2.0);
   c.params.delta = ratio;
-  EXPECT_DOUBLE_EQ(slope_of(c), 2 * ratio);
+  EXPECT_EQ(slopes_of(c), (Slopes{0, ratio, 2 * ratio}));
   c.params.delta = ratio * (1 - 1e-12);
-  EXPECT_EQ(slope_of(c), 0);
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0, 0}));
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * c.params.delta);
+  c.params.delta = ratio * (1 + 1e-12);
+  EXPECT_EQ(slopes_of(c), (Slopes{2 * ratio, 2 * ratio, 2 * ratio}));
 }
 
 TEST(PolicyLoss, SapoIsFlatWhereTheRatioOverflows) {
@@ -92,16 +129,16 @@ TEST(PolicyLoss, GmpoTokensWithoutAnAdvantageLeaveTheGeometricMeanAlone) {
   EXPECT_EQ(run_policy_loss_backward(c).grad_logp.get(1), 0);
 }
 
-TEST(PolicyLoss, LogRatioClampsOnEachSidePassAtEquality) {
+TEST(PolicyLoss, LogRatioClampsOnEachSidePassWhatIsAskedForAtEquality) {
   PolicyCase c = one_token(-0.5, -1, -2.0);
   c.params.log_ratio_clamp_high = 0.5;
-  EXPECT_DOUBLE_EQ(slope_of(c), 2 * std::exp(0.5));
+  EXPECT_EQ(slopes_of(c), (Slopes{0, std::exp(0.5), 2 * std::exp(0.5)}));
   c.logp.set(0, -0.25);
   EXPECT_EQ(slope_of(c), 0);
   EXPECT_DOUBLE_EQ(loss_of(c), 2 * std::exp(0.5));
   c = one_token(-1.5, -1, 2.0);
   c.params.log_ratio_clamp_low = 0.5;
-  EXPECT_DOUBLE_EQ(slope_of(c), -2 * std::exp(-0.5));
+  EXPECT_EQ(slopes_of(c), (Slopes{0, -std::exp(-0.5), -2 * std::exp(-0.5)}));
   c.logp.set(0, -3);
   EXPECT_EQ(slope_of(c), 0);
   EXPECT_DOUBLE_EQ(loss_of(c), -2 * std::exp(-0.5));
@@ -120,7 +157,12 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
   c.params.kl_kind = KlKind::k1;
   c.params.kl_value_clamp = 2;  // reached exactly: k1 = -2
   EXPECT_EQ(loss_of(c), -2);
-  EXPECT_EQ(slope_of(c), 1);
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0.5, 1}));
+  c.params.kl_diff_clamp = 2;  // both
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0.25, 1}));
+  c.params.kl_value_clamp = 0;
+  EXPECT_EQ(slopes_of(c), (Slopes{0, 0.5, 1}));
+  c.params.kl_diff_clamp = 0;
   c.params.kl_value_clamp = 1.75;
   EXPECT_EQ(loss_of(c), -1.75);
   EXPECT_EQ(slope_of(c), 0);
@@ -392,9 +434,11 @@ TEST(PolicyLoss, BadSeqlensAreADataErrorAndEveryOutputIsNan) {
 TEST(PolicyLoss, BackwardHasTheParametersOfTheForward) {
   const rlk_policy_loss_params forward = RLK_POLICY_LOSS_PARAMS_INIT;
   const rlk_policy_loss_backward_params backward = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
-  static_assert(sizeof(forward) == sizeof(backward));
-  const void *one = &forward, *other = &backward;  // no padding, by the rules of the ABI
-  EXPECT_EQ(std::memcmp(one, other, sizeof(forward)), 0);
+  // And one more behind them. Before them is the size of the struct; there is no padding, by the rules of the ABI.
+  constexpr size_t kHeader = offsetof(rlk_policy_loss_params, layout);
+  const auto *one = reinterpret_cast<const char*>(&forward), *other = reinterpret_cast<const char*>(&backward);
+  EXPECT_EQ(std::memcmp(one + kHeader, other + kHeader, sizeof(forward) - kHeader), 0);
+  EXPECT_EQ(offsetof(rlk_policy_loss_backward_params, clamp_gradient), sizeof(forward));
   EXPECT_EQ(offsetof(rlk_policy_loss_params, seq_denominator_floor),
             offsetof(rlk_policy_loss_backward_params, seq_denominator_floor));
   EXPECT_EQ(offsetof(rlk_policy_loss_params, rollout_is), offsetof(rlk_policy_loss_backward_params, rollout_is));

@@ -67,9 +67,9 @@ top_entropy_quantile is TRL's test H >= torch.quantile(H of active tokens, 1 - q
 token lies, so that the linear interpolation only decides whether the lower one stays (1e-6 is for 1 - q in floating
 point). A NaN among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all
 as least_entropy. Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as
-torch.min of two tensors; it is visible only at rho = dual_clip), clamp passes the gradient at equality. kl_gradient =
-k2 keeps the value of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction
-passes its gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
+torch.min of two tensors), clamps pass at their bounds what clamp_gradient of the backward says. kl_gradient = k2 keeps
+the value of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its
+gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
 is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual

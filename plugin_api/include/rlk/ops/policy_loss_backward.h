@@ -15,8 +15,11 @@ grad_entropy[t] = -e entropy_coefficient g[t], with entropy_aggregation token_me
 d loss / d l[t] = 1 / D, for seq_mean_token_mean 1 / (D max(n_b, seq_denominator_floor)), for none 0
 
 Tokens that are not active get exactly 0, whatever any tensor holds there. Counts and denominators, old_logp, ref_logp,
-e, rollout corrections and everything in sg() are constants. At kinks: see policy_loss (the selected branch, half of
-each at an exact tie, clamp passes the gradient at equality). A data error of cu_seqlens makes every gradient NaN.
+e, rollout corrections and everything in sg() are constants. At kinks: the selected branch of min and max, half of each
+  at
+an exact tie. Clamps (of the ratio, delta, the log ratio, the KL and its difference) pass no gradient outside of their
+bounds; at a bound by clamp_gradient: zero as torch.clamp of 2.15, which all trainers call here with numbers as bounds,
+or pass as before 2.15. A number that is both bounds meets both. A data error of cu_seqlens makes every gradient NaN.
 NaN: as in policy_loss; a NaN in a token's own logp, old_logp or advantage makes its gradient NaN, clipped or not, also
 where the gradient does not depend on the number itself.
 
@@ -114,6 +117,10 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_ON 1
 
+#define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
+#define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
+#define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_PASS 2
+
 typedef struct rlk_policy_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -195,11 +202,14 @@ typedef struct rlk_policy_loss_backward_params {
   double denominator; /* divides the sum (a global count over its processes); 0: the natural one (>= 0); default 0.0 */
   int64_t exclude_empty_sequences; /* on: sequences without active tokens do not count as sequences; default off */
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
+  /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+     torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
+  int64_t clamp_gradient;
 } rlk_policy_loss_backward_params;
 
 #define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, \
   0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, \
-  0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+  0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 0}
 
 /* inputs: index, dtype, shape */
 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

@@ -32,6 +32,7 @@ using RolloutIsNormalize = policy_loss::RolloutIsNormalize;
 using Opsm = policy_loss::Opsm;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
+enum class ClampGradient : int64_t { zero, half, pass };
 
 // rlk_policy_loss_backward_params, its enumerations as types.
 struct Params {
@@ -104,6 +105,9 @@ struct Params {
   // on: sequences without active tokens do not count as sequences
   ExcludeEmptySequences exclude_empty_sequences = ExcludeEmptySequences::off;
   double seq_denominator_floor = 1.0;  // a sequence is divided by at least this many tokens
+  // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+  // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
+  ClampGradient clamp_gradient = ClampGradient::zero;
 };
 static_assert(sizeof(Params) == sizeof(rlk_policy_loss_backward_params), "the same layout");
 

@@ -6,6 +6,7 @@
 #include <rlk/ops/value_loss_backward.h>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cstdint>
 
@@ -19,7 +20,7 @@ namespace value_loss_backward {
 using Layout = attention::Layout;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
-enum class ClampGradient : int64_t { zero, half, pass };
+using ClampGradient = policy_loss_backward::ClampGradient;
 
 // rlk_value_loss_backward_params, its enumerations as types.
 struct Params {
