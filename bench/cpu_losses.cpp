@@ -7,7 +7,6 @@
 
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/linear/linear_logp_backward.hpp"
-#include "core/cpu/policy/grpo_loss.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -60,42 +59,38 @@ void grpo_loss(State& state) {
   std::vector<int64_t> ids(static_cast<size_t>(n), vocab / 2);
   std::vector<float> logp(ids.size(), -12.0f), lse(ids.size(), 14.0f), rewards(static_cast<size_t>(sequences));
   for (size_t i = 0; i < rewards.size(); ++i) rewards[i] = static_cast<float>(i % 2);
+  std::vector<float> loss(1, 1.0f);
   const auto per_token = [&](std::vector<float>& numbers) {
-    return cpu::GrpoTensor{numbers.data(), Dtype::f32, {tokens, 1, 0}};
+    return cpu::Array{numbers.data(), Dtype::f32, 2, {sequences, tokens}, {tokens, 1}};
   };
   const auto scores = [&](const Buffer& buffer) {
-    return cpu::GrpoTensor{buffer.data(), dtype_of(state), {tokens * vocab, vocab, 1}};
+    return cpu::Array{buffer.data(), dtype_of(state), 3, {sequences, tokens, vocab}, {tokens * vocab, vocab, 1}};
   };
-  cpu::GrpoBatch batch;
-  batch.sequences = sequences;
-  batch.tokens = tokens;
-  batch.vocab = vocab;
-  batch.logits = scores(logits);
-  batch.ids = ids.data();
-  batch.ids_strides[0] = tokens;
-  batch.old_logp = per_token(logp);
-  batch.rewards = rewards.data();
-  batch.beta = 0.04;
-  float loss = 0;
+  const auto set = [&](auto& call) {
+    call.B = sequences;
+    call.T = tokens;
+    call.V = vocab;
+    call.logits = scores(logits);
+    call.ids = {ids.data(), Dtype::i64, 2, {sequences, tokens}, {tokens, 1}};
+    call.old_logp = per_token(logp);
+    call.rewards = array(rewards);
+    call.params.beta = 0.04;
+  };
   if (state.range(4) != 0) {
-    std::vector<int64_t> workspace = words(cpu::grpo_loss_backward_workspace_bytes(sequences, tokens));
-    cpu::GrpoLossBackwardArgs args;
-    args.batch = batch;
-    args.lse = per_token(lse);
-    args.ref_logp = per_token(logp);
-    args.grad_loss = 1;
-    args.grad_logits = scores(other);
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::grpo_loss_backward(args, kPool);
+    cpu::CallOf<sdk::ops::GrpoLossBackward> call;
+    set(call);
+    call.lse = per_token(lse);
+    call.ref_logp = per_token(logp);
+    call.grad_loss = array(loss);
+    call.grad_logits = scores(other);
+    measure<sdk::ops::GrpoLossBackward>(state, call);
   } else {
-    std::vector<int64_t> workspace = words(cpu::grpo_loss_workspace_bytes(sequences, tokens, vocab));
-    cpu::GrpoLossArgs args;
-    args.batch = batch;
-    args.ref_logits = scores(other);
-    args.loss = &loss;
-    args.lse = per_token(lse);
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::grpo_loss(args, kPool);
+    cpu::CallOf<sdk::ops::GrpoLoss> call;
+    set(call);
+    call.ref_logits = scores(other);
+    call.loss = array(loss);
+    call.lse = per_token(lse);
+    measure<sdk::ops::GrpoLoss>(state, call);
   }
   set_bytes(state, 2 * n * vocab * cpu::size_of(dtype_of(state)));
 }

@@ -3,6 +3,8 @@
 #include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/grpo_loss.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
@@ -26,8 +28,8 @@ DataError add(CallOf<sdk::ops::Add>& call);
 Answer answer_attention_backward(const Call& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
-Answer answer_grpo_loss(const Call& call);
-Answer answer_grpo_loss_backward(const Call& call);
+DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
+DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
 Answer answer_linear_logp(const Call& call);
 Answer answer_linear_logp_backward(const Call& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
@@ -54,8 +56,8 @@ Function find(std::string_view op) {
   if (op == "attention_backward") return answer_attention_backward;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
-  if (op == "grpo_loss") return answer_grpo_loss;
-  if (op == "grpo_loss_backward") return answer_grpo_loss_backward;
+  if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
+  if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
   if (op == "linear_logp") return answer_linear_logp;
   if (op == "linear_logp_backward") return answer_linear_logp_backward;
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;

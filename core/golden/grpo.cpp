@@ -7,34 +7,32 @@
 namespace rlk::golden {
 
 DataError group_error(const GrpoCall& call) {
-  return call.group_boundaries.present() ? check_seqlens(call.group_boundaries, call.sequences()) : DataError{};
+  return call.group_boundaries.present() ? check_seqlens(call.group_boundaries, call.B) : DataError{};
 }
 
 std::vector<Tracked> group_advantages(const GrpoCall& call) {
   GroupingCall grouping;
   grouping.grouping = call.group_boundaries.present() ? Grouping::boundaries : Grouping::fixed;
-  grouping.rows = call.sequences();
+  grouping.rows = call.B;
   grouping.samples_per_prompt = call.params.samples_per_prompt;
   grouping.boundaries = call.group_boundaries;
-  grouping.kept.assign(static_cast<size_t>(call.sequences()), true);
+  grouping.kept.assign(static_cast<size_t>(call.B), true);
   Normalisation how;
-  using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations
-  how.params.std = call.params.std == RLK_GRPO_LOSS_STD_UNBIASED ? Std::unbiased : Std::population;
-  const bool additive = call.params.eps_mode == RLK_GRPO_LOSS_EPS_MODE_ADDITIVE;
-  how.params.eps_mode = additive ? EpsMode::additive : EpsMode::max_clamp;
+  how.params.std = call.params.std;
+  how.params.eps_mode = call.params.eps_mode;
   how.params.eps = call.params.eps;
   std::vector<Tracked> rewards;
-  for (int64_t b = 0; b < call.sequences(); ++b) rewards.emplace_back(call.rewards.load(b));
+  for (int64_t b = 0; b < call.B; ++b) rewards.emplace_back(call.rewards.load(b));
   DataError error;  // group_error has told
   return normalised(how, grouping, groups_of(grouping, error), rewards);
 }
 
 TokenRows::TokenRows(const GrpoCall& call, const View& logits) : call_(call) {
-  const int64_t vocab = logits.shape[2], rows = call.sequences() * call.tokens();
-  for (int64_t b = 0; b < call.sequences(); ++b) {
-    for (int64_t t = 0; t < call.tokens(); ++t) {
+  const int64_t vocab = logits.shape[2], rows = call.B * call.T;
+  for (int64_t b = 0; b < call.B; ++b) {
+    for (int64_t t = 0; t < call.T; ++t) {
       ids_.push_back(call.ids.load_int(b, t));
-      mask_.push_back(call.is_active(b, t) ? 1 : 0);
+      mask_.push_back(is_active(call, b, t) ? 1 : 0);
       for (int64_t v = 0; v < vocab; ++v) logits_.push_back(logits.load(b, t, v));
     }
   }

@@ -1,26 +1,26 @@
 // What grpo_loss and its backward agree on: advantages of groups, tokens as rows of logits, the loss of a token.
 #pragma once
 
-#include <rlk/ops/grpo_loss.h>
+#include <rlk/sdk/ops/grpo_loss.hpp>
 
 #include <vector>
 
 #include "core/golden/dual.hpp"
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
 
 namespace rlk::golden {
 
-struct GrpoCall {
-  View logits, ids, old_logp, rewards, mask, group_boundaries;
-  rlk_grpo_loss_params params = RLK_GRPO_LOSS_PARAMS_INIT;
+// A call of grpo_loss, or what its backward has of one.
+using GrpoCall = CallOf<sdk::ops::GrpoLoss>;
 
-  int64_t sequences() const { return ids.shape[0]; }
-  int64_t tokens() const { return ids.shape[1]; }
-  bool is_active(int64_t b, int64_t t) const {
-    return (!mask.present() || mask.load_int(b, t) != 0) && ids.load_int(b, t) != params.ignore_index;
-  }
-};
-
+inline bool is_active(const GrpoCall& call, int64_t b, int64_t t) {
+  return (!call.mask.present() || call.mask.load_int(b, t) != 0) && call.ids.load_int(b, t) != call.params.ignore_index;
+}
+// The numbers of another operator's answer become those of this one's.
+inline void take(Output& to, Output& from) {
+  from.wanted = to.wanted;
+  to = std::move(from);
+}
 DataError group_error(const GrpoCall& call);
 std::vector<Tracked> group_advantages(const GrpoCall& call);
 

@@ -1,7 +1,7 @@
 // The gradient of the GRPO loss: the derivative of each token's loss by its logp, through logp's reference backward.
-#include <rlk/ops/grpo_loss_backward.h>
+#include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -9,46 +9,33 @@
 
 namespace rlk::golden {
 
-Answer answer_grpo_loss_backward(const Call& call) {
-  GrpoCall golden;
-  golden.logits = call[RLK_GRPO_LOSS_BACKWARD_IN_LOGITS];
-  golden.ids = call[RLK_GRPO_LOSS_BACKWARD_IN_IDS];
-  golden.old_logp = call[RLK_GRPO_LOSS_BACKWARD_IN_OLD_LOGP];
-  golden.rewards = call[RLK_GRPO_LOSS_BACKWARD_IN_REWARDS];
-  golden.mask = call[RLK_GRPO_LOSS_BACKWARD_IN_MASK];
-  golden.group_boundaries = call[RLK_GRPO_LOSS_BACKWARD_IN_GROUP_BOUNDARIES];
-  // The parameters are those of the forward, one by one.
-  golden.params = std::bit_cast<rlk_grpo_loss_params>(call.params_as<rlk_grpo_loss_backward_params>());
-  const View& saved_lse = call[RLK_GRPO_LOSS_BACKWARD_IN_LSE];
-  const View& ref_logp = call[RLK_GRPO_LOSS_BACKWARD_IN_REF_LOGP];
-  const int64_t sequences = golden.sequences(), tokens = golden.tokens(), vocab = golden.logits.shape[2];
-  const auto rows = static_cast<size_t>(sequences * tokens);
-
-  if (const DataError error = group_error(golden); error.kind != kNoDataError) {
-    const size_t size = rows * static_cast<size_t>(vocab);
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    return {{{std::vector<double>(size, nan), std::vector<double>(size, 0.0)}}, error};
+DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call) {
+  const auto forward = sdk::forward_of<GrpoCall>(call);
+  const auto rows = static_cast<size_t>(call.B * call.T);
+  if (const DataError error = group_error(forward); error.kind != kNoDataError) {
+    fill(call.grad_logits, call.B * call.T * call.V, std::numeric_limits<double>::quiet_NaN());
+    return error;
   }
 
-  const std::vector<Tracked> advantages = group_advantages(golden);
+  const std::vector<Tracked> advantages = group_advantages(forward);
   double active = 0;
-  for (int64_t b = 0; b < sequences; ++b) {
-    for (int64_t t = 0; t < tokens; ++t) active += golden.is_active(b, t) ? 1 : 0;
+  for (int64_t b = 0; b < call.B; ++b) {
+    for (int64_t t = 0; t < call.T; ++t) active += is_active(forward, b, t) ? 1 : 0;
   }
-  const Tracked grad_loss{call[RLK_GRPO_LOSS_BACKWARD_IN_GRAD_LOSS].load(0), 0};
+  const Tracked grad_loss{call.grad_loss.load(0), 0};
   std::vector<double> lse(rows, 0.0), gradient(rows, 0.0), gradient_error(rows, 0.0);
-  for (int64_t b = 0; b < sequences; ++b) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      if (!golden.is_active(b, t)) continue;
-      const auto row = static_cast<size_t>(b * tokens + t);
-      lse[row] = saved_lse.load(b, t);
-      const int64_t id = golden.ids.load_int(b, t);
-      if (id < 0 || id >= vocab) continue;  // logp_backward tells
-      const Tracked z = Tracked{golden.logits.load(b, t, id), 0} / parameter(golden.params.temperature);
+  for (int64_t b = 0; b < call.B; ++b) {
+    for (int64_t t = 0; t < call.T; ++t) {
+      if (!is_active(forward, b, t)) continue;
+      const auto row = static_cast<size_t>(b * call.T + t);
+      lse[row] = call.lse.load(b, t);
+      const int64_t id = call.ids.load_int(b, t);
+      if (id < 0 || id >= call.V) continue;  // logp_backward tells
+      const Tracked z = Tracked{call.logits.load(b, t, id), 0} / parameter(call.params.temperature);
       const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
-      Dual loss = clipped_surrogate(golden, logp, golden.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
-      if (golden.params.beta != 0) {
-        loss = loss + Dual(parameter(golden.params.beta)) * k3(Dual(ref_logp.load(b, t)) - logp);
+      Dual loss = clipped_surrogate(forward, logp, call.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
+      if (call.params.beta != 0) {
+        loss = loss + Dual(parameter(call.params.beta)) * k3(Dual(call.ref_logp.load(b, t)) - logp);
       }
       const Tracked g = loss.slope * grad_loss / Tracked{active, 0};
       gradient[row] = g.value;
@@ -56,7 +43,7 @@ Answer answer_grpo_loss_backward(const Call& call) {
     }
   }
 
-  const TokenRows logits(golden, golden.logits);
+  const TokenRows logits(forward, call.logits);
   LogpBackwardResult result = logp_backward(logits.logp_backward(lse, gradient));
   // What an error of the token's gradient does to its row.
   const LogpBackwardResult errors = logp_backward(logits.logp_backward(lse, gradient_error));
@@ -67,7 +54,8 @@ Answer answer_grpo_loss_backward(const Call& call) {
     // Beyond fp64 there is no telling.
     result.grad_logits.cond[i] += std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
-  return {{std::move(result.grad_logits)}, result.error};
+  take(call.grad_logits, result.grad_logits);
+  return result.error;
 }
 
 }  // namespace rlk::golden

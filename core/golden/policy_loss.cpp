@@ -12,13 +12,6 @@ namespace {
 constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
 constexpr int kMeans = RLK_POLICY_LOSS_METRICS_REJECTED;  // sums or means over active tokens, before the others
 
-void put_all(Output& output, const std::vector<Tracked>& numbers) {
-  for (const Tracked& number : numbers) {
-    output.value.push_back(number.value);
-    output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
-  }
-}
-
 void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
   const auto flag = [](bool on) { return Tracked{on ? 1.0 : 0.0, 0}; };
   const Tracked terms[kMeans] = {{1, 0},

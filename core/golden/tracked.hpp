@@ -97,6 +97,13 @@ inline void put(Output& output, Tracked number) {
   output.value.push_back(number.value);
   output.cond.push_back(std::isfinite(number.value) ? cond : 0.0);
 }
+// Numbers that an implementation may flush to zero.
+inline void put_all(Output& output, const std::vector<Tracked>& numbers) {
+  for (const Tracked& number : numbers) {
+    output.value.push_back(number.value);
+    output.cond.push_back(std::isfinite(number.value) ? kTiny + number.error : 0.0);
+  }
+}
 inline void put(Output& output, bool wanted, Tracked number) {
   if (wanted) put(output, number);
 }

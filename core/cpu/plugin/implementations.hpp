@@ -30,14 +30,10 @@ template <>
 const Kernel<sdk::ops::Gae>& kernel<sdk::ops::Gae>();
 template <>
 const Kernel<sdk::ops::GroupAdvantages>& kernel<sdk::ops::GroupAdvantages>();
-struct CpuGrpoLoss : HandBound<sdk::ops::GrpoLoss> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuGrpoLossBackward : HandBound<sdk::ops::GrpoLossBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::GrpoLoss>& kernel<sdk::ops::GrpoLoss>();
+template <>
+const Kernel<sdk::ops::GrpoLossBackward>& kernel<sdk::ops::GrpoLossBackward>();
 struct CpuLinearLogp : HandBound<sdk::ops::LinearLogp> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -83,14 +79,15 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
 using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuImplementation<sdk::ops::Add>,
-  CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>, CpuGrpoLoss,
-  CpuGrpoLossBackward, CpuLinearLogp, CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>,
-  CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>,
-  CpuImplementation<sdk::ops::OptimalTokenBaseline>, CpuImplementation<sdk::ops::PolicyLoss>,
-  CpuImplementation<sdk::ops::PolicyLossBackward>, CpuImplementation<sdk::ops::RatioKl>,
-  CpuImplementation<sdk::ops::RatioKlBackward>, CpuImplementation<sdk::ops::ResamplingWeights>,
-  CpuImplementation<sdk::ops::Returns>, CpuSample, CpuImplementation<sdk::ops::ValueLoss>,
-  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
+  CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>,
+  CpuImplementation<sdk::ops::GrpoLoss>, CpuImplementation<sdk::ops::GrpoLossBackward>, CpuLinearLogp,
+  CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>,
+  CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
+  CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
+  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
+  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
+  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
+  CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -1,5 +1,7 @@
-// Tokens to rows of logp, rows to token losses, token losses to the loss; and back.
-#include "core/cpu/policy/grpo_loss.hpp"
+// GRPO from logits and rewards, forward and backward: the kernels of logp over the tokens of the batch, and plain fp64
+// between them. The only scratch is a few numbers per token; the logits are read once, their gradient written once.
+#include <rlk/sdk/ops/grpo_loss.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -8,89 +10,105 @@
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/policy/policy_kinds.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
 namespace {
 
+using Forward = CallOf<sdk::ops::GrpoLoss>;
+using Backward = CallOf<sdk::ops::GrpoLossBackward>;
+
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kGrainTokens = 1024;  // per task at least
 
-// Writes [sequences] advantages; the data error of group_boundaries.
-DataError advantages_of(const GrpoBatch& batch, double* advantages, const ParallelFor& hook) {
-  namespace group = sdk::ops::group_advantages;
-  CallOf<sdk::ops::GroupAdvantages> call;
-  call.params.grouping = batch.group_boundaries != nullptr ? Grouping::boundaries : Grouping::fixed;
-  call.B = batch.sequences;
-  call.G = batch.groups;
-  call.params.samples_per_prompt = batch.samples_per_prompt;
-  call.group_boundaries = Array::vector(const_cast<void*>(batch.group_boundaries),
-                                        batch.boundaries_are_i64 ? Dtype::i64 : Dtype::i32, batch.boundaries_stride);
-  call.rewards = Array::vector(batch.rewards, accumulator(batch.logits.dtype), batch.rewards_stride);
-  call.params.std = batch.unbiased ? group::Std::unbiased : group::Std::population;
-  call.params.eps_mode = batch.additive_eps ? group::EpsMode::additive : group::EpsMode::max_clamp;
-  call.params.eps = batch.eps;
-  call.advantages = Array::of(advantages);
-  return group_advantages(call, {hook});
+// Writes [B] advantages; the data error of group_boundaries.
+template <class Call>
+DataError advantages_of(const Call& call, double* advantages, const ParallelFor& hook) {
+  CallOf<sdk::ops::GroupAdvantages> of_groups;
+  const bool by_boundaries = call.params.grouping == sdk::ops::grpo_loss::Grouping::boundaries;
+  of_groups.params.grouping = by_boundaries ? Grouping::boundaries : Grouping::fixed;
+  of_groups.B = call.B;
+  of_groups.G = call.G;
+  of_groups.params.samples_per_prompt = call.params.samples_per_prompt;
+  of_groups.group_boundaries = call.group_boundaries;
+  of_groups.rewards = call.rewards;
+  of_groups.params.std = call.params.std;
+  of_groups.params.eps_mode = call.params.eps_mode;
+  of_groups.params.eps = call.params.eps;
+  of_groups.advantages = Array::of(advantages);
+  return group_advantages(of_groups, {hook});
 }
 
-PolicyParams options_of(const GrpoBatch& batch) {
-  PolicyParams options;
-  options.clip_low = batch.clip_low;
-  options.clip_high = batch.clip_high;
-  return options;
+template <class Call>
+PolicyParams policy_params(const Call& call) {
+  PolicyParams params;
+  params.clip_low = call.params.clip_low;
+  params.clip_high = call.params.clip_high;
+  return params;
+}
+
+template <class Call>
+bool is_active(const Call& call, int64_t b, int64_t t) {
+  return call.mask.keeps(b, t) && call.ids.integer(b, t) != call.params.ignore_index;
+}
+
+// Where the logits, or their gradients, of a token begin.
+void* row_of(const Array& array, int64_t b, int64_t t) {
+  return element(array.data, b * array.strides[0] + t * array.strides[1], array.dtype);
 }
 
 // Whether the tokens of the batch are one run of rows in every tensor, so that one call of logp sees them all.
-template <typename... Strides>
-bool is_one_run(const GrpoBatch& batch, const Strides*... strides) {
-  const auto runs = [&](const int64_t* s) { return s[0] == batch.tokens * s[1]; };
-  return batch.sequences <= 1 ||
-         (runs(batch.ids_strides) && (batch.mask == nullptr || runs(batch.mask_strides)) && (runs(strides) && ...));
+template <class Call, class... Arrays>
+bool is_one_run(const Call& call, const Arrays&... arrays) {
+  const auto runs = [&](const Array& array) {
+    return !array.present() || array.strides[0] == call.T * array.strides[1];
+  };
+  return call.B <= 1 || (runs(call.ids) && runs(call.mask) && (runs(arrays) && ...));
 }
 
 // The tokens of sequences b and on, as many as are one run.
-LogpRows rows_of(const GrpoBatch& batch, int64_t b, int64_t n) {
+template <class Call>
+LogpRows rows_of(const Call& call, int64_t b, int64_t n) {
   LogpRows rows;
   rows.n = rows.logits_rows = n;
-  rows.vocab = batch.vocab;
-  const auto* ids = static_cast<const char*>(batch.ids);  // no tokens, no address
-  rows.ids = ids == nullptr ? nullptr : ids + b * batch.ids_strides[0] * (batch.ids_are_i64 ? 8 : 4);
-  rows.ids_are_i64 = batch.ids_are_i64;
-  rows.ids_stride = batch.ids_strides[1];
-  rows.mask = batch.mask == nullptr ? nullptr : batch.mask + b * batch.mask_strides[0];
-  rows.mask_stride = batch.mask == nullptr ? 0 : batch.mask_strides[1];
-  rows.ignore_index = batch.ignore_index;
+  rows.vocab = call.V;
+  rows.ids = call.ids.present() ? row_of(call.ids, b, 0) : nullptr;  // no tokens, no address
+  rows.ids_are_i64 = call.ids.dtype == Dtype::i64;
+  rows.ids_stride = call.ids.strides[1];
+  rows.mask = call.mask.present() ? static_cast<const uint8_t*>(row_of(call.mask, b, 0)) : nullptr;
+  rows.mask_stride = call.mask.strides[1];
+  rows.ignore_index = call.params.ignore_index;
   return rows;
 }
 
 // Calls run(first sequence, tokens) for each run of rows; returns the first data error with the row it has in the
 // batch.
-template <typename Run>
-DataError for_each_run(const GrpoBatch& batch, bool one_run, Run&& run) {
-  if (one_run) return run(int64_t{0}, batch.sequences * batch.tokens);
+template <class Call, typename Run>
+DataError for_each_run(const Call& call, bool one_run, Run&& run) {
+  if (one_run) return run(int64_t{0}, call.B * call.T);
   DataError first;
-  for (int64_t b = 0; b < batch.sequences; ++b) {
-    DataError error = run(b, batch.tokens);
-    error.row += b * batch.tokens;
+  for (int64_t b = 0; b < call.B; ++b) {
+    DataError error = run(b, call.T);
+    error.row += b * call.T;
     if (first.kind == kNoDataError) first = error;
   }
   return first;
 }
 
 // logp in fp64 and lse (optional, of the accumulator's dtype) of all tokens, row-major.
-DataError token_logp(const GrpoBatch& batch, const GrpoTensor& logits, double* logp_out, void* lse, void* workspace,
+DataError token_logp(const Forward& call, const Array& logits, double* logp_out, void* lse, void* workspace,
                      const ParallelFor& hook) {
-  return for_each_run(batch, is_one_run(batch, logits.strides), [&](int64_t b, int64_t n) {
+  return for_each_run(call, is_one_run(call, logits), [&](int64_t b, int64_t n) {
     LogpArgs args;
-    args.rows = rows_of(batch, b, n);
+    args.rows = rows_of(call, b, n);
     args.dtype = logits.dtype;
-    args.logits = element(logits.data, b * logits.strides[0], logits.dtype);
+    args.logits = row_of(logits, b, 0);
     args.row_stride = logits.strides[1];
     args.col_stride = logits.strides[2];
-    args.logp = logp_out + b * batch.tokens;
+    args.logp = logp_out + b * call.T;
     args.logp_dtype = Dtype::f64;
-    args.lse = element(lse, b * batch.tokens, accumulator(logits.dtype));
-    args.temperature = batch.temperature;
+    args.lse = element(lse, b * call.T, accumulator(logits.dtype));
+    args.temperature = call.params.temperature;
     args.workspace = workspace;
     return logp(args, hook);
   });
@@ -100,8 +118,12 @@ struct SequenceSums {
   double policy = 0, kl = 0, active = 0;
 };
 
-int64_t grain_of(const GrpoBatch& batch) {
-  return std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(batch.tokens, 1));
+template <class Call, typename Function>
+void for_each_row(const Call& call, const ParallelFor& hook, Function&& function) {
+  const int64_t grain = std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(call.T, 1));
+  parallel_for(hook, call.B, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) function(b);
+  });
 }
 
 PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, double advantage) {
@@ -109,8 +131,12 @@ PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, 
   return policy_term(options, {logp, old_logp, advantage, log_ratio, std::exp(log_ratio)}, {});
 }
 
-void put_scalar(void* to, Dtype dtype, double value) {
-  if (to != nullptr) store_element(to, dtype, 0, value);
+// To an output that may be absent.
+void put(const Array& array, int64_t i, double value) {
+  if (array.present()) array.put(i, value);
+}
+void put(const Array& array, int64_t b, int64_t t, double value) {
+  if (array.present()) array.put(b, t, value);
 }
 
 // Fp64 numbers from a workspace, one array after the other.
@@ -130,67 +156,63 @@ private:
 
 constexpr int64_t kSums = sizeof(SequenceSums) / sizeof(double);
 
-void put_all_nan(const GrpoLossArgs& args) {
-  const GrpoBatch& batch = args.batch;
-  const Dtype wide = accumulator(batch.logits.dtype);
-  put_scalar(args.loss, wide, kNan);
-  put_scalar(args.policy_loss, wide, kNan);
-  put_scalar(args.kl, wide, kNan);
-  for (int64_t b = 0; b < batch.sequences; ++b) {
-    if (args.advantages != nullptr) store_element(args.advantages, wide, b * args.advantages_stride, kNan);
-    for (int64_t t = 0; t < batch.tokens; ++t) {
-      for (const GrpoTensor* output : {&args.lse, &args.logp, &args.ref_logp}) output->put(b, t, kNan);
+void put_all_nan(const Forward& call) {
+  for (const Array* scalar : {&call.loss, &call.policy_loss, &call.kl}) put(*scalar, 0, kNan);
+  for (int64_t b = 0; b < call.B; ++b) {
+    put(call.advantages, b, kNan);
+    for (int64_t t = 0; t < call.T; ++t) {
+      for (const Array* output : {&call.lse, &call.logp, &call.ref_logp}) put(*output, b, t, kNan);
     }
   }
 }
 
-}  // namespace
-
-int64_t grpo_loss_workspace_bytes(int64_t sequences, int64_t tokens, int64_t vocab) {
-  const int64_t numbers = (1 + kSums) * sequences + 3 * sequences * tokens;
-  return numbers * 8 + std::max(logp_workspace_bytes(sequences * tokens, vocab), logp_workspace_bytes(tokens, vocab));
+int64_t workspace_bytes(const Forward& call) {
+  const int64_t numbers = (1 + kSums) * call.B + 3 * call.B * call.T;
+  return numbers * 8 + std::max(logp_workspace_bytes(call.B * call.T, call.V), logp_workspace_bytes(call.T, call.V));
 }
 
-DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
-  const GrpoBatch& batch = args.batch;
-  const int64_t rows = batch.sequences * batch.tokens;
-  const Dtype wide = accumulator(batch.logits.dtype);
-  Scratch scratch(args.workspace);
-  double* advantages = scratch.take(batch.sequences);
-  if (const DataError of_groups = advantages_of(batch, advantages, hook); of_groups.kind != kNoDataError) {
-    put_all_nan(args);
+double operations(const Forward& call) {
+  return (call.ref_logits.given() ? 40.0 : 20.0) * static_cast<double>(call.B * call.T * call.V);
+}
+
+DataError grpo_loss(const Forward& call, const Context& context) {
+  const ParallelFor& hook = context.parallel;
+  const int64_t rows = call.B * call.T;
+  Scratch scratch(context.workspace);
+  double* advantages = scratch.take(call.B);
+  if (const DataError of_groups = advantages_of(call, advantages, hook); of_groups.kind != kNoDataError) {
+    put_all_nan(call);
     return of_groups;
   }
-  auto* sums = reinterpret_cast<SequenceSums*>(scratch.take(kSums * batch.sequences));
+  auto* sums = reinterpret_cast<SequenceSums*>(scratch.take(kSums * call.B));
   double *lp = scratch.take(rows), *lr = scratch.take(rows), *lse = scratch.take(rows);
-  const bool has_ref = args.ref_logits.present();
-  DataError error = token_logp(batch, batch.logits, lp, lse, scratch.rest(), hook);
+  const bool has_ref = call.ref_logits.present();
+  DataError error = token_logp(call, call.logits, lp, lse, scratch.rest(), hook);
   if (has_ref) {
-    const DataError of_ref = token_logp(batch, args.ref_logits, lr, nullptr, scratch.rest(), hook);
+    const DataError of_ref = token_logp(call, call.ref_logits, lr, nullptr, scratch.rest(), hook);
     const bool earlier = of_ref.kind != kNoDataError && of_ref.row < error.row;
     if (error.kind == kNoDataError || earlier) error = of_ref;
   }
 
-  const PolicyParams options = options_of(batch);
-  parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      sums[b] = {};
-      if (args.advantages != nullptr) store_element(args.advantages, wide, b * args.advantages_stride, advantages[b]);
-      for (int64_t t = 0; t < batch.tokens; ++t) {
-        const int64_t row = b * batch.tokens + t;
-        args.lse.put(b, t, load_element(lse, wide, row));
-        args.logp.put(b, t, lp[row]);
-        args.ref_logp.put(b, t, has_ref ? lr[row] : 0);
-        if (!batch.is_active(b, t)) continue;
-        sums[b].active += 1;
-        sums[b].policy += surrogate(options, lp[row], batch.old_logp.at(b, t), advantages[b]).value;
-        if (has_ref) sums[b].kl += kl_term(options, lp[row], lr[row], 1).value;
-      }
+  const PolicyParams params = policy_params(call);
+  const Dtype wide = accumulator(call.logits.dtype);
+  for_each_row(call, hook, [&](int64_t b) {
+    sums[b] = {};
+    put(call.advantages, b, advantages[b]);
+    for (int64_t t = 0; t < call.T; ++t) {
+      const int64_t row = b * call.T + t;
+      put(call.lse, b, t, load_element(lse, wide, row));
+      put(call.logp, b, t, lp[row]);
+      put(call.ref_logp, b, t, has_ref ? lr[row] : 0);
+      if (!is_active(call, b, t)) continue;
+      sums[b].active += 1;
+      sums[b].policy += surrogate(params, lp[row], call.old_logp.get(b, t), advantages[b]).value;
+      if (has_ref) sums[b].kl += kl_term(params, lp[row], lr[row], 1).value;
     }
   });
 
   SequenceSums total;
-  for (int64_t b = 0; b < batch.sequences; ++b) {
+  for (int64_t b = 0; b < call.B; ++b) {
     total.active += sums[b].active;
     total.policy += sums[b].policy;
     total.kl += sums[b].kl;
@@ -200,79 +222,85 @@ DataError grpo_loss(const GrpoLossArgs& args, const ParallelFor& hook) {
     total.kl /= total.active;
   }
   if (error.kind != kNoDataError) total.policy = total.kl = kNan;
-  put_scalar(args.loss, wide, batch.beta != 0 ? total.policy + batch.beta * total.kl : total.policy);
-  put_scalar(args.policy_loss, wide, total.policy);
-  put_scalar(args.kl, wide, total.kl);
+  call.loss.put(0, call.params.beta != 0 ? total.policy + call.params.beta * total.kl : total.policy);
+  put(call.policy_loss, 0, total.policy);
+  put(call.kl, 0, total.kl);
   return error;
 }
 
-int64_t grpo_loss_backward_workspace_bytes(int64_t sequences, int64_t tokens) {
-  return (2 * sequences + sequences * tokens) * 8 + logp_backward_workspace_bytes(sequences * tokens, false);
+int64_t backward_workspace_bytes(const Backward& call) {
+  return (2 * call.B + call.B * call.T) * 8 + logp_backward_workspace_bytes(call.B * call.T, false);
 }
 
-DataError grpo_loss_backward(const GrpoLossBackwardArgs& args, const ParallelFor& hook) {
-  const GrpoBatch& batch = args.batch;
-  const GrpoTensor& logits = batch.logits;
-  Scratch scratch(args.workspace);
-  double *advantages = scratch.take(batch.sequences), *active = scratch.take(batch.sequences);
-  if (const DataError error = advantages_of(batch, advantages, hook); error.kind != kNoDataError) {
-    for (int64_t row = 0; row < batch.sequences * batch.tokens; ++row) {
-      const int64_t at =
-          row / batch.tokens * args.grad_logits.strides[0] + row % batch.tokens * args.grad_logits.strides[1];
-      for (int64_t v = 0; v < batch.vocab; ++v) {
-        store_element(args.grad_logits.data, logits.dtype, at + v * args.grad_logits.strides[2], kNan);
+double backward_operations(const Backward& call) {
+  return 25.0 * static_cast<double>(call.B * call.T * call.V);
+}
+
+DataError grpo_loss_backward(const Backward& call, const Context& context) {
+  const ParallelFor& hook = context.parallel;
+  const Array& logits = call.logits;
+  Scratch scratch(context.workspace);
+  double *advantages = scratch.take(call.B), *active = scratch.take(call.B);
+  if (const DataError error = advantages_of(call, advantages, hook); error.kind != kNoDataError) {
+    for (int64_t row = 0; row < call.B * call.T; ++row) {
+      void* const gradients = row_of(call.grad_logits, row / call.T, row % call.T);
+      for (int64_t v = 0; v < call.V; ++v) {
+        store_element(gradients, logits.dtype, v * call.grad_logits.strides[2], kNan);
       }
     }
     return error;
   }
 
-  double* gradient = scratch.take(batch.sequences * batch.tokens);
-  parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      active[b] = 0;
-      for (int64_t t = 0; t < batch.tokens; ++t) active[b] += batch.is_active(b, t) ? 1 : 0;
-    }
+  double* gradient = scratch.take(call.B * call.T);
+  for_each_row(call, hook, [&](int64_t b) {
+    active[b] = 0;
+    for (int64_t t = 0; t < call.T; ++t) active[b] += is_active(call, b, t) ? 1 : 0;
   });
   double n = 0;
-  for (int64_t b = 0; b < batch.sequences; ++b) n += active[b];
+  for (int64_t b = 0; b < call.B; ++b) n += active[b];
 
-  const PolicyParams options = options_of(batch);
-  const Scores scores = make_scores(logits.dtype, batch.temperature, 0, logits.strides[2], nullptr, 0);
-  parallel_for(hook, batch.sequences, grain_of(batch), [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      for (int64_t t = 0; t < batch.tokens; ++t) {
-        double& g = gradient[b * batch.tokens + t];
-        g = 0;
-        // An id out of range is logp_backward's to tell.
-        if (!batch.is_active(b, t) || batch.id(b, t) < 0 || batch.id(b, t) >= batch.vocab) continue;
-        const void* row = element(logits.data, b * logits.strides[0] + t * logits.strides[1], logits.dtype);
-        const double lp = score_of(scores, row, batch.id(b, t)) - args.lse.at(b, t);
-        g = surrogate(options, lp, batch.old_logp.at(b, t), advantages[b]).d_log_ratio;
-        if (batch.beta != 0) g += batch.beta * kl_term(options, lp, args.ref_logp.at(b, t), 1).d_logp;
-        g *= args.grad_loss / n;
-      }
+  const PolicyParams params = policy_params(call);
+  const double grad_loss = call.grad_loss.get(0), beta = call.params.beta;
+  const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2], nullptr, 0);
+  for_each_row(call, hook, [&](int64_t b) {
+    for (int64_t t = 0; t < call.T; ++t) {
+      double& g = gradient[b * call.T + t];
+      g = 0;
+      // An id out of range is logp_backward's to tell.
+      const int64_t id = call.ids.integer(b, t);
+      if (!is_active(call, b, t) || id < 0 || id >= call.V) continue;
+      const void* row = row_of(logits, b, t);
+      const double lp = score_of(scores, row, id) - call.lse.get(b, t);
+      g = surrogate(params, lp, call.old_logp.get(b, t), advantages[b]).d_log_ratio;
+      if (beta != 0) g += beta * kl_term(params, lp, call.ref_logp.get(b, t), 1).d_logp;
+      g *= grad_loss / n;
     }
   });
 
-  const bool one_run = is_one_run(batch, logits.strides, args.lse.strides, args.grad_logits.strides);
-  return for_each_run(batch, one_run, [&](int64_t b, int64_t rows) {
+  return for_each_run(call, is_one_run(call, logits, call.lse, call.grad_logits), [&](int64_t b, int64_t rows) {
     LogpBackwardArgs of_logp;
-    of_logp.rows = rows_of(batch, b, rows);
+    of_logp.rows = rows_of(call, b, rows);
     of_logp.dtype = logits.dtype;
-    of_logp.logits = element(logits.data, b * logits.strides[0], logits.dtype);
+    of_logp.logits = row_of(logits, b, 0);
     of_logp.row_stride = logits.strides[1];
     of_logp.col_stride = logits.strides[2];
-    of_logp.lse = element(args.lse.data, b * args.lse.strides[0], args.lse.dtype);
-    of_logp.lse_stride = args.lse.strides[1];
-    of_logp.grad_logp = gradient + b * batch.tokens;
+    of_logp.lse = row_of(call.lse, b, 0);
+    of_logp.lse_stride = call.lse.strides[1];
+    of_logp.grad_logp = gradient + b * call.T;
     of_logp.grad_logp_dtype = Dtype::f64;
-    of_logp.grad_logits = element(args.grad_logits.data, b * args.grad_logits.strides[0], logits.dtype);
-    of_logp.grad_row_stride = args.grad_logits.strides[1];
-    of_logp.grad_col_stride = args.grad_logits.strides[2];
-    of_logp.temperature = batch.temperature;
+    of_logp.grad_logits = row_of(call.grad_logits, b, 0);
+    of_logp.grad_row_stride = call.grad_logits.strides[1];
+    of_logp.grad_col_stride = call.grad_logits.strides[2];
+    of_logp.temperature = call.params.temperature;
     of_logp.workspace = scratch.rest();
     return logp_backward(of_logp, hook);
   });
 }
+
+}  // namespace
+
+RLK_CPU_KERNEL(GrpoLoss, .run = grpo_loss, .operations = operations, .workspace_bytes = workspace_bytes);
+RLK_CPU_KERNEL(GrpoLossBackward, .run = grpo_loss_backward, .operations = backward_operations,
+               .workspace_bytes = backward_workspace_bytes);
 
 }  // namespace rlk::cpu

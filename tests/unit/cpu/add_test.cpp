@@ -87,13 +87,11 @@ TEST(CpuAdd, OutMayBeEitherOperand) {
   for (Dtype dtype : kFloatDtypes) {
     for (Strides strides : {Strides::contiguous, Strides::gaps}) {
       for (bool out_is_a : {true, false}) {
-        Add c = call_of(random_tensor(dtype, {3, 1001}, 2.0, 1, strides),
-                        random_tensor(dtype, {3, 1001}, 2.0, 2, strides), 0.3);
+        const Add c = call_of(random_tensor(dtype, {3, 1001}, 2.0, 1, strides),
+                              random_tensor(dtype, {3, 1001}, 2.0, 2, strides), 0.3);
         const auto right = golden_answer(c);
-        Tensor& out = out_is_a ? c.a : c.b;
-        cpu::CallOf<ops::Add> in_place{array_of(c.a), array_of(c.b), array_of(out), c.params};
-        cpu::kernel<ops::Add>().run(in_place, {cpu::tbb_parallel()});
-        EXPECT_TRUE(matches(out, right.out, dtype));
+        const auto got = run(c, cpu::tbb_parallel(), &Add::out, out_is_a ? &Add::a : &Add::b);
+        EXPECT_TRUE(matches(got.out, right.out, dtype));
       }
     }
   }

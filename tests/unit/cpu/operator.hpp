@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "core/cpu/plugin/implementations.hpp"
@@ -61,16 +62,22 @@ struct Result : Args {
   sdk::DataError error;
 };
 
-// By the built-in kernel. The workspace is poisoned, and nothing behind it may be written.
+// By the built-in kernel. The workspace is poisoned, and nothing behind it may be written. An output can be told to be
+// written in the memory of an input.
 template <class Args>
-Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::serial_parallel()) {
+Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::serial_parallel(),
+                 Tensor std::type_identity_t<Args>::*output = nullptr,
+                 Tensor std::type_identity_t<Args>::*input = nullptr) {
   using Op = typename Args::Op;
   Result<Args> result{given, {}};
   complete(static_cast<Args&>(result));
   cpu::CallOf<Op> call;
   std::vector<cpu::Array> arrays;
   Args::each_input(result, [&](const Tensor& tensor) { arrays.push_back(array_of(tensor)); });
-  Args::each_output(result, [&](const Tensor& tensor) { arrays.push_back(array_of(tensor)); });
+  Args::each_output(result, [&](const Tensor& tensor) {
+    const bool in_place = output != nullptr && &tensor == &(result.*output);
+    arrays.push_back(array_of(in_place ? result.*input : tensor));
+  });
   size_t i = 0;
   const auto take = [&](cpu::Array& array) { array = arrays[i++]; };
   cpu::CallOf<Op>::each_input(call, take);
@@ -85,6 +92,7 @@ Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::seri
   std::vector<unsigned char> workspace(static_cast<size_t>(bytes) + 512, 0xA5);
   const auto address = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
   result.error = kernel.run(call, {parallel, reinterpret_cast<void*>(address)});
+  if (output != nullptr) result.*output = result.*input;
   const auto* behind = reinterpret_cast<const unsigned char*>(address) + bytes;
   EXPECT_TRUE(std::all_of(behind, behind + 256, [](unsigned char byte) { return byte == 0xA5; }))
       << Op::kName << " writes behind its workspace";
