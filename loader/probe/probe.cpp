@@ -15,6 +15,7 @@
 #include "loader/probe/examine.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/fingerprint.hpp"
+#include "loader/store/limits.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -170,6 +171,9 @@ private:
     child.canary = canary;
     child.cancel = options_.cancel;
     probe_in_child(child, &record);
+    const std::string tight = describe_tight_limits(key.limits);
+    if (record.broken && !tight.empty())
+      record.notes.push_back("the probe ran under limits that may explain this: " + tight);
     // A file that was replaced meanwhile is not the one that the key names.
     if (record.path.empty() || identity_of(record.path) == job.plugin->screened.identity) {
       if (!record.tried.empty()) key.tried = record.tried;  // a canary that fails has everything tried
@@ -231,6 +235,7 @@ private:
     key.host = host_;
     key.device_fingerprint = fingerprint_;
     key.time_scale = timeout_scale_of(options_.environment);
+    key.limits = resource_limits();
     key.environment = relevant_environment(options_.environment, job.plugin->screened.declared_env);
     return key;
   }

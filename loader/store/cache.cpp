@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "loader/screen/elf.hpp"
+#include "loader/store/limits.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -61,6 +62,14 @@ bool says_nothing(const PluginRecord& record) {
   return false;
 }
 
+std::vector<uint64_t> numbers_of(const json& list) {
+  std::vector<uint64_t> numbers;
+  if (!list.is_array()) return numbers;
+  for (const json& number : list)
+    if (number.is_number_unsigned()) numbers.push_back(number.get<uint64_t>());
+  return numbers;
+}
+
 }  // namespace
 
 std::string ResultKey::name() const {
@@ -96,7 +105,10 @@ std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
       const auto size = static_cast<uint64_t>(status.st_size);
       const ElfResult elf = read_elf(source_of_fd(fd.get(), size), ElfDepth::dependencies);
       const std::string& build_id = elf.info.build_id;
-      text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + std::to_string(size);
+      // A file can be patched, or built again, under one build-id: size and time tell.
+      const std::string built = std::to_string(size) + ":" + std::to_string(status.st_mtim.tv_sec) + "." +
+                                std::to_string(status.st_mtim.tv_nsec);
+      text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + built;
     }
     out.push_back(path + " " + text);
   }
@@ -125,6 +137,8 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
   if (!record_text.is_string() || !record_from_json(record_text.get<std::string>(), &record, &error))
     return std::nullopt;
   if (entry.value("loaded", json()) != json(identities_of(record.loaded_files))) return std::nullopt;
+  if (record.state != State::smoke_tested && may_have_more(key.limits, numbers_of(entry.value("limits", json()))))
+    return std::nullopt;
   if (is_time_out(record)) {
     const json scale = entry.value("time_scale", json());
     if (!scale.is_number() || scale.get<double>() < key.time_scale) return std::nullopt;
@@ -150,6 +164,7 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
                       {"measured_unix", now},
                       {"expires_unix", seconds == kForEver ? kForEver : now + seconds},
                       {"time_scale", key.time_scale},
+                      {"limits", key.limits},
                       {"judged", !is_time_out(record)},
                       {"loaded", identities_of(record.loaded_files)},
                       {"record", record_to_json(record)}};

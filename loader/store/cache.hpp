@@ -25,6 +25,9 @@ struct ResultKey {
   // How patient the probe is (RLK_PROBE_TIMEOUT). Not in the name: only a time-out depends on it, and one that a less
   // patient probe ran into says nothing.
   double time_scale = 1.0;
+  // What the prober may have (limits.hpp). Not in the name: a plugin that was verified with little needs no more, and
+  // one that failed with little says nothing to who has more.
+  std::vector<uint64_t> limits;
   std::string tried{kTriedEverything};  // a canary's verdict is not that of everything
 
   std::string name() const;  // of the entry in the store
@@ -34,8 +37,9 @@ struct ResultKey {
 // *_VISIBLE_DEVICES, and those that the plugin's note declares.
 std::vector<std::string> relevant_environment(const Environment& environment, const std::vector<std::string>& declared);
 
-// One text per library that changes when it does: its build-id where it has one (the same on every machine of a
-// cluster that shares a cache), else its inode and times; "absent" when it is gone.
+// One text per library that changes when it does: build-id, size and time of its content where it has a build-id
+// (packages and images keep the time, so it is the same on every machine of a cluster that shares a cache), else its
+// inode and times; "absent" when it is gone.
 std::vector<std::string> identities_of(const std::vector<std::string>& paths);
 
 class ResultCache {

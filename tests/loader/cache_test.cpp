@@ -9,6 +9,7 @@
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
 #include "loader/store/fingerprint.hpp"
+#include "loader/store/limits.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -183,6 +184,44 @@ TEST_F(CacheTest, ATimeOutSaysNothingToWhoHasMorePatience) {
   cache.store(key, verified_record());
   key.time_scale = 2;
   EXPECT_TRUE(cache.find(key)) << "a verdict is one whatever the patience";
+}
+
+TEST_F(CacheTest, AFailureSaysNothingToWhoMayHaveMoreOfTheSystem) {
+  PluginRecord failed = verified_record();
+  failed.stop(State::rejected, Place::child, reason::kExited, "exit code 5 in phase create");
+  key.limits = {200, 1000};
+  cache.store(key, failed);
+  EXPECT_TRUE(cache.find(key));
+  key.limits = {100, 1000};
+  EXPECT_TRUE(cache.find(key)) << "who has less would fail too";
+  for (const std::vector<uint64_t>& more : {std::vector<uint64_t>{1024, 500}, {200, UINT64_MAX}, {200, 1000, 1}}) {
+    key.limits = more;
+    EXPECT_FALSE(cache.find(key));
+  }
+  key.limits = {200, 1000};
+  cache.store(key, verified_record());
+  key.limits = {1024, UINT64_MAX};
+  EXPECT_TRUE(cache.find(key)) << "what worked with little works with more";
+}
+
+TEST(Limits, ThatAreTightAreNamed) {
+  std::vector<uint64_t> limits(resource_limits().size(), UINT64_MAX);
+  EXPECT_EQ(describe_tight_limits(limits), "");
+  limits[0] = 200;
+  EXPECT_EQ(describe_tight_limits(limits), "open files 200 (ulimit -n)");
+}
+
+TEST_F(CacheTest, ALibraryThatChangedUnderItsBuildIdIsAnother) {
+  folder.copy(RLK_TEST_OBJECTS "/libchain_c.so", "libvendor.so.1");
+  PluginRecord record = verified_record();
+  record.loaded_files = {folder / "libvendor.so.1"};
+  cache.store(key, record);
+  ASSERT_TRUE(cache.find(key));
+  const std::string bytes = rlk::testing::read_text(folder / "libvendor.so.1");
+  std::string patched = bytes;
+  patched.back() = static_cast<char>(patched.back() + 1);
+  folder.file("libvendor.so.1", patched);
+  EXPECT_FALSE(cache.find(key));
 }
 
 TEST_F(CacheTest, WhoWaitedTakesAVerdictThatNobodyElseWouldBelieve) {

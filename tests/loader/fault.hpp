@@ -35,6 +35,10 @@ inline std::string act(const char* where) {
     while (true) pause();
   }
   while (what == "stall") pause();
+  if (what == "many_files") {
+    for (int i = 0; i < 250; ++i)
+      if (dup(2) < 0) std::exit(5);
+  }
   if (what == "print") {
     for (int i = 0; i < 100; ++i) std::printf("a vendor's banner at %s\n", where);
     std::fprintf(stderr, "a vendor's warning\n");

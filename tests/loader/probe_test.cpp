@@ -2,6 +2,7 @@
 #include "loader/probe/probe.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -259,6 +260,24 @@ TEST_F(Probe, ACrashIsRememberedToo) {
   EXPECT_TRUE(second.from_cache);
   EXPECT_EQ(second.reason_code, "CRASHED");
   EXPECT_NE(second.reason.find("phase create"), std::string::npos);
+}
+
+TEST_F(Probe, AFailureForWantOfDescriptorsIsTriedAgainByWhoHasMore) {
+  set_fault("create:many_files");
+  struct rlimit usual = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+  const rlimit tight = {200, usual.rlim_max};
+  ASSERT_GE(usual.rlim_cur, 400u);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  const PluginRecord failed = probe_one(), again = probe_one();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+  EXPECT_EQ(failed.reason_code, "EXITED") << failed.reason;
+  ASSERT_FALSE(failed.notes.empty());
+  EXPECT_NE(failed.notes.back().find("open files 200"), std::string::npos) << failed.notes.back();
+  EXPECT_TRUE(again.from_cache) << "with the same limits it would fail again";
+  const PluginRecord now = probe_one();
+  EXPECT_FALSE(now.from_cache);
+  EXPECT_EQ(now.state, State::smoke_tested) << now.reason;
 }
 
 TEST_F(Probe, OffProbesNothing) {
