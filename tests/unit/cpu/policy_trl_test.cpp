@@ -111,6 +111,24 @@ TEST(PolicyTrl, LuspoWeighsSequencesByTheirLengths) {
   });
 }
 
+TEST(PolicyTrl, LuspoMasksItsKl) {
+  PolicyCase c = trl_case(7);
+  for (int64_t i = 0; i < c.advantages.size(); ++i) {
+    if (c.mask.get_int(i) != 0) c.advantages.set(i, i / 6 == 0 ? 0.7 : -1.1);
+  }
+  c.params.importance_ratio = ImportanceRatio::sequence;
+  c.params.aggregation = Aggregation::seq_mean_token_sum;
+  c.params.beta = 0.3;
+  expect_trainer(c, [](const TrainerBatch& d) {  // (per_token_loss (B,T) * mask).sum(-1).mean()
+    const Matrix loss = trl_surrogate(d, sequence_log_ratio(d), 0.2, 0.2, 0, 0);
+    const Matrix kl = each(d, [&](size_t b, size_t t) {
+      const double diff = d.ref[b][t] - d.lp[b][t];
+      return std::exp(diff) - diff - 1;
+    });
+    return (sum_of(loss, d.mask) + 0.3 * sum_of(kl, d.mask)) / static_cast<double>(loss.size());
+  });
+}
+
 TEST(PolicyTrl, BiasCorrectedKlIsMultipliedByTheUnclippedRatioWithItsGradient) {
   for (const bool of_sequence : {false, true}) {
     PolicyCase c = trl_case(8);

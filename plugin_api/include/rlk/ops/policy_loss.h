@@ -75,7 +75,9 @@ metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-
 is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
 clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
 clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;
-phi; rollout_weight = mean w; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
+phi; rollout_weight = mean of the weights of rollout_is as they are, also for vespo and gmpo, which take them into phi
+  and
+as a geometric mean; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
 unmasked tokens that were rejected; rollout_is_mean, M of this call.
 Presets (defaults otherwise):
 TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
@@ -102,14 +104,17 @@ verl bypass     old_logp = rollout_logp, rollout_ratio current; ppo_clip: as van
 Liger           as TRL, beta 0.04; vllm_is_ratio: weight, of vespo by rollout_logp and a large rollout_is_max
 OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: importance_ratio sequence,
                 seq_mean_token_mean, exclude_empty_sequences, the sampler's log-probabilities as old_logp with a
-                correction; kl_kind k1, kl_value_clamp 10; tis: token_truncate; icepop: token_mask; seq-mask-tis:
-                geometric_mask; bounds 0.5 and 5
+                correction; kl_kind k1, kl_value_clamp 10; is_correction_level and is_correction_mode token clip (TIS):
+                token_truncate; token mask (IcePop): token_mask; seq mask (seq-mask-tis): geometric_mask; bounds 0.5
+                and 5; is_correction_gating ratio
 slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0
                 and 2; opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one
                 sequence
 slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
-Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, TRL's luspo also
-averages over masked positions; verl's ppo_kl is of the clamped log ratio.
+Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, Liger's luspo also
+averages over masked positions (TRL 1.16 does not); verl's ppo_kl is of the clamped log ratio; the gates binary_kl and
+  tv
+of OpenRLHF.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo || opsm != off: per_token
