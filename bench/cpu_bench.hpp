@@ -48,9 +48,8 @@ inline std::vector<int64_t> words(int64_t bytes) {
 // Runs the registered kernel.
 template <class Op>
 void measure(State& state, const cpu::CallOf<Op>& call) {
-  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
-  std::vector<int64_t> workspace = words(kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0);
-  for (auto _ : state) kernel.run(call, {kPool, workspace.data()});
+  std::vector<int64_t> workspace = words(cpu::workspace_bytes<Op>(call, kPool.threads));
+  for (auto _ : state) cpu::kernel<Op>().run(call, {kPool, workspace.data()});
 }
 
 // The first number of a row's range: 0 is fp32, 1 is bf16.

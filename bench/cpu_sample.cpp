@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/sampling/sample.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -15,23 +14,19 @@ void sample(State& state) {
   const Buffer logits(rows * vocab);
   std::vector<int64_t> row_ids(static_cast<size_t>(rows)), ids(row_ids);
   for (int64_t n = 0; n < rows; ++n) row_ids[static_cast<size_t>(n)] = n;
-  std::vector<int64_t> workspace = words(cpu::sample_workspace_bytes(rows, vocab, false, kPool.threads));
-  cpu::SampleArgs args;
-  args.n = rows;
-  args.vocab = vocab;
-  args.dtype = dtype_of(state);
-  args.logits = logits.data();
-  args.row_stride = vocab;
-  args.row_ids.data = row_ids.data();
-  args.temperature.scalar = 0.5;  // the random scores span 8
+  cpu::CallOf<sdk::ops::Sample> call;
+  call.N = rows;
+  call.V = vocab;
+  call.logits = {logits.data(), dtype_of(state), 2, {rows, vocab}, {vocab, 1}};
+  call.row_ids = cpu::Array::vector(row_ids.data(), Dtype::i64);
+  call.ids = cpu::Array::vector(ids.data(), Dtype::i64);
+  call.params.temperature = 0.5;  // the random scores span 8
   const int64_t filter = state.range(3);
-  if (filter == kTopK || filter == kTopKTopP) args.top_k.scalar = 50;
-  if (filter == kTopP || filter == kTopKTopP) args.top_p.scalar = 0.9;
-  if (filter == kMinP) args.min_p.scalar = 0.02;
-  args.ids = ids.data();
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::sample(args, kPool);
-  set_bytes(state, rows * vocab * cpu::size_of(args.dtype));
+  if (filter == kTopK || filter == kTopKTopP) call.params.top_k = 50;
+  if (filter == kTopP || filter == kTopKTopP) call.params.top_p = 0.9;
+  if (filter == kMinP) call.params.min_p = 0.02;
+  measure<sdk::ops::Sample>(state, call);
+  set_bytes(state, rows * vocab * cpu::size_of(dtype_of(state)));
 }
 
 BENCHMARK(sample)

@@ -15,6 +15,7 @@
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
+#include <rlk/sdk/ops/sample.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
@@ -43,7 +44,7 @@ DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
 DataError returns(CallOf<sdk::ops::Returns>& call);
-Answer answer_sample(const Call& call);
+DataError sample(CallOf<sdk::ops::Sample>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
 DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call);
 DataError whiten(CallOf<sdk::ops::Whiten>& call);
@@ -71,7 +72,7 @@ Function find(std::string_view op) {
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
   if (op == "returns") return &answer<sdk::ops::Returns, returns>;
-  if (op == "sample") return answer_sample;
+  if (op == "sample") return &answer<sdk::ops::Sample, sample>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;
   if (op == "value_loss_backward") return &answer<sdk::ops::ValueLossBackward, value_loss_backward>;
   if (op == "whiten") return &answer<sdk::ops::Whiten, whiten>;

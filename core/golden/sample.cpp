@@ -1,6 +1,6 @@
 // One token per row from filtered, tempered logits: the declaration's formula, section by section, with a full sort. It
 // is specified to the bit, so this is integers and single fp32 operations, not fp64 arithmetic with a tolerance.
-#include <rlk/ops/sample.h>
+#include <rlk/sdk/ops/sample.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,15 @@
 #include <limits>
 #include <numeric>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
 #include "core/golden/sum.hpp"
 
 namespace rlk::golden {
+using namespace sdk::ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
+
+using SampleCall = CallOf<sdk::ops::Sample>;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -79,17 +83,17 @@ struct Settings {
 // One row of the call, and its answer.
 class Row {
 public:
-  Row(const Call& call, int64_t n) : call_(call), params_(call.params_as<rlk_sample_params>()), n_(n) {
-    row_.temperature = number(RLK_SAMPLE_IN_TEMPERATURES, params_.temperature);
-    row_.top_p = number(RLK_SAMPLE_IN_TOP_PS, params_.top_p);
-    row_.min_p = number(RLK_SAMPLE_IN_MIN_PS, params_.min_p);
-    row_.repetition = number(RLK_SAMPLE_IN_REPETITION_PENALTIES, params_.repetition_penalty);
-    row_.frequency = number(RLK_SAMPLE_IN_FREQUENCY_PENALTIES, params_.frequency_penalty);
-    row_.presence = number(RLK_SAMPLE_IN_PRESENCE_PENALTIES, params_.presence_penalty);
-    row_.top_k = integer(RLK_SAMPLE_IN_TOP_KS, params_.top_k);
-    row_.seed = static_cast<uint64_t>(integer(RLK_SAMPLE_IN_SEEDS, params_.seed));
-    row_.step = static_cast<uint64_t>(integer(RLK_SAMPLE_IN_STEPS, params_.step));
-    row_.row_id = static_cast<uint64_t>(call[RLK_SAMPLE_IN_ROW_IDS].load_int(n));
+  Row(const SampleCall& call, int64_t n) : call_(call), params_(call.params), n_(n) {
+    row_.temperature = number(call.temperatures, params_.temperature);
+    row_.top_p = number(call.top_ps, params_.top_p);
+    row_.min_p = number(call.min_ps, params_.min_p);
+    row_.repetition = number(call.repetition_penalties, params_.repetition_penalty);
+    row_.frequency = number(call.frequency_penalties, params_.frequency_penalty);
+    row_.presence = number(call.presence_penalties, params_.presence_penalty);
+    row_.top_k = integer(call.top_ks, params_.top_k);
+    row_.seed = static_cast<uint64_t>(integer(call.seeds, params_.seed));
+    row_.step = static_cast<uint64_t>(integer(call.steps, params_.step));
+    row_.row_id = static_cast<uint64_t>(call.row_ids.load_int(n));
     answer();
   }
 
@@ -99,22 +103,21 @@ public:
   double processed_logp = kNan, processed_cond = 0;
 
 private:
-  float number(int input, double scalar) const {
-    return static_cast<float>(call_[input].present() ? call_[input].load(n_) : scalar);
+  float number(const View& of_rows, double scalar) const {
+    return static_cast<float>(of_rows.present() ? of_rows.load(n_) : scalar);
   }
-  int64_t integer(int input, int64_t scalar) const {
-    return call_[input].present() ? call_[input].load_int(n_) : scalar;
+  int64_t integer(const View& of_rows, int64_t scalar) const {
+    return of_rows.present() ? of_rows.load_int(n_) : scalar;
   }
-  int64_t vocab() const { return call_[RLK_SAMPLE_IN_LOGITS].shape[1]; }
 
   float score(int64_t v) const {
-    const View& allowed = call_[RLK_SAMPLE_IN_ALLOWED];
+    const View& allowed = call_.allowed;
     if (allowed.present() && allowed.load_int(n_, v) == 0) return -kInfinity;
-    const View& counts = call_[RLK_SAMPLE_IN_OUTPUT_COUNTS];
-    const View& prompt = call_[RLK_SAMPLE_IN_PROMPT_MASK];
+    const View& counts = call_.output_counts;
+    const View& prompt = call_.prompt_mask;
     const int64_t count = counts.present() ? std::max<int64_t>(counts.load_int(n_, v), 0) : 0;
     const bool seen = count > 0 || (prompt.present() && prompt.load_int(n_, v) != 0);
-    const auto a = static_cast<float>(call_[RLK_SAMPLE_IN_LOGITS].load(n_, v));
+    const auto a = static_cast<float>(call_.logits.load(n_, v));
     float b = a;
     if (seen) b = a > 0 ? a / row_.repetition : product(a, row_.repetition);
     if (count == 0) return b;
@@ -123,7 +126,7 @@ private:
   }
 
   void answer() {
-    for (int64_t v = 0; v < vocab(); ++v) x_.push_back(score(v));
+    for (int64_t v = 0; v < call_.V; ++v) x_.push_back(score(v));
     const auto strange = [](float x) { return std::isnan(x) || x == kInfinity; };
     if (std::any_of(x_.begin(), x_.end(), strange) || std::isnan(row_.temperature)) {
       status = 3;
@@ -146,7 +149,7 @@ private:
       w_.push_back(weight(below / row_.temperature));
     }
     Ids active;
-    for (int64_t v = 0; v < vocab(); ++v) {
+    for (int64_t v = 0; v < call_.V; ++v) {
       if (x_[at(v)] > -kInfinity) active.push_back(v);
     }
     std::stable_sort(active.begin(), active.end(), [&](int64_t a, int64_t b) { return x_[at(a)] > x_[at(b)]; });
@@ -180,21 +183,21 @@ private:
     return left;
   }
   Ids by_top_k(const Ids& sorted) const {
-    if (row_.top_k <= 0 || row_.top_k >= vocab()) return sorted;
-    return first(sorted, static_cast<size_t>(row_.top_k), params_.top_k_ties == RLK_SAMPLE_TOP_K_TIES_KEEP);
+    if (row_.top_k <= 0 || row_.top_k >= call_.V) return sorted;
+    return first(sorted, static_cast<size_t>(row_.top_k), params_.top_k_ties == TopKTies::keep);
   }
   Ids by_top_p(const Ids& sorted) const {
     if (!(row_.top_p < 1)) return sorted;
     const Wide share = multiply(fixed_point(std::max(row_.top_p, 0.0f)), sum(sorted));
-    const bool round_up = params_.top_p_boundary == RLK_SAMPLE_TOP_P_BOUNDARY_EXCEED || share.low != 0;
+    const bool round_up = params_.top_p_boundary == TopPBoundary::exceed || share.low != 0;
     const uint64_t limit = std::max<uint64_t>(1, share.high + (round_up ? 1 : 0));
     size_t count = 0;
     for (uint64_t before = 0; count < sorted.size() && before < limit; ++count) before += w_[at(sorted[count])];
-    return first(sorted, count, params_.top_p_ties == RLK_SAMPLE_TOP_P_TIES_KEEP);
+    return first(sorted, count, params_.top_p_ties == TopPTies::keep);
   }
   Ids filtered(const Ids& active) const {
     const Ids given = by_min_p(active);
-    if (params_.filter_order == RLK_SAMPLE_FILTER_ORDER_TOP_K_FIRST) return by_top_p(by_top_k(given));
+    if (params_.filter_order == FilterOrder::top_k_first) return by_top_p(by_top_k(given));
     const Ids by_k = by_top_k(given), by_p = by_top_p(given);
     Ids both;
     for (const int64_t v : by_k) {
@@ -214,7 +217,7 @@ private:
     return -1;
   }
   void draw(const Ids& active) {
-    const View& samples = call_[RLK_SAMPLE_IN_UNIFORM_SAMPLES];
+    const View& samples = call_.uniform_samples;
     if (!samples.present()) {
       id = drawn(kept, philox(row_.seed, row_.row_id, row_.step));
       return;
@@ -230,8 +233,8 @@ private:
     status = 4;
   }
 
-  const Call& call_;
-  const rlk_sample_params& params_;
+  const SampleCall& call_;
+  const Params& params_;
   int64_t n_;
   Settings row_{};
   std::vector<float> x_;
@@ -261,30 +264,26 @@ std::pair<double, double> raw_logp(const View& logits, int64_t n, int64_t id) {
 
 }  // namespace
 
-Answer answer_sample(const Call& call) {
-  const View& logits = call[RLK_SAMPLE_IN_LOGITS];
-  const int64_t rows = logits.shape[0], vocab = logits.shape[1];
-  Answer answer;
-  answer.outputs.resize(RLK_SAMPLE_N_OUTPUTS);
-  const auto put = [&](int output, double value, double cond) {
-    if (!call.wants(output)) return;
-    answer.outputs[static_cast<size_t>(output)].value.push_back(value);
-    answer.outputs[static_cast<size_t>(output)].cond.push_back(std::isfinite(value) ? cond : 0);
+DataError sample(SampleCall& call) {
+  DataError error;
+  const auto put = [](Output& output, double value, double cond) {
+    output.value.push_back(value);
+    output.cond.push_back(std::isfinite(value) ? cond : 0);
   };
-  for (int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < call.N; ++n) {
     const Row row(call, n);
-    if (row.status == 2 && answer.error.kind == kNoDataError) answer.error = {kNoFiniteLogit, n, 0};
-    put(RLK_SAMPLE_OUT_IDS, static_cast<double>(row.id), 0);
-    put(RLK_SAMPLE_OUT_STATUS, row.status, 0);
-    put(RLK_SAMPLE_OUT_SUCCESS, row.status <= 1 ? 1 : 0, 0);
-    put(RLK_SAMPLE_OUT_PROCESSED_LOGP, row.processed_logp, row.processed_cond);
-    const auto [logp, cond] = row.id < 0 ? std::pair{kNan, 0.0} : raw_logp(logits, n, row.id);
-    put(RLK_SAMPLE_OUT_LOGP, logp, cond);
-    std::vector<bool> keep(static_cast<size_t>(vocab));
+    if (row.status == 2 && error.kind == kNoDataError) error = {kNoFiniteLogit, n, 0};
+    put(call.ids, static_cast<double>(row.id), 0);
+    put(call.status, row.status, 0);
+    put(call.success, row.status <= 1 ? 1 : 0, 0);
+    put(call.processed_logp, row.processed_logp, row.processed_cond);
+    const auto [logp, cond] = row.id < 0 ? std::pair{kNan, 0.0} : raw_logp(call.logits, n, row.id);
+    put(call.logp, logp, cond);
+    std::vector<bool> keep(static_cast<size_t>(call.V));
     for (const int64_t v : row.kept) keep[static_cast<size_t>(v)] = true;
-    for (const bool kept : keep) put(RLK_SAMPLE_OUT_KEEP_MASK, kept ? 1 : 0, 0);
+    for (const bool kept : keep) put(call.keep_mask, kept ? 1 : 0, 0);
   }
-  return answer;
+  return error;
 }
 
 }  // namespace rlk::golden

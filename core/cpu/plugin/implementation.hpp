@@ -35,11 +35,6 @@ CallOf<Op> bind(const Source& source, const typename Op::Params& params) {
 }
 
 template <class Op>
-uint64_t workspace_bytes(const CallOf<Op>& call) {
-  return kernel<Op>().workspace_bytes != nullptr ? static_cast<uint64_t>(kernel<Op>().workspace_bytes(call)) : 0;
-}
-
-template <class Op>
 bool combines_rows(const CallOf<Op>& call) {
   return kernel<Op>().combines_rows != nullptr && kernel<Op>().combines_rows(call);
 }
@@ -49,10 +44,13 @@ class KernelPlan : public CpuPlan<Op> {
 public:
   KernelPlan(const sdk::Call<Op>& call, ParallelFor parallel) : CpuPlan<Op>(call.params(), parallel) {
     this->numerics = numerics_of(call, combines_rows<Op>(bind<Op>(call, call.params())));
-    if (kernel<Op>().workspace_bytes == nullptr) this->workspace_bound = 0;  // and nobody asks prepare
+    const bool needs_none = kernel<Op>().workspace_bytes == nullptr && kernel<Op>().workspace_of_threads == nullptr;
+    if (needs_none) this->workspace_bound = 0;  // and nobody asks prepare
   }
 
-  uint64_t prepare(const sdk::Run& run) override { return workspace_bytes<Op>(bind<Op>(run, this->params())); }
+  uint64_t prepare(const sdk::Run& run) override {
+    return static_cast<uint64_t>(workspace_bytes<Op>(bind<Op>(run, this->params()), this->parallel().threads));
+  }
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
     report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
   }
@@ -63,9 +61,10 @@ struct CpuImplementation {
   using Op = OpType;
   static constexpr const char* kName = "simd";
 
-  static sdk::Support query(CpuDevice&, const sdk::Call<Op>& call) {
+  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call) {
     const CallOf<Op> bound = bind<Op>(call, call.params());
-    return support(call, workspace_bytes<Op>(bound), bytes_of(call), kernel<Op>().operations(bound),
+    const int64_t workspace = workspace_bytes<Op>(bound, device.parallel().threads);
+    return support(call, static_cast<uint64_t>(workspace), bytes_of(call), kernel<Op>().operations(bound),
                    combines_rows<Op>(bound));
   }
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call) {

@@ -66,10 +66,8 @@ template <>
 const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>();
 template <>
 const Kernel<sdk::ops::Returns>& kernel<sdk::ops::Returns>();
-struct CpuSample : HandBound<sdk::ops::Sample> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Sample>& kernel<sdk::ops::Sample>();
 template <>
 const Kernel<sdk::ops::ValueLoss>& kernel<sdk::ops::ValueLoss>();
 template <>
@@ -85,9 +83,9 @@ using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, Cp
   CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
-  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>, CpuSample,
-  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
-  CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>,
+  CpuImplementation<sdk::ops::Sample>, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

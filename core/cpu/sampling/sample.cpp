@@ -1,5 +1,11 @@
-// The rows: scores with penalties, the draw, and what is told about it; and which of it is a task.
-#include "core/cpu/sampling/sample.hpp"
+// One token per row, drawn from filtered and tempered logits: the declaration's integers, so the same bits everywhere.
+//
+// Cost model: logits are read once, to fp32 scores; weights are some 30 vector instructions per vector of scores. For
+// top_k and top_p the scores are counted by bins of weight, one addition per token, and what follows looks at the
+// tokens of one bin; nothing is sorted. Where rows are few, the parts of a row are tasks; otherwise a row is one. A
+// slot of the workspace, 18 bytes per vocabulary entry and 14 KiB per part of 16384, holds a row: at most two slots per
+// thread.
+#include <rlk/sdk/ops/sample.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +17,17 @@
 #include "core/cpu/logp/logp.hpp"
 #include "core/cpu/sampling/sample_block.hpp"
 #include "core/cpu/sampling/sample_filter.hpp"
-#include "core/cpu/simd/element.hpp"
+#include "core/cpu/sampling/sample_random.hpp"
+#include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
+using namespace sdk::ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
+
 namespace {
+
+using Call = CallOf<sdk::ops::Sample>;
+
+enum SampleStatus : int32_t { kDrawn, kGreedy, kNoFinite, kStrange, kNoRound };
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -37,6 +50,20 @@ float product(float a, float b) {
   return static_cast<float>(static_cast<double>(a) * static_cast<double>(b));
 }
 
+// A parameter of a row: its element of an input, or the scalar where there is none.
+float number(const Array& of_rows, int64_t n, double scalar) {
+  return static_cast<float>(of_rows.present() ? of_rows.get(n) : scalar);
+}
+int64_t integer(const Array& of_rows, int64_t n, int64_t scalar) {
+  return of_rows.present() ? of_rows.integer(n) : scalar;
+}
+
+// An element of a tensor of this very type.
+template <typename T>
+T& at(const Array& array, int64_t i, int64_t j = 0) {
+  return array.as<T>()[i * array.strides[0] + j * array.strides[1]];
+}
+
 // What one task finds out about its part of a row.
 struct Part {
   SampleTop top;
@@ -53,12 +80,13 @@ public:
     return padded(static_cast<int64_t>(sizeof(Row)) + padded(vocab) * kToken + parts_of(vocab) * kPartBytes);
   }
   // `slot` is aligned to 64 bytes.
-  static Row& make(const SampleArgs& args, int64_t n, std::byte* slot) { return *new (slot) Row(args, n, slot); }
+  static Row& make(const Call& call, int64_t n, std::byte* slot) { return *new (slot) Row(call, n, slot); }
 
   void load(int64_t part) {
     const auto [begin, end] = range(part);
-    sample_load(element(args_.logits, n_ * args_.row_stride + begin * args_.col_stride, args_.dtype), args_.dtype,
-                args_.col_stride, end - begin, x_ + begin);
+    const Array& logits = call_.logits;
+    sample_load(element(logits.data, n_ * logits.strides[0] + begin * logits.strides[1], logits.dtype), logits.dtype,
+                logits.strides[1], end - begin, x_ + begin);
     penalize(begin, end);
     parts_[part].top = sample_top(x_ + begin, padded(end - begin));
   }
@@ -67,7 +95,7 @@ public:
   bool settle() {
     SampleTop top{kMinusInf, false};
     int64_t with_max = 0;
-    for (int64_t part = 0; part < parts_of(args_.vocab); ++part) {
+    for (int64_t part = 0; part < parts_of(call_.V); ++part) {
       top.strange |= parts_[part].top.strange;
       if (parts_[part].top.max > top.max) {
         top.max = parts_[part].top.max;
@@ -78,7 +106,7 @@ public:
     status_ = top.strange || std::isnan(temperature_) ? kStrange : top.max == kMinusInf ? kNoFinite : kDrawn;
     if (status_ == kDrawn && temperature_ < 1e-5f) {
       status_ = kGreedy;
-      id_ = std::find(x_ + with_max * kPart, x_ + args_.vocab, max_) - x_;
+      id_ = std::find(x_ + with_max * kPart, x_ + call_.V, max_) - x_;
     }
     return weighed();
   }
@@ -101,18 +129,17 @@ public:
   SampleStatus finish() {
     if (weighed()) {
       filter();
-      status_ = args_.in_rounds ? draw_in_rounds() : draw();
+      status_ = call_.uniform_samples.given() ? draw_in_rounds() : draw();
     }
-    if (args_.ids_are_i64) {
-      static_cast<int64_t*>(args_.ids)[n_ * args_.ids_stride] = id_;
+    if (call_.ids.dtype == Dtype::i64) {
+      at<int64_t>(call_.ids, n_) = id_;
     } else {
-      static_cast<int32_t*>(args_.ids)[n_ * args_.ids_stride] = static_cast<int32_t>(id_);
+      at<int32_t>(call_.ids, n_) = static_cast<int32_t>(id_);
     }
-    if (args_.status != nullptr) args_.status[n_ * args_.status_stride] = status_;
-    if (args_.success != nullptr) args_.success[n_ * args_.success_stride] = id_ >= 0 ? 1 : 0;
-    if (args_.processed_logp != nullptr) {
-      const double logp = status_ == kDrawn ? processed_logp() : status_ == kGreedy ? 0 : kNan;
-      store_element(args_.processed_logp, accumulator(args_.dtype), n_ * args_.processed_logp_stride, logp);
+    if (call_.status.present()) at<int32_t>(call_.status, n_) = status_;
+    if (call_.success.present()) at<uint8_t>(call_.success, n_) = id_ >= 0 ? 1 : 0;
+    if (call_.processed_logp.present()) {
+      call_.processed_logp.put(n_, status_ == kDrawn ? processed_logp() : status_ == kGreedy ? 0 : kNan);
     }
     return status_;
   }
@@ -120,52 +147,57 @@ public:
   void write_mask(int64_t part) const {
     const auto [begin, end] = range(part);
     for (int64_t v = begin; v < end; ++v) {
-      args_.keep_mask(n_, v) = (weighed() ? is_kept(v) : status_ == kGreedy && v == id_) ? 1 : 0;
+      at<uint8_t>(call_.keep_mask, n_, v) = (weighed() ? is_kept(v) : status_ == kGreedy && v == id_) ? 1 : 0;
     }
   }
 
 private:
-  Row(const SampleArgs& args, int64_t n, std::byte* slot)
-      : args_(args),
+  Row(const Call& call, int64_t n, std::byte* slot)
+      : call_(call),
         n_(n),
-        filter_{args.min_p[n],         args.top_p[n],      args.top_k[n],        args.joint,
-                args.top_k_keeps_ties, args.top_p_exceeds, args.top_p_keeps_ties},
-        temperature_(args.temperature[n]),
+        filter_{number(call.min_ps, n, call.params.min_p),  number(call.top_ps, n, call.params.top_p),
+                integer(call.top_ks, n, call.params.top_k), call.params.filter_order == FilterOrder::joint,
+                call.params.top_k_ties == TopKTies::keep,   call.params.top_p_boundary == TopPBoundary::exceed,
+                call.params.top_p_ties == TopPTies::keep},
+        temperature_(number(call.temperatures, n, call.params.temperature)),
         least_(filter_.least()) {
-    const int64_t count = padded(args.vocab);
+    const int64_t count = padded(call.V);
     w_ = reinterpret_cast<uint64_t*>(slot + sizeof(Row));
     totals_ = reinterpret_cast<SampleBin*>(w_ + count);
-    parts_ = reinterpret_cast<Part*>(totals_ + parts_of(args.vocab) * kSampleBins);
-    x_ = reinterpret_cast<float*>(parts_ + parts_of(args.vocab));
+    parts_ = reinterpret_cast<Part*>(totals_ + parts_of(call.V) * kSampleBins);
+    x_ = reinterpret_cast<float*>(parts_ + parts_of(call.V));
     list_ = reinterpret_cast<uint32_t*>(x_ + count);
     bins_ = reinterpret_cast<uint16_t*>(list_ + count);
   }
 
   std::pair<int64_t, int64_t> range(int64_t part) const {
-    return {part * kPart, std::min((part + 1) * kPart, args_.vocab)};
+    return {part * kPart, std::min((part + 1) * kPart, call_.V)};
   }
-  bool counts_bins() const { return filter_.by_k(args_.vocab) || filter_.by_p(); }
+  bool counts_bins() const { return filter_.by_k(call_.V) || filter_.by_p(); }
 
   void penalize(int64_t begin, int64_t end) {
-    const float r = args_.repetition[n_], f = args_.frequency[n_], s = args_.presence[n_];
-    const bool penalizes = args_.output_counts.data != nullptr || args_.prompt_mask.data != nullptr;
+    const Array &counts = call_.output_counts, &prompt = call_.prompt_mask;
+    const float r = number(call_.repetition_penalties, n_, call_.params.repetition_penalty);
+    const float f = number(call_.frequency_penalties, n_, call_.params.frequency_penalty);
+    const float s = number(call_.presence_penalties, n_, call_.params.presence_penalty);
+    const bool penalizes = counts.present() || prompt.present();
     for (int64_t v = begin; v < end && penalizes; ++v) {
-      const int32_t count = args_.output_counts.data != nullptr ? args_.output_counts(n_, v) : 0;
+      const int32_t count = counts.present() ? at<int32_t>(counts, n_, v) : 0;
       float& x = x_[v];
-      if (count > 0 || (args_.prompt_mask.data != nullptr && args_.prompt_mask(n_, v) != 0)) {
+      if (count > 0 || (prompt.present() && prompt.keeps(n_, v))) {
         x = x > 0 ? x / r : product(x, r);
       }
       if (count > 0) x = (x - product(f, static_cast<float>(count))) - s;
     }
-    if (args_.allowed.data == nullptr) return;
+    if (!call_.allowed.present()) return;
     for (int64_t v = begin; v < end; ++v) {
-      if (args_.allowed(n_, v) == 0) x_[v] = kMinusInf;
+      if (!call_.allowed.keeps(n_, v)) x_[v] = kMinusInf;
     }
   }
 
   void filter() {
     uint64_t heavy = 0;
-    for (int64_t part = 0; part < parts_of(args_.vocab); ++part) {
+    for (int64_t part = 0; part < parts_of(call_.V); ++part) {
       sum_ += parts_[part].sums.all;
       heavy += parts_[part].sums.heavy;
       for (int bin = 0; part > 0 && counts_bins() && bin < kSampleBins; ++bin) {
@@ -173,7 +205,7 @@ private:
         totals_[bin].tokens += totals_[part * kSampleBins + bin].tokens;
       }
     }
-    cut_ = sample_cut(filter_, {x_, w_, bins_, args_.vocab, totals_, list_}, sum_, heavy, &kept_sum_);
+    cut_ = sample_cut(filter_, {x_, w_, bins_, call_.V, totals_, list_}, sum_, heavy, &kept_sum_);
   }
 
   bool is_kept(int64_t v) const { return cut_.keeps(x_[v], v) && w_[v] >= least_; }
@@ -189,7 +221,7 @@ private:
     constexpr int64_t kStep = 1024;
     int64_t begin = 0;
     for (uint64_t sum = 0;; begin += kStep, target -= sum) {
-      sum = kept_sum(begin, std::min(begin + kStep, args_.vocab));
+      sum = kept_sum(begin, std::min(begin + kStep, call_.V));
       if (sum > target) break;
     }
     for (int64_t v = begin;; ++v) {
@@ -209,17 +241,17 @@ private:
   }
 
   SampleStatus draw() {
-    const uint64_t random =
-        sample_random(static_cast<uint64_t>(args_.seed[n_]), static_cast<uint64_t>(args_.row_ids[n_]),
-                      static_cast<uint64_t>(args_.step[n_]));
+    const uint64_t random = sample_random(static_cast<uint64_t>(integer(call_.seeds, n_, call_.params.seed)),
+                                          static_cast<uint64_t>(call_.row_ids.integer(n_)),
+                                          static_cast<uint64_t>(integer(call_.steps, n_, call_.params.step)));
     const uint64_t target = multiply_high(random, kept_sum_);
     id_ = kept_sum_ == sum_ ? drawn_of_all(target) : drawn_of_kept(target);
     return kDrawn;
   }
 
   SampleStatus draw_in_rounds() {
-    for (int64_t k = 0; k < args_.rounds; ++k) {
-      const float share = args_.uniform_samples[k * args_.round_stride + n_ * args_.sample_stride];
+    for (int64_t k = 0; k < call_.uniform_samples.shape[0]; ++k) {
+      const float share = at<float>(call_.uniform_samples, k, n_);
       if (!(share >= 0 && share < 1)) continue;
       const int64_t candidate = drawn_of_all(multiply_high(fixed_point(share), sum_));
       if (!is_kept(candidate)) continue;
@@ -234,7 +266,7 @@ private:
     return below / static_cast<double>(temperature_) - std::log(static_cast<double>(kept_sum_) * 0x1p-40);
   }
 
-  const SampleArgs& args_;
+  const Call& call_;
   int64_t n_;
   SampleFilter filter_;
   float temperature_;
@@ -254,64 +286,95 @@ private:
 static_assert(std::is_trivially_destructible_v<Row> && sizeof(Row) % sizeof(uint64_t) == 0);
 
 // The log-probability of what was drawn, by the kernel of logp; rows without a token are its ignored rows.
-void raw_logp(const SampleArgs& args, void* workspace, const ParallelFor& hook) {
-  LogpArgs logp;
-  logp.rows.n = logp.rows.logits_rows = args.n;
-  logp.rows.vocab = args.vocab;
-  logp.rows.ids = args.ids;
-  logp.rows.ids_are_i64 = args.ids_are_i64;
-  logp.rows.ids_stride = args.ids_stride;
-  logp.rows.ignore_index = -1;
-  logp.dtype = args.dtype;
-  logp.logits = args.logits;
-  logp.row_stride = args.row_stride;
-  logp.col_stride = args.col_stride;
-  logp.logp = args.logp;
-  logp.logp_dtype = accumulator(args.dtype);
-  logp.logp_stride = args.logp_stride;
-  logp.workspace = workspace;
-  cpu::logp(logp, hook);
-  for (int64_t n = 0; n < args.n; ++n) {
-    if (logp.rows.ignored(n)) store_element(args.logp, logp.logp_dtype, n * args.logp_stride, kNan);
+void raw_logp(const Call& call, void* workspace, const ParallelFor& hook) {
+  LogpArgs args;
+  args.rows.n = args.rows.logits_rows = call.N;
+  args.rows.vocab = call.V;
+  args.rows.ids = call.ids.data;
+  args.rows.ids_are_i64 = call.ids.dtype == Dtype::i64;
+  args.rows.ids_stride = call.ids.strides[0];
+  args.rows.ignore_index = -1;
+  args.dtype = call.logits.dtype;
+  args.logits = call.logits.data;
+  args.row_stride = call.logits.strides[0];
+  args.col_stride = call.logits.strides[1];
+  args.logp = call.logp.data;
+  args.logp_dtype = call.logp.dtype;
+  args.logp_stride = call.logp.strides[0];
+  args.workspace = workspace;
+  cpu::logp(args, hook);
+  for (int64_t n = 0; n < call.N; ++n) {
+    if (args.rows.ignored(n)) call.logp.put(n, kNan);
   }
 }
 
-void whole_row(const SampleArgs& args, int64_t n, int64_t parts, std::byte* slot, FirstBadRow& bad) {
-  Row& row = Row::make(args, n, slot);
+void whole_row(const Call& call, int64_t n, int64_t parts, std::byte* slot, FirstBadRow& bad) {
+  Row& row = Row::make(call, n, slot);
   for (int64_t part = 0; part < parts; ++part) row.load(part);
   if (row.settle()) {
     for (int64_t part = 0; part < parts; ++part) row.weigh(part);
   }
   if (row.finish() == kNoFinite) bad.report(n);
-  if (args.keep_mask.data == nullptr) return;
+  if (!call.keep_mask.present()) return;
   for (int64_t part = 0; part < parts; ++part) row.write_mask(part);
 }
 
 // Every row has a slot, and the parts of all rows are tasks.
 template <typename Slot>
-void few_rows(const SampleArgs& args, const ParallelFor& hook, int64_t parts, const Slot& slot, FirstBadRow& bad) {
+void few_rows(const Call& call, const ParallelFor& hook, int64_t parts, const Slot& slot, FirstBadRow& bad) {
   const auto row = [&](int64_t n) -> Row& { return *std::launder(reinterpret_cast<Row*>(slot(n))); };
   const auto for_parts = [&](const auto& step) {
-    parallel_for(hook, args.n * parts, 1, [&](int64_t begin, int64_t end) {
+    parallel_for(hook, call.N * parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) step(row(i / parts), i % parts);
     });
   };
-  for (int64_t n = 0; n < args.n; ++n) Row::make(args, n, slot(n));
+  for (int64_t n = 0; n < call.N; ++n) Row::make(call, n, slot(n));
   for_parts([](Row& r, int64_t part) { r.load(part); });
-  for (int64_t n = 0; n < args.n; ++n) row(n).settle();
+  for (int64_t n = 0; n < call.N; ++n) row(n).settle();
   for_parts([](Row& r, int64_t part) {
     if (r.weighed()) r.weigh(part);
   });
-  parallel_for(hook, args.n, 1, [&](int64_t begin, int64_t end) {
+  parallel_for(hook, call.N, 1, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       if (row(n).finish() == kNoFinite) bad.report(n);
     }
   });
-  if (args.keep_mask.data == nullptr) return;
+  if (!call.keep_mask.present()) return;
   for_parts([](Row& r, int64_t part) { r.write_mask(part); });
 }
 
+int64_t workspace_of_threads(const Call& call, int64_t threads) {
+  return std::min(call.N, most_slots(threads)) * Row::slot_bytes(call.V) +
+         (call.logp.given() ? logp_workspace_bytes(call.N, call.V) : 0);
+}
+
+double operations(const Call& call) {
+  return static_cast<double>(call.N) * static_cast<double>(call.V) * 100;
+}
+
+// The data error is that of the lowest row without a finite logit.
+DataError sample(const Call& call, const Context& context) {
+  const ParallelFor& hook = context.parallel;
+  const int64_t slots = std::min(call.N, most_slots(hook.threads)), parts = parts_of(call.V);
+  auto* workspace = static_cast<std::byte*>(context.workspace);
+  const auto slot = [&](int64_t s) { return workspace + s * Row::slot_bytes(call.V); };
+  FirstBadRow bad;
+  if (call.N < most_slots(hook.threads) && parts > 1) {
+    few_rows(call, hook, parts, slot, bad);
+  } else {
+    parallel_for(hook, slots, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t s = begin; s < end; ++s) {
+        for (int64_t n = call.N * s / slots; n < call.N * (s + 1) / slots; ++n) whole_row(call, n, parts, slot(s), bad);
+      }
+    });
+  }
+  if (call.logp.present()) raw_logp(call, slot(slots), hook);
+  return bad.any() ? DataError{kNoFiniteLogit, bad.row(), 0} : DataError{};
+}
+
 }  // namespace
+
+RLK_CPU_KERNEL(Sample, .run = sample, .operations = operations, .workspace_of_threads = workspace_of_threads);
 
 uint64_t sample_random(uint64_t seed, uint64_t row_id, uint64_t step) {
   auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
@@ -323,28 +386,6 @@ uint64_t sample_random(uint64_t seed, uint64_t row_id, uint64_t step) {
     odd = a << 32 | c2;
   }
   return even;
-}
-
-int64_t sample_workspace_bytes(int64_t n, int64_t vocab, bool wants_logp, int64_t threads) {
-  return std::min(n, most_slots(threads)) * Row::slot_bytes(vocab) + (wants_logp ? logp_workspace_bytes(n, vocab) : 0);
-}
-
-DataError sample(const SampleArgs& args, const ParallelFor& hook) {
-  const int64_t slots = std::min(args.n, most_slots(hook.threads)), parts = parts_of(args.vocab);
-  auto* workspace = static_cast<std::byte*>(args.workspace);
-  const auto slot = [&](int64_t s) { return workspace + s * Row::slot_bytes(args.vocab); };
-  FirstBadRow bad;
-  if (args.n < most_slots(hook.threads) && parts > 1) {
-    few_rows(args, hook, parts, slot, bad);
-  } else {
-    parallel_for(hook, slots, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; ++s) {
-        for (int64_t n = args.n * s / slots; n < args.n * (s + 1) / slots; ++n) whole_row(args, n, parts, slot(s), bad);
-      }
-    });
-  }
-  if (args.logp != nullptr) raw_logp(args, slot(slots), hook);
-  return bad.any() ? DataError{kNoFiniteLogit, bad.row(), 0} : DataError{};
 }
 
 }  // namespace rlk::cpu

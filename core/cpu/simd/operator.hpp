@@ -33,6 +33,8 @@ struct Kernel {
   // by which implementations are compared.
   double (*operations)(const Call&);
   int64_t (*workspace_bytes)(const Call&) = nullptr;  // none; may look at everything but data
+  // Instead, of a kernel that has memory for each thread of its hook.
+  int64_t (*workspace_of_threads)(const Call&, int64_t threads) = nullptr;
   // Whether the call combines rows although the operator need not: then nothing is batch invariant.
   bool (*combines_rows)(const Call&) = nullptr;
   // The sizes at which the kernel changes its algorithm.
@@ -42,6 +44,12 @@ struct Kernel {
 // The registration of an operator; core/cpu/plugin/implementations.hpp declares it.
 template <class Op>
 const Kernel<Op>& kernel();
+
+template <class Op>
+int64_t workspace_bytes(const CallOf<Op>& call, int64_t threads) {
+  if (kernel<Op>().workspace_of_threads != nullptr) return kernel<Op>().workspace_of_threads(call, threads);
+  return kernel<Op>().workspace_bytes != nullptr ? kernel<Op>().workspace_bytes(call) : 0;
+}
 
 #define RLK_CPU_KERNEL(OP, ...)                                        \
   template <>                                                          \

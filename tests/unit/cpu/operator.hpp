@@ -87,11 +87,10 @@ Result<Args> run(const Args& given, const cpu::ParallelFor& parallel = cpu::seri
   i = 0;
   cpu::CallOf<Op>::each_symbol(call, [&](int64_t& symbol) { symbol = symbols[i++]; });
   call.params = result.params;
-  const cpu::Kernel<Op>& kernel = cpu::kernel<Op>();
-  const int64_t bytes = kernel.workspace_bytes != nullptr ? kernel.workspace_bytes(call) : 0;
+  const int64_t bytes = cpu::workspace_bytes<Op>(call, parallel.threads);
   std::vector<unsigned char> workspace(static_cast<size_t>(bytes) + 512, 0xA5);
   const auto address = (reinterpret_cast<uintptr_t>(workspace.data()) + 255) / 256 * 256;
-  result.error = kernel.run(call, {parallel, reinterpret_cast<void*>(address)});
+  result.error = cpu::kernel<Op>().run(call, {parallel, reinterpret_cast<void*>(address)});
   if (output != nullptr) result.*output = result.*input;
   const auto* behind = reinterpret_cast<const unsigned char*>(address) + bytes;
   EXPECT_TRUE(std::all_of(behind, behind + 256, [](unsigned char byte) { return byte == 0xA5; }))

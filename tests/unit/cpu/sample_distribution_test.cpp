@@ -35,24 +35,24 @@ double chi_square(const std::vector<int64_t>& ids, double temperature, double le
 TEST(CpuSampleDistribution, OfRowsOfOneSeed) {
   SampleCase c = rows_of(kLogits, kDraws);
   c.params.seed = 42;
-  EXPECT_LT(chi_square(run_sample(c).ids(), 1.0, -9), kLimit15);
+  EXPECT_LT(chi_square(integers_of(run_sample(c).ids), 1.0, -9), kLimit15);
   c.params.temperature = 0.6;
-  EXPECT_LT(chi_square(run_sample(c).ids(), 0.6, -9), kLimit15);
-  EXPECT_GT(chi_square(run_sample(c).ids(), 0.64, -9), kLimit15);  // it can tell
+  EXPECT_LT(chi_square(integers_of(run_sample(c).ids), 0.6, -9), kLimit15);
+  EXPECT_GT(chi_square(integers_of(run_sample(c).ids), 0.64, -9), kLimit15);  // it can tell
 }
 
 TEST(CpuSampleDistribution, OfStepsOfOneRow) {
   SampleCase c = rows_of(kLogits, kDraws);
-  c.per_row(RLK_SAMPLE_IN_ROW_IDS, Dtype::i64, [](int64_t) { return 77.0; });
-  c.per_row(RLK_SAMPLE_IN_STEPS, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
-  EXPECT_LT(chi_square(run_sample(c).ids(), 1.0, -9), kLimit15);
+  c.per_row(c.row_ids, Dtype::i64, [](int64_t) { return 77.0; });
+  c.per_row(c.steps, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
+  EXPECT_LT(chi_square(integers_of(run_sample(c).ids), 1.0, -9), kLimit15);
 }
 
 TEST(CpuSampleDistribution, OfSeedsOfOneRow) {
   SampleCase c = rows_of(kLogits, kDraws);
-  c.per_row(RLK_SAMPLE_IN_ROW_IDS, Dtype::i64, [](int64_t) { return 77.0; });
-  c.per_row(RLK_SAMPLE_IN_SEEDS, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
-  EXPECT_LT(chi_square(run_sample(c).ids(), 1.0, -9), kLimit15);
+  c.per_row(c.row_ids, Dtype::i64, [](int64_t) { return 77.0; });
+  c.per_row(c.seeds, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
+  EXPECT_LT(chi_square(integers_of(run_sample(c).ids), 1.0, -9), kLimit15);
 }
 
 // 1.4, 1.3, 1.1, 0.9, 0.8, 0.65 are the six largest, and the seventh is 0.5.
@@ -60,7 +60,7 @@ TEST(CpuSampleDistribution, OfFilteredTokens) {
   SampleCase c = rows_of(kLogits, kDraws);
   c.params.temperature = 1.5;
   c.params.top_k = 6;
-  EXPECT_LT(chi_square(run_sample(c).ids(), 1.5, 0.6), kLimit5);
+  EXPECT_LT(chi_square(integers_of(run_sample(c).ids), 1.5, 0.6), kLimit5);
 }
 
 // Rejection does not change the distribution: given success it is that of the filtered tokens.
@@ -68,11 +68,11 @@ TEST(CpuSampleDistribution, OfTheRoundsThatSucceed) {
   SampleCase c = rows_of(kLogits, kDraws);
   c.params.top_k = 6;
   std::mt19937 engine(3);
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] =
+  c.uniform_samples =
       Tensor(Dtype::f32, {3, kDraws}).fill([&](int64_t) { return static_cast<double>(engine() >> 8) * 0x1p-24; });
   const SampleOutputs got = run_sample(c);
   std::vector<int64_t> ids;
-  for (const int64_t id : got.ids()) {
+  for (const int64_t id : integers_of(got.ids)) {
     if (id >= 0) ids.push_back(id);
   }
   const double kept_share = 1 - std::pow(1 - static_cast<double>(ids.size()) / kDraws, 1.0 / 3);

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "core/cpu/sampling/sample_block.hpp"
-#include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::cpu {  // of sample_emulated.cpp
@@ -21,9 +20,6 @@ namespace rlk::test {
 namespace {
 
 constexpr int64_t kRows = 13, kVocab = 35001;  // more than one task's share of a row
-constexpr int kInteger[] = {RLK_SAMPLE_OUT_IDS, RLK_SAMPLE_OUT_STATUS, RLK_SAMPLE_OUT_SUCCESS,
-                            RLK_SAMPLE_OUT_KEEP_MASK};
-
 // Rows of every kind: filters alone and together, none, greedy, many ties, without a distribution.
 SampleCase batch(Dtype dtype) {
   SampleCase c = random_rows(dtype, kRows, kVocab, 8);
@@ -36,11 +32,11 @@ SampleCase batch(Dtype dtype) {
   const auto row = [&](const std::vector<double>& list) {
     return [&list](int64_t n) { return list[static_cast<size_t>(n)]; };
   };
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, row(temperature));
-  c.per_row(RLK_SAMPLE_IN_TOP_KS, Dtype::i64, row(top_k));
-  c.per_row(RLK_SAMPLE_IN_TOP_PS, Dtype::f32, row(top_p));
-  c.per_row(RLK_SAMPLE_IN_MIN_PS, Dtype::f32, row(min_p));
-  Tensor& logits = c[RLK_SAMPLE_IN_LOGITS];
+  c.per_row(c.temperatures, Dtype::f32, row(temperature));
+  c.per_row(c.top_ks, Dtype::i64, row(top_k));
+  c.per_row(c.top_ps, Dtype::f32, row(top_p));
+  c.per_row(c.min_ps, Dtype::f32, row(min_p));
+  Tensor& logits = c.logits;
   for (int64_t v = 0; v < kVocab; ++v) {
     logits.set(8 * kVocab + v, v == 34999 ? std::numeric_limits<double>::quiet_NaN() : 0);
     logits.set(9 * kVocab + v, static_cast<double>(v % 3));
@@ -54,13 +50,16 @@ SampleCase batch(Dtype dtype) {
 SampleCase some_rows(const SampleCase& whole, const std::vector<int64_t>& which) {
   SampleCase part;
   part.params = whole.params;
-  for (int i = 0; i < RLK_SAMPLE_N_INPUTS; ++i) {
-    const Tensor& from = whole.inputs[static_cast<size_t>(i)];
-    if (!from.present()) continue;
+  std::vector<const Tensor*> given;
+  SampleCase::each_input(whole, [&given](const Tensor& input) { given.push_back(&input); });
+  size_t i = 0;
+  SampleCase::each_input(part, [&](Tensor& to) {
+    const Tensor& from = *given[i++];
+    if (!from.present()) return;
     std::vector<int64_t> shape = from.shape();
     const int64_t width = from.size() / shape[0];
     shape[0] = static_cast<int64_t>(which.size());
-    Tensor& to = part[i] = Tensor(from.dtype(), shape);
+    to = Tensor(from.dtype(), shape);
     for (int64_t k = 0; k < to.size(); ++k) {
       const int64_t source = which[static_cast<size_t>(k / width)] * width + k % width;
       if (from.dtype() == Dtype::i64) {
@@ -69,30 +68,34 @@ SampleCase some_rows(const SampleCase& whole, const std::vector<int64_t>& which)
         to.set(k, from.get(source));
       }
     }
-  }
+  });
   return part;
 }
 
 class SampleReproducible : public ::testing::Test {
 protected:
   void expect_same(const std::vector<int64_t>& which, const cpu::ParallelFor& hook) {
-    SampleCase part = which.empty() ? whole_ : some_rows(whole_, which);
+    const SampleCase part = which.empty() ? whole_ : some_rows(whole_, which);
     const SampleOutputs got = run_sample(part, hook);
-    for (const int output : kInteger) {
-      const std::vector<double>& wanted = expected_.outputs[static_cast<size_t>(output)].value;
+    const auto expect_rows = [&](const char* name, const Tensor& output, const golden::Output& expected) {
+      const std::vector<double>& wanted = expected.value;
       const auto width = static_cast<int64_t>(wanted.size()) / kRows;
       int64_t different = 0;
-      for (int64_t k = 0; k < got[output].size(); ++k) {
+      for (int64_t k = 0; k < output.size(); ++k) {
         const int64_t row = which.empty() ? k / width : which[static_cast<size_t>(k / width)];
-        different += got[output].get(k) != wanted[static_cast<size_t>(row * width + k % width)] ? 1 : 0;
+        different += output.get(k) != wanted[static_cast<size_t>(row * width + k % width)] ? 1 : 0;
       }
-      EXPECT_EQ(different, 0) << "output " << output << ", " << part.rows() << " rows, " << hook.threads << " threads";
-    }
+      EXPECT_EQ(different, 0) << name << ", " << part.rows() << " rows, " << hook.threads << " threads";
+    };
+    expect_rows("ids", got.ids, expected_.ids);
+    expect_rows("status", got.status, expected_.status);
+    expect_rows("success", got.success, expected_.success);
+    expect_rows("keep_mask", got.keep_mask, expected_.keep_mask);
   }
   void expect_same(const cpu::ParallelFor& hook) { expect_same({}, hook); }
 
   SampleCase whole_ = batch(Dtype::bf16);
-  golden::Answer expected_ = golden_sample(whole_);
+  GoldenResult<ops::Sample> expected_ = golden_answer(whole_);
 };
 
 std::vector<int64_t> range(int64_t first, int64_t count) {
@@ -148,9 +151,9 @@ TEST(CpuSample, MatchesGoldenForLongRowsOfEveryStride) {
     c.params.top_p = 0.97;
     c.params.repetition_penalty = 1.2;
     c.params.frequency_penalty = 0.3;
-    c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {0, 0, 1, 0, 1, 0, 0});
-    c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 3, 0, 0, 1});
-    c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {1, 1, 0});
+    c.per_token(c.prompt_mask, Dtype::u8, {0, 0, 1, 0, 1, 0, 0});
+    c.per_token(c.output_counts, Dtype::i32, {0, 3, 0, 0, 1});
+    c.per_token(c.allowed, Dtype::u8, {1, 1, 0});
     expect_golden(c);
   }
 }

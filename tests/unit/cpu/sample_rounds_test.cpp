@@ -9,24 +9,26 @@
 namespace rlk::test {
 namespace {
 
+using namespace ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
+
 using List = std::vector<int64_t>;
 
 TEST(CpuSampleRounds, RoundsDrawFromAllTokensUntilOneIsKept) {
   SampleCase c = rows_of({1, 1, 1, 1}, 5);
   c.params.top_k = 2;
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  c.params.top_k_ties = TopKTies::lowest_id;
   const double kNone = std::numeric_limits<double>::quiet_NaN();
   const double rounds[3][5] = {{0.9, 0.3, 0.8, 1.0, kNone}, {0.6, 0.1, 0.7, -0.1, 0.1}, {0.3, 0.9, 0.6, 2.0, 0.3}};
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {3, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
+  c.uniform_samples = Tensor(Dtype::f32, {3, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
   const SampleOutputs got = run_sample(c);
-  EXPECT_EQ(got.ids(), (List{1, 1, -1, -1, 0}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{0, 0, 4, 4, 0}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{1, 1, 0, 0, 1}));
+  EXPECT_EQ(integers_of(got.ids), (List{1, 1, -1, -1, 0}));
+  EXPECT_EQ(integers_of(got.status), (List{0, 0, 4, 4, 0}));
+  EXPECT_EQ(integers_of(got.success), (List{1, 1, 0, 0, 1}));
   EXPECT_EQ(kept(got, 2), (List{0, 1}));
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
-  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_LOGP].get(2)));
-  EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(2)));
-  EXPECT_NEAR(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(0), -std::log(2.0), 1e-6);
+  EXPECT_TRUE(std::isnan(got.logp.get(2)));
+  EXPECT_TRUE(std::isnan(got.processed_logp.get(2)));
+  EXPECT_NEAR(got.processed_logp.get(0), -std::log(2.0), 1e-6);
   expect_golden(c);
 }
 
@@ -34,30 +36,29 @@ TEST(CpuSampleRounds, ANumberOutsideTheRangeIsARoundWithoutAToken) {
   SampleCase c = rows_of({1, 1, 1, 1}, 5);
   const double kNone = std::numeric_limits<double>::quiet_NaN();
   const double rounds[2][5] = {{-0.1, -0.9, 1.0, 1e30, kNone}, {0.3, 0.3, 0.3, 0.3, 0.3}};
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {2, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
-  EXPECT_EQ(run_sample(c).ids(), (List{1, 1, 1, 1, 1}));
+  c.uniform_samples = Tensor(Dtype::f32, {2, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
+  EXPECT_EQ(integers_of(run_sample(c).ids), (List{1, 1, 1, 1, 1}));
   expect_golden(c);
 }
 
 TEST(CpuSampleRounds, NoRoundsAtAllDrawNothingButGreedyRows) {
   SampleCase c = rows_of({1, 2}, 2);
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? 1.0 : 0.0; });
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {0, 2});
-  EXPECT_EQ(run_sample(c).ids(), (List{-1, 1}));
-  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{4, 1}));
+  c.per_row(c.temperatures, Dtype::f32, [](int64_t n) { return n == 0 ? 1.0 : 0.0; });
+  c.uniform_samples = Tensor(Dtype::f32, {0, 2});
+  EXPECT_EQ(integers_of(run_sample(c).ids), (List{-1, 1}));
+  EXPECT_EQ(integers_of(run_sample(c).status), (List{4, 1}));
   expect_golden(c);
 }
 
 TEST(CpuSampleRounds, WhereEveryRoundFailsNoRowHasATokenAndNothingIsAnError) {
   SampleCase c = rows_of({3, 3, 3, 0}, 4);
   c.params.top_k = 1;
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;  // keeps token 0, below 0.33
-  c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] =
-      Tensor(Dtype::f32, {5, 4}).fill([](int64_t i) { return 0.35 + 0.03 * static_cast<double>(i); });
+  c.params.top_k_ties = TopKTies::lowest_id;  // keeps token 0, below 0.33
+  c.uniform_samples = Tensor(Dtype::f32, {5, 4}).fill([](int64_t i) { return 0.35 + 0.03 * static_cast<double>(i); });
   const SampleOutputs got = run_sample(c);
-  EXPECT_EQ(got.ids(), (List{-1, -1, -1, -1}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{4, 4, 4, 4}));
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{0, 0, 0, 0}));
+  EXPECT_EQ(integers_of(got.ids), (List{-1, -1, -1, -1}));
+  EXPECT_EQ(integers_of(got.status), (List{4, 4, 4, 4}));
+  EXPECT_EQ(integers_of(got.success), (List{0, 0, 0, 0}));
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
   for (int64_t n = 0; n < 4; ++n) EXPECT_EQ(kept(got, n), (List{0}));  // what the row may draw, all the same
   expect_golden(c);
@@ -66,12 +67,12 @@ TEST(CpuSampleRounds, WhereEveryRoundFailsNoRowHasATokenAndNothingIsAnError) {
 TEST(CpuSampleRounds, OnlyTheFirstRoundThatSucceedsCounts) {
   SampleCase c = rows_of({1, 1, 1, 1});
   c.params.top_k = 3;
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  c.params.top_k_ties = TopKTies::lowest_id;
   for (int64_t success = 0; success < 6; ++success) {
-    c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {6, 1}).fill([&](int64_t k) {
+    c.uniform_samples = Tensor(Dtype::f32, {6, 1}).fill([&](int64_t k) {
       return k < success ? 0.8 : k == success ? 0.3 : 0.6;  // none, then token 1, then token 2
     });
-    EXPECT_EQ(run_sample(c).ids(), (List{1})) << success;
+    EXPECT_EQ(integers_of(run_sample(c).ids), (List{1})) << success;
     expect_golden(c);
   }
 }
@@ -80,13 +81,13 @@ TEST(CpuSampleRounds, OnlyTheFirstRoundThatSucceedsCounts) {
 TEST(CpuSampleRounds, ARowWithoutADistributionSaysSoInsteadOfAskingForMoreNumbers) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   SampleCase c = rows_of({1, 2, 0}, 3);
-  for (int64_t v = 0; v < 3; ++v) c[RLK_SAMPLE_IN_LOGITS].set(3 + v, -kInfinity);
-  c[RLK_SAMPLE_IN_LOGITS].set(8, kInfinity);
+  for (int64_t v = 0; v < 3; ++v) c.logits.set(3 + v, -kInfinity);
+  c.logits.set(8, kInfinity);
   for (const int64_t rounds : {0, 2}) {
-    c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {rounds, 3}).fill([](int64_t) { return 1.0; });
+    c.uniform_samples = Tensor(Dtype::f32, {rounds, 3}).fill([](int64_t) { return 1.0; });
     const SampleOutputs got = run_sample(c);
-    EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{4, 2, 3}));
-    EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{0, 0, 0}));
+    EXPECT_EQ(integers_of(got.status), (List{4, 2, 3}));
+    EXPECT_EQ(integers_of(got.success), (List{0, 0, 0}));
     EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
     EXPECT_EQ(got.error.row, 1);
     expect_golden(c);
@@ -111,22 +112,21 @@ TEST(CpuSampleRounds, RowsDrawnAgainWithNewNumbersGoOnWhereTheFirstCallStopped) 
     const auto rows = static_cast<int64_t>(open.size());
     SampleCase part = random_rows(Dtype::f32, rows, kVocab, 1);
     part.params = whole.params;
-    part[RLK_SAMPLE_IN_LOGITS].fill([&](int64_t i) {
-      return whole[RLK_SAMPLE_IN_LOGITS].get(open[static_cast<size_t>(i / kVocab)] * kVocab + i % kVocab);
-    });
-    part[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {kRoundsOfACall, rows}).fill([&](int64_t i) {
+    part.logits.fill(
+        [&](int64_t i) { return whole.logits.get(open[static_cast<size_t>(i / kVocab)] * kVocab + i % kVocab); });
+    part.uniform_samples = Tensor(Dtype::f32, {kRoundsOfACall, rows}).fill([&](int64_t i) {
       return all.get((call * kRoundsOfACall + i / rows) * kRows + open[static_cast<size_t>(i % rows)]);
     });
     const SampleOutputs got = run_sample(part);
     List failed;
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t row = open[static_cast<size_t>(i)];
-      if (got[RLK_SAMPLE_OUT_SUCCESS].get_int(i) == 0) {
+      if (got.success.get_int(i) == 0) {
         failed.push_back(row);
         continue;
       }
-      ids[static_cast<size_t>(row)] = got.ids()[static_cast<size_t>(i)];
-      logp[static_cast<size_t>(row)] = got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(i);
+      ids[static_cast<size_t>(row)] = integers_of(got.ids)[static_cast<size_t>(i)];
+      logp[static_cast<size_t>(row)] = got.processed_logp.get(i);
     }
     open = failed;
     open_after.push_back(static_cast<int64_t>(open.size()));
@@ -135,11 +135,11 @@ TEST(CpuSampleRounds, RowsDrawnAgainWithNewNumbersGoOnWhereTheFirstCallStopped) 
   EXPECT_LT(open_after[0], kRows);       // some do not,
   EXPECT_LT(open_after[3], open_after[0]);
   EXPECT_EQ(open_after.back(), 0);  // and numbers help in the end
-  whole[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = all;
+  whole.uniform_samples = all;
   const SampleOutputs at_once = run_sample(whole);
-  EXPECT_EQ(at_once.ids(), ids);
+  EXPECT_EQ(integers_of(at_once.ids), ids);
   for (int64_t n = 0; n < kRows; ++n) {
-    EXPECT_EQ(at_once[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(n), logp[static_cast<size_t>(n)]);
+    EXPECT_EQ(at_once.processed_logp.get(n), logp[static_cast<size_t>(n)]);
   }
   expect_golden(whole);
 }

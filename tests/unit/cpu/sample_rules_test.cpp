@@ -9,6 +9,8 @@
 namespace rlk::test {
 namespace {
 
+using namespace ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
+
 using List = std::vector<int64_t>;
 
 const double kLn2 = std::log(2.0), kLn3 = std::log(3.0), kLn4 = std::log(4.0);
@@ -23,9 +25,9 @@ List kept_of(SampleCase c) {
 List inverted(SampleCase c, const std::vector<float>& us) {
   List ids;
   for (const float u : us) {
-    c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {1, 1}).set(0, static_cast<double>(u));
+    c.uniform_samples = Tensor(Dtype::f32, {1, 1}).set(0, static_cast<double>(u));
     expect_golden(c);
-    ids.push_back(run_sample(c).ids()[0]);
+    ids.push_back(integers_of(run_sample(c).ids)[0]);
   }
   return ids;
 }
@@ -66,7 +68,7 @@ TEST(CpuSampleRules, TemperatureDividesOnce) {
   c.params.temperature = 2;
   EXPECT_EQ(inverted(c, {0.70f, 0.7310f, 0.7311f, 0.74f, 0.87f}), (List{0, 0, 1, 1, 1}));
   c.params.temperature = 1;
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t) { return 2.0; });  // the row's, not both
+  c.per_row(c.temperatures, Dtype::f32, [](int64_t) { return 2.0; });  // the row's, not both
   EXPECT_EQ(inverted(c, {0.70f, 0.7310f, 0.7311f, 0.74f}), (List{0, 0, 1, 1}));
 }
 
@@ -75,7 +77,7 @@ TEST(CpuSampleRules, TopPIsNotIgnored) {
   SampleCase c = rows_of({0, -1, -2, -3, -4}, 400);
   c.params.top_p = 0.8;  // 0.636 alone, 0.870 with the second
   bool second = false;
-  for (const int64_t id : run_sample(c).ids()) {
+  for (const int64_t id : integers_of(run_sample(c).ids)) {
     EXPECT_LE(id, 1);
     second |= id == 1;
   }
@@ -85,37 +87,37 @@ TEST(CpuSampleRules, TopPIsNotIgnored) {
 
 TEST(CpuSampleRules, TopKKeepsTheLargestAndTiesByRule) {
   SampleCase c = rows_of({3, 1, 2, 2, 0});
-  const auto keep = [&](int64_t k, int64_t ties) {
+  const auto keep = [&](int64_t k, TopKTies ties) {
     c.params.top_k = k;
     c.params.top_k_ties = ties;
     return kept_of(c);
   };
-  EXPECT_EQ(keep(1, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0}));
-  EXPECT_EQ(keep(2, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0, 2, 3}));
-  EXPECT_EQ(keep(2, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 2}));
-  EXPECT_EQ(keep(3, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 2, 3}));
-  EXPECT_EQ(keep(4, RLK_SAMPLE_TOP_K_TIES_KEEP), (List{0, 1, 2, 3}));
-  for (const int64_t off : {0, -1, 5, 6}) EXPECT_EQ(keep(off, RLK_SAMPLE_TOP_K_TIES_LOWEST_ID), (List{0, 1, 2, 3, 4}));
+  EXPECT_EQ(keep(1, TopKTies::keep), (List{0}));
+  EXPECT_EQ(keep(2, TopKTies::keep), (List{0, 2, 3}));
+  EXPECT_EQ(keep(2, TopKTies::lowest_id), (List{0, 2}));
+  EXPECT_EQ(keep(3, TopKTies::lowest_id), (List{0, 2, 3}));
+  EXPECT_EQ(keep(4, TopKTies::keep), (List{0, 1, 2, 3}));
+  for (const int64_t off : {0, -1, 5, 6}) EXPECT_EQ(keep(off, TopKTies::lowest_id), (List{0, 1, 2, 3, 4}));
 }
 
 TEST(CpuSampleRules, TopKOfZerosOfBothSignsIsATie) {
   SampleCase c = rows_of({-0.0, 0.0, -1});
   c.params.top_k = 1;
   EXPECT_EQ(kept_of(c), (List{0, 1}));
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
+  c.params.top_k_ties = TopKTies::lowest_id;
   EXPECT_EQ(kept_of(c), (List{0}));
 }
 
 TEST(CpuSampleRules, TopPReachesOrExceedsItsShareAndTiesByRule) {
   SampleCase c = rows_of({5, 5, 5, 5});  // a quarter each, exactly
-  const auto keep = [&](float p, int64_t boundary, int64_t ties) {
+  const auto keep = [&](float p, TopPBoundary boundary, TopPTies ties) {
     c.params.top_p = static_cast<double>(p);
     c.params.top_p_boundary = boundary;
     c.params.top_p_ties = ties;
     return kept_of(c);
   };
-  constexpr int64_t kReach = RLK_SAMPLE_TOP_P_BOUNDARY_REACH, kExceed = RLK_SAMPLE_TOP_P_BOUNDARY_EXCEED;
-  constexpr int64_t kLowest = RLK_SAMPLE_TOP_P_TIES_LOWEST_ID, kAll = RLK_SAMPLE_TOP_P_TIES_KEEP;
+  constexpr TopPBoundary kReach = TopPBoundary::reach, kExceed = TopPBoundary::exceed;
+  constexpr TopPTies kLowest = TopPTies::lowest_id, kAll = TopPTies::keep;
   EXPECT_EQ(keep(0.5f, kReach, kLowest), (List{0, 1}));
   EXPECT_EQ(keep(0.5f, kExceed, kLowest), (List{0, 1, 2}));
   EXPECT_EQ(keep(0.5f, kReach, kAll), (List{0, 1, 2, 3}));
@@ -184,7 +186,7 @@ TEST(CpuSampleRules, OrderDecidesWhatTopPIsAShareOf) {
   c.params.top_k = 2;
   c.params.top_p = 0.5;
   EXPECT_EQ(kept_of(c), (List{2}));
-  c.params.filter_order = RLK_SAMPLE_FILTER_ORDER_JOINT;
+  c.params.filter_order = FilterOrder::joint;
   EXPECT_EQ(kept_of(c), (List{1, 2}));
   c.params.top_p = 0.95;  // top_k alone decides
   EXPECT_EQ(kept_of(c), (List{1, 2}));
@@ -197,12 +199,12 @@ TEST(CpuSampleRules, OrderDecidesWhatTopPIsAShareOf) {
 
 TEST(CpuSampleRules, OfTwoBoundariesAmongEqualScoresTheFirstCounts) {
   SampleCase c = rows_of({1, 2, 1, 1, 1, 1, 1});
-  c.params.top_k_ties = RLK_SAMPLE_TOP_K_TIES_LOWEST_ID;
-  for (const int64_t order : {RLK_SAMPLE_FILTER_ORDER_TOP_K_FIRST, RLK_SAMPLE_FILTER_ORDER_JOINT}) {
+  c.params.top_k_ties = TopKTies::lowest_id;
+  for (const FilterOrder order : {FilterOrder::top_k_first, FilterOrder::joint}) {
     c.params.filter_order = order;
     c.params.top_k = 5;
     c.params.top_p = 0.5;  // of e + 4 or e + 6: the largest and one or two
-    EXPECT_EQ(kept_of(c), order == RLK_SAMPLE_FILTER_ORDER_JOINT ? (List{0, 1, 2}) : (List{0, 1}));
+    EXPECT_EQ(kept_of(c), order == FilterOrder::joint ? (List{0, 1, 2}) : (List{0, 1}));
     c.params.top_k = 3;
     c.params.top_p = 0.95;
     EXPECT_EQ(kept_of(c), (List{0, 1, 2}));
@@ -217,7 +219,7 @@ TEST(CpuSampleRules, MinPComesFirst) {
   EXPECT_EQ(kept_of(c), (List{2}));
   c.params.top_k = 3;
   EXPECT_EQ(kept_of(c), (List{2}));
-  c.params.filter_order = RLK_SAMPLE_FILTER_ORDER_JOINT;
+  c.params.filter_order = FilterOrder::joint;
   EXPECT_EQ(kept_of(c), (List{2}));
 }
 
@@ -227,9 +229,9 @@ TEST(CpuSampleRules, AFilteredDrawRenormalises) {
   const SampleOutputs got = run_sample(c);
   double threes = 0;
   for (int64_t n = 0; n < 2000; ++n) {
-    const int64_t id = got.ids()[static_cast<size_t>(n)];
-    EXPECT_NEAR(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(n), std::log((id == 1 ? 3.0 : 4.0) / 7), 1e-6);
-    EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(n), std::log((id == 1 ? 3.0 : 4.0) / 10), 1e-6);
+    const int64_t id = integers_of(got.ids)[static_cast<size_t>(n)];
+    EXPECT_NEAR(got.processed_logp.get(n), std::log((id == 1 ? 3.0 : 4.0) / 7), 1e-6);
+    EXPECT_NEAR(got.logp.get(n), std::log((id == 1 ? 3.0 : 4.0) / 10), 1e-6);
     threes += id == 1 ? 1 : 0;
   }
   EXPECT_NEAR(threes, 2000 * 3.0 / 7, 5 * std::sqrt(2000 * 12.0 / 49));
@@ -237,16 +239,16 @@ TEST(CpuSampleRules, AFilteredDrawRenormalises) {
 
 TEST(CpuSampleRules, GreedyBelowItsTemperatureIsTheLowestOfTheLargest) {
   SampleCase c = rows_of({1, 3, 3, 2}, 3);
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32,
+  c.per_row(c.temperatures, Dtype::f32,
             [](int64_t n) { return n == 0 ? 0.0 : static_cast<double>(n == 1 ? below(1e-5f) : 1e-5f); });
   const SampleOutputs got = run_sample(c);
-  EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{1, 1, 0}));
-  EXPECT_EQ(got.ids()[0], 1);
-  EXPECT_EQ(got.ids()[1], 1);
+  EXPECT_EQ(integers_of(got.status), (List{1, 1, 0}));
+  EXPECT_EQ(integers_of(got.ids)[0], 1);
+  EXPECT_EQ(integers_of(got.ids)[1], 1);
   EXPECT_EQ(kept(got, 0), (List{1}));
   EXPECT_EQ(kept(got, 2), (List{0, 1, 2, 3}));
-  EXPECT_EQ(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(1), 0.0);
-  EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(1), 3 - std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0)), 1e-6);
+  EXPECT_EQ(got.processed_logp.get(1), 0.0);
+  EXPECT_NEAR(got.logp.get(1), 3 - std::log(std::exp(1.0) + 2 * std::exp(3.0) + std::exp(2.0)), 1e-6);
   expect_golden(c);
 }
 
@@ -254,25 +256,25 @@ TEST(CpuSampleRules, GreedyBelowItsTemperatureIsTheLowestOfTheLargest) {
 int64_t greedy(SampleCase c) {
   c.params.temperature = 0;
   expect_golden(c);
-  return run_sample(c).ids()[0];
+  return integers_of(run_sample(c).ids)[0];
 }
 
 TEST(CpuSampleRules, RepetitionDividesPositiveAndMultipliesNegativeScoresOnce) {
   SampleCase c = rows_of({2, 1.5});
   c.params.repetition_penalty = 1.25;  // 1.6 once, 1.28 twice
-  c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {200, 0});
+  c.per_token(c.prompt_mask, Dtype::u8, {200, 0});
   EXPECT_EQ(greedy(c), 0);
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {4, 0});  // in prompt and output, often: still once
+  c.per_token(c.output_counts, Dtype::i32, {4, 0});  // in prompt and output, often: still once
   EXPECT_EQ(greedy(c), 0);
   c.params.repetition_penalty = 1.5;
   EXPECT_EQ(greedy(c), 1);
-  c[RLK_SAMPLE_IN_PROMPT_MASK] = Tensor();
+  c.prompt_mask = Tensor();
   EXPECT_EQ(greedy(c), 1);
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {-4, 0});
+  c.per_token(c.output_counts, Dtype::i32, {-4, 0});
   EXPECT_EQ(greedy(c), 0);
 
   SampleCase negative = rows_of({-1, -1.5});
-  negative.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {1, 0});
+  negative.per_token(negative.prompt_mask, Dtype::u8, {1, 0});
   negative.params.repetition_penalty = 1.25;
   EXPECT_EQ(greedy(negative), 0);
   negative.params.repetition_penalty = 2;
@@ -281,40 +283,40 @@ TEST(CpuSampleRules, RepetitionDividesPositiveAndMultipliesNegativeScoresOnce) {
 
 TEST(CpuSampleRules, FrequencyCountsAndPresenceDoesNot) {
   SampleCase c = rows_of({2, 1});
-  c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {1, 0});
+  c.per_token(c.prompt_mask, Dtype::u8, {1, 0});
   c.params.frequency_penalty = 0.75;
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {1, 0});
+  c.per_token(c.output_counts, Dtype::i32, {1, 0});
   EXPECT_EQ(greedy(c), 0);
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {2, 0});
+  c.per_token(c.output_counts, Dtype::i32, {2, 0});
   EXPECT_EQ(greedy(c), 1);
   c.params.frequency_penalty = 0;
   c.params.presence_penalty = 0.75;
   EXPECT_EQ(greedy(c), 0);
   c.params.presence_penalty = 1.25;
   EXPECT_EQ(greedy(c), 1);
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 0});  // the prompt alone does not count
+  c.per_token(c.output_counts, Dtype::i32, {0, 0});  // the prompt alone does not count
   EXPECT_EQ(greedy(c), 0);
 }
 
 TEST(CpuSampleRules, RawLogpKnowsNoPenaltyAndNoMask) {
   SampleCase c = rows_of({2, 1, 0});
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 1, 0});
-  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 1, 1});
+  c.per_token(c.output_counts, Dtype::i32, {0, 1, 0});
+  c.per_token(c.allowed, Dtype::u8, {0, 1, 1});
   c.params.presence_penalty = 3;
   c.params.temperature = 0;
   const SampleOutputs got = run_sample(c);
-  EXPECT_EQ(got.ids(), (List{2}));
-  EXPECT_NEAR(got[RLK_SAMPLE_OUT_LOGP].get(0), -std::log(1 + std::exp(1.0) + std::exp(2.0)), 1e-6);
+  EXPECT_EQ(integers_of(got.ids), (List{2}));
+  EXPECT_NEAR(got.logp.get(0), -std::log(1 + std::exp(1.0) + std::exp(2.0)), 1e-6);
 }
 
 TEST(CpuSampleRules, ATokenThatIsNotAllowedIsNotLookedAt) {
   SampleCase c = rows_of({std::numeric_limits<double>::quiet_NaN(), 1, std::numeric_limits<double>::infinity(), 0});
-  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 1, 0, 2});
-  c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {1, 1, 1, 1});
+  c.per_token(c.allowed, Dtype::u8, {0, 1, 0, 2});
+  c.per_token(c.output_counts, Dtype::i32, {1, 1, 1, 1});
   c.params.frequency_penalty = -1;
   EXPECT_EQ(kept_of(c), (List{1, 3}));
-  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{0}));
-  c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {0, 0, 0, 0});
+  EXPECT_EQ(integers_of(run_sample(c).status), (List{0}));
+  c.per_token(c.allowed, Dtype::u8, {0, 0, 0, 0});
   expect_golden(c);
   EXPECT_EQ(run_sample(c).error.kind, cpu::kNoFiniteLogit);
 }

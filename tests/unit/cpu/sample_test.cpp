@@ -5,10 +5,13 @@
 #include <numeric>
 
 #include "core/cpu/sampling/sample_block.hpp"
+#include "core/cpu/sampling/sample_random.hpp"
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::test {
 namespace {
+
+using namespace ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -25,12 +28,12 @@ TEST(CpuSample, RandomBitsAreThePublishedVectorsOfPhilox) {
 // A row of 2^20 equal scores draws floor(U / 2^44): 20 bits of U are seen in the id, for the kernel and for golden.
 TEST(CpuSample, DrawsByTheHighestBitsOfPhilox) {
   SampleCase c;
-  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f32, {1, 1 << 20}).fill([](int64_t) { return 1.5; });
-  c[RLK_SAMPLE_IN_ROW_IDS] = Tensor(Dtype::i64, {1}).set_int(0, static_cast<int64_t>(0x85a308d3243f6a88u));
+  c.logits = Tensor(Dtype::f32, {1, 1 << 20}).fill([](int64_t) { return 1.5; });
+  c.row_ids = Tensor(Dtype::i64, {1}).set_int(0, static_cast<int64_t>(0x85a308d3243f6a88u));
   c.params.seed = static_cast<int64_t>(0x299f31d0a4093822u);
   c.params.step = static_cast<int64_t>(0x0370734413198a2eu);
-  EXPECT_EQ(run_sample(c).ids(), (List{0x94fdc}));
-  EXPECT_EQ(golden_sample(c).outputs[RLK_SAMPLE_OUT_IDS].value[0], 0x94fdc);
+  EXPECT_EQ(integers_of(run_sample(c).ids), (List{0x94fdc}));
+  EXPECT_EQ(golden_answer(c).ids.value[0], 0x94fdc);
 }
 
 TEST(CpuSample, WeightsAreTheExponentialAndNeverRise) {
@@ -69,7 +72,7 @@ TEST(CpuSample, MatchesGoldenForEveryShapeAndDtype) {
         SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + "x" + std::to_string(vocab));
         SampleCase c = random_rows(dtype, rows, vocab, 5);
         expect_golden(c);
-        c.params = RLK_SAMPLE_PARAMS_INIT;
+        c.params = {};
         c.params.temperature = 0.73;
         c.params.top_k = 11;
         c.params.top_p = 0.83;
@@ -89,29 +92,29 @@ TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
         SCOPED_TRACE(rules);
         const Dtype dtype = kFloatDtypes[static_cast<size_t>(rules % 4)];
         SampleCase c = random_rows(dtype, 23, 131, static_cast<uint32_t>(rules), strides);
-        Tensor& logits = c[RLK_SAMPLE_IN_LOGITS];
+        Tensor& logits = c.logits;
         for (int64_t i = 0; i < logits.size(); i += 2) logits.set(i, std::round(logits.get(i)));  // ties
-        c.params.filter_order = rules & 1;
-        c.params.top_k_ties = rules >> 1 & 1;
-        c.params.top_p_boundary = rules >> 2 & 1;
-        c.params.top_p_ties = rules >> 3 & 1;
-        const auto real = [&](int input, double low, double step) {
+        c.params.filter_order = static_cast<FilterOrder>(rules & 1);
+        c.params.top_k_ties = static_cast<TopKTies>(rules >> 1 & 1);
+        c.params.top_p_boundary = static_cast<TopPBoundary>(rules >> 2 & 1);
+        c.params.top_p_ties = static_cast<TopPTies>(rules >> 3 & 1);
+        const auto real = [&](Tensor& input, double low, double step) {
           c.per_row(input, Dtype::f32, [=](int64_t n) { return low + step * static_cast<double>(n * 7 % 11); });
         };
-        real(RLK_SAMPLE_IN_TEMPERATURES, 0.0, 0.2);
-        real(RLK_SAMPLE_IN_TOP_PS, 0.0, 0.1);
-        real(RLK_SAMPLE_IN_MIN_PS, -0.01, 0.01);
-        real(RLK_SAMPLE_IN_REPETITION_PENALTIES, 0.5, 0.15);
-        real(RLK_SAMPLE_IN_FREQUENCY_PENALTIES, -0.7, 0.13);
-        real(RLK_SAMPLE_IN_PRESENCE_PENALTIES, -0.6, 0.17);
-        c.per_row(RLK_SAMPLE_IN_TOP_KS, Dtype::i64, [](int64_t n) { return static_cast<double>(n * 13 % 140 - 2); });
-        c.per_row(RLK_SAMPLE_IN_SEEDS, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p33 - 7; });
-        c.per_row(RLK_SAMPLE_IN_STEPS, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p34 + 1; });
-        c.per_token(RLK_SAMPLE_IN_PROMPT_MASK, Dtype::u8, {0, 0, 255, 0, 1});
-        c.per_token(RLK_SAMPLE_IN_OUTPUT_COUNTS, Dtype::i32, {0, 3, -2, 0, 0, 1, 0});
-        c.per_token(RLK_SAMPLE_IN_ALLOWED, Dtype::u8, {1, 9, 0, 1});
+        real(c.temperatures, 0.0, 0.2);
+        real(c.top_ps, 0.0, 0.1);
+        real(c.min_ps, -0.01, 0.01);
+        real(c.repetition_penalties, 0.5, 0.15);
+        real(c.frequency_penalties, -0.7, 0.13);
+        real(c.presence_penalties, -0.6, 0.17);
+        c.per_row(c.top_ks, Dtype::i64, [](int64_t n) { return static_cast<double>(n * 13 % 140 - 2); });
+        c.per_row(c.seeds, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p33 - 7; });
+        c.per_row(c.steps, Dtype::i64, [](int64_t n) { return static_cast<double>(n) * 0x1p34 + 1; });
+        c.per_token(c.prompt_mask, Dtype::u8, {0, 0, 255, 0, 1});
+        c.per_token(c.output_counts, Dtype::i32, {0, 3, -2, 0, 0, 1, 0});
+        c.per_token(c.allowed, Dtype::u8, {1, 9, 0, 1});
         expect_golden(c);
-        c[RLK_SAMPLE_IN_UNIFORM_SAMPLES] = Tensor(Dtype::f32, {2, 23}, strides).fill([](int64_t i) {
+        c.uniform_samples = Tensor(Dtype::f32, {2, 23}, strides).fill([](int64_t i) {
           return static_cast<double>(i * 37 % 101) / 100;
         });
         expect_golden(c);
@@ -123,11 +126,11 @@ TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
 TEST(CpuSample, RoundsWideLogitsToFp32) {
   // 1 + 2^-24 is between two fp32 numbers and goes to the even one, 1; a little more goes up.
   SampleCase c = rows_of({0, 0});
-  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f64, {2, 2});
-  c.per_row(RLK_SAMPLE_IN_ROW_IDS, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
-  c[RLK_SAMPLE_IN_LOGITS].set(0, 1.0).set(1, 1.0 + 0x1p-24).set(2, 1.0).set(3, 1.0 + 0x1.8p-24);
+  c.logits = Tensor(Dtype::f64, {2, 2});
+  c.per_row(c.row_ids, Dtype::i64, [](int64_t n) { return static_cast<double>(n); });
+  c.logits.set(0, 1.0).set(1, 1.0 + 0x1p-24).set(2, 1.0).set(3, 1.0 + 0x1.8p-24);
   c.params.temperature = 0;
-  EXPECT_EQ(run_sample(c).ids(), (List{0, 1}));
+  EXPECT_EQ(integers_of(run_sample(c).ids), (List{0, 1}));
   expect_golden(c);
 }
 
@@ -136,28 +139,28 @@ TEST(CpuSample, RowsWithoutADistributionHaveAStatusAndNoToken) {
     for (Dtype dtype : kFloatDtypes) {
       SampleCase c = random_rows(dtype, 7, 70, 4);
       const auto fill = [&](int64_t n, double value) {
-        for (int64_t v = 0; v < 70; ++v) c[RLK_SAMPLE_IN_LOGITS].set(n * 70 + v, value);
+        for (int64_t v = 0; v < 70; ++v) c.logits.set(n * 70 + v, value);
       };
       fill(1, -kInfinity);
-      c[RLK_SAMPLE_IN_LOGITS].set(2 * 70 + 69, kNan);
-      c[RLK_SAMPLE_IN_LOGITS].set(3 * 70 + 7, kInfinity);
+      c.logits.set(2 * 70 + 69, kNan);
+      c.logits.set(3 * 70 + 7, kInfinity);
       fill(4, -kInfinity);
       fill(5, -kInfinity);
-      c[RLK_SAMPLE_IN_LOGITS].set(5 * 70 + 68, -3.0);
+      c.logits.set(5 * 70 + 68, -3.0);
       for (const double temperature : {1.0, 0.0}) {
         c.params.temperature = temperature;
         const SampleOutputs got = run_sample(c);
         const int drawn = temperature > 0 ? 0 : 1;
-        EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_STATUS), (List{drawn, 2, 3, 3, 2, drawn, drawn}));
-        EXPECT_EQ(got.integers(RLK_SAMPLE_OUT_SUCCESS), (List{1, 0, 0, 0, 0, 1, 1}));
+        EXPECT_EQ(integers_of(got.status), (List{drawn, 2, 3, 3, 2, drawn, drawn}));
+        EXPECT_EQ(integers_of(got.success), (List{1, 0, 0, 0, 0, 1, 1}));
         for (const int64_t n : {1, 2, 3, 4}) {
-          EXPECT_EQ(got.ids()[static_cast<size_t>(n)], -1);
-          EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_LOGP].get(n)));
-          EXPECT_TRUE(std::isnan(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(n)));
+          EXPECT_EQ(integers_of(got.ids)[static_cast<size_t>(n)], -1);
+          EXPECT_TRUE(std::isnan(got.logp.get(n)));
+          EXPECT_TRUE(std::isnan(got.processed_logp.get(n)));
           EXPECT_EQ(kept(got, n), List{});
         }
-        EXPECT_EQ(got.ids()[5], 68);
-        EXPECT_EQ(got[RLK_SAMPLE_OUT_PROCESSED_LOGP].get(5), 0.0);
+        EXPECT_EQ(integers_of(got.ids)[5], 68);
+        EXPECT_EQ(got.processed_logp.get(5), 0.0);
         EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
         EXPECT_EQ(got.error.row, 1);
         expect_golden(c);
@@ -169,35 +172,35 @@ TEST(CpuSample, RowsWithoutADistributionHaveAStatusAndNoToken) {
 TEST(CpuSample, ARowThatIsCutIntoTasksHasItsDataErrorToo) {
   SampleCase c = rows_of(std::vector<double>(40000, -kInfinity));
   const SampleOutputs got = run_sample(c, threads_parallel(8));
-  EXPECT_EQ(got.ids(), (List{-1}));
+  EXPECT_EQ(integers_of(got.ids), (List{-1}));
   EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
   EXPECT_EQ(got.error.row, 0);
 }
 
 TEST(CpuSample, ANanTemperatureHasNoDistribution) {
   SampleCase c = rows_of({1, 2}, 2);
-  c.per_row(RLK_SAMPLE_IN_TEMPERATURES, Dtype::f32, [](int64_t n) { return n == 0 ? kNan : 0.5; });
-  EXPECT_EQ(run_sample(c).integers(RLK_SAMPLE_OUT_STATUS), (List{3, 0}));
+  c.per_row(c.temperatures, Dtype::f32, [](int64_t n) { return n == 0 ? kNan : 0.5; });
+  EXPECT_EQ(integers_of(run_sample(c).status), (List{3, 0}));
   expect_golden(c);
 }
 
 // Each of the 192 bits of seed, row id and step counts: all draws among 2^16 equal scores differ from the plain one.
 TEST(CpuSample, EveryBitOfSeedRowIdAndStepChangesTheDraw) {
   SampleCase c;
-  c[RLK_SAMPLE_IN_LOGITS] = Tensor(Dtype::f32, {1, 1 << 16}).fill([](int64_t) { return 0.0; });
-  c[RLK_SAMPLE_IN_ROW_IDS] = Tensor(Dtype::i64, {1}).set_int(0, 5);
-  const List plain = run_sample(c).ids();
+  c.logits = Tensor(Dtype::f32, {1, 1 << 16}).fill([](int64_t) { return 0.0; });
+  c.row_ids = Tensor(Dtype::i64, {1}).set_int(0, 5);
+  const List plain = integers_of(run_sample(c).ids);
   for (int bit = 0; bit < 64; ++bit) {
     const auto flip = static_cast<int64_t>(uint64_t{1} << bit);
     SampleCase other = c;
     other.params.seed ^= flip;
-    EXPECT_NE(run_sample(other).ids(), plain) << "seed bit " << bit;
+    EXPECT_NE(integers_of(run_sample(other).ids), plain) << "seed bit " << bit;
     other = c;
     other.params.step ^= flip;
-    EXPECT_NE(run_sample(other).ids(), plain) << "step bit " << bit;
+    EXPECT_NE(integers_of(run_sample(other).ids), plain) << "step bit " << bit;
     other = c;
-    other[RLK_SAMPLE_IN_ROW_IDS].set_int(0, 5 ^ flip);
-    EXPECT_NE(run_sample(other).ids(), plain) << "row id bit " << bit;
+    other.row_ids.set_int(0, 5 ^ flip);
+    EXPECT_NE(integers_of(run_sample(other).ids), plain) << "row id bit " << bit;
   }
 }
 
