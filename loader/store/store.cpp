@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -48,8 +49,19 @@ bool make_folder(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
+// A verdict and the hashes of what it depends on fit into this.
+constexpr off_t kRoomBytes = 256 << 10;
+
+// Is there no room left for what would be kept? Where nobody can say, there is.
+bool is_full(int fd) {
+  struct rlimit largest = {};
+  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < kRoomBytes) return false;  // asking would be fatal
+  const int error = posix_fallocate(fd, 0, kRoomBytes);
+  return error == ENOSPC || error == EDQUOT;
+}
+
 // Empty when the folder can be used, else why not. The path becomes canonical: what was looked at is what is used.
-std::string refuse_folder(std::string& path, const Identity& identity) {
+std::string refuse_folder(std::string& path, const Identity& identity, bool* full) {
   if (path.front() != '/') return path + " does not start with /";
   if (!make_folder(path)) return path + ": " + errno_text(errno);
   struct stat status = {};
@@ -66,9 +78,13 @@ std::string refuse_folder(std::string& path, const Identity& identity) {
   path = real;
   const std::string probe = path + "/.write-test-" + std::to_string(getpid());
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_TRUNC | O_NOFOLLOW, 0600));
-  if (!fd) return path + ": " + errno_text(errno);
+  if (!fd) {
+    *full = errno == ENOSPC || errno == EDQUOT;
+    return path + ": " + errno_text(errno);
+  }
   unlink(probe.c_str());
-  return {};
+  *full = is_full(fd.get());
+  return *full ? path + ": no room for " + std::to_string(kRoomBytes) + " bytes; free some space" : "";
 }
 
 }  // namespace
@@ -83,12 +99,15 @@ std::string choose_cache_folder(const Environment& environment, const Identity& 
     if (access(folder->c_str(), X_OK) == 0) candidates.push_back(*folder + "/.cache/rlk");
   }
   candidates.push_back("/tmp/rlk-" + std::to_string(identity.user));
+  std::string readable;  // the first that is full: what it remembers counts, and new verdicts live in memory
   for (std::string& folder : candidates) {
-    std::string refusal = refuse_folder(folder, identity);
+    bool full = false;
+    const std::string refusal = refuse_folder(folder, identity, &full);
     if (refusal.empty()) return std::move(folder);
     notes->push_back("cache folder passed over: " + refusal);
+    if (full && readable.empty()) readable = folder;
   }
-  return {};
+  return readable;
 }
 
 std::optional<std::string> Store::get(const std::string& name) const {

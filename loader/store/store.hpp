@@ -17,7 +17,8 @@ namespace rlk::loader {
 
 // The first folder that exists or can be made, belongs to the user, is writable by nobody else and by us, and that
 // nobody else can replace, of:
-// RLK_CACHE_DIR, XDG_CACHE_HOME/rlk, HOME/.cache/rlk, /tmp/rlk-<user id>. Empty when there is none: memory is used.
+// RLK_CACHE_DIR, XDG_CACHE_HOME/rlk, HOME/.cache/rlk, /tmp/rlk-<user id>. One that is full is passed over for one with
+// room, and taken when there is no other. Empty when there is none: memory is used.
 // `notes` receives a line for each folder that was named and could not be used.
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
                                 std::vector<std::string>* notes);

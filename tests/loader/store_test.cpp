@@ -2,6 +2,8 @@
 #include "loader/store/store.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -20,6 +22,34 @@ std::string choose(std::map<std::string, std::string, std::less<>> values, Ident
                    std::vector<std::string>* notes = nullptr) {
   std::vector<std::string> ignored;
   return choose_cache_folder({std::move(values), false}, identity, notes == nullptr ? &ignored : notes);
+}
+
+// A disk of its own, where the system gives one (root): 64 KiB.
+TEST(CacheFolder, ThatIsFullIsPassedOverForOneWithRoomAndIsTheLastResort) {
+  const TempFolder folder;
+  folder.folder("full", 0700);
+  folder.folder("home", 0700);
+  constexpr int kNoDisk = 77;
+  const int result = rlk::testing::join(rlk::testing::in_fork([&] {
+    const std::string full = folder / "full";
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount("tmpfs", full.c_str(), "tmpfs", 0, "size=64k,mode=700") != 0)
+      return kNoDisk;
+    std::vector<std::string> notes;
+    const std::string chosen = choose_cache_folder({{{"RLK_CACHE_DIR", full}, {"HOME", folder / "home"}}, false},
+                                                   Identity::of_process(), &notes);
+    if (chosen != folder / "home/.cache/rlk") return 1;
+    if (notes.size() != 1 || notes[0].find("no room") == std::string::npos) return 2;
+    // Nothing else can be had.
+    const Identity own = Identity::of_process();
+    const std::string last = "/tmp/rlk-" + std::to_string(own.user);
+    mkdir(last.c_str(), 0700);
+    if (mount("tmpfs", last.c_str(), "tmpfs", MS_RDONLY, "mode=700") != 0) return kNoDisk;
+    notes.clear();
+    return choose_cache_folder({{{"RLK_CACHE_DIR", full}}, false}, own, &notes) == full ? 0 : 3;
+  }));
+  if (result == kNoDisk) GTEST_SKIP() << "no mounts for this user";
+  EXPECT_EQ(result, 0) << "1: the wrong folder, 2: no word of it, 3: not the last resort";
 }
 
 TEST(CacheFolder, TheFirstUsableOneOfTheChainIsMadePrivate) {
