@@ -69,9 +69,10 @@ LogpBackwardCall TokenRows::logp_backward(const std::vector<double>& lse, const 
   return call;
 }
 
-Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage) {
+Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage,
+                       ClampRule rule) {
   const Dual ratio = exp(logp - Dual(old_logp)), a(advantage);
-  return -min(ratio * a, clamp(ratio, 1 - call.params.clip_low, 1 + call.params.clip_high) * a);
+  return -min(ratio * a, clamp(ratio, 1 - call.params.clip_low, 1 + call.params.clip_high, rule) * a);
 }
 
 }  // namespace rlk::golden

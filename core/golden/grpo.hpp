@@ -2,6 +2,7 @@
 #pragma once
 
 #include <rlk/sdk/ops/grpo_loss.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 
 #include <vector>
 
@@ -42,6 +43,8 @@ private:
   int64_t row_shape_[1], row_strides_[1];
 };
 
-Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage);
+using ClampRule = sdk::ops::grpo_loss_backward::ClampGradient;
+Dual clipped_surrogate(const GrpoCall& call, const Dual& logp, double old_logp, const Tracked& advantage,
+                       ClampRule rule = ClampRule::zero);
 
 }  // namespace rlk::golden

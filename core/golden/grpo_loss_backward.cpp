@@ -33,7 +33,8 @@ DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call) {
       if (id < 0 || id >= call.V) continue;  // logp_backward tells
       const Tracked z = Tracked{call.logits.load(b, t, id), 0} / parameter(call.params.temperature);
       const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
-      Dual loss = clipped_surrogate(forward, logp, call.old_logp.load(b, t), advantages[static_cast<size_t>(b)]);
+      Dual loss = clipped_surrogate(forward, logp, call.old_logp.load(b, t), advantages[static_cast<size_t>(b)],
+                                    call.params.clamp_gradient);
       if (call.params.beta != 0) {
         loss = loss + Dual(parameter(call.params.beta)) * k3(Dual(call.ref_logp.load(b, t)) - logp);
       }

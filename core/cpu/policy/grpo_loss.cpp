@@ -9,6 +9,7 @@
 #include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_block.hpp"
+#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/policy_kinds.hpp"
 #include "core/cpu/simd/operator.hpp"
 
@@ -126,9 +127,9 @@ void for_each_row(const Call& call, const ParallelFor& hook, Function&& function
   });
 }
 
-PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, double advantage) {
+PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, double advantage, double at_bound = 0) {
   const double log_ratio = logp - old_logp;
-  return policy_term(options, {logp, old_logp, advantage, log_ratio, std::exp(log_ratio)}, {});
+  return policy_term(options, {logp, old_logp, advantage, log_ratio, std::exp(log_ratio), at_bound}, {});
 }
 
 // To an output that may be absent.
@@ -260,6 +261,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
   for (int64_t b = 0; b < call.B; ++b) n += active[b];
 
   const PolicyParams params = policy_params(call);
+  const double at_bound = gradient_at_bound(call.params.clamp_gradient);
   const double grad_loss = call.grad_loss.get(0), beta = call.params.beta;
   const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2], nullptr, 0);
   for_each_row(call, hook, [&](int64_t b) {
@@ -271,7 +273,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
       if (!is_active(call, b, t) || id < 0 || id >= call.V) continue;
       const void* row = row_of(logits, b, t);
       const double lp = score_of(scores, row, id) - call.lse.get(b, t);
-      g = surrogate(params, lp, call.old_logp.get(b, t), advantages[b]).d_log_ratio;
+      g = surrogate(params, lp, call.old_logp.get(b, t), advantages[b], at_bound).d_log_ratio;
       if (beta != 0) g += beta * kl_term(params, lp, call.ref_logp.get(b, t), 1).d_logp;
       g *= grad_loss / n;
     }

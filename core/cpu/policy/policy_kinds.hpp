@@ -20,7 +20,7 @@ inline double bound_or_none(double bound) {
 struct PolicyInput {
   double logp, old_logp, advantage;
   double log_ratio, ratio;
-  double at_bound = 1;  // what clamps pass of the gradient at their bounds
+  double at_bound = 0;  // what clamps pass of the gradient at their bounds
 };
 
 // What vespo and gmpo take from the whole sequence.
@@ -42,7 +42,7 @@ PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, con
 struct KlTerm {
   double value = 0, d_logp = 0, d_log_ratio = 0;
 };
-KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio, double at_bound = 1);
+KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio, double at_bound = 0);
 
 // gmpo: the clipped log ratio of a token, and its derivative.
 struct Slope {

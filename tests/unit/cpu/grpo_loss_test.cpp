@@ -17,6 +17,7 @@ namespace {
 using namespace ops::grpo_loss;  // NOLINT(google-build-using-namespace): its enumerations
 using GrpoCase = CallOf<ops::GrpoLoss>;
 using Gradient = CallOf<ops::GrpoLossBackward>;
+using ops::grpo_loss_backward::ClampGradient;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -225,6 +226,40 @@ TEST(GrpoLoss, GroupsOfMoreThan1024AreLegal) {
   EXPECT_NE(run(c).advantages.get(0), got.advantages.get(0));
 }
 
+// Two sequences of one token with logp exactly old_logp, and a clip of no width above or below: rho = 1 is the bound
+// that the sign of the advantage asks about, and half of a tie goes through the clamp.
+TEST(GrpoLoss, TheClipPassesWhatIsAskedForAtItsBound) {
+  for (const bool upper : {true, false}) {
+    GrpoCase c = make_case(Dtype::f64, 2, 1, 5, 40);
+    c.rewards = numbers({1, -1});
+    c.ref_logits = {};
+    c.ref_logp = {};
+    c.params.clip_high = upper ? 0 : 0.2;
+    c.params.clip_low = upper ? 0.2 : 0;
+    c.logits.fill([](int64_t) { return 2.0; });
+    c.old_logp = numbers({-1, -1}, {2, 1});
+    auto forward = run(c);
+    forward.lse = numbers({3, 3}, {2, 1});  // 2 - 3 is old_logp exactly
+    auto call = backward_of(c, forward);
+    const auto gradient = [&](ClampGradient rule) {
+      call.params.clamp_gradient = rule;
+      const Tensor got = run(call).grad_logits;
+      const auto golden = golden_answer(call).grad_logits;
+      for (int64_t i = 0; i < 10; ++i) EXPECT_NEAR(got.get(i), golden.value[static_cast<size_t>(i)], 1e-14);
+      return got;
+    };
+    const Tensor zero = gradient(ClampGradient::zero), half = gradient(ClampGradient::half),
+                 pass = gradient(ClampGradient::pass);
+    EXPECT_EQ(call.params.clamp_gradient, ClampGradient::pass);
+    EXPECT_EQ(run(backward_of(c, forward)).grad_logits.bytes(), zero.bytes());  // the default
+    for (int64_t i = 0; i < 10; ++i) {  // -min(rho A, clamp(rho) A) ties at rho = 1 whatever the sign of A
+      EXPECT_NE(pass.get(i), 0);
+      EXPECT_NEAR(zero.get(i), pass.get(i) / 2, 1e-15);
+      EXPECT_NEAR(half.get(i), pass.get(i) * 0.75, 1e-15);
+    }
+  }
+}
+
 TEST(GrpoLoss, NothingActiveOrNothingAtAllGivesZero) {
   GrpoCase c = make_case(Dtype::f32, 2, 3, 7, 5);
   c.mask = Tensor(Dtype::u8, {2, 3});
@@ -384,9 +419,11 @@ TEST(GrpoLoss, BadBoundariesMakeEveryOutputNan) {
 TEST(GrpoLoss, BackwardHasTheParametersOfTheForward) {
   const rlk_grpo_loss_params forward = RLK_GRPO_LOSS_PARAMS_INIT;
   const rlk_grpo_loss_backward_params backward = RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT;
-  static_assert(sizeof(forward) == sizeof(backward));
-  const void *one = &forward, *other = &backward;  // no padding, by the rules of the ABI
-  EXPECT_EQ(std::memcmp(one, other, sizeof(forward)), 0);
+  EXPECT_EQ(offsetof(rlk_grpo_loss_backward_params, clamp_gradient), sizeof(forward));  // one more, behind them
+  // Before them is the size of the struct; there is no padding, by the rules of the ABI.
+  constexpr size_t kHeader = offsetof(rlk_grpo_loss_params, grouping);
+  const auto *one = reinterpret_cast<const char*>(&forward), *other = reinterpret_cast<const char*>(&backward);
+  EXPECT_EQ(std::memcmp(one + kHeader, other + kHeader, sizeof(forward) - kHeader), 0);
   EXPECT_EQ(offsetof(rlk_grpo_loss_params, ignore_index), offsetof(rlk_grpo_loss_backward_params, ignore_index));
 }
 

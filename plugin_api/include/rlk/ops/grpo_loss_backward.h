@@ -8,11 +8,13 @@
 Gradient of logits from the gradient of the loss of grpo_loss, with the softmax recomputed from lse.
 
 With lp, A, rho, d, n as in grpo_loss (lr = ref_logp), p = exp(z - lse):
-g[b, t]                 = grad_loss / n (-rho A [the unclipped term is selected or inside the bounds]
-                                           + beta (1 - exp(d)))
+g[b, t]                 = grad_loss / n (-rho A k + beta (1 - exp(d)))
+k                       = 1 where the unclipped term is selected or rho inside the bounds, 0 elsewhere; at a bound
+                          half of it is that of the unclipped term, and half what clamp_gradient says
 grad_logits[b, t, v] = g[b, t] (1[v == ids[b, t]] - p[v]) / temperature
 
-Tokens that are not active get exactly 0. The clamp passes the gradient at its bounds. The data errors are those of
+Tokens that are not active get exactly 0. At a bound a clamp passes the gradient by clamp_gradient, and a number that is
+both bounds meets both: zero, as torch.clamp of 2.15, or pass, as before 2.15. The data errors are those of
 grpo_loss for logits: the token's gradient is NaN, that of the others is not touched; bad group_boundaries make all
 of it NaN. grad_logits may be the same memory as logits.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of a
@@ -38,6 +40,10 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_GRPO_LOSS_BACKWARD_EPS_MODE_ADDITIVE 0
 #define RLK_GRPO_LOSS_BACKWARD_EPS_MODE_MAX_CLAMP 1
 
+#define RLK_GRPO_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
+#define RLK_GRPO_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
+#define RLK_GRPO_LOSS_BACKWARD_CLAMP_GRADIENT_PASS 2
+
 typedef struct rlk_grpo_loss_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -52,10 +58,13 @@ typedef struct rlk_grpo_loss_backward_params {
   double beta; /* factor of the KL; 0 is off; default 0.0 */
   double temperature; /* divides both logits (> 0); default 1.0 */
   int64_t ignore_index; /* an action id that marks an ignored token; default -100 */
+  /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+     torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
+  int64_t clamp_gradient;
 } rlk_grpo_loss_backward_params;
 
 #define RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_grpo_loss_backward_params), 0, 0, 0, 1, 1, 1e-06, 0.2, 0.2, \
-  0.0, 1.0, -100}
+  0.0, 1.0, -100, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_GRPO_LOSS_BACKWARD_IN_LOGITS 0 /* T [B, T, V]: scores of the policy */

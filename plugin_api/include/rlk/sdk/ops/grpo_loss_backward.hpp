@@ -19,6 +19,7 @@ namespace grpo_loss_backward {
 using Grouping = grpo_loss::Grouping;
 using Std = group_advantages::Std;
 using EpsMode = group_advantages::EpsMode;
+enum class ClampGradient : int64_t { zero, half, pass };
 
 // rlk_grpo_loss_backward_params, its enumerations as types.
 struct Params {
@@ -34,6 +35,9 @@ struct Params {
   double beta = 0.0;  // factor of the KL; 0 is off
   double temperature = 1.0;  // divides both logits
   int64_t ignore_index = -100;  // an action id that marks an ignored token
+  // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+  // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
+  ClampGradient clamp_gradient = ClampGradient::zero;
 };
 static_assert(sizeof(Params) == sizeof(rlk_grpo_loss_backward_params), "the same layout");
 

@@ -5,6 +5,7 @@
 
 #include <rlk/ops/policy_loss_backward.h>
 #include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
@@ -32,7 +33,7 @@ using RolloutIsNormalize = policy_loss::RolloutIsNormalize;
 using Opsm = policy_loss::Opsm;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
-enum class ClampGradient : int64_t { zero, half, pass };
+using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_policy_loss_backward_params, its enumerations as types.
 struct Params {

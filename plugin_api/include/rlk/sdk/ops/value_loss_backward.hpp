@@ -5,8 +5,8 @@
 
 #include <rlk/ops/value_loss_backward.h>
 #include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
-#include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cstdint>
 
@@ -20,7 +20,7 @@ namespace value_loss_backward {
 using Layout = attention::Layout;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
-using ClampGradient = policy_loss_backward::ClampGradient;
+using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_value_loss_backward_params, its enumerations as types.
 struct Params {
