@@ -65,7 +65,7 @@ class Tables(Expressions):
             fields.append(f".wide = {float(d['wide'])!r}")
         if "step" in d:
             fields.append(f".step = {float(d['step'])!r}")
-        for flag in ("minus_inf", "nan_rows", "extreme"):
+        for flag in ("minus_inf", "nan_rows"):
             if d.get(flag):
                 fields.append(f".{flag} = true")
         for limit in ("min", "max"):
@@ -105,9 +105,6 @@ class Tables(Expressions):
         names = self.array("const char*", [text(n) for n in elements(self.op, a)])
         flag = lambda key: "true" if a.get(key) else "false"
         more = f", {self.inputs[a['must_alias']]}" if "must_alias" in a else ""
-        if "at_least" in a or "at_most" in a:
-            limit = lambda key, none: repr(float(a[key])) if key in a else f"{none}kUnlimited"
-            more = f"{more or ', -1'}, {limit('at_least', '-')}, {limit('at_most', '')}"
         more = f"{float(a.get('absolute_error', 0))!r}, {names}, {self.nan(a)}{more}"
         return (f"{{{text(a['name'])}, {text(a['doc'])}, {self.dtype(a['dtype'])}, {flag('optional')}, {flag('host')}, "
                 f"{self.form(a)}, {spans}, {self.domain(a)}, {alias}, {more}}}")

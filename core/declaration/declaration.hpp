@@ -6,7 +6,6 @@
 
 #include <bitset>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -118,7 +117,6 @@ struct DomainDecl {
   double step = 0;              // real: multiples of this, where ties matter; 0: any number
   bool minus_inf = false;       // real: cases put -inf somewhere
   bool nan_rows = false;        // real: cases have a row of NaN
-  bool extreme = false;         // real: rows are scores that are right up to the largest number of the dtype
   double min = 0, max = 0;      // uniform
   Expr low{}, high{};           // id and integer: [low, high); row_index: [0, high); cu_seqlens: high is the total
   int ignore_param = -1;        // id: the parameter whose value marks an ignored element
@@ -152,8 +150,6 @@ struct NanRule {
   NanReach reach = NanReach::all;
 };
 
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
-
 struct ArgDecl {
   const char* name;
   const char* doc;
@@ -171,7 +167,6 @@ struct ArgDecl {
   // Outputs: the input whose memory and layout it always has, or -1. Of the same name: an in-out argument, whose
   // elements that are not written keep their bits.
   int must_alias = -1;
-  double at_least = -kUnlimited, at_most = kUnlimited;  // outputs: what rounding must not pass either
 };
 
 enum class ParamType : uint8_t { f64, i64, enumeration };

@@ -37,10 +37,7 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
     }
     const int64_t target = call.ids.load_int(n);
     const Tracked lse = call.lse.load(n);
-    const auto score = [&](int64_t v) {  // the logit itself, or rounded
-      const Tracked logit = call.logits.load(n, v);
-      return call.params.temperature == 1 ? logit : logit / Tracked(call.params.temperature);
-    };
+    const auto score = [&](int64_t v) { return Tracked(call.logits.load(n, v)) / Tracked(call.params.temperature); };
     const TokenRatioKl token =
         token_ratio_kl(call.params, score(target) - lse, maybe(call.old_logp, n), maybe(call.ref_logp, n));
     Tracked gradient = Tracked(call.grad_ratio.load(n)) * token.d_ratio;

@@ -16,16 +16,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 struct RowResult {
-  double max = 0, log_sum = 0, log_sum_cond = 0;  // of the scores, of their powers below the maximum
+  double max = 0, log_sum = 0;  // of the scores, of their powers below the maximum
   double lse = 0, lse_cond = 0;
   double entropy = 0, entropy_cond = 0;
 };
-constexpr RowResult kNanRow = {kNan, kNan, 0, kNan, 0, kNan, 0};
+constexpr RowResult kNanRow = {kNan, kNan, kNan, 0, kNan, 0};
 
-// lse, entropy and what else a row has in common, of finite or -inf scores with at least one finite score. A NaN or
-// +inf score makes the row NaN.
-template <typename ScoreError>
-RowResult reduce(const std::vector<double>& z, const ScoreError& error_of) {
+// lse and, where it is wanted, entropy of finite or -inf scores with at least one finite score. A NaN or +inf score
+// makes the row NaN.
+RowResult reduce(const std::vector<double>& z, bool want_entropy) {
   const double max = *std::max_element(z.begin(), z.end());
   std::vector<double> powers;
   powers.reserve(z.size());
@@ -43,47 +42,30 @@ RowResult reduce(const std::vector<double>& z, const ScoreError& error_of) {
 
   // Relative to the maximum: where scores are large, lse and the mean of z agree in their first digits, and exp(z -
   // lse) would carry the rounding of lse into every p.
-  Sum mean_below_max;        // of z - max under p
-  double mean_abs = 0;       // of |z|
-  double mean_distance = 0;  // of |z - max|
+  Sum mean_below_max;   // of z - max under p
+  double mean_abs = 0;  // of |z|
   for (size_t v = 0; v < z.size(); ++v) {
     const double score = z[v], p = powers[v] / sum;
     if (score == -kInfinity) continue;
     mean_below_max.add(p * (score - max));
     mean_abs += p * std::fabs(score);
-    if (p > 0) mean_distance += p * (max - score);
   }
   row.entropy = row.log_sum - mean_below_max.value();
 
   // d lse / d z[v] = p[v], and z[v] is off by eps |z[v]|; the maximum, its difference and the result are rounded; the
   // sum and its logarithm are off by a relative, hence in lse absolute, eps.
   row.lse_cond = kTiny + 1 + std::fabs(max) + std::fabs(row.lse) + mean_abs;
-  // Relative to the maximum there are only differences, each rounded once.
-  row.log_sum_cond = kTiny + 1 + std::fabs(row.log_sum) + mean_distance;
-  // d entropy / d z[v] = -p[v] (log p[v] + entropy), and p[v] is off by eps (1 + |z[v] - max|) beside the error of
-  // z[v].
+  if (!want_entropy) return row;
+  // d entropy / d z[v] = -p[v] (log p[v] + entropy), and the argument of exp is off by eps (1 + |z[v]| + |max|); the
+  // two terms that are subtracted are off like lse.
   double spread = 0;
-  for (size_t v = 0; v < z.size(); ++v) {
-    const double below_max = z[v] - max;
-    if (powers[v] == 0) continue;
-    const double slope = powers[v] / sum * std::fabs(below_max - row.log_sum + row.entropy);
-    spread += slope * (1 + std::fabs(below_max) + error_of(z[v]));
+  for (double score : z) {
+    if (score == -kInfinity) continue;
+    const double log_p = score - row.lse;
+    spread += std::exp(log_p) * std::fabs(log_p + row.entropy) * (1 + std::fabs(score) + std::fabs(max));
   }
-  row.entropy_cond = row.log_sum_cond + std::fabs(mean_below_max.value()) + spread;
+  row.entropy_cond = row.lse_cond + spread;
   return row;
-}
-
-// d logp / d z[v] = [v == target] - p[v]: what is certain does not depend on how its score was rounded.
-template <typename ScoreError>
-double logp_cond(const std::vector<double>& z, size_t target, const RowResult& row, const ScoreError& error_of) {
-  double cond = row.log_sum_cond + std::fabs(z[target] - row.max);
-  for (size_t v = 0; v < z.size(); ++v) {
-    if (z[v] == -kInfinity && v != target) continue;
-    const double p = std::exp(z[v] - row.max - row.log_sum);
-    const double slope = v == target ? -std::expm1(z[v] - row.max - row.log_sum) : p;
-    if (slope > 0) cond += slope * error_of(z[v]);
-  }
-  return cond;
 }
 
 }  // namespace
@@ -127,19 +109,19 @@ LogpResult logp(const LogpCall& call) {
       continue;
     }
     if (all_masked) {
-      put_row(-kInfinity, 0, {-kInfinity, 0, 0, -kInfinity, 0, 0, 0});
+      put_row(-kInfinity, 0, {-kInfinity, 0, -kInfinity, 0, 0, 0});
       continue;
     }
-    const auto error_of = [&call](double score) { return score_error(call, score); };
-    const RowResult row = reduce(z, error_of);
+    const RowResult row = reduce(z, call.want_entropy);
     const int64_t target = call.ids.load_int(n) - call.vocab_start;
     if (target < 0 || target >= vocab) {  // another shard owns it
       put_row(-kInfinity, 0, row);
       continue;
     }
-    // The maximum first: where scores are large, lse has no digits left for the sum.
-    const auto at = static_cast<size_t>(target);
-    put_row((z[at] - row.max) - row.log_sum, logp_cond(z, at, row, error_of), row);
+    // The score of the target is off by eps |z|, lse by its own condition. The maximum first: where scores are large,
+    // lse has no digits left for the sum.
+    const double target_score = z[static_cast<size_t>(target)];
+    put_row((target_score - row.max) - row.log_sum, std::fabs(target_score) + row.lse_cond, row);
   }
   return result;
 }

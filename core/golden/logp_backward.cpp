@@ -41,16 +41,13 @@ Element gradient(const LogpBackwardCall& call, int64_t n, int64_t r, int64_t v) 
     slope *= 1 - t * t;
   }
 
-  // log p is off by the error of z and once more for the difference to lse, p by that relatively and once more for exp,
-  // and p may be flushed to zero; then each product and difference.
-  const double z_error = score_error(call, z);
-  const double log_p_error = z_error + std::fabs(log_p);
+  // log p is off by eps (|z| + |lse|), p by that relatively and once more for exp, and p may be flushed to zero; then
+  // each product and difference.
+  const double log_p_error = std::fabs(z) + std::fabs(lse);
   const double p_error = kTiny + p * (1 + log_p_error);
   const double bracket = std::fabs(log_p + entropy);
   const double dz_cond = std::fabs(g_logp) * (is_target + p_error) + std::fabs(g_lse) * p_error +
                          std::fabs(g_entropy) * (p_error * bracket + p * (log_p_error + std::fabs(entropy)));
-  // What is off by more than a little changes p by more than any first order tells: then nothing is asked.
-  if (z_error * (call.logits.dtype == Dtype::f64 ? 0x1p-53 : 0x1p-24) > 0x1p-8) return {dz * slope, kInfinity};
   // 1 - t^2 is off by an absolute eps, which matters where the cap saturates.
   const double slope_error = call.softcap > 0 ? 1 / call.temperature : slope;
   return {dz * slope, kTiny + dz_cond * slope + std::fabs(dz) * slope_error};

@@ -43,12 +43,4 @@ double score(const Call& call, int64_t r, int64_t v) {
   return capped / call.temperature;
 }
 
-// What z[v] is off by, in eps: nothing where it is the logit itself, else |z| for each rounding on the way. (That of
-// logit + bias counts by the cap's slope, x / cosh(x)^2 <= tanh(x); the cap is a tanh and a product.)
-template <typename Call>
-double score_error(const Call& call, double z) {
-  const int roundings = (call.bias.present() ? 1 : 0) + (call.softcap > 0 ? 2 : 0) + (call.temperature != 1 ? 1 : 0);
-  return roundings > 0 ? roundings * std::fabs(z) : 0.0;
-}
-
 }  // namespace rlk::golden
