@@ -8,7 +8,8 @@ import command
 class List(command.Case):
     def test_the_cpu_is_registered_and_verified(self):
         document = self.json("list")
-        self.assertEqual(set(document), {"schema", "host", "plugins"})
+        # Whether there is a default folder beside the plugins' own, which is not searched, is this machine's business.
+        self.assertEqual(set(document) - {"search"}, {"schema", "host", "plugins"})
         self.assertEqual(document["host"]["abi"], "1.0")
         [cpu] = document["plugins"]
         for key in ("id", "backend", "version", "abi", "state", "reason_code", "reason", "hint", "path", "source",

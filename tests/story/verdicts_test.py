@@ -29,7 +29,7 @@ VERDICTS = {
     "crash_query": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_plan": ("rejected", "CRASHED", "SIGSEGV"),
     "crash_enqueue": ("rejected", "CRASHED", "SIGSEGV"),
-    "throws_raw": ("rejected", "CRASHED", "SIGABRT"),
+    "throws_raw": ("rejected", "CREATE_FAILED", "PLUGIN_EXCEPTION"),
     "throws": ("rejected", "CREATE_FAILED", "the plugin's probe throws"),
     "exit": ("rejected", "EXITED", ""),
     "hang_create": ("deferred", "TIMED_OUT", "create"),
