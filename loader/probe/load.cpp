@@ -58,42 +58,8 @@ std::string text_of(const char* text) {
 }
 
 std::string status_name(rlk_status status) {
-  switch (status) {
-    case RLK_OK:
-      return "OK";
-    case RLK_NOT_READY:
-      return "NOT_READY";
-    case RLK_INVALID_ARGUMENT:
-      return "INVALID_ARGUMENT";
-    case RLK_UNSUPPORTED:
-      return "UNSUPPORTED";
-    case RLK_OUT_OF_MEMORY:
-      return "OUT_OF_MEMORY";
-    case RLK_DATA_ERROR:
-      return "DATA_ERROR";
-    case RLK_TIMEOUT:
-      return "TIMEOUT";
-    case RLK_DEVICE_LOST:
-      return "DEVICE_LOST";
-    case RLK_BACKEND_ERROR:
-      return "BACKEND_ERROR";
-    case RLK_ABI_MISMATCH:
-      return "ABI_MISMATCH";
-    case RLK_NOT_FOUND:
-      return "NOT_FOUND";
-    case RLK_ABSENT:
-      return "ABSENT";
-    case RLK_PLUGIN_EXCEPTION:
-      return "PLUGIN_EXCEPTION";
-    case RLK_CAPTURE_FORBIDS:
-      return "CAPTURE_FORBIDS";
-    case RLK_INTERNAL:
-      return "INTERNAL";
-    case RLK_WRONG_RESULT:
-      return "WRONG_RESULT";
-    default:
-      return "status " + std::to_string(status);
-  }
+  const std::string name = core::name_of_status(status);
+  return name == "UNKNOWN" ? "status " + std::to_string(status) : name;
 }
 
 std::string describe(rlk_status status, const rlk_error& error) {

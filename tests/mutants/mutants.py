@@ -108,7 +108,7 @@ def by_rule(kernel, build):
     """Every mutant that the rules make of the kernel's file."""
     path = CPU / kernel.file
     source = build.sources_of(kernel.file)[0]
-    edits = syntax.edits_of(path, build.options_of(source, kernel.all_targets), source, build.folder)
+    edits = syntax.edits_of(path, build.options_of(source), source, build.folder)
     lines, mutants = path.read_bytes(), []
     for edit in edits:
         old = " ".join(lines[edit.start:edit.end].decode().split())
@@ -214,13 +214,14 @@ class Build:
             del words[at:at + 2]
         return words
 
-    def options_of(self, source, all_targets):
+    def options_of(self, source):
         """For clang to read the file once, whatever the number of instruction sets."""
-        words = self.command(source)
-        while words[-1] in ("-MD",) or any(word in ("-MT", "-MF") for word in words):
-            at = next(i for i, word in enumerate(words) if word in ("-MD", "-MT", "-MF"))
-            del words[at:at + (1 if words[at] == "-MD" else 2)]
-        return words[1:] + (SINGLE_TARGET if self.flags else [])
+        words = self.command(source)[1:]
+        for option, count in (("-MD", 1), ("-MT", 2), ("-MF", 2)):  # what make is told of headers
+            if option in words:
+                at = words.index(option)
+                del words[at:at + count]
+        return words + self.flags
 
     def compile(self, source, overlay, all_targets, out):
         """`source`, with files below `overlay` in place of those below the root."""
