@@ -71,11 +71,11 @@ rlk_status CachingAllocator::allocate(const StreamClock& stream, uint64_t bytes,
   } else {
     block = std::make_unique<Block>();
     block->size = size;
-    rlk_status status = call_plugin(api_.device->allocate, device_, kind_, size, &block->memory, error);
+    rlk_status status = call_of(api_, "allocate", api_.device->allocate, device_, kind_, size, &block->memory, error);
     if (status == RLK_OUT_OF_MEMORY) {
       ++statistics_.out_of_memory_retries;
       release_locked(/*wait=*/true);
-      status = call_plugin(api_.device->allocate, device_, kind_, size, &block->memory, error);
+      status = call_of(api_, "allocate", api_.device->allocate, device_, kind_, size, &block->memory, error);
       if (status == RLK_OUT_OF_MEMORY) return out_of_memory(bytes, error);
     }
     if (status != RLK_OK) return status;
@@ -103,7 +103,8 @@ rlk_status CachingAllocator::allocate_in_capture(const StreamClock&, uint64_t by
   auto block = std::make_unique<Block>();
   block->size = rounded(bytes);
   const std::lock_guard lock(mutex_);
-  const rlk_status status = call_plugin(api_.device->allocate, device_, kind_, block->size, &block->memory, error);
+  const rlk_status status =
+      call_of(api_, "allocate", api_.device->allocate, device_, kind_, block->size, &block->memory, error);
   if (status == RLK_OUT_OF_MEMORY) return out_of_memory(bytes, error);
   if (status != RLK_OK) return status;
   *out = hand_out(std::move(block));
@@ -112,7 +113,7 @@ rlk_status CachingAllocator::allocate_in_capture(const StreamClock&, uint64_t by
 
 rlk_status CachingAllocator::allocate_for_good(uint64_t bytes, void** out, rlk_error* error) {
   const std::lock_guard lock(mutex_);
-  const rlk_status status = call_plugin(api_.device->allocate, device_, kind_, bytes, out, error);
+  const rlk_status status = call_of(api_, "allocate", api_.device->allocate, device_, kind_, bytes, out, error);
   if (status == RLK_OK) for_good_.push_back(*out);
   return status;
 }

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/declaration/error.hpp"
-#include "core/declaration/plugin_call.hpp"
+#include "core/dispatch/release.hpp"
 
 namespace rlk::core {
 namespace {
@@ -57,7 +57,7 @@ rlk_status copy(Stream& stream, void* destination, const void* source, uint64_t 
   }
   stream.clock()->issue();
   const auto enqueue = [&](void* to, const void* from, uint64_t count) {
-    return call_plugin(device.api.stream->copy, stream.handle(), to, from, count, kind, error);
+    return call_of(device.api, "copy", device.api.stream->copy, stream.handle(), to, from, count, kind, error);
   };
   const bool to_host = kind == RLK_COPY_DEVICE_TO_HOST;
   const void* host = to_host ? destination : source;

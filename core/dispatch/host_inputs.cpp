@@ -3,8 +3,8 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
-#include "core/declaration/plugin_call.hpp"
 #include "core/dispatch/call.hpp"
+#include "core/dispatch/release.hpp"
 #include "core/dispatch/runs.hpp"
 
 namespace rlk::core {
@@ -55,8 +55,8 @@ rlk_status HostInputs::copy_from_device(uint64_t wanted, rlk_error* error) {
     const auto* source = reinterpret_cast<const char*>(address_of(t)) + range.low;
     rlk_status status = device.pinned.allocate(*call_.stream.clock(), bytes, &pinned_[i], error);
     if (status == RLK_OK) {
-      status = call_plugin(device.api.stream->copy, call_.stream.handle(), pinned_[i], source, bytes,
-                           RLK_COPY_DEVICE_TO_HOST, error);
+      status = call_of(device.api, "copy", device.api.stream->copy, call_.stream.handle(), pinned_[i], source, bytes,
+                       RLK_COPY_DEVICE_TO_HOST, error);
     }
     if (status != RLK_OK) {
       call_.stream.wait_quietly(nullptr);  // earlier copies must not land in memory that is free again

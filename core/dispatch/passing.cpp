@@ -21,7 +21,8 @@ rlk_plugin_event* EventPool::take() {
     }
   }
   rlk_plugin_event* event = nullptr;
-  if (api_.event == nullptr || call_plugin(api_.event->create, device_, 0, &event, nullptr) != RLK_OK) return nullptr;
+  if (api_.event == nullptr || call_of(api_, "event create", api_.event->create, device_, 0, &event, nullptr) != RLK_OK)
+    return nullptr;
   return event;
 }
 
@@ -35,7 +36,8 @@ Mark::Mark(std::shared_ptr<StreamClock> clock, EventPool* events, const rlk_plug
     : clock_(std::move(clock)), sequence_(clock_->issue()), events_(events) {
   if (!with_event || clock_->has_passed(sequence_)) return;
   event_ = events_->take();
-  if (event_ != nullptr && call_plugin(api->event->record, event_, stream, nullptr) != RLK_OK) drop_event();
+  if (event_ != nullptr && call_of(*api, "event record", api->event->record, event_, stream, nullptr) != RLK_OK)
+    drop_event();
 }
 
 Mark& Mark::operator=(Mark&& other) noexcept {
@@ -54,7 +56,9 @@ void Mark::drop_event() {
 
 bool Mark::reached() {
   if (known_reached()) return true;
-  if (event_ == nullptr || call_plugin(events_->api().query, event_, nullptr) == RLK_NOT_READY) return false;
+  if (event_ == nullptr ||
+      call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr) == RLK_NOT_READY)
+    return false;
   clock_->pass(sequence_);
   drop_event();
   return true;
@@ -63,20 +67,20 @@ bool Mark::reached() {
 rlk_status Mark::ask() {
   if (known_reached()) return RLK_OK;
   if (event_ == nullptr) return RLK_NOT_READY;
-  const rlk_status status = call_plugin(events_->api().query, event_, nullptr);
+  const rlk_status status = call_of(events_->plugin(), "event query", events_->api().query, event_, nullptr);
   if (status == RLK_OK) clock_->pass(sequence_);
   return status;
 }
 
 bool Mark::hold_back(const rlk_plugin& api, rlk_plugin_stream* stream) {
   return known_reached() ||
-         (event_ != nullptr && call_plugin(api.stream->wait_event, stream, event_, nullptr) == RLK_OK);
+         (event_ != nullptr && call_of(api, "wait_event", api.stream->wait_event, stream, event_, nullptr) == RLK_OK);
 }
 
 bool Mark::wait() {
   if (reached()) return true;
   if (event_ == nullptr) return false;
-  call_plugin(events_->api().synchronize, event_, UINT64_MAX, nullptr);
+  call_of(events_->plugin(), "event synchronize", events_->api().synchronize, event_, UINT64_MAX, nullptr);
   clock_->pass(sequence_);
   drop_event();
   return true;

@@ -46,6 +46,7 @@ public:
   rlk_plugin_event* take();
   void give(rlk_plugin_event* event);
   const rlk_event_api& api() const { return *api_.event; }
+  const rlk_plugin& plugin() const { return api_; }
 
 private:
   const rlk_plugin& api_;

@@ -64,7 +64,8 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
 
 rlk_status PluginDevice::make(rlk_plugin_device** out, rlk_error* error) {
   *out = nullptr;
-  return owner_ != nullptr ? attach(out, error) : call_plugin(api_.device_open, instance_, ordinal_, out, error);
+  return owner_ != nullptr ? attach(out, error)
+                           : call_of(api_, "device_open", api_.device_open, instance_, ordinal_, out, error);
 }
 
 rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
@@ -81,7 +82,7 @@ rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
     // A device that cannot say (UNSUPPORTED, or any failure of the question) lends itself without.
     if (call_plugin(device.native, theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
   }
-  return call_plugin(api_.device_attach, instance_, &info, out, error);
+  return call_of(api_, "device_attach", api_.device_attach, instance_, &info, out, error);
 }
 
 void PluginDevice::close() {

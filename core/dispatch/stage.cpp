@@ -5,8 +5,8 @@
 
 #include "core/declaration/error.hpp"
 #include "core/declaration/overlap.hpp"
-#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
+#include "core/dispatch/release.hpp"
 #include "core/dispatch/runs.hpp"
 
 namespace rlk::core {
@@ -280,7 +280,7 @@ private:
   }
 
   rlk_status copy(char* to, const char* from, uint64_t bytes, int32_t kind, rlk_error* error) const {
-    return call_plugin(device_.api.stream->copy, call_.stream.handle(), to, from, bytes, kind, error);
+    return call_of(device_.api, "copy", device_.api.stream->copy, call_.stream.handle(), to, from, bytes, kind, error);
   }
 
   const Call& call_;
@@ -295,7 +295,7 @@ private:
 rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
   Stream& stream = call.stream;
-  const rlk_stream_api& api = *stream.device().api.stream;
+  const rlk_plugin& api = stream.device().api;
   JobOwner job(std::make_shared<Job>(call, candidate, plan, std::move(cpu_streams), counters));
   Transfer transfer(call, *job);
   if (const rlk_status s = transfer.check_outputs(error); s != RLK_OK) return s;
@@ -308,7 +308,8 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
     // The function may run, and the job be over, before enqueue returns.
     auto user = std::make_unique<std::shared_ptr<Job>>(job.shared());
     stream.device().pending.add(job.shared());
-    const rlk_status s = call_plugin(api.enqueue_host_function, stream.handle(), &run_and_delete, user.get(), error);
+    const rlk_status s = call_of(api, "enqueue_host_function", api.stream->enqueue_host_function, stream.handle(),
+                                 &run_and_delete, user.get(), error);
     if (s == RLK_OK) {
       static_cast<void>(user.release());
       job.hand_over();

@@ -20,7 +20,8 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
-  rlk_status status = call_plugin(device.api.stream->create, device.handle, priority, &stream->handle_, error);
+  rlk_status status =
+      call_of(device.api, "stream create", device.api.stream->create, device.handle, priority, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -30,7 +31,8 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
 rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
                         rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, true));
-  rlk_status status = call_plugin(device.api.stream->wrap, device.handle, native, &stream->handle_, error);
+  rlk_status status =
+      call_of(device.api, "stream wrap", device.api.stream->wrap, device.handle, native, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);
@@ -83,8 +85,8 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
     return RLK_OK;
   }
   void* native = call_plugin(device_.api.stream->native, handle_);
-  const rlk_status status =
-      call_plugin(candidate.plugin->api->stream->wrap, candidate.device->handle(), native, out, error);
+  const rlk_status status = call_of(*candidate.plugin->api, "stream wrap", candidate.plugin->api->stream->wrap,
+                                    candidate.device->handle(), native, out, error);
   if (status == RLK_OK) wrappers_.emplace_back(&candidate, *out);
   return status;
 }

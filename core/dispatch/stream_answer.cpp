@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "core/declaration/error.hpp"
-#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/data_error.hpp"
+#include "core/dispatch/release.hpp"
 #include "core/dispatch/stream.hpp"
 
 namespace rlk::core {
@@ -59,7 +59,8 @@ rlk_status Stream::query(rlk_error* error, std::vector<Suspect>* suspects) {
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status = call_plugin(device_.api.stream->query, handle_, &data_error, &plugin_error);
+  const rlk_status status =
+      call_of(device_.api, "stream query", device_.api.stream->query, handle_, &data_error, &plugin_error);
   return answer(status, data_error, issued, plugin_error, error, suspects);
 }
 
@@ -68,8 +69,8 @@ rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_error* error, std::vecto
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status =
-      call_plugin(device_.api.stream->synchronize, handle_, timeout_ns, &data_error, &plugin_error);
+  const rlk_status status = call_of(device_.api, "stream synchronize", device_.api.stream->synchronize, handle_,
+                                    timeout_ns, &data_error, &plugin_error);
   return answer(status, data_error, issued, plugin_error, error, suspects);
 }
 
@@ -81,7 +82,8 @@ rlk_status Stream::refuse_question(rlk_error* error) const {
 rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects) {
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
-  const rlk_status status = call_plugin(device_.api.stream->query, handle_, &data_error, &plugin_error);
+  const rlk_status status =
+      call_of(device_.api, "stream query", device_.api.stream->query, handle_, &data_error, &plugin_error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_NOT_READY || status == RLK_DATA_ERROR) return RLK_OK;
   return tell_failure(status, text_of(plugin_error).c_str(), plugin_error.native_code,
@@ -91,7 +93,8 @@ rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects
 rlk_status Stream::wait_quietly(rlk_error* error) {
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status = call_plugin(device_.api.stream->synchronize, handle_, UINT64_MAX, &data_error, error);
+  const rlk_status status = call_of(device_.api, "stream synchronize", device_.api.stream->synchronize, handle_,
+                                    UINT64_MAX, &data_error, error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_DATA_ERROR) {
     clock_->pass(issued);
