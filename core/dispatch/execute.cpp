@@ -99,6 +99,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   if (status != RLK_OK) return status;
   if (bytes != 0) {
     status = stream.workspace(bytes, call.capturing, &run.workspace, error);
+    *implementation_failed = status == RLK_OUT_OF_MEMORY;  // the next candidate may need less
     if (status != RLK_OK) return status;
     run.workspace_bytes = bytes;
   }
@@ -106,6 +107,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   if (plan->info().persistent_bytes != 0) {
     status = plan->persistent(lease.instance())
                  .use(plan->info().persistent_bytes, stream, call.capturing, &persistent, error);
+    *implementation_failed = status == RLK_OUT_OF_MEMORY;
     if (status != RLK_OK) return status;
     run.persistent = persistent.memory();
     if (persistent.is_new()) run.flags |= RLK_RUN_NEW_PERSISTENT;

@@ -54,18 +54,29 @@ TEST(Workspace, PrepareIsCalledOnlyWhenItIsNeeded) {
   EXPECT_EQ(fake_script<Logp>().prepares, 0) << "the bound is known";
 }
 
-TEST(Workspace, ThatDoesNotFitIsOutOfMemory) {
+TEST(Workspace, ThatDoesNotFitIsLeftToTheNextWhoNeedsLess) {
   World world;
   fake_script<Logp>().workspace = 1 << 20;
   fake_log().limit_bytes = 1 << 19;
   auto stream = world.stream();
   OpCall& call = world.make("logp");
+  ASSERT_EQ(world.call(*stream, call), RLK_OK) << world.text();
+  EXPECT_EQ(fake_script<Logp>().enqueues, 0);
+  EXPECT_EQ((fake_script<Logp, 1>().enqueues), 1);
+  EXPECT_TRUE(world.registry.current()->quarantined.empty());
+}
+
+TEST(Workspace, ThatFitsForNobodyIsOutOfMemory) {
+  World world(World::kFake);
+  for (Script* script : {&fake_script<Logp, 0>(), &fake_script<Logp, 1>()}) script->workspace = 1 << 20;
+  fake_log().limit_bytes = 1 << 19;
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
   EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY);
-  for (const char* part : {"1048576 bytes", "fake:0", "Free memory"}) {
+  for (const char* part : {"1048576 bytes", "fake:0", "Free memory", "fake/first", "fake/second"}) {
     EXPECT_NE(world.text().find(part), std::string::npos) << part << " | " << world.text();
   }
   EXPECT_TRUE(world.registry.current()->quarantined.empty());
-  EXPECT_EQ(fake_script<Logp>().enqueues, 0);
 }
 
 // ---- host-readable inputs

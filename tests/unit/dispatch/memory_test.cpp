@@ -261,7 +261,10 @@ TEST_F(EmbedderTest, GetsABlockBackOnlyWhenOtherStreamsHavePassed) {
 
 TEST_F(EmbedderTest, ThatIsFullIsTold) {
   embedder.full = true;
-  fake_script<sdk::ops::Logp>().workspace = 1000;
+  for (Script* script : {&fake_script<sdk::ops::Logp, 0>(), &fake_script<sdk::ops::Logp, 1>()})
+    script->workspace = 1000;
+  for (Script* script : {&cpu_script<sdk::ops::Logp, 0>(), &cpu_script<sdk::ops::Logp, 1>()})
+    script->level = RLK_SUPPORT_NO;
   OpCall& call = world.make("logp");
   EXPECT_EQ(world.call(*stream, call), RLK_OUT_OF_MEMORY);
 }
