@@ -17,19 +17,30 @@ bool is_wide(const rlk_tensor& tensor) {
   return true;
 }
 
+// One accuracy of the kernels.
+struct Kernels {
+  const char* name;   // of the implementation
+  const char* image;  // of the kernels, and what their names begin with
+  uint32_t numerics;
+  double matrix_work;  // in products of queries and keys, and weights and values
+};
+constexpr Kernels kRounded{AttentionMma::kName, "attention_mma", kAttentionNumerics & ~RLK_NUMERICS_ACCURATE, 1.0};
+constexpr Kernels kAccurate{AttentionMmaAccurate::kName, "attention_mma_accurate", kAttentionNumerics, 1.5};
+
 class AttentionMmaPlan final : public AttentionPlan {
 public:
-  AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call)
-      : AttentionPlan(device, call, "mma"), multiprocessors_(device.multiprocessors()) {
+  AttentionMmaPlan(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels)
+      : AttentionPlan(device, call, kernels.name), multiprocessors_(device.multiprocessors()) {
+    numerics = kernels.numerics;
     const int64_t head = attention_sizes(call).head;
     head_ = head <= 64 ? 64 : head <= 96 ? 96 : head <= 128 ? 128 : head <= 192 ? 192 : 256;
     const std::string prefix =
-        sdk::format("attention_mma_%s_%d_", sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
+        sdk::format("%s_%s_%d_", kernels.image, sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))), head_);
     const bool options = params_.softcap != 0 || call.input(RLK_ATTENTION_IN_KEY_MASK) != nullptr;
-    few_ = device.kernel("attention_mma", prefix + (options ? "64_options" : "64"),
+    few_ = device.kernel(kernels.image, prefix + (options ? "64_options" : "64"),
                          simt::attention_mma_shared_bytes(head_, 64));
     if (options) return;
-    many_ = device.kernel("attention_mma", prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
+    many_ = device.kernel(kernels.image, prefix + "128", simt::attention_mma_shared_bytes(head_, 128));
   }
 
   void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
@@ -55,9 +66,7 @@ private:
   FunctionHandle few_ = nullptr, many_ = nullptr;  // the latter not with options, whose registers it has no room for
 };
 
-}  // namespace
-
-sdk::Support AttentionMma::query(simt::host::Device& device, const sdk::Call<Op>& call) {
+sdk::Support support_of(Device& device, const sdk::Call<sdk::ops::Attention>& call, const Kernels& kernels) {
   if (auto refused = refuse_attention(device, call)) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q));
   if (auto refused = sdk::refuse_dtype(call.input(RLK_ATTENTION_IN_Q), "q", {sdk::Dtype::bf16, sdk::Dtype::f16})) {
@@ -75,15 +84,28 @@ sdk::Support AttentionMma::query(simt::host::Device& device, const sdk::Call<Op>
                               RLK_SUPPORT_IF_CONTIGUOUS);
     }
   }
-  sdk::Support answer = sdk::Support::yes("mma", kAttentionNumerics, RLK_SUPPORT_PREFERRED);
+  sdk::Support answer = sdk::Support::yes(kernels.name, kernels.numerics, RLK_SUPPORT_PREFERRED);
   answer.workspace_bound = attention_workspace(sizes);
-  answer.cost_us =
-      kLaunchUs * (sizes.packed ? 2 : 1) +
-      std::max(device.matrix_us(1.5 * attention_operations(call, sizes)), attention_bytes_us(device, sizes, dtype));
+  answer.cost_us = kLaunchUs * (sizes.packed ? 2 : 1) +
+                   std::max(device.matrix_us(kernels.matrix_work * attention_operations(call, sizes)),
+                            attention_bytes_us(device, sizes, dtype));
   return answer;
 }
-std::unique_ptr<sdk::Plan> AttentionMma::plan(simt::host::Device& device, const sdk::Call<Op>& call) {
-  return std::make_unique<AttentionMmaPlan>(device, call);
+
+}  // namespace
+
+sdk::Support AttentionMma::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kRounded);
+}
+std::unique_ptr<sdk::Plan> AttentionMma::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionMmaPlan>(device, call, kRounded);
+}
+
+sdk::Support AttentionMmaAccurate::query(Device& device, const sdk::Call<Op>& call) {
+  return support_of(device, call, kAccurate);
+}
+std::unique_ptr<sdk::Plan> AttentionMmaAccurate::plan(Device& device, const sdk::Call<Op>& call) {
+  return std::make_unique<AttentionMmaPlan>(device, call, kAccurate);
 }
 
 }  // namespace rlk::cuda

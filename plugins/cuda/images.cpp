@@ -5,7 +5,7 @@
 
 // RLK_CUDA_IMAGE_FOLDER: where the build put the compiled kernels; not defined when it had no nvcc.
 #ifdef RLK_CUDA_IMAGE_FOLDER
-#define RLK_CUDA_IMAGES(X) X(add) X(attention_mma) X(attention_simt) X(logp) X(logp_backward)
+#define RLK_CUDA_IMAGES(X) X(add) X(attention_mma) X(attention_mma_accurate) X(attention_simt) X(logp) X(logp_backward)
 #define RLK_CUDA_EMBED(name)                       \
   asm(".section .rodata, \"a\", @progbits\n"       \
       ".balign 64\n"                               \

@@ -8,8 +8,8 @@ namespace rlk::cuda {
 
 class Plugin final : public simt::host::Plugin {
 public:
-  using Implementations =
-      std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma, simt::host::AttentionSimt, simt::host::Add>;
+  using Implementations = std::tuple<simt::host::Logp, simt::host::LogpBackward, AttentionMma, AttentionMmaAccurate,
+                                     simt::host::AttentionSimt, simt::host::Add>;
   explicit Plugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence& evidence) override { return cuda::probe(evidence); }
 };

@@ -62,15 +62,17 @@ __device__ __forceinline__ void attention_simt(const AttentionArgs& args) {
     for (int from = 0; from < head_size; from += columns) {
       const int width = head_size - from < columns ? head_size - from : columns;
       __syncthreads();
-      for (int i = static_cast<int>(threadIdx.x); i < kWave * width; i += static_cast<int>(blockDim.x)) {
-        const int j = i / width, d = i % width;
-        key_tile[j * (columns + 1) + d] = tile + j < work.keys && (open >> j & 1) != 0
-                                              ? A(widen(keys[(tile + j) * args.k.token_stride + from + d]))
-                                              : A(0);
+      for (int j = wave; j < kWave; j += kSimtWaves) {
+        const bool there = tile + j < work.keys && (open >> j & 1) != 0;
+        const T* key = keys + (tile + j) * args.k.token_stride + from;
+        for (int d = lane; d < width; d += kWave) {
+          key_tile[j * (columns + 1) + d] = there ? A(widen(key[d])) : A(0);
+        }
       }
       __syncthreads();
       const A* mine = key_tile + lane * (columns + 1);
       const A* query = query_rows + wave * kSimtRows * head_size + from;
+#pragma unroll 4
       for (int d = 0; d < width; ++d) {
         const A k = mine[d];
 #pragma unroll

@@ -6,8 +6,9 @@
 // Cost: 4 Lq Lk D operations a head; shared memory traffic, not the tensor cores, is what 16 rows a warp would run
 // into.
 //
-// The weights are multiplied as two 16-bit numbers, what rounding them to one would lose included: half as much matrix
-// work again, and the output is right to fp32 before its own rounding.
+// The weights are rounded to the tensors' dtype before the second product, as every fused kernel of the field does. The
+// accurate kernels multiply them as two 16-bit numbers, what that rounding loses included: half as much matrix work
+// again, and the output is right to fp32 before its own rounding.
 #pragma once
 
 #include "../../simt/attention.cuh"
@@ -75,11 +76,11 @@ struct TileLoader {
 };
 
 // kOptions: knows softcap and key_mask, which cost registers.
-template <class T, class S, bool kOptions>
+template <class T, class S, bool kAccurate, bool kOptions>
 __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
   constexpr int kRowTiles = S::kRowTiles, kKeys = S::kKeys, kHead = S::kHead;
   constexpr int kScoreTiles = kKeys / 8, kHeadTiles = kHead / 8;
-  // Weights are kept times 2^kHeadroom: the second half of an f16 weight would otherwise lose bits to subnormals.
+  // Weights are kept times 2^kHeadroom: small f16 weights, and second halves, would otherwise lose bits to subnormals.
   constexpr float kHeadroom = kIsBf16<T> ? 0.0f : 10.0f;
   unsigned char* const shared = dynamic_shared();
   if (fill_nan_if_bad<T>(args)) return;
@@ -272,8 +273,10 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
           for (int i = 0; i < 4; ++i) {
             const float a = score[r][2 * j + i / 2][i % 2 * 2], b = score[r][2 * j + i / 2][i % 2 * 2 + 1];
             weight[r][i] = pack_pair<T>(a, b);
-            const float2 kept = unpack_pair<T>(weight[r][i]);
-            rest[r][i] = pack_pair<T>(a - kept.x, b - kept.y);
+            if constexpr (kAccurate) {
+              const float2 kept = unpack_pair<T>(weight[r][i]);
+              rest[r][i] = pack_pair<T>(a - kept.x, b - kept.y);
+            }
           }
         }
 #pragma unroll
@@ -284,8 +287,10 @@ __device__ __forceinline__ void attention_mma(const AttentionArgs& args) {
           for (int r = 0; r < kRowTiles; ++r) {
             multiply_add<T>(out[r][2 * n], weight[r], v[0], v[1]);
             multiply_add<T>(out[r][2 * n + 1], weight[r], v[2], v[3]);
-            multiply_add<T>(out[r][2 * n], rest[r], v[0], v[1]);
-            multiply_add<T>(out[r][2 * n + 1], rest[r], v[2], v[3]);
+            if constexpr (kAccurate) {
+              multiply_add<T>(out[r][2 * n], rest[r], v[0], v[1]);
+              multiply_add<T>(out[r][2 * n + 1], rest[r], v[2], v[3]);
+            }
           }
         }
       }

@@ -205,7 +205,8 @@ void measure(Plugin& plugin, Report& report) {
             "1689 (torch.compile)");
   time_logp(plugin, report, "logp fwd+bwd 16384x151936 bf16", Type::bf16, 16384, 151936, 1, false, true, "-");
   const char* peer = "320 flash, 531 cuDNN";
-  for (const char* kernel : {"mma"}) {
+  for (const char* kernel : {"mma", "mma_accurate"}) {
+    std::printf("attention %s\n", kernel);
     time_attention(plugin, "attention causal B4 H32/32 S4096 bf16", kernel, Type::bf16, 4, 32, 32, 4096, 4096, 128,
                    peer);
     time_attention(plugin, "attention causal B4 H32/8 S4096 bf16", kernel, Type::bf16, 4, 32, 8, 4096, 4096, 128,
