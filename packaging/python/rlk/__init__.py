@@ -1,0 +1,29 @@
+"""rlk: verified operators for reinforcement learning of language models, from any vendor that has a plugin.
+
+    import rlk
+    logp = rlk.ops.logp(logits, ids, temperature=0.7)                    # numpy, torch, cupy, jax: no copies
+    logp, lse = rlk.ops.logp(logits, ids, lse=True)
+
+rlk.list() says which plugins there are and what is wrong with the others, rlk.explain("logp", logits, ids) where that call
+would go and why, rlk.counters() where calls went, rlk.doctor() what to mend.
+"""
+import importlib
+
+from rlk._location import cmake_dir, include
+from rlk._questions import Report, counters, doctor, explain, list, ops_json
+from rlk._runtime import Runtime, Stream, runtime, version
+from rlk.errors import (AbiMismatch, Absent, ArgumentTypeError, BackendError, CaptureForbids, DataError, DeviceLost, Error,
+                        Internal, InvalidArgument, NotFound, OutOfMemory, PluginException, Timeout, Unsupported, WrongResult)
+
+__all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "CaptureForbids", "DataError", "DeviceLost",
+           "Error", "Internal", "InvalidArgument", "NotFound", "OutOfMemory", "PluginException", "Report", "Runtime",
+           "Stream", "Timeout", "Unsupported", "WrongResult", "cmake_dir", "counters", "doctor", "explain", "include",
+           "list", "ops", "ops_json", "runtime", "version"]
+
+
+def __getattr__(name):
+    if name in ("ops", "torch"):  # torch is imported by who asks for it
+        return importlib.import_module("rlk." + name)
+    if name == "__version__":
+        return version()
+    raise AttributeError(f"module 'rlk' has no attribute {name!r}")

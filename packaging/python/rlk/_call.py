@@ -1,0 +1,333 @@
+"""A call of an operator: what it is given becomes the C API's arrays, and what it gives is allocated like the inputs."""
+import collections
+import ctypes
+import struct
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
+
+from rlk import _abi, _devices, _runtime, errors
+from rlk._tensors import dtype_name, view
+from rlk.errors import ArgumentTypeError, InvalidArgument
+
+Wanted = Any  # False, True, a dtype, or an array to write into
+Outputs = Union[Mapping[str, Wanted], Iterable[str]]
+Numerics = Union[str, Sequence[str]]
+
+
+class Input(NamedTuple):
+    name: str
+    python: str
+    dtype: str
+    shapes: dict  # {form: dimensions}; a form that is not there has no such input
+    optional: bool
+
+
+class Output(NamedTuple):
+    name: str
+    python: Any  # by which an optional output is asked for
+    dtype: str
+    shapes: dict  # {form: sizes from symbols and parameters}
+    optional: bool
+    must_alias: Any  # the input in whose memory it is
+
+
+class Param(NamedTuple):
+    name: str
+    python: str
+    type: str
+    default: Any
+    values: Tuple[str, ...]
+
+
+_BOOL = _abi.DTYPES["bool"]
+
+
+class Symbols(dict):
+    def __missing__(self, name):
+        raise _Unknown(name)
+
+
+class _Unknown(Exception):
+    """The inputs given do not fix a size or a dtype. The C API says so in its own words."""
+
+
+class Arranged(NamedTuple):
+    """A call as the C API takes it. memory holds what the addresses lead to, owners the tensors."""
+    memory: bytearray
+    params: int
+    inputs: int
+    outputs: int
+    options: int
+    device: Tuple[int, int]
+    kind: Any
+    results: dict
+    owners: Any
+
+
+class Operator:
+    """What Python knows of an operator; the functions of rlk.ops are made of it."""
+
+    def __init__(self, name, inputs, outputs, params, dtypes, form, backward):
+        self.name, self.inputs, self.outputs, self.params = name, inputs, outputs, params
+        self.dtypes, self.form, self.backward = dtypes, form, backward
+        self.packed_params = struct.Struct("=II" + "".join("d" if p.type == "f64" else "q" for p in params))
+        self._handle = None
+        self._tuples = {}
+        places = len(inputs) + len(outputs)
+        # In one block: params, options, pointers to inputs and outputs, the tensors, then each one's shape and strides.
+        self._at_options = self.packed_params.size
+        self._at_pointers = self._at_options + _abi.PACKED_OPTIONS.size
+        self._at_tensors = self._at_pointers + 8 * places
+        self._at_sizes = self._at_tensors + places * _abi.PACKED_TENSOR.size
+        self._bytes = self._at_sizes + places * 16 * _abi.MAX_NDIM
+        self._pointers = struct.Struct(f"={places}Q")
+
+    def __call__(self, inputs, params, wanted, outputs, stream, pin, numerics):
+        call = self.arrange(inputs, params, wanted, outputs, pin, numerics)
+        stream = self.stream_for(call, stream)
+        library, error = _runtime.library(), errors.fresh()
+        status = library.rlk_call(stream.handle, self.handle, call.params, call.inputs, len(self.inputs), call.outputs,
+                                  len(self.outputs), call.options, error)
+        if status < 0:
+            errors.raise_for(status, error)
+        if stream.backend == "cpu":  # the work is done: bad values are told now
+            status = library.rlk_stream_query(stream.handle, error)
+            if status < 0:
+                errors.raise_for(status, error)
+        return self.result(call.results)
+
+    @property
+    def handle(self):
+        if self._handle is None:
+            handle = ctypes.c_void_p()
+            errors.check(_runtime.library().rlk_op_find, self.name.encode(), handle)
+            self._handle = handle.value
+        return self._handle
+
+    def stream_for(self, call, stream):
+        if stream is None:
+            return _devices.stream_for(call.device, call.kind)
+        _devices.check_stream(stream, call.device, self.name)
+        return stream
+
+    def result(self, results):
+        """One output alone, several as a named tuple, in declared order."""
+        if len(results) == 1:
+            return next(iter(results.values()))
+        names = tuple(results)
+        kind = self._tuples.get(names)
+        if kind is None:
+            title = "".join(part.capitalize() for part in self.name.split("_")) + "Result"
+            kind = self._tuples[names] = collections.namedtuple(title, names)
+        return kind(*results.values())
+
+    # ---- the call as C arrays ------------------------------------------------------------------------------------
+
+    def arrange(self, inputs, params, wanted, outputs=None, pin=None, numerics=None):
+        views = [None if x is None else view(x, f"{self.name}: {declared.python}")
+                 for x, declared in zip(inputs, self.inputs)]
+        for i, declared in enumerate(self.inputs):
+            if declared.dtype == "u8" and views[i] is not None and views[i].dtype == _BOOL:
+                views[i] = views[i]._replace(dtype=_abi.DTYPES["u8"])  # the same byte, 0 or 1
+        first = next((v for v in views if v is not None), None)
+        if first is None:
+            raise InvalidArgument(f"{self.name}: every input is absent; {self.inputs[0].python} is required")
+        codes = self.codes(params)
+        given = self.wanted(wanted, outputs)
+        results, made = self.make(views, codes, given, first)
+        every = views + made
+        for v, declared in zip(every, (*self.inputs, *self.outputs)):
+            if v is not None and v.device != first.device:
+                raise InvalidArgument(f"{self.name}: {declared.name} is on {_devices.text(v.device)}, other arguments on "
+                                      f"{_devices.text(first.device)}. All of them must be on one device")
+
+        memory = bytearray(self._bytes)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.packed_params.pack_into(memory, 0, self.packed_params.size, 0, *codes)
+        options, held = self.options(pin, numerics)
+        if options is not None:
+            _abi.PACKED_OPTIONS.pack_into(memory, self._at_options, *options)
+        pointers, at, sizes = [], self._at_tensors, self._at_sizes
+        for v in every:
+            if v is None:
+                pointers.append(0)
+                continue
+            address, ndim, (code, bits) = v.address, len(v.shape), v.dtype
+            if ndim > _abi.MAX_NDIM:
+                raise InvalidArgument(f"{self.name}: a tensor of {ndim} dimensions; at most {_abi.MAX_NDIM} are possible")
+            alignment = min(address & -address, 4096) if address else 4096
+            _abi.PACKED_TENSOR.pack_into(memory, at, _abi.PACKED_TENSOR.size, alignment, address, 0, base + sizes,
+                                         base + sizes + 8 * ndim, ndim, code, bits, 1)
+            struct.pack_into(f"={2 * ndim}q", memory, sizes, *v.shape, *v.strides)
+            pointers.append(base + at)
+            at += _abi.PACKED_TENSOR.size
+            sizes += 16 * ndim
+        self._pointers.pack_into(memory, self._at_pointers, *pointers)
+        return Arranged(memory, base, base + self._at_pointers, base + self._at_pointers + 8 * len(self.inputs),
+                        base + self._at_options if options is not None else None, first.device, first.kind, results,
+                        (views, made, held))
+
+    def codes(self, params):
+        """The parameters as numbers, enumerations by their words."""
+        codes = []
+        for p, value in zip(self.params, params):
+            if p.type == "enum":
+                if value not in p.values:
+                    raise InvalidArgument(f"{self.name}: {p.python} is {value!r}, expected one of {', '.join(p.values)}")
+                value = p.values.index(value)
+            elif p.type == "i64":
+                if isinstance(value, float) or not hasattr(value, "__index__"):
+                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected an integer")
+                value = value.__index__()
+                if not -2**63 <= value < 2**63:
+                    raise InvalidArgument(f"{self.name}: {p.python} is {value}, which 64 bits do not hold")
+            else:
+                try:
+                    value = float(value)
+                except (TypeError, ValueError):
+                    raise ArgumentTypeError(f"{self.name}: {p.python} is {value!r}, expected a number") from None
+            codes.append(value)
+        return codes
+
+    def wanted(self, flags, outputs):
+        """{output: what is asked for}; required ones that nobody names are made."""
+        given = {name: flag for name, flag in flags.items() if flag is not False and flag is not None}
+        if outputs is not None:
+            if isinstance(outputs, str):
+                outputs = [outputs]
+            named = dict(outputs) if isinstance(outputs, Mapping) else {name: True for name in outputs}
+            known = [o.name for o in self.outputs]
+            for name, flag in named.items():
+                if name not in known:
+                    raise InvalidArgument(f"{self.name}: outputs names {name!r}; there are {', '.join(known)}")
+                if flag is not False and flag is not None:
+                    given[name] = flag
+        return given
+
+    def options(self, pin, numerics):
+        """The fields of rlk_call_options, or None when all are at their defaults, and what must live as long."""
+        if pin is None and numerics is None:
+            return None, None
+        classes = 0
+        for name in [numerics] if isinstance(numerics, str) else numerics or ():
+            if name not in _abi.NUMERICS:
+                raise InvalidArgument(f"{self.name}: numerics names {name!r}; there are {', '.join(_abi.NUMERICS)}")
+            classes |= _abi.NUMERICS[name]
+        held = ctypes.c_char_p(None if pin is None else pin.encode())
+        address = ctypes.cast(held, ctypes.c_void_p).value or 0
+        return (_abi.PACKED_OPTIONS.size, classes, address, 0, 0), held
+
+    # ---- outputs -------------------------------------------------------------------------------------------------
+
+    def form_of(self, codes):
+        if self.form is None:
+            return ""
+        place = next(i for i, p in enumerate(self.params) if p.name == self.form)
+        return self.params[place].values[codes[place]]
+
+    def make(self, views, codes, given, first):
+        """({output: array} of what is wanted, [View or None of every output])."""
+        form = self.form_of(codes)
+        symbols = variables = None
+        results, made = {}, []
+        for declared in self.outputs:
+            wish = given.get(declared.name)
+            if (wish is None and declared.optional) or (wish is None and form not in declared.shapes):
+                made.append(None)
+                continue
+            if declared.must_alias is not None:
+                place = next(i for i, a in enumerate(self.inputs) if a.name == declared.must_alias)
+                made.append(views[place])
+                if views[place] is not None:
+                    self.writable(views[place], declared)
+                    owner = views[place].owner
+                    results[declared.name] = owner[1] if isinstance(owner, tuple) else owner
+                continue
+            dtype = None
+            if wish is not None and wish is not True:
+                dtype = dtype_name(wish)
+                if dtype is None:  # an array to write into
+                    out = view(wish, f"{self.name}: the output {declared.name}")
+                    self.writable(out, declared)
+                    made.append(out)
+                    results[declared.name] = wish
+                    continue
+            if symbols is None:
+                symbols, variables = self.symbols(views, form), self.variables(views)
+            try:
+                shape = self.shape(declared.shapes[form], symbols, views, codes, given)
+                name = dtype or self.dtype(declared.dtype, variables)
+                if min(shape, default=0) < 0:
+                    raise _Unknown(declared.name)
+            except (_Unknown, KeyError, ZeroDivisionError):
+                # Wrong inputs. The C API looks at them first and says what is wrong; this is nothing but a place.
+                shape, name = (), "f32"
+            array = first.kind.empty(shape, name, first.owner)
+            made.append(view(array, declared.name)._replace(device=first.device))
+            results[declared.name] = array
+        return results, made
+
+    def writable(self, out, declared):
+        if out.readonly:
+            raise InvalidArgument(f"{self.name}: the output {declared.name} is read-only memory; pass an array that may be "
+                                  "written")
+
+    def symbols(self, views, form):
+        """The sizes that plain dimensions of the inputs fix."""
+        symbols = Symbols()
+        for v, declared in zip(views, self.inputs):
+            dims = declared.shapes.get(form)
+            if v is None or not isinstance(dims, tuple) or len(dims) != len(v.shape):
+                continue
+            for dim, size in zip(dims, v.shape):
+                if isinstance(dim, str):
+                    symbols.setdefault(dim, size)
+                elif isinstance(dim, tuple):
+                    symbols.setdefault(dim[0], size - dim[1])
+        return symbols
+
+    def variables(self, views):
+        """The dtypes that the inputs fix; T before acc(T)."""
+        variables = {}
+        for v, declared in zip(views, self.inputs):
+            if v is not None and declared.dtype in self.dtypes:
+                variables.setdefault(declared.dtype, _abi.DTYPE_NAMES.get(v.dtype))
+        return variables
+
+    def dtype(self, declared, variables):
+        if declared in _abi.DTYPES:
+            return declared
+        if declared.startswith("acc("):
+            return accumulator(self.dtype(declared[4:-1], variables))
+        known = variables.get(declared)
+        if known is None and declared in self.dtypes:
+            known = self.dtype(self.dtypes[declared][0], variables)
+        if known is None:
+            raise _Unknown(declared)
+        return known
+
+    def shape(self, sizes, symbols, views, codes, given):
+        if callable(sizes):
+            present = {a.name for a, v in zip(self.inputs, views) if v is not None} | given.keys()
+            return sizes(symbols, {p.name: code for p, code in zip(self.params, codes)}, present.__contains__)
+        return self.broadcast(sizes, views)
+
+    def broadcast(self, sizes, views):
+        """Of broadcast(*A, *B), the shapes of the inputs that are *A and *B."""
+        names = [part.strip() for part in sizes[sizes.index("(") + 1:sizes.rindex(")")].split(",")]
+        shapes = [v.shape for v, a in zip(views, self.inputs) if v is not None and set(a.shapes.values()) & set(names)]
+        ndim = max(map(len, shapes), default=0)
+        out = []
+        for axis in range(-ndim, 0):
+            present = {shape[axis] for shape in shapes if len(shape) >= -axis} - {1}
+            if len(present) > 1:
+                raise _Unknown(sizes)
+            out.append(present.pop() if present else 1)
+        return tuple(out)
+
+
+def accumulator(dtype):
+    """acc(T): sums of 16-bit and 8-bit floats are fp32."""
+    return "f64" if dtype == "f64" else "f32"
+
+
+

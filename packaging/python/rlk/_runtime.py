@@ -1,0 +1,184 @@
+"""Runtime and streams: the library loaded once, the runtime of this process, and a stream for each thread and device."""
+import ctypes
+import os
+import sys
+import threading
+
+from rlk import _abi, _entry_points, _location, errors
+
+_lock = threading.RLock()
+_default = None
+
+
+def c_text(handle):
+    """A string that the C API gave away."""
+    try:
+        return ctypes.string_at(handle.value).decode("utf-8", "replace")
+    finally:
+        library().rlk_string_free(handle)
+
+
+def library():
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _abi.load(_location.library())
+    return _library
+
+
+_library = None
+
+
+def version():
+    return library().rlk_version().decode()
+
+
+class Runtime:
+    """A runtime of rlk. Those of one process share the plugins, so that most programs need only runtime(), the one that
+    operators use by themselves. wait=False returns before every plugin has its verdict; until then the CPU serves.
+    plugin_path replaces RLK_PLUGIN_PATH, config_path RLK_CONFIG. Thread-safe."""
+
+    def __init__(self, wait=True, plugin_path=None, config_path=None):
+        self._handle = None
+        options = _abi.RuntimeOptions(ctypes.sizeof(_abi.RuntimeOptions), int(bool(wait)), _path(plugin_path),
+                                      _path(config_path), None)
+        handle = ctypes.c_void_p()
+        _entry_points.add_to_environment()
+        errors.check(library().rlk_runtime_create, options, handle)
+        self._handle = handle.value
+        self._streams = 0
+
+    def _alive(self):
+        if self._handle is None:
+            raise errors.InvalidArgument("this rlk.Runtime is closed; make another")
+        return self._handle
+
+    def device_count(self, backend):
+        count = ctypes.c_uint32()
+        errors.check(library().rlk_device_count, self._alive(), backend.encode(), count)
+        return count.value
+
+    def device(self, backend, ordinal=0):
+        """What is known of a device without opening it, as a dict."""
+        out = _abi.DeviceProperties(struct_size=ctypes.sizeof(_abi.DeviceProperties))
+        errors.check(library().rlk_device_describe, self._alive(), backend.encode(), ordinal, out)
+        fields = {name: getattr(out, name) for name, *_ in out._fields_ if name not in ("struct_size", "reserved")}
+        return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else bytes(value).hex()
+                if name == "uuid" else value for name, value in fields.items()}
+
+    def stream(self, backend="cpu", ordinal=0, priority=0):
+        """A stream of its own."""
+        handle = ctypes.c_void_p()
+        errors.check(library().rlk_stream_create, self._alive(), backend.encode(), ordinal, priority, handle)
+        return Stream(self, handle.value, backend, ordinal)
+
+    def wrap(self, native, backend, ordinal=0):
+        """A stream over one of the vendor's runtime: native is its handle as a number (torch.cuda.Stream.cuda_stream)."""
+        handle = ctypes.c_void_p()
+        errors.check(library().rlk_stream_wrap, self._alive(), backend.encode(), ordinal, native, handle)
+        return Stream(self, handle.value, backend, ordinal)
+
+    def close(self):
+        """Ends the runtime. Its streams must be closed before."""
+        with _lock:
+            if self._streams:
+                raise errors.InvalidArgument(f"{self._streams} streams of this rlk.Runtime are open: close them first")
+            if self._handle is not None:
+                errors.check(library().rlk_runtime_destroy, self._handle)
+                self._handle = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Stream:
+    """A queue of work on one device, used by one thread at a time; on the CPU the work is done when a call returns. Made by
+    Runtime.stream and Runtime.wrap."""
+
+    def __init__(self, runtime, handle, backend, ordinal):
+        self.runtime, self.backend, self.ordinal, self._handle = runtime, backend, ordinal, handle
+        with _lock:
+            runtime._streams += 1
+
+    @property
+    def handle(self):
+        """The C API's rlk_stream*, as a number."""
+        if self._handle is None:
+            raise errors.InvalidArgument("this rlk.Stream is closed; make another")
+        return self._handle
+
+    def done(self):
+        """True when all work is done. Raises DataError, once, for values that break their domain."""
+        return errors.check(library().rlk_stream_query, self.handle) == errors.OK
+
+    def synchronize(self, timeout=None):
+        """Waits for the work, at most so many seconds. Raises DataError as done does, and Timeout."""
+        nanoseconds = _abi.FOREVER if timeout is None else max(0, int(timeout * 1e9))
+        errors.check(library().rlk_stream_synchronize, self.handle, nanoseconds)
+
+    def close(self):
+        with _lock:
+            handle, self._handle = self._handle, None
+            if handle is not None:
+                self.runtime._streams -= 1
+        if handle is not None:
+            errors.check(library().rlk_stream_destroy, handle)
+
+    def __del__(self):
+        # Of a thread that ended, say. At the end of the process nothing is ended: other threads may be in a call.
+        if not sys.is_finalizing():
+            try:
+                self.close()
+            except errors.Error:  # a destructor has nobody to tell
+                pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __repr__(self):
+        state = "closed" if self._handle is None else f"{self._handle:#x}"
+        return f"<rlk.Stream {self.backend}:{self.ordinal} {state}>"
+
+
+def _path(path):
+    return None if path is None else os.fspath(path).encode()
+
+
+def runtime():
+    """The runtime that operators use when they are given no stream; made by its first use, kept until the process ends."""
+    global _default
+    if _default is None:
+        with _lock:
+            if _default is None:
+                _default = Runtime()
+    return _default
+
+
+class _Streams(threading.local):
+    """The calling thread's streams of the default runtime."""
+
+    def __init__(self):
+        self.own, self.wrapped = {}, {}
+
+
+_streams = _Streams()
+
+
+def stream_of_thread(backend="cpu", ordinal=0, native=None):
+    """This thread's stream of the device, or the one around the vendor's stream `native`."""
+    if native is None:
+        stream = _streams.own.get((backend, ordinal))
+        if stream is None:
+            stream = _streams.own[backend, ordinal] = runtime().stream(backend, ordinal)
+        return stream
+    stream = _streams.wrapped.get((backend, ordinal, native))
+    if stream is None:
+        stream = _streams.wrapped[backend, ordinal, native] = runtime().wrap(native, backend, ordinal)
+    return stream

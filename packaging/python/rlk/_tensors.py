@@ -1,0 +1,237 @@
+"""What a caller passes as a tensor, seen as memory: numpy and torch by their own attributes, everything else by DLPack.
+Nothing here copies or converts."""
+import ctypes
+import sys
+from typing import Any, NamedTuple, Tuple
+
+from rlk import _abi
+from rlk.errors import ArgumentTypeError, InvalidArgument
+
+Array = Any  # numpy.ndarray, torch.Tensor, cupy.ndarray, jax.Array: whatever has __dlpack__
+
+# DLPack's device types.
+CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST, EXT_DEV, CUDA_MANAGED = 1, 2, 3, 10, 11, 12, 13
+_HOST = (CUDA_HOST, ROCM_HOST)
+
+
+class View(NamedTuple):
+    """A tensor as the C API sees it. owner keeps the memory, kind makes outputs beside it."""
+    address: int
+    dtype: Tuple[int, int]  # DLPack's code and bits
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]  # in elements
+    device: Tuple[int, int]  # DLPack's type and number
+    readonly: bool
+    kind: Any
+    owner: Any
+
+
+class Numpy:
+    """numpy arrays; ml_dtypes' bfloat16 and 8-bit floats among them."""
+    dtypes, by_name = {}, {}
+
+    @classmethod
+    def dtype(cls, dtype, argument):
+        if dtype not in cls.dtypes:
+            names = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "bool": "bool",
+                     "float8_e4m3fn": "f8_e4m3fn", "float8_e5m2": "f8_e5m2"}
+            names |= {f"{word}{bits}": f"{word[0]}{bits}" for word in ("int", "uint") for bits in (8, 16, 32, 64)}
+            name = names.get(dtype.name)
+            if name is None or not dtype.isnative:
+                raise InvalidArgument(f"{argument} has numpy dtype {dtype.str if not dtype.isnative else dtype.name}, which "
+                                      "no operator takes. Convert it (x.astype)")
+            cls.dtypes[dtype] = _abi.DTYPES[name]
+            cls.by_name.setdefault(name, dtype)
+        return cls.dtypes[dtype]
+
+    @classmethod
+    def view(cls, x, argument):
+        dtype = cls.dtype(x.dtype, argument)
+        size = dtype[1] >> 3
+        strides = x.strides
+        if any(s % size for s in strides):
+            raise InvalidArgument(f"{argument} has strides of {strides} bytes, which are no multiples of its element's "
+                                  f"{size}. Copy it (numpy.ascontiguousarray)")
+        address, readonly = x.__array_interface__["data"]
+        return View(address, dtype, x.shape, tuple([s // size for s in strides]), (CPU, 0), readonly, cls, x)
+
+    @classmethod
+    def empty(cls, shape, name, like):
+        import numpy
+        if name not in cls.by_name:
+            names = {"f32": "float32", "f64": "float64", "f16": "float16", "bool": "bool"}
+            names |= {f"{w[0]}{b}": f"{w}{b}" for w in ("int", "uint") for b in (8, 16, 32, 64)}
+            if name not in names:
+                import ml_dtypes  # numpy has no such dtype of its own
+                names |= {"bf16": ml_dtypes.bfloat16, "f8_e4m3fn": ml_dtypes.float8_e4m3fn,
+                          "f8_e5m2": ml_dtypes.float8_e5m2}
+            cls.by_name[name] = numpy.dtype(names[name])
+        return numpy.empty(shape, cls.by_name[name])
+
+    @staticmethod
+    def name_of(dtype):
+        """The declarations' name of a dtype of numpy's, or None."""
+        import numpy
+        try:
+            return _abi.DTYPE_NAMES[Numpy.dtype(numpy.dtype(dtype), "the dtype")]
+        except (TypeError, InvalidArgument):
+            return None
+
+
+class Torch:
+    """torch tensors."""
+    dtypes, by_name = {}, {}
+
+    @classmethod
+    def fill(cls):
+        torch = sys.modules["torch"]
+        names = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "bool": "bool",
+                 "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16",
+                 "u32": "uint32", "u64": "uint64", "f8_e4m3fn": "float8_e4m3fn", "f8_e5m2": "float8_e5m2"}
+        cls.by_name = {ours: getattr(torch, theirs) for ours, theirs in names.items() if hasattr(torch, theirs)}
+        cls.dtypes = {theirs: _abi.DTYPES[ours] for ours, theirs in cls.by_name.items()}
+
+    @classmethod
+    def view(cls, x, argument):
+        if not cls.dtypes:
+            cls.fill()
+        torch = sys.modules["torch"]
+        if x.requires_grad and torch.is_grad_enabled():
+            raise InvalidArgument(f"{argument} requires a gradient, which rlk.ops does not record. Call rlk.torch, or "
+                                  "pass x.detach(), or call under torch.no_grad()")
+        dtype = cls.dtypes.get(x.dtype)
+        if dtype is None:
+            raise InvalidArgument(f"{argument} has dtype {x.dtype}, which no operator takes. Convert it (x.to)")
+        if x.layout is not torch.strided:
+            raise InvalidArgument(f"{argument} has layout {x.layout}. Pass a strided tensor (x.to_dense())")
+        if x.is_neg() or x.is_conj():
+            raise InvalidArgument(f"{argument} is a lazily negated or conjugated view. Call x.resolve_neg().resolve_conj()")
+        kind = x.device.type
+        try:
+            device = (CPU, 0) if kind == "cpu" else x.__dlpack_device__()
+        except ValueError:  # "meta", say
+            raise InvalidArgument(f"{argument} is on {x.device}, which has no memory that rlk could reach") from None
+        return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), (int(device[0]), device[1]), False, cls, x)
+
+    @classmethod
+    def empty(cls, shape, name, like):
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=cls.by_name[name], device=like.device)
+
+    @classmethod
+    def name_of(cls, dtype):
+        if not cls.dtypes:
+            cls.fill()
+        return _abi.DTYPE_NAMES.get(cls.dtypes.get(dtype))
+
+    @staticmethod
+    def native_stream(device):
+        """The handle of torch's current stream on a CUDA or ROCm device."""
+        torch = sys.modules["torch"]
+        return torch.cuda.current_stream(device[1]).cuda_stream
+
+
+class _Managed(ctypes.Structure):  # DLManagedTensor begins with a DLTensor
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+class _Versioned(ctypes.Structure):  # DLManagedTensorVersioned
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("manager", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Managed)]
+
+
+_READ_ONLY = 1
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+
+
+class Dlpack:
+    """Everything else that has __dlpack__. Outputs are numpy's on the CPU, and on a device what the array's own namespace
+    makes."""
+
+    @classmethod
+    def view(cls, x, argument):
+        if not hasattr(x, "__dlpack__"):
+            raise ArgumentTypeError(f"{argument} is a {type(x).__name__}, expected a tensor with DLPack: of numpy, torch, "
+                                    "cupy, jax (numpy.asarray makes one of numbers)")
+        try:
+            capsule = x.__dlpack__(max_version=(1, 0))
+        except TypeError:  # a producer from before DLPack 1.0
+            capsule = x.__dlpack__()
+        readonly = False
+        if _is_valid(capsule, b"dltensor_versioned"):
+            whole = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
+            if whole.major != 1:
+                raise InvalidArgument(f"{argument} comes by DLPack {whole.major}.{whole.minor}; 1.x is known here")
+            readonly, tensor = bool(whole.flags & _READ_ONLY), whole.tensor
+        else:
+            tensor = _Managed.from_address(_pointer(capsule, b"dltensor"))
+        if tensor.lanes != 1:
+            raise InvalidArgument(f"{argument} has elements of {tensor.lanes} lanes; 1 is expected")
+        shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+        if tensor.strides:
+            strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
+        else:
+            strides = row_major(shape)
+        device = (CPU, 0) if tensor.device_type in _HOST else (tensor.device_type, tensor.device_id)
+        # The capsule is not consumed: its own destructor ends what the producer lent.
+        return View((tensor.data or 0) + tensor.byte_offset, (tensor.code, tensor.bits), shape, strides, device, readonly,
+                    cls, (capsule, x))
+
+    @classmethod
+    def empty(cls, shape, name, like):
+        _, x = like
+        if x.__dlpack_device__()[0] == CPU:
+            return Numpy.empty(shape, name, None)
+        namespace = x.__array_namespace__()
+        names = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i32": "int32", "i64": "int64",
+                 "u8": "uint8"}
+        return namespace.empty(shape, dtype=getattr(namespace, names[name]), device=x.device)
+
+    @staticmethod
+    def native_stream(device):
+        """cupy's current stream, else the vendor's default one: the one that __dlpack__ without a stream answers for."""
+        cupy = sys.modules.get("cupy")
+        return 0 if cupy is None else cupy.cuda.get_current_stream().ptr
+
+
+def row_major(shape):
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+_kinds = {}
+
+
+def view(x, argument):
+    """The View of a tensor; argument is its name in errors."""
+    kind = _kinds.get(type(x))
+    if kind is None:
+        numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+        if numpy is not None and isinstance(x, numpy.ndarray):
+            kind = Numpy
+        elif torch is not None and isinstance(x, torch.Tensor):
+            kind = Torch
+        else:
+            kind = Dlpack
+        if kind is not Dlpack or hasattr(x, "__dlpack__"):
+            _kinds[type(x)] = kind
+    return kind.view(x, argument)
+
+
+def dtype_name(dtype):
+    """The declarations' name of a dtype: 'bf16', numpy.float32, torch.bfloat16; None when it has none."""
+    if isinstance(dtype, str) and dtype in _abi.DTYPES:
+        return dtype
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(dtype, torch.dtype):
+        return Torch.name_of(dtype)
+    return Numpy.name_of(dtype) if "numpy" in sys.modules else None

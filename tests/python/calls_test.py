@@ -1,0 +1,240 @@
+"""A call: arguments by name, outputs, parameters, streams, threads, errors."""
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import rlk
+
+N, V = 5, 11
+
+
+@pytest.fixture
+def batch():
+    random = np.random.default_rng(7)
+    return random.standard_normal((N, V)).astype(np.float32), random.integers(0, V, N)
+
+
+def golden(logits, ids, temperature=1.0):
+    z = logits.astype(np.float64) / temperature
+    lse = np.log(np.exp(z - z.max(1, keepdims=True)).sum(1)) + z.max(1)
+    return z[np.arange(len(ids)), ids] - lse, lse
+
+
+def test_one_required_output_comes_alone(batch):
+    logp = rlk.ops.logp(*batch, temperature=0.7)
+    assert isinstance(logp, np.ndarray) and logp.dtype == np.float32
+    np.testing.assert_allclose(logp, golden(*batch, 0.7)[0], atol=2e-5)
+
+
+def test_inputs_are_positional_or_by_name(batch):
+    assert np.array_equal(rlk.ops.logp(ids=batch[1], logits=batch[0]), rlk.ops.logp(*batch))
+    with pytest.raises(TypeError, match="temperature|positional"):
+        rlk.ops.logp(*batch, None, None, None, 0.7)
+
+
+def test_optional_outputs_come_when_asked_for_by_name(batch):
+    result = rlk.ops.logp(*batch, lse=True)
+    assert type(result)._fields == ("logp", "lse")
+    np.testing.assert_allclose(result.lse, golden(*batch)[1], atol=1e-5)
+    assert type(rlk.ops.logp(*batch, outputs=["entropy", "lse"]))._fields == ("logp", "lse", "entropy")
+    assert type(rlk.ops.logp(*batch, outputs="entropy"))._fields == ("logp", "entropy")
+
+
+def test_outputs_may_be_given_and_have_another_dtype(batch):
+    out = np.full(2 * N, 9, np.float32)
+    assert rlk.ops.logp(*batch, outputs={"logp": out[::2]}).base is out
+    np.testing.assert_allclose(out[::2], golden(*batch)[0], atol=2e-5)
+    assert (out[1::2] == 9).all()
+    lse = np.empty(N, np.float32)
+    assert rlk.ops.logp(*batch, lse=lse).lse is lse
+    logits = batch[0].astype(np.float16)
+    for dtype in ("f16", np.float16, np.dtype("float16")):
+        assert rlk.ops.logp(logits, batch[1], outputs={"logp": dtype}).dtype == np.float16
+    assert rlk.ops.logp(logits, batch[1]).dtype == np.float32
+    with pytest.raises(rlk.InvalidArgument, match="output 'logp' has dtype f64"):
+        rlk.ops.logp(*batch, outputs={"logp": "f64"})
+    with pytest.raises(rlk.InvalidArgument, match="outputs names 'logps'; there are logp, lse, entropy"):
+        rlk.ops.logp(*batch, outputs=["logps"])
+
+
+def test_an_output_may_be_the_memory_of_an_input(batch):
+    logits, ids = batch
+    lse = rlk.ops.logp(*batch, lse=True).lse
+    grad = np.ones(N, np.float32)
+    expected = rlk.ops.logp_backward(logits, ids, lse, grad)
+    assert rlk.ops.logp_backward(logits, ids, lse, grad, outputs={"grad_logits": logits}) is logits
+    assert np.array_equal(logits, expected)
+
+
+def test_parameters_with_words_are_given_by_word():
+    x = np.random.default_rng(1).standard_normal((6, 3, 2, 8)).astype(np.float32).reshape(18, 2, 8)
+    starts = np.array([0, 6, 18], np.int32)
+    out = rlk.ops.attention(x, x, x, starts, starts, layout="packed")
+    assert out.shape == x.shape
+    with pytest.raises(rlk.InvalidArgument, match="layout is 'ragged', expected one of dense, packed"):
+        rlk.ops.attention(x, x, x, layout="ragged")
+
+
+@pytest.mark.parametrize("name, value, kind, text", [
+    ("temperature", "hot", rlk.ArgumentTypeError, "temperature is 'hot', expected a number"),
+    ("temperature", 0.0, rlk.InvalidArgument, "temperature"),
+    ("temperature", float("nan"), rlk.InvalidArgument, "temperature"),
+    ("ignore_index", 1.5, rlk.ArgumentTypeError, "ignore_index is 1.5, expected an integer"),
+    ("ignore_index", 2**63, rlk.InvalidArgument, "64 bits"),
+])
+def test_a_wrong_parameter_is_refused_by_name(batch, name, value, kind, text):
+    with pytest.raises(kind, match=text):
+        rlk.ops.logp(*batch, **{name: value})
+
+
+def test_numpys_numbers_are_parameters(batch):
+    expected = rlk.ops.logp(*batch, temperature=0.5, ignore_index=3)
+    assert np.array_equal(rlk.ops.logp(*batch, temperature=np.float32(0.5), ignore_index=np.int32(3)), expected)
+
+
+def test_a_bad_value_is_a_data_error_that_names_its_row_and_is_told_once(batch):
+    logits, ids = batch
+    ids[3] = V
+    out = np.zeros(N, np.float32)
+    with pytest.raises(rlk.DataError, match=rf"row 3 has the id {V}") as caught:
+        rlk.ops.logp(logits, ids, outputs={"logp": out})
+    assert isinstance(caught.value, ValueError) and caught.value.status == -4
+    assert np.isnan(out[3]) and np.isfinite(np.delete(out, 3)).all()
+    ids[3] = 0
+    assert np.isfinite(rlk.ops.logp(logits, ids)).all()
+
+
+def test_errors_keep_text_and_code_through_pickle():
+    error = pickle.loads(pickle.dumps(rlk.DeviceLost("gone", 719, "cuda")))
+    assert (type(error), str(error), error.native_code, error.domain) == (rlk.DeviceLost, "gone", 719, "cuda")
+
+
+@pytest.mark.parametrize("kind", sorted(rlk.errors.CLASSES.values(), key=lambda kind: kind.__name__))
+def test_a_status_becomes_its_class_with_the_c_text(kind):
+    error = rlk.errors.fresh()
+    error.text, error.native_code, error.domain = b"what was seen", 12, b"acl"
+    with pytest.raises(kind, match="what was seen") as caught:
+        rlk.errors.raise_for(kind.status, error)
+    assert (caught.value.native_code, caught.value.domain) == (12, "acl")
+
+
+def test_a_pin_is_met_or_an_error(batch):
+    assert rlk.ops.logp(*batch, pin="cpu").shape == (N,)
+    with pytest.raises(rlk.Error, match="cuda"):
+        rlk.ops.logp(*batch, pin="cuda")
+
+
+def test_classes_of_numerics_are_demanded_by_name(batch):
+    assert rlk.ops.logp(*batch, numerics="accurate").shape == (N,)
+    assert rlk.ops.logp(*batch, numerics=["deterministic", "batch_invariant"]).shape == (N,)
+    with pytest.raises(rlk.InvalidArgument, match="numerics names 'exact'; there are tolerance, accurate"):
+        rlk.ops.logp(*batch, numerics="exact")
+
+
+def test_a_stream_may_be_given_and_is_closed_before_its_runtime(batch):
+    runtime = rlk.Runtime()
+    with runtime.stream() as stream:
+        assert np.array_equal(rlk.ops.logp(*batch, stream=stream), rlk.ops.logp(*batch))
+        assert stream.done()
+        stream.synchronize(timeout=1)
+        with pytest.raises(rlk.InvalidArgument, match="1 streams of this rlk.Runtime are open"):
+            runtime.close()
+    runtime.close()
+    with pytest.raises(rlk.InvalidArgument, match="this rlk.Stream is closed"):
+        rlk.ops.logp(*batch, stream=stream)
+    with pytest.raises(rlk.InvalidArgument, match="this rlk.Runtime is closed"):
+        runtime.stream()
+
+
+def test_devices_are_described():
+    runtime = rlk.runtime()
+    assert runtime.device_count("cpu") == 1
+    assert runtime.device("cpu")["memory_bytes"] > 2**20
+    with pytest.raises(rlk.Error, match="cpux"):
+        runtime.stream("cpux")
+
+
+def test_threads_call_at_once_and_get_their_own_results():
+    failures = []
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        for _ in range(100):
+            logits = random.standard_normal((7, 33)).astype(np.float32)
+            ids = random.integers(0, 33, 7)
+            if seed % 2:
+                ids[seed % 7] = 99
+            try:
+                logp = rlk.ops.logp(logits, ids)
+                if seed % 2 or np.abs(logp - golden(logits, ids)[0]).max() > 2e-5:
+                    failures.append(seed)
+            except rlk.DataError as error:
+                if f"row {seed % 7} has the id 99" not in str(error):
+                    failures.append((seed, str(error)))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_streams_of_threads_that_ended_are_closed():
+    runtime, x = rlk.runtime(), np.zeros((2, 3), np.float32)
+    rlk.ops.whiten(x)
+    gc.collect()
+    before = runtime._streams
+    for _ in range(4):
+        thread = threading.Thread(target=rlk.ops.whiten, args=(x,))
+        thread.start()
+        thread.join()
+    gc.collect()
+    assert runtime._streams == before
+
+
+def test_other_threads_run_during_a_call():
+    """A call that lasts leaves the interpreter to others."""
+    random = np.random.default_rng(3)
+    hidden, weight = random.standard_normal((2, 256, 1024)).astype(np.float32), None
+    weight = random.standard_normal((16384, 1024)).astype(np.float32)
+    ids, steps, stop = random.integers(0, 16384, 256), [], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            steps.append(1)
+            stop.wait(0.001)
+
+    rlk.ops.linear_logp(hidden[0], weight, ids)
+    thread = threading.Thread(target=count)
+    thread.start()
+    before = len(steps)
+    rlk.ops.linear_logp(hidden[1], weight, ids)
+    during = len(steps) - before
+    stop.set()
+    thread.join()
+    assert during >= 3
+
+
+def test_a_process_ends_well_with_open_streams_and_threads():
+    program = ("import numpy as np, threading, time, rlk\n"
+               "x = np.zeros((4, 9), np.float32)\n"
+               "def forever():\n  while True: rlk.ops.whiten(x)\n"
+               "rlk.ops.whiten(x); stream = rlk.runtime().stream()\n"
+               "threading.Thread(target=forever, daemon=True).start(); time.sleep(0.2)\n")
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_process_calls():
+    program = ("import numpy as np, os, rlk\n"
+               "x = np.arange(12, dtype=np.float32).reshape(2, 6); want = rlk.ops.whiten(x)\n"
+               "pid = os.fork()\n"
+               "if pid == 0: os._exit(0 if np.array_equal(rlk.ops.whiten(x), want) else 3)\n"
+               "raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n")
+    assert subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode == 0

@@ -1,0 +1,66 @@
+"""list, explain, counters, doctor: data, and a table for people."""
+import json
+
+import numpy as np
+import pytest
+import rlk
+
+
+@pytest.fixture
+def batch():
+    return np.zeros((2, 5), np.float32), np.array([0, 1])
+
+
+def test_list_has_the_cpu_and_reads_as_a_table():
+    report = rlk.list()
+    cpu = next(p for p in report["plugins"] if p["id"] == "cpu")
+    assert cpu["state"] == "registered"
+    lines = str(report).splitlines()
+    assert lines[0].startswith(f"rlk {rlk.version()}") and lines[1].split()[:4] == ["id", "backend", "version", "state"]
+    assert lines[2].startswith("cpu")
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_a_table_for_notebooks_escapes_what_plugins_say():
+    report = rlk.Report({}, ["reason"], [["<script>alert(1)</script>"]], "a < b")
+    text = report._repr_html_()
+    assert "<script>" not in text and "&lt;script&gt;" in text and "a &lt; b" in text
+    assert "<table>" in rlk.list()._repr_html_()
+
+
+def test_explain_takes_what_the_operator_takes(batch):
+    report = rlk.explain("logp", *batch, temperature=0.7, lse=True)
+    assert report["op"] == "logp" and report["chosen"]["plugin"] == "cpu"
+    assert rlk.explain(rlk.ops.logp, logits=batch[0], ids=batch[1])["chosen"] == report["chosen"]
+    assert "taken" in str(report)
+    with pytest.raises(rlk.InvalidArgument, match="temperature"):
+        rlk.explain("logp", *batch, temperature=-1.0)
+    with pytest.raises(TypeError):
+        rlk.explain("logp", *batch, temprature=1.0)
+    with pytest.raises(rlk.NotFound, match="logq.*did you mean .*logp"):
+        rlk.explain("logq", *batch)
+
+
+def test_counters_count_calls(batch):
+    calls = lambda: next(op["calls"] for op in rlk.counters()["ops"] if op["name"] == "logp")
+    before = calls()
+    rlk.ops.logp(*batch)
+    rlk.explain("logp", *batch)
+    assert calls() == before + 1
+    assert "logp" in str(rlk.counters())
+
+
+def test_doctor_says_what_it_looked_at():
+    report = rlk.doctor()
+    subjects = [check["subject"] for check in report["checks"]]
+    assert "rlk" in subjects and "plugin cpu" in subjects
+    assert str(report).splitlines()[0].split() == ["status", "subject", "text", "hint"]
+
+
+def test_doctor_that_cannot_run_says_what_was_seen(monkeypatch, tmp_path):
+    program = tmp_path / "rlk-plugins"
+    program.write_text("#!/bin/sh\necho 'no library' >&2\nexit 127\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(rlk._location, "command", lambda: str(program))
+    with pytest.raises(rlk.Internal, match="ended with 127 and: no library"):
+        rlk.doctor()
