@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__) || defined(__HIPCC__)
+// Clang's descendants take a constexpr function for both sides by themselves.
+#if defined(__CUDACC__) && !defined(__clang__)
 #define RLK_SIMT_BOTH __host__ __device__
 #else
 #define RLK_SIMT_BOTH

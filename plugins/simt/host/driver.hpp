@@ -173,14 +173,16 @@ struct Driver {
   const void* (*image)(const char* name, int device) = nullptr;
 
   sdk::Symbols symbols;
-  std::string path;  // of the library that was loaded, links resolved
+  std::string path;   // of the library that was loaded, links resolved
+  std::string unfit;  // why a runtime that has every function cannot be used, empty when it can
 
   bool usable() const noexcept {
-    return symbols.complete();
+    return symbols.complete() && unfit.empty();
   }
   // Why the table cannot be used.
   std::string problem() const {
-    return path.empty() ? symbols.problem() : path + " lacks " + symbols.missing_functions();
+    if (path.empty()) return symbols.problem();
+    return path + (unfit.empty() ? " lacks " + symbols.missing_functions() : " " + unfit);
   }
   bool has_graphs() const noexcept {
     return begin_capture && end_capture && (graph_instantiate || graph_instantiate_logged) && graph_launch &&

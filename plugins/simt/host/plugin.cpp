@@ -14,7 +14,7 @@ int device_count() {
   return count;
 }
 
-void report_nodes(sdk::Evidence& evidence, std::initializer_list<const char*> nodes) {
+void report_nodes(sdk::Evidence& evidence, const std::vector<const char*>& nodes) {
   bool any = false;
   for (const char* node : nodes) {
     if (access(node, F_OK) != 0) continue;
@@ -25,7 +25,7 @@ void report_nodes(sdk::Evidence& evidence, std::initializer_list<const char*> no
       evidence.neutral("device_node", std::string(node) + " (this user may not open it)");
     }
   }
-  if (!any) evidence.contradicts("device_node", std::string("no ") + *nodes.begin());
+  if (!any) evidence.contradicts("device_node", std::string("no ") + nodes.front());
 }
 
 void Plugin::describe_device(uint32_t ordinal, rlk_device_properties& out) {

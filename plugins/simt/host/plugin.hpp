@@ -3,6 +3,8 @@
 
 #include "operators.hpp"
 
+#include <vector>
+
 namespace rlk::simt::host {
 
 // Devices that the driver shows, 0 when there is no usable driver. Initialises the driver.
@@ -10,7 +12,7 @@ int device_count();
 
 // Device nodes of which one must be there: each that is speaks for the vendor's hardware. With none, the first is
 // named.
-void report_nodes(sdk::Evidence& evidence, std::initializer_list<const char*> nodes);
+void report_nodes(sdk::Evidence& evidence, const std::vector<const char*>& nodes);
 
 class Plugin : public sdk::Plugin {
 public:

@@ -1,0 +1,53 @@
+// Kernels compiled on the machine that runs them: the sources travel inside the plugin, one text per file of kernels,
+// and go through a run-time compiler of NVRTC's shape (hipRTC, MACA's). The host keeps what comes out.
+#pragma once
+
+#include "driver.hpp"
+
+#include <string>
+#include <vector>
+
+namespace rlk::simt::host {
+
+using ProgramHandle = struct ProgramTag*;
+
+// member, function without the vendor's prefix, parameters; all return 0 for success
+#define RLK_SIMT_COMPILER_FUNCTIONS(X)                                                                  \
+  X(create, CreateProgram,                                                                              \
+    (ProgramHandle * out, const char* source, const char* name, int headers, const char** header_texts, \
+     const char** header_names))                                                                        \
+  X(compile, CompileProgram, (ProgramHandle program, int options, const char** option))                 \
+  X(log_size, GetProgramLogSize, (ProgramHandle program, size_t * bytes))                               \
+  X(log, GetProgramLog, (ProgramHandle program, char* text))                                            \
+  X(destroy, DestroyProgram, (ProgramHandle * program))
+
+struct Compiler {
+#define RLK_SIMT_MEMBER(member, function, parameters) int(*member) parameters = nullptr;
+  RLK_SIMT_COMPILER_FUNCTIONS(RLK_SIMT_MEMBER)
+#undef RLK_SIMT_MEMBER
+  // Vendors name their result differently: code, bitcode.
+  int (*code_size)(ProgramHandle program, size_t* bytes) = nullptr;
+  int (*code)(ProgramHandle program, char* bytes) = nullptr;
+
+  const char* name = "";      // in texts: "hipRTC"
+  const char* platform = "";  // the file that answers simt.cuh: "platform_hip.cuh"
+  std::string version;        // of the compiler: another one makes other kernels
+  sdk::Symbols symbols;
+
+  bool usable() const {
+    return symbols.complete();
+  }
+};
+
+// The whole text of kernels/<kernels>.cu with everything that it includes.
+std::string kernel_source(const std::string& kernels, const std::string& platform);
+
+// The compiled kernels of a device, valid until the process ends. device: what names it to the cache. Throws
+// RLK_NOT_READY while another process compiles them, and with the compiler's log when they do not compile.
+const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
+                           const std::vector<std::string>& options);
+
+// Whose cache: the host of the plugin that lives. nullptr: none.
+void use_host(const sdk::Host* host) noexcept;
+
+}  // namespace rlk::simt::host

@@ -1,0 +1,120 @@
+// What speaks for and against a vendor's hardware on this machine.
+#include "runtime_api.hpp"
+
+#include "plugin.hpp"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <fstream>
+
+namespace rlk::simt::host {
+namespace {
+
+std::string first_word(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+// "0x74a1 at 0000:c1:00.0" for each accelerator or display controller of the vendor.
+std::vector<std::string> cards(const std::vector<const char*>& vendors) {
+  const std::string root = "/sys/bus/pci/devices/";
+  std::vector<std::string> found;
+  DIR* folder = opendir(root.c_str());
+  if (folder == nullptr) return found;
+  while (const dirent* entry = readdir(folder)) {
+    const std::string card = root + entry->d_name;
+    const std::string type = first_word(card + "/class").substr(0, 4);
+    if (entry->d_name[0] == '.' || (type != "0x03" && type != "0x12")) continue;
+    const std::string vendor = first_word(card + "/vendor");
+    if (std::find(vendors.begin(), vendors.end(), vendor) == vendors.end()) continue;
+    found.push_back(vendor + ":" + first_word(card + "/device") + " at " + entry->d_name);
+  }
+  closedir(folder);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+sdk::Verdict absent_library(const Identity& identity, const Driver& table) {
+  if (table.path.empty()) {
+    return sdk::Verdict::absent("RUNTIME_LIBRARY_MISSING", table.problem(), identity.install_hint);
+  }
+  return sdk::Verdict::absent("RUNTIME_TOO_OLD", table.problem(),
+                              std::string("install a release of ") + identity.runtime + " that has what is named here");
+}
+
+}  // namespace
+
+bool is_in_folders(const std::string& path, const std::vector<const char*>& words) {
+  std::string lower;
+  for (const char c : path) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return lower.find(word) != std::string::npos; });
+}
+
+std::vector<std::string> library_folders(std::initializer_list<const char*> variables,
+                                         std::initializer_list<const char*> roots) {
+  std::vector<std::string> folders;
+  for (const char* variable : variables) {
+    const char* root = std::getenv(variable);
+    if (root != nullptr && root[0] == '/') folders.push_back(std::string(root) + "/lib");
+  }
+  for (const char* root : roots) folders.push_back(std::string(root) + "/lib");
+  return folders;
+}
+
+sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence) {
+  report_nodes(evidence, identity.nodes);
+  const std::vector<std::string> on_the_bus = cards(identity.pci_vendors);
+  for (const std::string& card : on_the_bus) evidence.supports("pci_device", card);
+  if (on_the_bus.empty()) {
+    evidence.contradicts("pci_device", std::string("no card of vendor ") + identity.pci_vendors.front());
+  }
+  const Driver& table = driver();
+  if (!table.usable()) {
+    evidence.contradicts("runtime_library", table.problem());
+    return absent_library(identity, table);
+  }
+  if (is_in_folders(table.path, identity.foreign_folders)) {
+    evidence.contradicts("runtime_library", table.path);
+    return sdk::Verdict::not_mine(
+        "FOREIGN_RUNTIME", table.path + " is another vendor's look-alike of " + identity.runtime,
+        "use the plugin of that vendor; there is none for an unknown one, and its devices are never guessed at");
+  }
+  evidence.supports("runtime_library", table.path);
+  const std::string version = identity.version();
+  evidence.supports("runtime_version", version);
+
+  int count = 0;
+  Result code = table.init(0);
+  if (code == kSuccess) code = table.device_count(&count);
+  if (code != kSuccess || count == 0) {
+    const std::string said = code != kSuccess ? table.describe(code) : "no error and no device";
+    evidence.contradicts("device_count", said);
+    return sdk::Verdict::absent("NO_DEVICE", "the runtime at " + table.path + " says " + said, identity.device_hint);
+  }
+  evidence.supports("device_count", std::to_string(count));
+  std::string architectures;
+  for (int i = 0; i < count; ++i) {
+    char name[128] = "";
+    check(table.device_name(name, sizeof(name), i), "asking for a device's name");
+    evidence.neutral("device_name", name);
+    const int width = attribute(i, table.attributes.warp_size);
+    if (std::find(identity.widths.begin(), identity.widths.end(), width) == identity.widths.end()) {
+      evidence.contradicts("simt_width", std::to_string(width));
+      return sdk::Verdict::not_mine("SIMT_WIDTH",
+                                    sdk::format("device %d (%s) executes %d threads together; %s's execute %d", i, name,
+                                                width, identity.vendor, identity.widths.front()),
+                                    "use the plugin of that device's vendor");
+    }
+    evidence.supports("simt_width", std::to_string(width));
+    architectures += ";" + table.profile(i).arch;
+  }
+  return sdk::Verdict::mine(version + ";" + std::to_string(count) + architectures);
+}
+
+}  // namespace rlk::simt::host

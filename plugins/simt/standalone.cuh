@@ -1,0 +1,32 @@
+// What a compiler at run time has no standard headers for; a bundle of sources begins with it (host/compiler.hpp).
+// Inside the namespace, because such compilers have types of these names of their own, not always the same ones.
+#pragma once
+
+namespace rlk::simt {
+
+using int32_t = int;
+using int64_t = long long;
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using uint32_t = unsigned;
+using uint64_t = unsigned long long;
+using uintptr_t = unsigned long long;
+static_assert(sizeof(uintptr_t) == sizeof(void*) && sizeof(int64_t) == 8 && sizeof(int32_t) == 4);
+
+}  // namespace rlk::simt
+
+#if !defined(FLT_MAX)
+#define FLT_MAX __FLT_MAX__
+#endif
+#if !defined(DBL_MAX)
+#define DBL_MAX __DBL_MAX__
+#endif
+#if !defined(INFINITY)
+#define INFINITY __builtin_inff()
+#endif
+#if !defined(NAN)
+#define NAN __builtin_nanf("")
+#endif
+#if !defined(INT64_MAX)
+#define INT64_MAX 0x7fffffffffffffffll
+#endif

@@ -1,0 +1,78 @@
+// Is the text that travels inside the plugin whole, and does AMD's compiler at run time take it? The second question is
+// answered where a hipRTC can be loaded; it needs no card.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "plugins/rocm/hip.hpp"
+#include "plugins/simt/host/compiler.hpp"
+
+namespace rlk::simt::host {
+namespace {
+
+constexpr const char* kKernels[] = {"add", "logp", "logp_backward", "attention_simt"};
+
+TEST(SourceTest, ATextHasEverythingOnceAndNeedsNoHeader) {
+  for (const char* platform : {"platform_hip.cuh", "platform_maca.cuh"}) {
+    for (const char* kernels : kKernels) {
+      const std::string text = kernel_source(kernels, platform);
+      EXPECT_EQ(text.find("#include <"), std::string::npos);
+      // What is left is in the branch of nobody's platform.
+      size_t includes = 0;
+      for (size_t at = text.find("#include"); at != std::string::npos; at = text.find("#include", at + 1)) {
+        EXPECT_EQ(text.compare(at, 28, "#include \"platform_cuda.cuh\""), 0) << text.substr(at, 60);
+        ++includes;
+      }
+      EXPECT_LE(includes, 1u);
+      for (const char* once : {"struct DataErrorRecord {", "constexpr int kAddThreads", "struct Pack {"}) {
+        const size_t first = text.find(once);
+        EXPECT_NE(first, std::string::npos) << once;
+        EXPECT_EQ(text.find(once, first + 1), std::string::npos) << once;
+      }
+    }
+  }
+  EXPECT_THROW(kernel_source("no_such_kernels", "platform_hip.cuh"), sdk::Error);
+}
+
+Compiler hip_compiler() {
+  Compiler table;
+  void* library = table.symbols.require_library({"libhiprtc.so.7", "libhiprtc.so.6", "libamdhip64.so.5"});
+#define RLK_TEST_BIND(member, function, parameters) table.symbols.require(library, "hiprtc" #function, table.member);
+  RLK_SIMT_COMPILER_FUNCTIONS(RLK_TEST_BIND)
+#undef RLK_TEST_BIND
+  table.symbols.require(library, "hiprtcGetCodeSize", table.code_size);
+  table.symbols.require(library, "hiprtcGetCode", table.code);
+  table.name = "hipRTC";
+  table.platform = "platform_hip.cuh";
+  return table;
+}
+
+// RLK_TEST_ALL_TARGETS tries everything, which takes minutes.
+TEST(SourceTest, HipRtcCompilesTheTextsForBothWidths) {
+  static const Compiler compiler = hip_compiler();
+  if (!compiler.usable()) GTEST_SKIP() << "no hipRTC here: " << compiler.symbols.problem();
+  const bool all = std::getenv("RLK_TEST_ALL_TARGETS") != nullptr;
+  for (const char* target : {"gfx90a", "gfx1030"}) {
+    for (const char* kernels : kKernels) {
+      if (!all && kernels != std::string(target == std::string("gfx90a") ? "add" : "logp_backward")) continue;
+      const void* image = nullptr;
+      ASSERT_NO_THROW(image = compiled_image(compiler, kernels, target,
+                                             {"-O3", "-std=c++17", "-ffp-contract=off", "-fno-strict-aliasing",
+                                              std::string("--offload-arch=") + target}))
+          << kernels << " for " << target;
+      EXPECT_NE(image, nullptr);
+    }
+  }
+  // An error of ours would come with the compiler's own words.
+  EXPECT_THROW(compiled_image(compiler, "add", "gfx90a", {"-no-such-option", "--offload-arch=gfx90a"}), sdk::Error);
+}
+
+}  // namespace
+
+const Driver& driver() {
+  static const Driver table;
+  return table;
+}
+
+}  // namespace rlk::simt::host
