@@ -52,6 +52,21 @@ void measure(State& state, const cpu::CallOf<Op>& call) {
   for (auto _ : state) cpu::kernel<Op>().run(call, {kPool, workspace.data()});
 }
 
+// A contiguous matrix of a buffer.
+inline cpu::Array matrix(const Buffer& buffer, Dtype dtype, int64_t rows, int64_t columns) {
+  cpu::Array array = cpu::Array::vector(buffer.data(), dtype, columns);
+  array.ndim = 2;
+  array.shape[0] = rows;
+  array.shape[1] = columns;
+  array.strides[1] = 1;
+  return array;
+}
+// Numbers of rows.
+template <typename T>
+cpu::Array vector(std::vector<T>& numbers, Dtype dtype) {
+  return cpu::Array::vector(numbers.data(), dtype);
+}
+
 // The first number of a row's range: 0 is fp32, 1 is bf16.
 inline Dtype dtype_of(const State& state) {
   return state.range(0) == 0 ? Dtype::f32 : Dtype::bf16;

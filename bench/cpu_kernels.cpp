@@ -1,90 +1,80 @@
 // How fast are the CPU kernels beside what the machine can do? Each operator's rate stands beside a limit measured at
 // the same time (cpu_limits.cpp). Read ratios, not times: machines are shared.
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/logp.hpp>
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
 #include "core/cpu/attention/attention.hpp"
-#include "core/cpu/linear/linear_logp.hpp"
-#include "core/cpu/logp/logp_backward.hpp"
 
 namespace rlk::bench {
 namespace {
 
-struct Logits {
-  Logits(int64_t rows, int64_t vocab)
-      : logits(rows * vocab), ids(static_cast<size_t>(rows), vocab / 2), row_results(static_cast<size_t>(rows)) {
-    info.n = info.logits_rows = rows;
-    info.vocab = vocab;
-    info.ids = ids.data();
-  }
-  Buffer logits;
+// What calls that choose one token of each row have in common.
+struct Rows {
+  Rows(int64_t rows, int64_t vocab)
+      : ids(static_cast<size_t>(rows), vocab / 2),
+        logp(static_cast<size_t>(rows)),
+        lse(static_cast<size_t>(rows), 14.0f),
+        entropy(static_cast<size_t>(rows)) {}
   std::vector<int64_t> ids;
-  std::vector<float> row_results;
-  cpu::LogpRows info;
+  std::vector<float> logp, lse, entropy;
 };
 
 // Range: dtype, rows, vocabulary, entropy.
 void logp(State& state) {
   const int64_t rows = state.range(1), vocab = state.range(2);
-  Logits data(rows, vocab);
-  std::vector<float> lse(static_cast<size_t>(rows)), entropy(static_cast<size_t>(rows));
-  std::vector<int64_t> workspace = words(cpu::logp_workspace_bytes(rows, vocab));
-  cpu::LogpArgs args;
-  args.rows = data.info;
-  args.dtype = dtype_of(state);
-  args.logits = data.logits.data();
-  args.row_stride = vocab;
-  args.logp = data.row_results.data();
-  args.lse = lse.data();
-  args.entropy = state.range(3) != 0 ? entropy.data() : nullptr;
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::logp(args, kPool);
-  set_bytes(state, rows * vocab * cpu::size_of(args.dtype));
+  const Buffer logits(rows * vocab);
+  Rows data(rows, vocab);
+  cpu::CallOf<sdk::ops::Logp> call;
+  call.logits = matrix(logits, dtype_of(state), rows, vocab);
+  call.ids = vector(data.ids, Dtype::i64);
+  call.logp = vector(data.logp, Dtype::f32);
+  call.lse = vector(data.lse, Dtype::f32);
+  if (state.range(3) != 0) call.entropy = vector(data.entropy, Dtype::f32);
+  call.N = call.R = rows;
+  call.V = vocab;
+  measure<sdk::ops::Logp>(state, call);
+  set_bytes(state, rows * vocab * cpu::size_of(dtype_of(state)));
 }
 
 // Range: dtype, rows, vocabulary, grad_bias. Bytes: logits read and gradients written.
 void logp_backward(State& state) {
   const int64_t rows = state.range(1), vocab = state.range(2);
-  Logits data(rows, vocab);
-  const Buffer grad(rows * vocab);
-  std::vector<float> lse(static_cast<size_t>(rows), 14.0f), grad_logp(lse), grad_bias(static_cast<size_t>(vocab));
-  std::vector<int64_t> workspace = words(cpu::logp_backward_workspace_bytes(rows, false));
-  cpu::LogpBackwardArgs args;
-  args.rows = data.info;
-  args.dtype = dtype_of(state);
-  args.logits = data.logits.data();
-  args.row_stride = args.grad_row_stride = vocab;
-  args.lse = lse.data();
-  args.grad_logp = grad_logp.data();
-  args.grad_logits = grad.data();
-  args.grad_bias = state.range(3) != 0 ? grad_bias.data() : nullptr;
-  args.workspace = workspace.data();
-  for (auto _ : state) cpu::logp_backward(args, kPool);
-  set_bytes(state, 2 * rows * vocab * cpu::size_of(args.dtype));
+  const Buffer logits(rows * vocab), grad(rows * vocab);
+  Rows data(rows, vocab);
+  std::vector<float> grad_bias(static_cast<size_t>(vocab));
+  cpu::CallOf<sdk::ops::LogpBackward> call;
+  call.logits = matrix(logits, dtype_of(state), rows, vocab);
+  call.ids = vector(data.ids, Dtype::i64);
+  call.lse = vector(data.lse, Dtype::f32);
+  call.grad_logp = vector(data.lse, Dtype::f32);
+  call.grad_logits = matrix(grad, dtype_of(state), rows, vocab);
+  if (state.range(3) != 0) call.grad_bias = vector(grad_bias, Dtype::f32);
+  call.N = call.R = rows;
+  call.V = vocab;
+  measure<sdk::ops::LogpBackward>(state, call);
+  set_bytes(state, 2 * rows * vocab * cpu::size_of(dtype_of(state)));
 }
 
 // Range: dtype, rows, vocabulary, D. Bytes: the weights once.
 void linear_logp(State& state) {
   const int64_t rows = state.range(1), vocab = state.range(2), depth = state.range(3);
   const Buffer hidden(rows * depth), weight(vocab * depth);
-  const std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
-  std::vector<float> logp(static_cast<size_t>(rows));
-  cpu::LinearLogpArgs args;
-  args.rows.n = args.rows.logits_rows = rows;
-  args.rows.vocab = vocab;
-  args.rows.ids = ids.data();
-  args.dtype = dtype_of(state);
-  args.depth = depth;
-  args.hidden = {hidden.data(), depth, 1};
-  args.weight = {weight.data(), depth, 1};
-  args.logp = logp.data();
-  const int64_t bytes = cpu::linear_logp_workspace_bytes({args.dtype, rows, vocab, depth, 1.0, 0.0});
-  std::vector<int64_t> workspace(static_cast<size_t>(bytes / 8 + 1));
-  args.workspace = workspace.data();
-  cpu::DataError error;
-  for (auto _ : state) cpu::linear_logp(args, kPool, &error);
+  Rows data(rows, vocab);
+  cpu::CallOf<sdk::ops::LinearLogp> call;
+  call.hidden = matrix(hidden, dtype_of(state), rows, depth);
+  call.weight = matrix(weight, dtype_of(state), vocab, depth);
+  call.ids = vector(data.ids, Dtype::i64);
+  call.logp = vector(data.logp, Dtype::f32);
+  call.N = rows;
+  call.V = vocab;
+  call.D = depth;
+  measure<sdk::ops::LinearLogp>(state, call);
   set_flops(state, 2 * static_cast<double>(rows * vocab * depth));
-  set_bytes(state, vocab * depth * cpu::size_of(args.dtype));
+  set_bytes(state, vocab * depth * cpu::size_of(dtype_of(state)));
 }
 
 // Range: dtype, batch, queries, keys, query heads, key heads, head size, causal. One layout: [batch, token, head, D].

@@ -1,12 +1,14 @@
 // Operators over [N, V]: losses from logits, and log-probabilities from hidden states. Bytes are the logits read, and
 // their gradients written; operations those of the products, with the weights.
+#include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/linear/linear_logp_backward.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -104,37 +106,24 @@ void linear_logp(State& state) {
       grad_weight(backward ? vocab * depth : 1);
   std::vector<int64_t> ids(static_cast<size_t>(rows), vocab / 2);
   std::vector<float> logp(ids.size()), lse(ids.size(), 300.0f);
-  const cpu::LinearSizes sizes{dtype, rows, vocab, depth, 1.0, 0.0};
-  cpu::DataError error;
-  const auto set = [&](auto& args) {
-    args.rows.n = args.rows.logits_rows = rows;
-    args.rows.vocab = vocab;
-    args.rows.ids = ids.data();
-    args.dtype = dtype;
-    args.depth = depth;
-    args.hidden = {hidden.data(), depth, 1};
-    args.weight = {weight.data(), depth, 1};
-  };
+  cpu::CallOf<sdk::ops::LinearLogp> call;
+  call.hidden = matrix(hidden, dtype, rows, depth);
+  call.weight = matrix(weight, dtype, vocab, depth);
+  call.ids = vector(ids, Dtype::i64);
+  call.logp = vector(logp, Dtype::f32);
+  call.lse = vector(lse, Dtype::f32);
+  call.N = rows;
+  call.V = vocab;
+  call.D = depth;
   if (backward) {
-    std::vector<int64_t> workspace = words(cpu::linear_logp_backward_workspace_bytes(sizes, false));
-    cpu::LinearLogpBackwardArgs args;
-    set(args);
-    args.lse = {lse.data(), Dtype::f32, 1};
-    args.grad_logp = {logp.data(), Dtype::f32, 1};
-    args.grad_hidden.data = grad_hidden.data();
-    args.grad_hidden.row_stride = depth;
-    args.grad_weight.data = grad_weight.data();
-    args.grad_weight.row_stride = depth;
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::linear_logp_backward(args, kPool, &error);
+    auto of_backward = sdk::backward_of<cpu::CallOf<sdk::ops::LinearLogpBackward>>(call);
+    of_backward.lse = vector(lse, Dtype::f32);
+    of_backward.grad_logp = vector(logp, Dtype::f32);
+    of_backward.grad_hidden = matrix(grad_hidden, dtype, rows, depth);
+    of_backward.grad_weight = matrix(grad_weight, Dtype::f32, vocab, depth);
+    measure<sdk::ops::LinearLogpBackward>(state, of_backward);
   } else {
-    std::vector<int64_t> workspace = words(cpu::linear_logp_workspace_bytes(sizes));
-    cpu::LinearLogpArgs args;
-    set(args);
-    args.logp = logp.data();
-    args.lse = lse.data();
-    args.workspace = workspace.data();
-    for (auto _ : state) cpu::linear_logp(args, kPool, &error);
+    measure<sdk::ops::LinearLogp>(state, call);
   }
   set_flops(state, (backward ? 3 : 1) * 2.0 * static_cast<double>(rows) * static_cast<double>(vocab * depth));
   set_bytes(state, (backward ? 2 : 1) * vocab * depth * cpu::size_of(dtype));

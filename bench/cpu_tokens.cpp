@@ -2,6 +2,7 @@
 // each read or written once.
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/logp_merge.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/returns.hpp>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/logp/logp_merge.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -166,13 +166,13 @@ void group_advantages(State& state) {
 void logp_merge(State& state) {
   constexpr int64_t kRows = 1 << 20, kShards = 8;
   const Buffer shard_logp(kRows * kShards), shard_lse(kRows * kShards), logp(kRows);
-  cpu::LogpMergeArgs args;
-  args.rows = kRows;
-  args.shards = kShards;
-  args.shard_logp = {shard_logp.data(), kRows, 1};
-  args.shard_lse = {shard_lse.data(), kRows, 1};
-  args.logp = {logp.data(), 1};
-  for (auto _ : state) cpu::logp_merge(args, kPool);
+  cpu::CallOf<sdk::ops::LogpMerge> call;
+  call.shard_logp = matrix(shard_logp, Dtype::f32, kShards, kRows);
+  call.shard_lse = matrix(shard_lse, Dtype::f32, kShards, kRows);
+  call.logp = cpu::Array::vector(logp.data(), Dtype::f32);
+  call.N = kRows;
+  call.S = kShards;
+  measure<sdk::ops::LogpMerge>(state, call);
   set_bytes(state, (2 * kShards + 1) * kRows * 4);
 }
 

@@ -145,56 +145,7 @@ struct Answer {
 using Function = Answer (*)(const Call& call);
 Function find(std::string_view op);
 
-// Four operators also have a form of their own, which tests and other operators call directly.
-struct LogpCall {
-  View logits;       // [R, V]
-  View ids;          // [N] i64 or i32
-  View bias;         // [V], optional
-  View mask;         // [N] u8, optional
-  View row_indices;  // [N] i64, optional
-  double temperature = 1.0;
-  double softcap = 0.0;
-  int64_t ignore_index = -100;
-  int64_t vocab_start = 0;
-  int64_t global_vocab = 0;
-  bool want_lse = false;
-  bool want_entropy = false;
-};
-struct LogpResult {
-  Output logp;     // [N]
-  Output lse;      // [N]
-  Output entropy;  // [N]
-  DataError error;
-};
-LogpResult logp(const LogpCall& call);
-
-struct LogpBackwardCall {
-  View logits;        // [R, V]
-  View ids;           // [N]
-  View lse;           // [N]
-  View grad_logp;     // [N]
-  View grad_lse;      // [N], optional
-  View grad_entropy;  // [N], optional, together with entropy
-  View entropy;       // [N], optional
-  View bias;          // [V], optional
-  View mask;          // [N], optional
-  View row_indices;   // [N], optional
-  double temperature = 1.0;
-  double softcap = 0.0;
-  int64_t ignore_index = -100;
-  int64_t vocab_start = 0;
-  int64_t global_vocab = 0;
-  bool want_grad_bias = false;
-};
-// A data error makes grad_bias NaN as a whole, because the sum over rows has an undefined term. row_indices are
-// compared between consecutive active rows; a row index that is out of order makes the logits row that it names NaN.
-struct LogpBackwardResult {
-  Output grad_logits;  // [R, V]
-  Output grad_bias;    // [V]
-  DataError error;
-};
-LogpBackwardResult logp_backward(const LogpBackwardCall& call);
-
+// attention and its backward also have a form of their own, which tests call directly.
 enum class Layout : int32_t { dense = 0, packed = 1 };
 enum class Causal : int32_t { off = 0, on = 1 };
 enum class CausalAlignment : int32_t { bottom_right = 0, top_left = 1 };

@@ -1,6 +1,8 @@
 // Advantages of groups and the loss of a token, formula by formula.
 #include "core/golden/grpo.hpp"
 
+#include <rlk/sdk/forward.hpp>
+
 #include "core/golden/groups.hpp"
 #include "core/golden/sequences.hpp"
 
@@ -45,25 +47,21 @@ View TokenRows::vector(const std::vector<double>& values) const {
   return {values.data(), Dtype::f64, 1, row_shape_, row_strides_};
 }
 
-LogpCall TokenRows::logp() const {
-  LogpCall call;
+CallOf<sdk::ops::Logp> TokenRows::logp() const {
+  CallOf<sdk::ops::Logp> call;
   call.logits = {logits_.data(), Dtype::f64, 2, matrix_shape_, matrix_strides_};
   call.ids = {ids_.data(), Dtype::i64, 1, row_shape_, row_strides_};
   call.mask = {mask_.data(), Dtype::u8, 1, row_shape_, row_strides_};
-  call.temperature = call_.params.temperature;
-  call.ignore_index = call_.params.ignore_index;
-  call.want_lse = true;
+  call.N = call.R = matrix_shape_[0];
+  call.V = matrix_shape_[1];
+  call.params.temperature = call_.params.temperature;
+  call.params.ignore_index = call_.params.ignore_index;
   return call;
 }
 
-LogpBackwardCall TokenRows::logp_backward(const std::vector<double>& lse, const std::vector<double>& grad_logp) const {
-  const LogpCall forward = logp();
-  LogpBackwardCall call;
-  call.logits = forward.logits;
-  call.ids = forward.ids;
-  call.mask = forward.mask;
-  call.temperature = forward.temperature;
-  call.ignore_index = forward.ignore_index;
+CallOf<sdk::ops::LogpBackward> TokenRows::logp_backward(const std::vector<double>& lse,
+                                                        const std::vector<double>& grad_logp) const {
+  auto call = sdk::backward_of<CallOf<sdk::ops::LogpBackward>>(logp());
   call.lse = vector(lse);
   call.grad_logp = vector(grad_logp);
   return call;

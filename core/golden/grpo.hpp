@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/golden/dual.hpp"
-#include "core/golden/operator.hpp"
+#include "core/golden/logp_rows.hpp"
 
 namespace rlk::golden {
 
@@ -30,8 +30,9 @@ class TokenRows {
 public:
   TokenRows(const GrpoCall& call, const View& logits);
   // The arguments of logp over these rows.
-  LogpCall logp() const;
-  LogpBackwardCall logp_backward(const std::vector<double>& lse, const std::vector<double>& grad_logp) const;
+  CallOf<sdk::ops::Logp> logp() const;
+  CallOf<sdk::ops::LogpBackward> logp_backward(const std::vector<double>& lse,
+                                               const std::vector<double>& grad_logp) const;
   View vector(const std::vector<double>& values) const;
 
 private:

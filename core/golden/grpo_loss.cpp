@@ -20,14 +20,15 @@ DataError grpo_loss(GrpoCall& call) {
   }
 
   const std::vector<Tracked> advantages = group_advantages(call);
-  LogpResult policy = logp(TokenRows(call, call.logits).logp());
-  DataError error = policy.error;
-  LogpResult reference;
-  fill(reference.logp, call.B * call.T, 0);
+  const TokenRows policy_rows(call, call.logits);
+  CallOf<sdk::ops::Logp> policy = policy_rows.logp(), reference;
+  DataError error = logp(policy);
   if (call.ref_logits.present()) {
-    reference = logp(TokenRows(call, call.ref_logits).logp());
-    const bool earlier = reference.error.kind != kNoDataError && reference.error.row < error.row;
-    if (error.kind == kNoDataError || earlier) error = reference.error;
+    const TokenRows reference_rows(call, call.ref_logits);
+    reference = reference_rows.logp();
+    keep_first(error, logp(reference));
+  } else {
+    fill(reference.logp, call.B * call.T, 0);
   }
 
   Tracked surrogate, kl;

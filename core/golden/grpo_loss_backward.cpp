@@ -45,18 +45,20 @@ DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call) {
   }
 
   const TokenRows logits(forward, call.logits);
-  LogpBackwardResult result = logp_backward(logits.logp_backward(lse, gradient));
+  auto result = logits.logp_backward(lse, gradient);
+  const DataError error = logp_backward(result);
   // What an error of the token's gradient does to its row.
-  const LogpBackwardResult errors = logp_backward(logits.logp_backward(lse, gradient_error));
+  auto errors = logits.logp_backward(lse, gradient_error);
+  logp_backward(errors);
   for (size_t i = 0; i < result.grad_logits.cond.size(); ++i) {
     if (!std::isfinite(result.grad_logits.value[i])) continue;
     // Where the row's own factor is 0 but for rounding, what is left is the product of both errors.
-    const double error = std::fabs(errors.grad_logits.value[i]) + 0x1p-24 * errors.grad_logits.cond[i];
+    const double of_gradient = std::fabs(errors.grad_logits.value[i]) + 0x1p-24 * errors.grad_logits.cond[i];
     // Beyond fp64 there is no telling.
-    result.grad_logits.cond[i] += std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+    result.grad_logits.cond[i] += std::isnan(of_gradient) ? std::numeric_limits<double>::infinity() : of_gradient;
   }
   take(call.grad_logits, result.grad_logits);
-  return result.error;
+  return error;
 }
 
 }  // namespace rlk::golden

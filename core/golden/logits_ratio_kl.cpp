@@ -8,36 +8,35 @@
 namespace rlk::golden {
 
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call) {
-  LogpCall policy;
+  CallOf<sdk::ops::Logp> policy;
   policy.logits = call.logits;
   policy.ids = call.ids;
   policy.mask = call.mask;
-  policy.temperature = call.params.temperature;
-  policy.ignore_index = call.params.ignore_index;
-  policy.want_lse = true;
-  const LogpResult of_policy = logp(policy);
-  LogpCall reference = policy;
+  policy.N = policy.R = call.N;
+  policy.V = call.V;
+  policy.params.temperature = call.params.temperature;
+  policy.params.ignore_index = call.params.ignore_index;
+  CallOf<sdk::ops::Logp> reference = policy;
   reference.logits = call.ref_logits;
+  DataError error = logp(policy);
   const bool has_reference = call.ref_logits.present();
-  const LogpResult of_reference = has_reference ? logp(reference) : LogpResult{};
+  if (has_reference) keep_first(error, logp(reference));
 
   const auto at = [](const Output& output, int64_t n) {
     return Tracked(output.value[static_cast<size_t>(n)], output.cond[static_cast<size_t>(n)]);
   };
   for (int64_t n = 0; n < call.N; ++n) {
-    const Tracked own = at(of_policy.logp, n);
-    const std::optional<Tracked> ref = has_reference ? std::optional(at(of_reference.logp, n)) : std::nullopt;
+    const Tracked own = at(policy.logp, n);
+    const std::optional<Tracked> ref = has_reference ? std::optional(at(reference.logp, n)) : std::nullopt;
     TokenRatioKl token;
     token.ratio = call.params.masked_ratio;
     if (!is_ignored(policy, n)) token = token_ratio_kl(call.params, own, maybe(call.old_logp, n), ref);
     put(call.ratio, token.ratio);
     put(call.kl, token.kl);
     put(call.logp, own);
-    put(call.lse, at(of_policy.lse, n));
+    put(call.lse, at(policy.lse, n));
     put(call.ref_logp, ref.value_or(0.0));
   }
-  DataError error = of_policy.error;
-  if (of_reference.error.kind != kNoDataError) keep_first(error, of_reference.error);
   return error;
 }
 

@@ -16,21 +16,16 @@ constexpr double kSmallestP = 0x1p-126;  // the smallest normal fp32
 }  // namespace
 
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call) {
-  LogpCall rows;
-  rows.logits = call.logits;
-  rows.ids = call.ids;
-  rows.mask = call.mask;
-  rows.ignore_index = call.params.ignore_index;
   DataError first;
   Output& out = call.grad_logits;
   for (int64_t n = 0; n < call.N; ++n) {
-    const bool ignored = is_ignored(rows, n);
+    const bool ignored = is_ignored(call, n);
     DataError error;
-    if (!ignored) error = row_error(rows, n);
+    if (!ignored) error = row_error(call, n);
     bool all_masked = true;
     for (int64_t v = 0; v < call.V; ++v) all_masked &= call.logits.load(n, v) == -kInfinity;
     if (!ignored && error.kind == kNoDataError && all_masked) error = {kNoFiniteLogit, n, 0};
-    if (error.kind != kNoDataError) keep_first(first, error);
+    keep_first(first, error);
     if (ignored || error.kind != kNoDataError) {
       for (int64_t v = 0; v < call.V; ++v) put(out, ignored ? 0.0 : kNan);
       continue;

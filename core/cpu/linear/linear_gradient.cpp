@@ -171,7 +171,7 @@ HWY_NOINLINE bool hidden_task(const LinearChunk& chunk, int64_t first_tile, int6
 }
 
 template <typename T>
-HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t depth, const LinearGradMatrix& grad,
+HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t depth, const Array& grad,
                               bool is_first) {
   const ChunkTiles<T> tiles(chunk, 0, 0);
   const LinearOperands& operands = chunk.operands;
@@ -187,11 +187,10 @@ HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t 
   for (int64_t tile = 0; tile < tiles.all(); ++tile) {
     const int64_t rows = tiles.end(tile) - tiles.begin(tile);
     for (int64_t row = 0; row < rows; ++row) {
-      const int64_t from =
-          chunk.batch.rows[tiles.begin(tile) + row] * operands.hidden.row_stride + depth * operands.hidden.col_stride;
+      const Array& from = operands.hidden;
+      const int64_t first = chunk.batch.rows[tiles.begin(tile) + row] * from.strides[0] + depth * from.strides[1];
       T* const to = hidden + row * width;
-      widen(element(operands.hidden.data, from, operands.dtype), operands.dtype, operands.hidden.col_stride, depths,
-            to);
+      widen(element(from.data, first, from.dtype), from.dtype, from.strides[1], depths, to);
       std::fill(to + depths, to + width, T{0});
     }
     add_product(static_cast<const T*>(tiles.dx(tile, column)), columns, tiles.width(tile), 1,
@@ -199,9 +198,8 @@ HWY_NOINLINE bool weight_task(const LinearChunk& chunk, int64_t column, int64_t 
   }
   for (int64_t j = 0; j < columns; ++j) {
     for (int64_t i = 0; i < depths; ++i) {
-      const int64_t at = (column + j) * grad.row_stride + (depth + i) * grad.col_stride;
-      const double before = is_first ? 0 : load_element(grad.data, grad.dtype, at);
-      store_element(grad.data, grad.dtype, at, before + sums[j * width + i]);
+      const double before = is_first ? 0 : grad.get(column + j, depth + i);
+      grad.put(column + j, depth + i, before + sums[j * width + i]);
     }
   }
   return true;
@@ -221,12 +219,11 @@ HWY_NOINLINE void bias_task(const LinearChunk& chunk, int64_t column, double* su
 }
 
 template <typename T>
-HWY_NOINLINE void store_row(const LinearChunk& chunk, int64_t row, const LinearGradMatrix& grad) {
+HWY_NOINLINE void store_row(const LinearChunk& chunk, int64_t row, const Array& grad) {
   const ChunkTiles<T> tiles(chunk, 0, 0);
   const int64_t tile = row / tile_rows_of<T>();
   for (int64_t d = 0; d < chunk.operands.depth; ++d) {
-    const double sum = tiles.grad_hidden(tile, d)[row - tiles.begin(tile)];
-    store_element(grad.data, grad.dtype, chunk.batch.rows[row] * grad.row_stride + d * grad.col_stride, sum);
+    grad.put(chunk.batch.rows[row], d, tiles.grad_hidden(tile, d)[row - tiles.begin(tile)]);
   }
 }
 
@@ -238,15 +235,14 @@ bool gradient_hidden_for(const LinearChunk& c, int64_t first_tile, int64_t last_
   return c.operands.scores.in_f64 ? hidden_task<double>(c, first_tile, last_tile, depth)
                                   : hidden_task<float>(c, first_tile, last_tile, depth);
 }
-bool gradient_weight_for(const LinearChunk& c, int64_t column, int64_t depth, const LinearGradMatrix& grad,
-                         bool is_first) {
+bool gradient_weight_for(const LinearChunk& c, int64_t column, int64_t depth, const Array& grad, bool is_first) {
   return c.operands.scores.in_f64 ? weight_task<double>(c, column, depth, grad, is_first)
                                   : weight_task<float>(c, column, depth, grad, is_first);
 }
 void gradient_bias_for(const LinearChunk& c, int64_t column, double* sums) {
   return c.operands.scores.in_f64 ? bias_task<double>(c, column, sums) : bias_task<float>(c, column, sums);
 }
-void gradient_store_for(const LinearChunk& c, int64_t row, const LinearGradMatrix& grad) {
+void gradient_store_for(const LinearChunk& c, int64_t row, const Array& grad) {
   return c.operands.scores.in_f64 ? store_row<double>(c, row, grad) : store_row<float>(c, row, grad);
 }
 // The rows of grad_hidden's sums are rounded up to what a product writes.
@@ -279,14 +275,13 @@ bool linear_gradient_scores(const LinearChunk& chunk, int64_t first_tile, int64_
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
   return HWY_DYNAMIC_DISPATCH(gradient_hidden_for)(chunk, first_tile, last_tile, depth);
 }
-bool linear_gradient_weight(const LinearChunk& chunk, int64_t column, int64_t depth, const LinearGradMatrix& grad,
-                            bool is_first) {
+bool linear_gradient_weight(const LinearChunk& chunk, int64_t column, int64_t depth, const Array& grad, bool is_first) {
   return HWY_DYNAMIC_DISPATCH(gradient_weight_for)(chunk, column, depth, grad, is_first);
 }
 void linear_gradient_bias(const LinearChunk& chunk, int64_t column, double* sums) {
   return HWY_DYNAMIC_DISPATCH(gradient_bias_for)(chunk, column, sums);
 }
-void linear_gradient_store(const LinearChunk& chunk, int64_t row, const LinearGradMatrix& grad) {
+void linear_gradient_store(const LinearChunk& chunk, int64_t row, const Array& grad) {
   return HWY_DYNAMIC_DISPATCH(gradient_store_for)(chunk, row, grad);
 }
 

@@ -29,19 +29,13 @@ bool linear_gradient_scores(const LinearChunk& chunk, int64_t first_tile, int64_
 // Adds dx weight of the whole chunk to grad_hidden, from `depth` on kLinearDepth numbers of each row.
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth);
 
-struct LinearGradMatrix {
-  void* data = nullptr;
-  Dtype dtype = Dtype::f32;
-  int64_t row_stride = 0, col_stride = 1;
-};
 // Entries [column, column + kGradientColumns) of the chunk and a tile's width of numbers from `depth` on: sums over the
 // batch's rows, written when `is_first` and added otherwise.
-bool linear_gradient_weight(const LinearChunk& chunk, int64_t column, int64_t depth, const LinearGradMatrix& grad,
-                            bool is_first);
+bool linear_gradient_weight(const LinearChunk& chunk, int64_t column, int64_t depth, const Array& grad, bool is_first);
 // sums[v] += the sum over the batch's rows of dx[v], for the block of columns at `column`; sums is over the vocabulary.
 void linear_gradient_bias(const LinearChunk& chunk, int64_t column, double* sums);
 
 // Writes the sums of one row.
-void linear_gradient_store(const LinearChunk& chunk, int64_t row, const LinearGradMatrix& grad);
+void linear_gradient_store(const LinearChunk& chunk, int64_t row, const Array& grad);
 
 }  // namespace rlk::cpu

@@ -1,17 +1,25 @@
-// Which rows and segments of linear_logp go where, and how segment sums become log-probabilities. No SIMD here.
-#include "core/cpu/linear/linear_logp.hpp"
+// The log-probability of one chosen token per row from hidden states, without the logits ever being stored: which rows
+// and segments of the vocabulary go where. No SIMD here.
+//
+// Cost model: 2 N V D floating-point operations, done as outer products of register tiles; the weights are read once
+// for every kLinearBatch rows, and are what a few rows wait for. Ignored rows cost nothing. The vocabulary is cut into
+// segments whose partial sums are combined in order, so a row's bits are a function of the row, its options, V and D
+// alone: batch_invariant and deterministic. Tasks are tiles of rows times segments, so that one row keeps several
+// threads busy. Scratch: below 512 KiB per thread.
+#include <rlk/sdk/ops/linear_logp.hpp>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/cpu/linear/linear_logp_task.hpp"
-#include "core/cpu/logp/logp_sums.hpp"
+#include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/scratch.hpp"
 
 namespace rlk::cpu {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+using Call = CallOf<sdk::ops::LinearLogp>;
 
 // Entries of the vocabulary per task: bits depend on it.
 constexpr int64_t kSegment = 2048;
@@ -29,47 +37,34 @@ struct Workspace {
   void* packed;
   int64_t bytes;
 };
-Workspace carve(void* memory, int64_t n, int64_t vocab, int64_t depth, bool in_f64) {
-  const int64_t batch = std::min(n, kLinearBatch);
+Workspace carve(void* memory, const Call& call, bool in_f64) {
+  const int64_t batch = std::min(call.N, kLinearBatch);
   Carve carve(memory);
   Workspace workspace{};
-  workspace.active = carve.take<int64_t>(n);
+  workspace.active = carve.take<int64_t>(call.N);
   workspace.targets = carve.take<int64_t>(batch);
   workspace.target_scores = carve.take<double>(batch);
-  workspace.sums = carve.take<BlockSums>(batch * segments_of(vocab));
-  workspace.packed = carve.take_bytes(linear_packed_elements(batch, depth, in_f64) * linear_compute_bytes(in_f64));
+  workspace.sums = carve.take<BlockSums>(batch * segments_of(call.V));
+  workspace.packed = carve.take_bytes(linear_packed_elements(batch, call.D, in_f64) * linear_compute_bytes(in_f64));
   workspace.bytes = carve.bytes();
   return workspace;
 }
 
-LinearOperands make_operands(const LinearLogpArgs& args) {
-  return {args.dtype,  args.hidden,
-          args.weight, args.rows.vocab,
-          args.depth,  make_scores(args.dtype, args.temperature, args.softcap, 1, args.bias, args.bias_stride)};
-}
-
-class Kernel {
+class Batches {
 public:
-  Kernel(const LinearLogpArgs& args, const ParallelFor& hook, FirstBadRow& bad)
-      : args_(args),
-        operands_(make_operands(args)),
-        hook_(hook),
+  Batches(const Call& call, const Context& context, FirstBadRow& bad)
+      : call_(call),
+        operands_(operands_of(call)),
+        hook_(context.parallel),
         bad_(bad),
-        workspace_(carve(args.workspace, args.rows.n, args.rows.vocab, args.depth, operands_.scores.in_f64)),
-        segments_(segments_of(args.rows.vocab)) {}
+        workspace_(carve(context.workspace, call, operands_.scores.in_f64)),
+        segments_(segments_of(call.V)) {}
 
   // Writes rows that need no scores, and lists the others.
   int64_t settle() const {
     int64_t active = 0;
-    for (int64_t n = 0; n < args_.rows.n; ++n) {
-      if (args_.rows.ignored(n)) {
-        put(n, 0, 0, 0);
-      } else if (args_.rows.error(n).kind != kNoDataError) {
-        bad_.report(n);
-        put(n, kNan, kNan, kNan);
-      } else {
-        workspace_.active[active++] = n;
-      }
+    for (int64_t n = 0; n < call_.N; ++n) {
+      if (!settled(call_, n, bad_)) workspace_.active[active++] = n;
     }
     return active;
   }
@@ -83,7 +78,7 @@ public:
       for (int64_t tile = first; tile < last; ++tile) linear_pack_tile(operands_, batch, tile);
     });
     for (int64_t row = 0; row < count; ++row) {
-      workspace_.targets[row] = args_.rows.id(batch.rows[row]) - args_.rows.vocab_start;
+      workspace_.targets[row] = target_column(call_, batch.rows[row]);
     }
     const int64_t groups = (tiles + kLinearTilesPerTask - 1) / kLinearTilesPerTask;
     std::atomic<bool> had_memory{true};
@@ -96,7 +91,7 @@ public:
                                   std::min(tile + kLinearTilesPerTask, tiles),
                                   segment * kSegment,
                                   std::min((segment + 1) * kSegment, operands_.vocab),
-                                  args_.entropy != nullptr,
+                                  call_.entropy.present(),
                                   workspace_.targets,
                                   workspace_.sums + segment,
                                   segments_,
@@ -109,27 +104,13 @@ public:
   }
 
 private:
-  void put(int64_t n, double logp, double lse, double entropy) const {
-    const Dtype wide = accumulator(args_.dtype);
-    store_element(args_.logp, args_.logp_dtype, n * args_.logp_stride, logp);
-    if (args_.lse != nullptr) store_element(args_.lse, wide, n * args_.lse_stride, lse);
-    if (args_.entropy != nullptr) store_element(args_.entropy, wide, n * args_.entropy_stride, entropy);
-  }
-
   void finish(int64_t n, int64_t row) const {
     RowSums sums(operands_.scores);
     for (int64_t segment = 0; segment < segments_; ++segment) sums.add(workspace_.sums[row * segments_ + segment]);
-    if (sums.all_masked()) {
-      if (!args_.rows.whole_vocabulary()) return put(n, -kInfinity, -kInfinity, 0);
-      bad_.report(n);
-      return put(n, kNan, kNan, kNan);
-    }
-    const bool here = workspace_.targets[row] >= 0 && workspace_.targets[row] < operands_.vocab;
-    put(n, here ? sums.logp(workspace_.target_scores[row]) : -kInfinity, sums.lse(),
-        args_.entropy != nullptr ? sums.entropy() : 0);
+    finish_row(call_, n, sums, bad_, [&](int64_t) { return workspace_.target_scores[row]; });
   }
 
-  const LinearLogpArgs& args_;
+  const Call& call_;
   const LinearOperands operands_;
   const ParallelFor& hook_;
   FirstBadRow& bad_;
@@ -137,25 +118,27 @@ private:
   const int64_t segments_;
 };
 
+DataError linear_logp(const Call& call, const Context& context) {
+  FirstBadRow bad;
+  const Batches batches(call, context, bad);
+  const int64_t active = batches.settle();
+  for (int64_t begin = 0; begin < active; begin += kLinearBatch) {
+    if (!batches.batch(begin, std::min(kLinearBatch, active - begin))) throw_no_scratch();
+  }
+  return first_error(call, bad);
+}
+
+int64_t workspace_bytes(const Call& call) {
+  return carve(nullptr, call, operands_of(call).scores.in_f64).bytes;
+}
+
+double operations(const Call& call) {
+  return 2 * static_cast<double>(call.N) * static_cast<double>(call.V) * static_cast<double>(call.D);
+}
+
 }  // namespace
 
-int64_t linear_logp_workspace_bytes(const LinearSizes& sizes) {
-  const bool in_f64 = make_scores(sizes.dtype, sizes.temperature, sizes.softcap, 1, nullptr, 0).in_f64;
-  return carve(nullptr, sizes.n, sizes.vocab, sizes.depth, in_f64).bytes;
-}
-
-LinearStatus linear_logp(const LinearLogpArgs& args, const ParallelFor& hook, DataError* error) {
-  FirstBadRow bad;
-  const Kernel kernel(args, hook, bad);
-  const int64_t active = kernel.settle();
-  for (int64_t begin = 0; begin < active; begin += kLinearBatch) {
-    if (!kernel.batch(begin, std::min(kLinearBatch, active - begin))) return LinearStatus::out_of_memory;
-  }
-  *error = {};
-  if (!bad.any()) return LinearStatus::ok;
-  *error = args.rows.error(bad.row());
-  if (error->kind == kNoDataError) *error = {kNoFiniteLogit, bad.row(), 0};
-  return LinearStatus::ok;
-}
+RLK_CPU_KERNEL(LinearLogp, .run = linear_logp, .operations = operations, .workspace_bytes = workspace_bytes,
+               .switches = kLinearSwitches<kSegment>);
 
 }  // namespace rlk::cpu

@@ -176,9 +176,9 @@ HWY_NOINLINE void pack_tile(const LinearOperands& operands, const LinearBatch& b
     for (int64_t t = 0; t < width; ++t) {
       const int64_t row = tiles.begin(index) + t;
       if (row < tiles.end(index)) {
-        const int64_t from = batch.rows[row] * operands.hidden.row_stride + d * operands.hidden.col_stride;
-        widen(element(operands.hidden.data, from, operands.dtype), operands.dtype, operands.hidden.col_stride, depths,
-              static_cast<T*>(piece));
+        const int64_t from = batch.rows[row] * operands.hidden.strides[0] + d * operands.hidden.strides[1];
+        widen(element(operands.hidden.data, from, operands.dtype()), operands.dtype(), operands.hidden.strides[1],
+              depths, static_cast<T*>(piece));
       } else {
         std::fill(piece, piece + depths, T{0});
       }

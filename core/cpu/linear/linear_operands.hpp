@@ -2,6 +2,8 @@
 // Internal to the kernels.
 #pragma once
 
+#include <rlk/abi/op.h>
+
 #include "core/cpu/logp/logp_block.hpp"
 
 namespace rlk::cpu {
@@ -12,17 +14,25 @@ constexpr int64_t kLinearBlock = 64;    // vocabulary entries whose scores a tas
 constexpr int64_t kLinearDepth = 128;   // of D, per packed block of weights: 32 KiB of fp32
 constexpr int kLinearTilesPerTask = 4;  // that share a packed block of weights
 
-struct LinearMatrix {
-  const void* data = nullptr;
-  int64_t row_stride = 0, col_stride = 1;
-};
+// A second batch of rows, a second packed piece of a hidden state, and more than `columns` of the vocabulary.
+template <int64_t columns>
+constexpr rlk_switch kLinearSwitches[] = {{sizeof(rlk_switch), 0, "V", columns + 1},
+                                          {sizeof(rlk_switch), 0, "N", kLinearBatch + 1},
+                                          {sizeof(rlk_switch), 0, "D", kLinearDepth + 1}};
 
 struct LinearOperands {
-  Dtype dtype = Dtype::f32;  // of hidden, weight and bias
-  LinearMatrix hidden, weight;
+  Array hidden, weight;          // [N, D] and [V, D], of one dtype
   int64_t vocab = 0, depth = 0;  // V, D
   Scores scores;                 // bias, softcap and temperature; col_stride means nothing here
+
+  Dtype dtype() const { return hidden.dtype; }
 };
+// Of linear_logp and its backward.
+template <class Call>
+LinearOperands operands_of(const Call& call) {
+  return {call.hidden, call.weight, call.V, call.D,
+          make_scores(call.hidden.dtype, call.params.temperature, call.params.softcap, 1, call.bias)};
+}
 
 // Some rows of hidden, and their numbers transposed: tile i is rows [i * tile_rows, (i + 1) * tile_rows) of the batch
 // as [d][row], its last dimension rounded up to whole vectors, or of a batch of few rows (linear_product-inl.hpp) to

@@ -115,12 +115,12 @@ constexpr int64_t kPackedWeights = kLinearBlock * kLinearDepth;
 template <typename T>
 HWY_INLINE void pack_weights(const LinearOperands& operands, int64_t column, int64_t columns, int64_t depth,
                              int64_t depths, T* to) {
-  const LinearMatrix& weight = operands.weight;
+  const Array& weight = operands.weight;
   const int64_t padded = round_up(depths, kBroadcasts);
   for (int64_t j = 0; j < columns; ++j) {
     T* const row = to + j * kLinearDepth;
-    const int64_t from = (column + j) * weight.row_stride + depth * weight.col_stride;
-    widen(element(weight.data, from, operands.dtype), operands.dtype, weight.col_stride, depths, row);
+    const int64_t from = (column + j) * weight.strides[0] + depth * weight.strides[1];
+    widen(element(weight.data, from, weight.dtype), weight.dtype, weight.strides[1], depths, row);
     std::fill(row + depths, row + padded, T{0});
   }
   for (int64_t j = columns; j < round_up(columns, kBroadcasts); ++j) {
@@ -145,17 +145,17 @@ template <int kRows, typename T, typename E>
 HWY_NOINLINE void few_products_as(const LinearOperands& operands, const T* hidden, int64_t column, int64_t columns,
                                   double* products) {
   const hn::ScalableTag<T> d;
-  const LinearMatrix& weight = operands.weight;
+  const Array& weight = operands.weight;
   const E* rows[kLanes<T>];
   for (int64_t lane = 0; lane < kLanes<T>; ++lane) {
-    rows[lane] = static_cast<const E*>(weight.data) + (column + std::min(lane, columns - 1)) * weight.row_stride;
+    rows[lane] = static_cast<const E*>(weight.data) + (column + std::min(lane, columns - 1)) * weight.strides[0];
   }
   std::fill(products, products + kRows * kLanes<T>, 0.0);
   const auto add = [&](int r, auto sum) HWY_ATTR { add_wide(d, sum, products + r * kLanes<T>); };
   int64_t t = 0;
   if constexpr (kWidens<T, E>) {
-    const int64_t whole = weight.col_stride == 1 ? operands.depth / kChain * kChain : 0;
-    const int64_t ahead = column + 2 * kLanes<T> <= operands.vocab ? kLanes<T> * weight.row_stride : 0;
+    const int64_t whole = weight.strides[1] == 1 ? operands.depth / kChain * kChain : 0;
+    const int64_t ahead = column + 2 * kLanes<T> <= operands.vocab ? kLanes<T> * weight.strides[0] : 0;
     for (; t < whole; t += kChain) {
       const E* chains[kLanes<T>];
       for (int64_t lane = 0; lane < kLanes<T>; ++lane) {
@@ -173,7 +173,7 @@ HWY_NOINLINE void few_products_as(const LinearOperands& operands, const T* hidde
     const int64_t depths = std::min(kChain, operands.depth - t);
     std::fill(pieces, pieces + kLanes<T> * kChain, T{0});
     for (int64_t lane = 0; lane < columns; ++lane) {
-      widen(rows[lane] + t * weight.col_stride, operands.dtype, weight.col_stride, depths, pieces + lane * kChain);
+      widen(rows[lane] + t * weight.strides[1], operands.dtype(), weight.strides[1], depths, pieces + lane * kChain);
     }
     row_chain<kRows>(hidden + t * kRows, static_cast<const T* const*>(chains), depths, add);
   }
@@ -187,7 +187,7 @@ HWY_INLINE void few_block(const Tiles<T>& tiles, int64_t column, int64_t columns
   double products[kRows * kLanes<T>];
   for (int64_t first = 0; first < columns; first += kLanes<T>) {
     const int64_t count = std::min<int64_t>(kLanes<T>, columns - first);
-    with_element(tiles.operands.dtype, [&](auto tag) HWY_ATTR {
+    with_element(tiles.operands.dtype(), [&](auto tag) HWY_ATTR {
       few_products_as<kRows, T, decltype(tag)>(tiles.operands, tiles.packed(0), column + first, count,
                                                static_cast<double*>(products));
     });
@@ -235,7 +235,8 @@ HWY_NOINLINE void block_products(const Tiles<T>& tiles, int64_t column, int64_t 
 HWY_INLINE void load_bias(const LinearOperands& operands, int64_t column, int64_t columns, double* bias) {
   const Scores& scores = operands.scores;
   for (int64_t j = 0; j < columns; ++j) {
-    bias[j] = scores.bias == nullptr ? 0 : load_element(scores.bias, operands.dtype, (column + j) * scores.bias_stride);
+    bias[j] =
+        scores.bias == nullptr ? 0 : load_element(scores.bias, operands.dtype(), (column + j) * scores.bias_stride);
   }
 }
 

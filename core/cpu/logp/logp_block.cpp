@@ -218,12 +218,11 @@ namespace rlk::cpu {
 HWY_EXPORT(sums_for);
 HWY_EXPORT(capped_logit_for);
 
-Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const void* bias,
-                   int64_t bias_stride) {
+Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const Array& bias) {
   const double slope = kLog2e / temperature;
   const auto fits_f32 = [](double value) { return value > 0x1p-60 && value < 0x1p60; };
   const bool wide = dtype == Dtype::f64 || !fits_f32(slope) || (softcap > 0 && !fits_f32(softcap));
-  return {dtype, wide, slope, temperature, softcap, col_stride, bias, bias_stride};
+  return {dtype, wide, slope, temperature, softcap, col_stride, bias.data, bias.strides[0]};
 }
 
 BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy) {

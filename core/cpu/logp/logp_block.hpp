@@ -3,9 +3,11 @@
 
 #include <limits>
 
-#include "core/cpu/simd/element.hpp"
+#include "core/cpu/simd/array.hpp"
 
 namespace rlk::cpu {
+
+constexpr int64_t kLogpBlock = 4096;  // columns: 16 KiB of fp32, half of the smallest usual L1
 
 constexpr double kLog2e = 1.4426950408889634;
 constexpr double kLn2 = 0.6931471805599453;
@@ -21,8 +23,7 @@ struct Scores {
   const void* bias;  // optional
   int64_t bias_stride;
 };
-Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const void* bias,
-                   int64_t bias_stride);
+Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const Array& bias = {});
 
 // cap(x + bias) of one column, the very number that block_sums sees: what is not the maximum is not above it.
 double capped_logit(const Scores& scores, const void* row, int64_t column);

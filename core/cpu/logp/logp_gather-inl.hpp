@@ -8,7 +8,6 @@
 
 #include <hwy/cache_control.h>
 
-#include "core/cpu/logp/logp.hpp"
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/simd/convert-inl.hpp"
 #include "core/cpu/simd/math-inl.hpp"

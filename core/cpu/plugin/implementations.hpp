@@ -8,14 +8,10 @@
 
 namespace rlk::cpu {
 
-struct CpuLogp : HandBound<sdk::ops::Logp> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuLogpBackward : HandBound<sdk::ops::LogpBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Logp>& kernel<sdk::ops::Logp>();
+template <>
+const Kernel<sdk::ops::LogpBackward>& kernel<sdk::ops::LogpBackward>();
 struct CpuAttention : HandBound<sdk::ops::Attention> {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
@@ -34,22 +30,16 @@ template <>
 const Kernel<sdk::ops::GrpoLoss>& kernel<sdk::ops::GrpoLoss>();
 template <>
 const Kernel<sdk::ops::GrpoLossBackward>& kernel<sdk::ops::GrpoLossBackward>();
-struct CpuLinearLogp : HandBound<sdk::ops::LinearLogp> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
-struct CpuLinearLogpBackward : HandBound<sdk::ops::LinearLogpBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::LinearLogp>& kernel<sdk::ops::LinearLogp>();
+template <>
+const Kernel<sdk::ops::LinearLogpBackward>& kernel<sdk::ops::LinearLogpBackward>();
 template <>
 const Kernel<sdk::ops::LogitsRatioKl>& kernel<sdk::ops::LogitsRatioKl>();
 template <>
 const Kernel<sdk::ops::LogitsRatioKlBackward>& kernel<sdk::ops::LogitsRatioKlBackward>();
-struct CpuLogpMerge : HandBound<sdk::ops::LogpMerge> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::LogpMerge>& kernel<sdk::ops::LogpMerge>();
 template <>
 const Kernel<sdk::ops::MultiRewardAdvantages>& kernel<sdk::ops::MultiRewardAdvantages>();
 template <>
@@ -76,11 +66,13 @@ template <>
 const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
-using CpuImplementations = std::tuple<CpuLogp, CpuLogpBackward, CpuAttention, CpuImplementation<sdk::ops::Add>,
-  CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::GroupAdvantages>,
-  CpuImplementation<sdk::ops::GrpoLoss>, CpuImplementation<sdk::ops::GrpoLossBackward>, CpuLinearLogp,
-  CpuLinearLogpBackward, CpuImplementation<sdk::ops::LogitsRatioKl>, CpuImplementation<sdk::ops::LogitsRatioKlBackward>,
-  CpuLogpMerge, CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
+using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImplementation<sdk::ops::LogpBackward>,
+  CpuAttention, CpuImplementation<sdk::ops::Add>, CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>,
+  CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
+  CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::LinearLogp>,
+  CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,
+  CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuImplementation<sdk::ops::LogpMerge>,
+  CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>,

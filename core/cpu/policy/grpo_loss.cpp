@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/cpu/advantages/group_advantages.hpp"
+#include "core/cpu/logp/logp.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/policy/clamp_gradient.hpp"
@@ -67,19 +68,30 @@ bool is_one_run(const Call& call, const Arrays&... arrays) {
   return call.B <= 1 || (runs(call.ids) && runs(call.mask) && (runs(arrays) && ...));
 }
 
-// The tokens of sequences b and on, as many as are one run.
-template <class Call>
-LogpRows rows_of(const Call& call, int64_t b, int64_t n) {
-  LogpRows rows;
-  rows.n = rows.logits_rows = n;
-  rows.vocab = call.V;
-  rows.ids = call.ids.present() ? row_of(call.ids, b, 0) : nullptr;  // no tokens, no address
-  rows.ids_are_i64 = call.ids.dtype == Dtype::i64;
-  rows.ids_stride = call.ids.strides[1];
-  rows.mask = call.mask.present() ? static_cast<const uint8_t*>(row_of(call.mask, b, 0)) : nullptr;
-  rows.mask_stride = call.mask.strides[1];
-  rows.ignore_index = call.params.ignore_index;
+// The tokens of sequences b and on as rows: [rows] or [rows, V].
+Array rows_of(const Array& array, int64_t b) {
+  Array rows = array;
+  rows.data = row_of(array, b, 0);
+  rows.ndim = array.ndim - 1;
+  for (int32_t axis = 0; axis < rows.ndim; ++axis) {
+    rows.shape[axis] = array.shape[axis + 1];
+    rows.strides[axis] = array.strides[axis + 1];
+  }
   return rows;
+}
+
+// What logp and its backward have in common: the tokens of sequences b and on, as many as are one run.
+template <class LogpCall, class Call>
+LogpCall call_of_rows(const Call& call, const Array& logits, int64_t b, int64_t rows) {
+  LogpCall of_rows;
+  of_rows.logits = rows_of(logits, b);
+  of_rows.ids = rows_of(call.ids, b);
+  if (call.mask.present()) of_rows.mask = rows_of(call.mask, b);
+  of_rows.N = of_rows.R = rows;
+  of_rows.V = call.V;
+  of_rows.params.temperature = call.params.temperature;
+  of_rows.params.ignore_index = call.params.ignore_index;
+  return of_rows;
 }
 
 // Calls run(first sequence, tokens) for each run of rows; returns the first data error with the row it has in the
@@ -100,18 +112,11 @@ DataError for_each_run(const Call& call, bool one_run, Run&& run) {
 DataError token_logp(const Forward& call, const Array& logits, double* logp_out, void* lse, void* workspace,
                      const ParallelFor& hook) {
   return for_each_run(call, is_one_run(call, logits), [&](int64_t b, int64_t n) {
-    LogpArgs args;
-    args.rows = rows_of(call, b, n);
-    args.dtype = logits.dtype;
-    args.logits = row_of(logits, b, 0);
-    args.row_stride = logits.strides[1];
-    args.col_stride = logits.strides[2];
-    args.logp = logp_out + b * call.T;
-    args.logp_dtype = Dtype::f64;
-    args.lse = element(lse, b * call.T, accumulator(logits.dtype));
-    args.temperature = call.params.temperature;
-    args.workspace = workspace;
-    return logp(args, hook);
+    auto of_rows = call_of_rows<CallOf<sdk::ops::Logp>>(call, logits, b, n);
+    const Dtype wide = accumulator(logits.dtype);
+    of_rows.logp = Array::of(logp_out + b * call.T);
+    of_rows.lse = Array::vector(element(lse, b * call.T, wide), wide);
+    return logp(of_rows, {hook, workspace});
   });
 }
 
@@ -263,7 +268,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
   const PolicyParams params = policy_params(call);
   const double at_bound = gradient_at_bound(call.params.clamp_gradient);
   const double grad_loss = call.grad_loss.get(0), beta = call.params.beta;
-  const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2], nullptr, 0);
+  const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2]);
   for_each_row(call, hook, [&](int64_t b) {
     for (int64_t t = 0; t < call.T; ++t) {
       double& g = gradient[b * call.T + t];
@@ -280,22 +285,11 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
   });
 
   return for_each_run(call, is_one_run(call, logits, call.lse, call.grad_logits), [&](int64_t b, int64_t rows) {
-    LogpBackwardArgs of_logp;
-    of_logp.rows = rows_of(call, b, rows);
-    of_logp.dtype = logits.dtype;
-    of_logp.logits = row_of(logits, b, 0);
-    of_logp.row_stride = logits.strides[1];
-    of_logp.col_stride = logits.strides[2];
-    of_logp.lse = row_of(call.lse, b, 0);
-    of_logp.lse_stride = call.lse.strides[1];
-    of_logp.grad_logp = gradient + b * call.T;
-    of_logp.grad_logp_dtype = Dtype::f64;
-    of_logp.grad_logits = row_of(call.grad_logits, b, 0);
-    of_logp.grad_row_stride = call.grad_logits.strides[1];
-    of_logp.grad_col_stride = call.grad_logits.strides[2];
-    of_logp.temperature = call.params.temperature;
-    of_logp.workspace = scratch.rest();
-    return logp_backward(of_logp, hook);
+    auto of_rows = call_of_rows<CallOf<sdk::ops::LogpBackward>>(call, logits, b, rows);
+    of_rows.lse = rows_of(call.lse, b);
+    of_rows.grad_logp = Array::of(gradient + b * call.T);
+    of_rows.grad_logits = rows_of(call.grad_logits, b);
+    return logp_backward(of_rows, {hook, scratch.rest()});
   });
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/cpu/logp/logp.hpp"
+#include "core/cpu/logp/logp_rows.hpp"
 #include "core/cpu/sampling/sample_block.hpp"
 #include "core/cpu/sampling/sample_filter.hpp"
 #include "core/cpu/sampling/sample_random.hpp"
@@ -287,24 +288,16 @@ static_assert(std::is_trivially_destructible_v<Row> && sizeof(Row) % sizeof(uint
 
 // The log-probability of what was drawn, by the kernel of logp; rows without a token are its ignored rows.
 void raw_logp(const Call& call, void* workspace, const ParallelFor& hook) {
-  LogpArgs args;
-  args.rows.n = args.rows.logits_rows = call.N;
-  args.rows.vocab = call.V;
-  args.rows.ids = call.ids.data;
-  args.rows.ids_are_i64 = call.ids.dtype == Dtype::i64;
-  args.rows.ids_stride = call.ids.strides[0];
-  args.rows.ignore_index = -1;
-  args.dtype = call.logits.dtype;
-  args.logits = call.logits.data;
-  args.row_stride = call.logits.strides[0];
-  args.col_stride = call.logits.strides[1];
-  args.logp = call.logp.data;
-  args.logp_dtype = call.logp.dtype;
-  args.logp_stride = call.logp.strides[0];
-  args.workspace = workspace;
-  cpu::logp(args, hook);
+  CallOf<sdk::ops::Logp> of_logits;
+  of_logits.logits = call.logits;
+  of_logits.ids = call.ids;
+  of_logits.logp = call.logp;
+  of_logits.N = of_logits.R = call.N;
+  of_logits.V = call.V;
+  of_logits.params.ignore_index = -1;
+  cpu::logp(of_logits, {hook, workspace});
   for (int64_t n = 0; n < call.N; ++n) {
-    if (args.rows.ignored(n)) call.logp.put(n, kNan);
+    if (is_ignored(of_logits, n)) call.logp.put(n, kNan);
   }
 }
 

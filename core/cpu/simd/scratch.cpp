@@ -1,6 +1,8 @@
 // One block per thread, which only grows and is freed when the thread ends.
 #include "core/cpu/simd/scratch.hpp"
 
+#include <rlk/sdk/error.hpp>
+
 #include <cstdlib>
 #include <memory>
 
@@ -26,6 +28,12 @@ void* thread_scratch(size_t bytes) {
     scratch.bytes = scratch.memory != nullptr ? rounded : 0;
   }
   return scratch.memory.get();
+}
+
+void throw_no_scratch() {
+  throw sdk::Error(RLK_OUT_OF_MEMORY,
+                   "no host memory for the scratch of a thread (at most 3 MiB); the outputs are incomplete: free some "
+                   "memory, or use fewer threads");
 }
 
 }  // namespace rlk::cpu

@@ -9,4 +9,7 @@ namespace rlk::cpu {
 // kept until the thread ends, so ask only for bounded amounts.
 void* thread_scratch(size_t bytes);
 
+// RLK_OUT_OF_MEMORY: what a kernel throws on its caller's thread, when all tasks have ended, if one had no scratch.
+[[noreturn]] void throw_no_scratch();
+
 }  // namespace rlk::cpu

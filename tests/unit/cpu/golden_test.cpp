@@ -10,7 +10,7 @@ namespace {
 TEST(Golden, UniformLogitsGiveLogV) {
   LogpCase c = make_logp_case(Dtype::f64, 2, 8, 1);
   c.logits.fill([](int64_t) { return 2.5; });
-  const golden::LogpResult result = golden::logp(golden_call(c));
+  const auto result = golden_logp(c);
   EXPECT_NEAR(result.logp.value[0], -std::log(8.0), 1e-15);
   EXPECT_NEAR(result.lse.value[1], 2.5 + std::log(8.0), 1e-15);
   EXPECT_NEAR(result.entropy.value[0], std::log(8.0), 1e-15);
@@ -20,8 +20,8 @@ TEST(Golden, TwoLogitsGiveTheLogisticFunction) {
   LogpCase c = make_logp_case(Dtype::f64, 1, 2, 1);
   c.logits.set(0, 3.0).set(1, 1.0);
   c.ids.set_int(0, 0);
-  c.temperature = 0.5;
-  const golden::LogpResult result = golden::logp(golden_call(c));
+  c.params.temperature = 0.5;
+  const auto result = golden_logp(c);
   EXPECT_NEAR(result.logp.value[0], -std::log1p(std::exp(-4.0)), 1e-15);
 }
 
@@ -30,9 +30,9 @@ TEST(Golden, TemperatureComesAfterSoftcapAndBiasBefore) {
   c.logits.set(0, 3.0).set(1, 1.0);
   c.bias = Tensor(Dtype::f64, {2}).set(0, 1.0).set(1, -1.0);
   c.ids.set_int(0, 1);
-  c.temperature = 0.5, c.softcap = 2.0;
+  c.params.temperature = 0.5, c.params.softcap = 2.0;
   const double z0 = 2 * std::tanh(2.0) / 0.5, z1 = 0.0;
-  EXPECT_NEAR(golden::logp(golden_call(c)).logp.value[0], z1 - std::log(std::exp(z0) + std::exp(z1)), 1e-14);
+  EXPECT_NEAR(golden_logp(c).logp.value[0], z1 - std::log(std::exp(z0) + std::exp(z1)), 1e-14);
 }
 
 TEST(Golden, IgnoredRowsAreZeroWhateverTheirIdAndRow) {
@@ -40,7 +40,7 @@ TEST(Golden, IgnoredRowsAreZeroWhateverTheirIdAndRow) {
   c.ids.set_int(0, -100).set_int(1, 1 << 20);
   c.mask = Tensor(Dtype::u8, {2}).set_int(0, 1).set_int(1, 0);
   c.row_indices = Tensor(Dtype::i64, {2}).set_int(0, -9).set_int(1, 99);
-  const golden::LogpResult result = golden::logp(golden_call(c));
+  const auto result = golden_logp(c);
   EXPECT_EQ(result.logp.value, (std::vector<double>{0, 0}));
   EXPECT_EQ(result.error.kind, golden::kNoDataError);
 }
@@ -51,22 +51,22 @@ TEST(Golden, GradientOfLogpIsTargetMinusSoftmax) {
   c.ids.set_int(0, 2);
   add_gradients(c, false, false, 1);
   c.grad_logp.set(0, 1.0);
-  const golden::LogpBackwardResult result = golden::logp_backward(golden_backward_call(c));
+  const auto result = golden_logp_backward(c);
   for (size_t v = 0; v < 4; ++v) EXPECT_NEAR(result.grad_logits.value[v], v == 2 ? 0.75 : -0.25, 1e-15);
 }
 
 // Every gradient of the golden backward is the golden forward's central difference.
 TEST(Golden, BackwardIsTheDerivativeOfForward) {
   LogpCase c = make_logp_case(Dtype::f64, 2, 7, 3);
-  c.temperature = 1.3, c.softcap = 4.0;
+  c.params.temperature = 1.3, c.params.softcap = 4.0;
   add_gradients(c, true, true, 4);
-  const golden::LogpBackwardResult result = golden::logp_backward(golden_backward_call(c));
+  const auto result = golden_logp_backward(c);
   for (int64_t i = 0; i < 14; ++i) {
     const double value = c.logits.get(i), step = 1e-5;
     double objective[2];
     for (int side = 0; side < 2; ++side) {
       c.logits.set(i, value + (side == 0 ? step : -step));
-      const golden::LogpResult forward = golden::logp(golden_call(c));
+      const auto forward = golden_logp(c);
       objective[side] = 0;
       for (int64_t n = 0; n < 2; ++n) {
         const auto at = static_cast<size_t>(n);

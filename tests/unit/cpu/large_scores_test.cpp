@@ -94,7 +94,7 @@ TEST(LargeScores, LogProbabilitiesAreNotAboveZeroAndEntropiesNotBelow) {
         for (const double temperature : kTemperatures) {
           SCOPED_TRACE(name(dtype) + " " + std::to_string(magnitude) + " / " + std::to_string(temperature));
           LogpCase c = logp_case(dtype, magnitude);
-          c.temperature = temperature;
+          c.params.temperature = temperature;
           const LogpOutputs got = run_logp(c, cpu::serial_parallel());
           for (int64_t n = 0; n < c.ids.size(); ++n) {
             const Softmax want = softmax_of(c.logits, n, c.ids.get_int(n), temperature);
@@ -117,8 +117,8 @@ TEST(LargeScores, CertainTokensAmongManyAreNotAboveZero) {
         for (const double softcap : {0.0, 30.0}) {
           constexpr int64_t kVocab = 9000;
           LogpCase c = make_logp_case(dtype, 5, kVocab, 3);
-          c.temperature = temperature;
-          c.softcap = softcap;
+          c.params.temperature = temperature;
+          c.params.softcap = softcap;
           for (const int64_t column : {0, 37, 4095, 4096, 8999}) {
             for (int64_t n = 0; n < 5; ++n) {
               c.ids.set_int(n, column);
@@ -148,7 +148,7 @@ TEST(LargeScores, LinearLogProbabilitiesAreNotAboveZeroAndEntropiesNotBelow) {
             c.hidden.set(0, 1);
             for (int64_t v = 0; v < 3; ++v) c.weight.set(v, logits.logits.get(3 * n + v));
             c.ids.set_int(0, logits.ids.get_int(n));
-            c.temperature = temperature;
+            c.params.temperature = temperature;
             const LinearOutputs got = run_linear(c, cpu::serial_parallel());
             const Softmax want = softmax_of(logits.logits, n, logits.ids.get_int(n), temperature);
             EXPECT_LE(got.logp.get(0), 0) << n;
@@ -190,7 +190,7 @@ TEST(LargeScores, GradientsOfCertainTokensAreOneMinusProbability) {
           linear.lse.fill([&](int64_t) { return c.logits.get(0); });
           const LinearGradients gradients = run_linear_backward(linear, cpu::serial_parallel());
           for (int64_t v = 0; v < 3; ++v) {
-            EXPECT_NEAR(gradients.bias.get(v), want[static_cast<size_t>(v)], tolerance) << v;
+            EXPECT_NEAR(gradients.grad_bias.get(v), want[static_cast<size_t>(v)], tolerance) << v;
           }
         }
       }
@@ -206,7 +206,7 @@ TEST(LargeScores, GradientsFollowTheGivenLse) {
         for (const double temperature : kTemperatures) {
           SCOPED_TRACE(name(dtype) + " " + std::to_string(magnitude) + " / " + std::to_string(temperature));
           LogpCase c = logp_case(dtype, magnitude);
-          c.temperature = temperature;
+          c.params.temperature = temperature;
           add_gradients(c, false, false, 3);
           const Tensor got = run_logp_backward(c, cpu::serial_parallel()).grad_logits;
           const double eps = dtype == Dtype::bf16 ? 0x1p-8 : dtype == Dtype::f16 ? 0x1p-11 : 0x1p-21;

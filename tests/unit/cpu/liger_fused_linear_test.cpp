@@ -50,7 +50,7 @@ TEST(LigerFusedLinear, GradientsReachHiddenStatesWeightAndBias) {
     for (const bool has_old : {true, false}) {
       LinearCase head = make_linear_case(Dtype::f64, kSequences * kTokens, kVocab, kHidden, 31);
       head.bias = random_tensor(Dtype::f64, {kVocab}, 0.3, 32);
-      head.temperature = o.temperature;
+      head.params.temperature = o.temperature;
       head.ids.set_int(2, -100);
       const LinearOutputs forward = run_linear(head, cpu::serial_parallel());
 
@@ -90,9 +90,9 @@ TEST(LigerFusedLinear, GradientsReachHiddenStatesWeightAndBias) {
           EXPECT_NEAR(gradient.get(i), (above - below) / (2 * step), 1e-9) << i;
         }
       };
-      expect_slopes(head.hidden, gradients.hidden);
-      expect_slopes(head.weight, gradients.weight);
-      expect_slopes(head.bias, gradients.bias);
+      expect_slopes(head.hidden, gradients.grad_hidden);
+      expect_slopes(head.weight, gradients.grad_weight);
+      expect_slopes(head.bias, gradients.grad_bias);
     }
   }
 }

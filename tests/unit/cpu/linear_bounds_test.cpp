@@ -1,6 +1,7 @@
 // linear_logp and its backward read nothing behind their tensors: each one ends where the next page may not be touched.
 #include <sys/mman.h>
 #include <unistd.h>
+#include <rlk/sdk/forward.hpp>
 
 #include <array>
 #include <cstring>
@@ -37,6 +38,15 @@ private:
   unsigned char* first_ = nullptr;
 };
 
+// The workspace ends at such a page too.
+template <class Op>
+void run_guarded(const cpu::CallOf<Op>& call) {
+  const cpu::ParallelFor serial = cpu::serial_parallel();
+  Tensor workspace(Dtype::u8, {cpu::workspace_bytes<Op>(call, serial.threads) / 8 * 8 + 8});
+  const Guarded guarded(workspace);
+  EXPECT_EQ(cpu::kernel<Op>().run(call, {serial, guarded.data()}).kind, cpu::kNoDataError);
+}
+
 TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
@@ -48,47 +58,35 @@ TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
         const LinearOutputs forward = run_linear(c, cpu::serial_parallel());
         const LinearGradients backward = run_linear_backward(c, cpu::serial_parallel());
 
-        const cpu::Dtype kind = dtype, wide = cpu::accumulator(kind);
-        const cpu::LinearSizes sizes{kind, rows, vocab, depth, 1.0, 0.0};
-        const Dtype wide_dtype = accumulator(dtype);
-        Tensor logp(wide_dtype, {rows}), grad_hidden(dtype, {rows, depth}), grad_weight(wide_dtype, {vocab, depth});
-        Tensor forward_space(Dtype::u8, {cpu::linear_logp_workspace_bytes(sizes) / 8 * 8 + 8});
-        Tensor backward_space(Dtype::u8, {cpu::linear_logp_backward_workspace_bytes(sizes, false) / 8 * 8 + 8});
+        const auto array = [](const Guarded& memory, const Tensor& like) {
+          cpu::Array guarded = array_of(like);
+          guarded.data = memory.data();
+          return guarded;
+        };
+        const Dtype wide = accumulator(dtype);
+        Tensor logp(wide, {rows}), grad_hidden(dtype, {rows, depth}), grad_weight(wide, {vocab, depth});
         const Guarded hidden(c.hidden), weight(c.weight), bias(c.bias), ids(c.ids), lse(c.lse), g(c.grad_logp);
         const Guarded out(logp), out_hidden(grad_hidden), out_weight(grad_weight);
-        const Guarded space(forward_space), space_backward(backward_space);
-
-        cpu::LinearLogpArgs args;
-        args.rows.n = args.rows.logits_rows = rows;
-        args.rows.vocab = vocab;
-        args.rows.ids = ids.data();
-        args.dtype = kind;
-        args.depth = depth;
-        args.hidden = {hidden.data(), depth, 1};
-        args.weight = {weight.data(), depth, 1};
-        args.bias = bias.data();
-        args.logp = out.data();
-        args.logp_dtype = wide;
-        args.workspace = space.data();
-        cpu::DataError error;
-        EXPECT_EQ(cpu::linear_logp(args, cpu::serial_parallel(), &error), cpu::LinearStatus::ok);
+        cpu::CallOf<ops::LinearLogp> call;
+        call.hidden = array(hidden, c.hidden);
+        call.weight = array(weight, c.weight);
+        call.bias = array(bias, c.bias);
+        call.ids = array(ids, c.ids);
+        call.logp = array(out, logp);
+        call.N = rows;
+        call.V = vocab;
+        call.D = depth;
+        run_guarded<ops::LinearLogp>(call);
         const std::vector<unsigned char> expected = forward.logp.bits(0, rows);
         EXPECT_EQ(std::memcmp(out.data(), expected.data(), expected.size()), 0);
 
-        cpu::LinearLogpBackwardArgs back;
-        back.rows = args.rows;
-        back.dtype = kind;
-        back.depth = depth;
-        back.hidden = args.hidden;
-        back.weight = args.weight;
-        back.bias = bias.data();
-        back.lse = {lse.data(), wide, 1};
-        back.grad_logp = {g.data(), wide, 1};
-        back.grad_hidden = {out_hidden.data(), kind, depth, 1};
-        back.grad_weight = {out_weight.data(), wide, depth, 1};
-        back.workspace = space_backward.data();
-        EXPECT_EQ(cpu::linear_logp_backward(back, cpu::serial_parallel(), &error), cpu::LinearStatus::ok);
-        const std::vector<unsigned char> sums = backward.weight.bits(0, vocab * depth);
+        auto back = sdk::backward_of<cpu::CallOf<ops::LinearLogpBackward>>(call);
+        back.lse = array(lse, c.lse);
+        back.grad_logp = array(g, c.grad_logp);
+        back.grad_hidden = array(out_hidden, grad_hidden);
+        back.grad_weight = array(out_weight, grad_weight);
+        run_guarded<ops::LinearLogpBackward>(back);
+        const std::vector<unsigned char> sums = backward.grad_weight.bits(0, vocab * depth);
         EXPECT_EQ(std::memcmp(out_weight.data(), sums.data(), sums.size()), 0);
       }
     }

@@ -1,20 +1,18 @@
-// One call of linear_logp or linear_logp_backward as tensors and options, run through kernel and golden reference.
+// One call of linear_logp and of its backward, run through the kernels and through the golden reference.
 #pragma once
 
-#include "core/cpu/linear/linear_logp_backward.hpp"
-#include "unit/cpu/support.hpp"
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
+
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 
-struct LinearCase {
-  Tensor hidden, weight, ids, bias, mask;
-  double temperature = 1.0, softcap = 0.0;
-  int64_t ignore_index = -100, vocab_start = 0, global_vocab = 0;
+// What the backward takes, of which the forward's call is a part. Outputs are made as the members say.
+struct LinearCase : CallOf<ops::LinearLogpBackward> {
   bool want_lse = true, want_entropy = true;
   bool narrow_logp = false;  // logp in the dtype of hidden instead of the accumulator's
   Strides output_strides = Strides::contiguous;
-  // The backward's own arguments.
-  Tensor lse, grad_logp, grad_lse, grad_entropy, entropy;
   bool want_grad_weight = true, want_grad_bias = true;
   bool wide_grad_hidden = false;  // grad_hidden in the accumulator's dtype
 
@@ -24,14 +22,8 @@ struct LinearCase {
   int64_t vocab() const { return weight.shape()[0]; }
 };
 
-struct LinearOutputs {
-  Tensor logp, lse, entropy;
-  cpu::DataError error;
-};
-struct LinearGradients {
-  Tensor hidden, weight, bias;
-  cpu::DataError error;
-};
+using LinearOutputs = Result<CallOf<ops::LinearLogp>>;
+using LinearGradients = Result<CallOf<ops::LinearLogpBackward>>;
 
 // Random hidden (scale 1) and weight (scale 0.5) with valid random ids.
 LinearCase make_linear_case(Dtype dtype, int64_t rows, int64_t vocab, int64_t depth, uint32_t seed,
@@ -43,10 +35,9 @@ LinearCase shard_of(const LinearCase& c, int64_t begin, int64_t end);
 // The row alone.
 LinearCase row_of(const LinearCase& c, int64_t row);
 
-LinearOutputs run_linear(LinearCase& c, const cpu::ParallelFor& hook);
-LinearGradients run_linear_backward(LinearCase& c, const cpu::ParallelFor& hook);
-// Every output is asked for.
-golden::Answer golden_linear(const LinearCase& c);
-golden::Answer golden_linear_backward(const LinearCase& c);
+LinearOutputs run_linear(const LinearCase& c, const cpu::ParallelFor& hook);
+LinearGradients run_linear_backward(const LinearCase& c, const cpu::ParallelFor& hook);
+GoldenResult<ops::LinearLogp> golden_linear(const LinearCase& c);
+GoldenResult<ops::LinearLogpBackward> golden_linear_backward(const LinearCase& c);
 
 }  // namespace rlk::test

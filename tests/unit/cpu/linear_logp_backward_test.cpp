@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cpu/linear/linear_operands.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/linear_case.hpp"
 
@@ -13,23 +14,23 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 LinearGradients expect_golden(LinearCase& c) {
-  const golden::Answer expected = golden_linear_backward(c);
+  const auto expected = golden_linear_backward(c);
   LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
-  EXPECT_TRUE(matches(got.hidden, expected.outputs[0], c.dtype())) << "grad_hidden";
+  EXPECT_TRUE(matches(got.grad_hidden, expected.grad_hidden, c.dtype())) << "grad_hidden";
   if (c.want_grad_weight) {
-    EXPECT_TRUE(matches(got.weight, expected.outputs[1], c.dtype())) << "grad_weight";
+    EXPECT_TRUE(matches(got.grad_weight, expected.grad_weight, c.dtype())) << "grad_weight";
   }
   if (c.want_grad_bias) {
-    EXPECT_TRUE(matches(got.bias, expected.outputs[2], c.dtype())) << "grad_bias";
+    EXPECT_TRUE(matches(got.grad_bias, expected.grad_bias, c.dtype())) << "grad_bias";
   }
   EXPECT_EQ(got.error.kind, expected.error.kind);
   EXPECT_EQ(got.error.row, expected.error.row);
   EXPECT_EQ(got.error.value, expected.error.value);
   for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
     const LinearGradients again = run_linear_backward(c, hook);
-    EXPECT_EQ(again.hidden.bytes(), got.hidden.bytes());
-    EXPECT_EQ(again.weight.bytes(), got.weight.bytes());
-    EXPECT_EQ(again.bias.bytes(), got.bias.bytes());
+    EXPECT_EQ(again.grad_hidden.bytes(), got.grad_hidden.bytes());
+    EXPECT_EQ(again.grad_weight.bytes(), got.grad_weight.bytes());
+    EXPECT_EQ(again.grad_bias.bytes(), got.grad_bias.bytes());
     EXPECT_EQ(again.error.row, got.error.row);
   }
   return got;
@@ -66,18 +67,18 @@ TEST(CpuLinearLogpBackward, MatchesGoldenForEveryOption) {
                                         : option == 10 ? Strides::reversed
                                                        : Strides::contiguous);
         if (option == 1) c.bias = random_tensor(dtype, {131}, 1.0, 6);
-        if (option == 2) c.temperature = 0.7;
-        if (option == 3) c.softcap = 3.0;
+        if (option == 2) c.params.temperature = 0.7;
+        if (option == 3) c.params.softcap = 3.0;
         if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
-        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 5) c.params.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
         if (option == 6) {
           c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 20); });
         }
         if (option == 7) c.wide_grad_hidden = true;
-        if (option == 8) c.vocab_start = 5, c.global_vocab = 142, c.ids.set_int(0, 2).set_int(1, 141);
+        if (option == 8) c.params.vocab_start = 5, c.params.global_vocab = 142, c.ids.set_int(0, 2).set_int(1, 141);
         if (option >= 9) {
           c.bias = random_tensor(dtype, {131}, 1.0, 6, c.output_strides);
-          c.softcap = 20, c.temperature = 1.5;
+          c.params.softcap = 20, c.params.temperature = 1.5;
         }
         c.narrow_logp = option == 11;
         add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
@@ -110,12 +111,12 @@ TEST(CpuLinearLogpBackward, IgnoredRowsGiveExactZerosAndAreNotRead) {
   const LinearGradients got = expect_golden(c);
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
   for (int64_t d = 0; d < 20; ++d) {
-    EXPECT_EQ(got.hidden.get(40 + d), 0.0);
-    EXPECT_EQ(got.hidden.get(140 + d), 0.0);
+    EXPECT_EQ(got.grad_hidden.get(40 + d), 0.0);
+    EXPECT_EQ(got.grad_hidden.get(140 + d), 0.0);
   }
-  for (int64_t i = 0; i < got.weight.size(); ++i) EXPECT_TRUE(std::isfinite(got.weight.get(i))) << i;
+  for (int64_t i = 0; i < got.grad_weight.size(); ++i) EXPECT_TRUE(std::isfinite(got.grad_weight.get(i))) << i;
   const LinearGradients all = run_linear_backward(kept, cpu::serial_parallel());
-  EXPECT_EQ(got.hidden.bits(0, 40), all.hidden.bits(0, 40));  // and the other rows' bits stay what they are
+  EXPECT_EQ(got.grad_hidden.bits(0, 40), all.grad_hidden.bits(0, 40));  // and the other rows' bits stay what they are
 }
 
 TEST(CpuLinearLogpBackward, AllRowsIgnoredGivesZeros) {
@@ -123,7 +124,7 @@ TEST(CpuLinearLogpBackward, AllRowsIgnoredGivesZeros) {
   for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, -100);
   add_gradients(c, false, false, 4);
   const LinearGradients got = expect_golden(c);
-  for (const Tensor* tensor : {&got.hidden, &got.weight, &got.bias}) {
+  for (const Tensor* tensor : {&got.grad_hidden, &got.grad_weight, &got.grad_bias}) {
     for (int64_t i = 0; i < tensor->size(); ++i) EXPECT_EQ(tensor->get(i), 0.0);
   }
 }
@@ -132,15 +133,15 @@ TEST(CpuLinearLogpBackward, ABiasOfMinusInfinityHasNoGradient) {
   for_each_target([] {
     for (double softcap : {0.0, 3.0}) {
       LinearCase c = make_linear_case(Dtype::f32, 3, 100, 12, 3);
-      c.softcap = softcap;
+      c.params.softcap = softcap;
       c.bias = Tensor(Dtype::f32, {100}).fill([](int64_t v) { return v % 3 == 0 ? -kInfinity : 0.25; });
       c.ids.set_int(1, 3);  // the target itself
       add_gradients(c, true, true, 4);
       c.lse.set(2, kNan);  // as of a row with a NaN
       const LinearGradients got = expect_golden(c);
       for (int64_t v = 0; v < 100; v += 3) {
-        EXPECT_EQ(got.bias.get(v), 0.0) << v;
-        EXPECT_EQ(got.weight.get(v * 12), 0.0) << v;
+        EXPECT_EQ(got.grad_bias.get(v), 0.0) << v;
+        EXPECT_EQ(got.grad_weight.get(v * 12), 0.0) << v;
       }
     }
   });
@@ -150,11 +151,11 @@ TEST(CpuLinearLogpBackward, ACappedRowOfMinusInfinityIsNoDataError) {
   for_each_target([] {
     LinearCase c = make_linear_case(Dtype::f32, 3, 37, 20, 8);
     c.bias = Tensor(Dtype::f32, {37}).fill([](int64_t) { return -kInfinity; });
-    c.softcap = 2;  // makes every score -2
+    c.params.softcap = 2;  // makes every score -2
     add_gradients(c, true, false, 9);
     const LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
     EXPECT_EQ(got.error.kind, cpu::kNoDataError);
-    for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(got.hidden.get(i), 0) << i;  // the cap is flat there
+    for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(got.grad_hidden.get(i), 0) << i;  // the cap is flat there
   });
 }
 
@@ -166,39 +167,41 @@ TEST(CpuLinearLogpBackward, DataErrorsMakeTheirRowsAndTheSumsNan) {
   EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);
   EXPECT_EQ(got.error.row, 1);
   EXPECT_EQ(got.error.value, 37);
-  EXPECT_TRUE(std::isnan(got.hidden.get(9)) && std::isnan(got.weight.get(0)) && std::isnan(got.bias.get(36)));
-  EXPECT_TRUE(std::isfinite(got.hidden.get(0)));
+  EXPECT_TRUE(std::isnan(got.grad_hidden.get(9)) && std::isnan(got.grad_weight.get(0)) &&
+              std::isnan(got.grad_bias.get(36)));
+  EXPECT_TRUE(std::isfinite(got.grad_hidden.get(0)));
 
   c.ids.set_int(1, 3).set_int(3, 3);
   c.bias = Tensor(Dtype::f32, {37}).fill([](int64_t) { return -kInfinity; });
   got = expect_golden(c);
   EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
   EXPECT_EQ(got.error.row, 0);
-  c.global_vocab = 40;  // of a shard it is legal
+  c.params.global_vocab = 40;  // of a shard it is legal
   got = expect_golden(c);
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
-  EXPECT_EQ(got.hidden.get(0), 0.0);
+  EXPECT_EQ(got.grad_hidden.get(0), 0.0);
 }
 
 // Shards are given the lse and entropy of the whole; their contributions to grad_hidden add up, the rest is their own.
 TEST(CpuLinearLogpBackward, UnevenShardsGiveTheGradientsOfTheWhole) {
   LinearCase c = make_linear_case(Dtype::f64, 7, 100, 12, 3);
   c.bias = random_tensor(Dtype::f64, {100}, 1.0, 6);
-  c.temperature = 0.8;
+  c.params.temperature = 0.8;
   add_gradients(c, true, true, 4);
   const LinearGradients whole = run_linear_backward(c, cpu::serial_parallel());
-  std::vector<double> sum(static_cast<size_t>(whole.hidden.size()), 0.0);
+  std::vector<double> sum(static_cast<size_t>(whole.grad_hidden.size()), 0.0);
   const std::vector<int64_t> cuts = {0, 1, 66, 100};
   for (size_t s = 0; s + 1 < cuts.size(); ++s) {
     LinearCase shard = shard_of(c, cuts[s], cuts[s + 1]);
     const LinearGradients part = expect_golden(shard);
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part.hidden.get(static_cast<int64_t>(i));
-    for (int64_t i = 0; i < part.weight.size(); ++i) {
-      EXPECT_NEAR(part.weight.get(i), whole.weight.get(cuts[s] * 12 + i), 1e-13);
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part.grad_hidden.get(static_cast<int64_t>(i));
+    for (int64_t i = 0; i < part.grad_weight.size(); ++i) {
+      EXPECT_NEAR(part.grad_weight.get(i), whole.grad_weight.get(cuts[s] * 12 + i), 1e-13);
     }
-    for (int64_t v = 0; v < part.bias.size(); ++v) EXPECT_NEAR(part.bias.get(v), whole.bias.get(cuts[s] + v), 1e-14);
+    for (int64_t v = 0; v < part.grad_bias.size(); ++v)
+      EXPECT_NEAR(part.grad_bias.get(v), whole.grad_bias.get(cuts[s] + v), 1e-14);
   }
-  for (size_t i = 0; i < sum.size(); ++i) EXPECT_NEAR(sum[i], whole.hidden.get(static_cast<int64_t>(i)), 1e-13);
+  for (size_t i = 0; i < sum.size(); ++i) EXPECT_NEAR(sum[i], whole.grad_hidden.get(static_cast<int64_t>(i)), 1e-13);
 }
 
 // Equal terms all round the same way: long chains of them in fp32 would miss the bound.
@@ -221,7 +224,7 @@ TEST(CpuLinearLogpBackward, BitsOfGradHiddenDoNotDependOnTheOtherRows) {
       for (int64_t n : {0, 47, 48, 129}) {
         LinearCase alone = row_of(all, n);
         const LinearGradients got = run_linear_backward(alone, cpu::tbb_parallel());
-        EXPECT_EQ(got.hidden.bits(0, 21), together.hidden.bits(n * 21, (n + 1) * 21));
+        EXPECT_EQ(got.grad_hidden.bits(0, 21), together.grad_hidden.bits(n * 21, (n + 1) * 21));
       }
     }
   });
@@ -232,18 +235,18 @@ TEST(CpuLinearLogpBackward, IsTheDerivativeOfTheForward) {
   for (double softcap : {0.0, 5.0}) {
     LinearCase c = make_linear_case(Dtype::f64, 3, 12, 5, 3);
     c.bias = random_tensor(Dtype::f64, {12}, 1.0, 6);
-    c.temperature = 0.7;
-    c.softcap = softcap;
+    c.params.temperature = 0.7;
+    c.params.softcap = softcap;
     c.ids.set_int(1, -100);
     add_gradients(c, true, true, 4);
     const LinearGradients got = run_linear_backward(c, cpu::serial_parallel());
     const auto objective = [&c] {
-      const golden::Answer forward = golden_linear(c);
+      const auto forward = golden_linear(c);
       double sum = 0;
       for (int64_t n = 0; n < 3; ++n) {
         const auto at = static_cast<size_t>(n);
-        sum += c.grad_logp.get(n) * forward.outputs[0].value[at] + c.grad_lse.get(n) * forward.outputs[1].value[at] +
-               c.grad_entropy.get(n) * forward.outputs[2].value[at];
+        sum += c.grad_logp.get(n) * forward.logp.value[at] + c.grad_lse.get(n) * forward.lse.value[at] +
+               c.grad_entropy.get(n) * forward.entropy.value[at];
       }
       return sum;
     };
@@ -258,9 +261,9 @@ TEST(CpuLinearLogpBackward, IsTheDerivativeOfTheForward) {
         EXPECT_NEAR(gradient.get(i), (above - below) / (2 * step), 1e-8) << i;
       }
     };
-    expect_slopes(c.hidden, got.hidden);
-    expect_slopes(c.weight, got.weight);
-    expect_slopes(c.bias, got.bias);
+    expect_slopes(c.hidden, got.grad_hidden);
+    expect_slopes(c.weight, got.grad_weight);
+    expect_slopes(c.bias, got.grad_bias);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cpu/linear/linear_operands.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/linear_case.hpp"
 
@@ -13,14 +14,14 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 LinearOutputs expect_golden(LinearCase& c) {
-  const golden::Answer expected = golden_linear(c);
+  const auto expected = golden_linear(c);
   LinearOutputs got = run_linear(c, cpu::serial_parallel());
-  EXPECT_TRUE(matches(got.logp, expected.outputs[0], c.dtype())) << "logp";
+  EXPECT_TRUE(matches(got.logp, expected.logp, c.dtype())) << "logp";
   if (c.want_lse) {
-    EXPECT_TRUE(matches(got.lse, expected.outputs[1], c.dtype())) << "lse";
+    EXPECT_TRUE(matches(got.lse, expected.lse, c.dtype())) << "lse";
   }
   if (c.want_entropy) {
-    EXPECT_TRUE(matches(got.entropy, expected.outputs[2], c.dtype())) << "entropy";
+    EXPECT_TRUE(matches(got.entropy, expected.entropy, c.dtype())) << "entropy";
   }
   EXPECT_EQ(got.error.kind, expected.error.kind);
   EXPECT_EQ(got.error.row, expected.error.row);
@@ -66,18 +67,18 @@ TEST(CpuLinearLogp, MatchesGoldenForEveryOption) {
                                         : option == 10 ? Strides::reversed
                                                        : Strides::contiguous);
         if (option == 1) c.bias = random_tensor(dtype, {131}, 1.0, 6);
-        if (option == 2) c.temperature = 0.7;
-        if (option == 3) c.softcap = 3.0;
+        if (option == 2) c.params.temperature = 0.7;
+        if (option == 3) c.params.softcap = 3.0;
         if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
-        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 5) c.params.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
         if (option == 6) {
           c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 20); });
         }
         if (option == 7) c.narrow_logp = true;
-        if (option == 8) c.vocab_start = 5, c.global_vocab = 142, c.ids.set_int(0, 2).set_int(1, 141);
+        if (option == 8) c.params.vocab_start = 5, c.params.global_vocab = 142, c.ids.set_int(0, 2).set_int(1, 141);
         if (option >= 9) {  // all at once, with strides
           c.bias = random_tensor(dtype, {131}, 1.0, 6, c.output_strides);
-          c.softcap = 20, c.temperature = 1.5;
+          c.params.softcap = 20, c.params.temperature = 1.5;
         }
         if (option == 11) c.narrow_logp = true, c.want_entropy = false, c.want_lse = false;
         expect_golden(c);
@@ -119,7 +120,7 @@ TEST(CpuLinearLogp, ABiasOfMinusInfinityIsLegal) {
     for (Dtype dtype : kFloatDtypes) {
       for (double softcap : {0.0, 3.0}) {
         LinearCase c = make_linear_case(dtype, 4, 130, 20, 3);
-        c.softcap = softcap;
+        c.params.softcap = softcap;
         c.bias = Tensor(dtype, {130}).fill([](int64_t v) { return v % 3 == 0 || v < 70 ? -kInfinity : 0.5; });
         c.ids.set_int(0, 3).set_int(1, 71);  // the target itself, and a number
         const LinearOutputs got = expect_golden(c);
@@ -139,7 +140,7 @@ TEST(CpuLinearLogp, ARowWithoutFiniteScoreIsADataErrorUnlessOfAShard) {
   EXPECT_EQ(got.error.row, 1);
   EXPECT_EQ(got.logp.get(0), 0.0);
   EXPECT_TRUE(std::isnan(got.logp.get(1)));
-  c.global_vocab = 80;
+  c.params.global_vocab = 80;
   got = expect_golden(c);
   EXPECT_EQ(got.error.kind, cpu::kNoDataError);
   EXPECT_EQ(got.logp.get(1), -kInfinity);
@@ -203,9 +204,9 @@ TEST(CpuLinearLogp, ExtremeScoresAndParametersStayFinite) {
       const auto scale = [](Tensor& tensor, double by) {
         for (int64_t i = 0; i < tensor.size(); ++i) tensor.set(i, tensor.get(i) * by);
       };
-      if (variant == 0) c.temperature = 1e-30;
-      if (variant == 1) c.temperature = 1e30;
-      if (variant == 2) c.softcap = 1e25;
+      if (variant == 0) c.params.temperature = 1e-30;
+      if (variant == 1) c.params.temperature = 1e30;
+      if (variant == 2) c.params.softcap = 1e25;
       if (variant == 3) scale(c.hidden, 1e4), scale(c.weight, 1e4);
       if (variant == 4) scale(c.hidden, 1e15), scale(c.weight, 1e15);
       if (variant == 5) c.bias = Tensor(Dtype::f32, {300}).fill([](int64_t) { return -3.4028234663852886e38; });
@@ -227,12 +228,12 @@ TEST(CpuLinearLogp, EqualTermsDoNotAddUpTheirRounding) {
 TEST(CpuLinearLogp, LogProbabilitiesOfSixteenBitTensorsAreWithin2e5) {
   for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
     LinearCase c = make_linear_case(dtype, 4, 20001, 128, 21);
-    const golden::Answer expected = golden_linear(c);
+    const auto expected = golden_linear(c);
     const LinearOutputs got = run_linear(c, cpu::tbb_parallel());
     for (int64_t n = 0; n < 4; ++n) {
       const auto at = static_cast<size_t>(n);
-      EXPECT_NEAR(got.logp.get(n), expected.outputs[0].value[at], 2e-5);
-      EXPECT_NEAR(got.lse.get(n), expected.outputs[1].value[at], 2e-5);
+      EXPECT_NEAR(got.logp.get(n), expected.logp.value[at], 2e-5);
+      EXPECT_NEAR(got.lse.get(n), expected.lse.value[at], 2e-5);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/logp_case.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 void expect_golden(LogpCase& c) {
-  const golden::LogpBackwardResult expected = golden::logp_backward(golden_backward_call(c));
+  const auto expected = golden_logp_backward(c);
   const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
   const Dtype dtype = c.logits.dtype();
   EXPECT_TRUE(matches(got.grad_logits, expected.grad_logits, dtype)) << "grad_logits";
@@ -56,10 +57,10 @@ TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
                                     : option == 10 ? Strides::reversed
                                                    : Strides::contiguous);
         if (option == 1) c.bias = random_tensor(dtype, {1031}, 1.0, 6);
-        if (option == 2) c.temperature = 0.7;
-        if (option == 3) c.softcap = 3.0;
+        if (option == 2) c.params.temperature = 0.7;
+        if (option == 3) c.params.softcap = 3.0;
         if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
-        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 5) c.params.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
         if (option == 6) {
           c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 100); });
         }
@@ -68,10 +69,10 @@ TEST(CpuLogpBackward, MatchesGoldenForEveryOption) {
           c.row_indices = Tensor(Dtype::i64, {6});
           for (int64_t n = 0; n < 6; ++n) c.row_indices.set_int(n, n + n / 2);
         }
-        if (option == 8) c.vocab_start = 5, c.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
+        if (option == 8) c.params.vocab_start = 5, c.params.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
         if (option >= 9) {
           c.bias = random_tensor(dtype, {1031}, 1.0, 6, c.output_strides);
-          c.softcap = 20, c.temperature = 1.5;
+          c.params.softcap = 20, c.params.temperature = 1.5;
         }
         c.narrow_logp = option == 11;
         add_gradients(c, option % 2 == 0, option % 3 == 0, 12);
@@ -91,7 +92,7 @@ TEST(CpuLogpBackward, MinusInfinityLogitsGetExactlyZero) {
     for (Dtype dtype : kFloatDtypes) {
       for (double softcap : {0.0, 3.0}) {
         LogpCase c = make_logp_case(dtype, 3, 100, 3);
-        c.softcap = softcap;
+        c.params.softcap = softcap;
         for (int64_t v = 0; v < 100; v += 3) c.logits.set(100 + v, -kInfinity).set(200 + v, -kInfinity);
         c.ids.set_int(1, 3);  // the target itself
         add_gradients(c, true, true, 4);
@@ -117,7 +118,7 @@ TEST(CpuLogpBackward, ARowWithoutFiniteLogitIsADataError) {
       c.want_grad_bias = bias;
       expect_golden(c);
       EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.row, 2);
-      c.global_vocab = vocab + 5;  // of a shard it is legal
+      c.params.global_vocab = vocab + 5;  // of a shard it is legal
       c.lse.set(2, 1.0);
       expect_golden(c);
       EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
@@ -166,17 +167,17 @@ TEST(CpuLogpBackward, RowIndicesMustIncrease) {
 
 // What is present and empty has no address: the indices of no rows are not absent indices, which name every row.
 TEST(CpuLogpBackward, RowIndicesOfNoRowsLeaveEveryGradientZero) {
-  cpu::LogpBackwardArgs args;
   std::vector<float> grad_logits(3 * 40, 7.0f), logits(3 * 40, 1.0f);
   std::vector<double> workspace(64);
-  args.rows.n = 0;
-  args.rows.logits_rows = 3;
-  args.rows.vocab = 40;
-  args.logits = logits.data();
-  args.row_stride = args.grad_row_stride = 40;
-  args.grad_logits = grad_logits.data();
-  args.workspace = workspace.data();
-  EXPECT_EQ(cpu::logp_backward(args, cpu::serial_parallel()).kind, cpu::kNoDataError);
+  cpu::CallOf<ops::LogpBackward> call;
+  call.logits = cpu::Array::vector(logits.data(), Dtype::f32, 40);
+  call.grad_logits = cpu::Array::vector(grad_logits.data(), Dtype::f32, 40);
+  call.logits.strides[1] = call.grad_logits.strides[1] = 1;
+  call.row_indices.ndim = 1;
+  call.N = 0;
+  call.R = 3;
+  call.V = 40;
+  EXPECT_EQ(cpu::logp_backward(call, {cpu::serial_parallel(), workspace.data()}).kind, cpu::kNoDataError);
   EXPECT_EQ(grad_logits, std::vector<float>(3 * 40, 0.0f));
 }
 
@@ -198,9 +199,9 @@ TEST(CpuLogpBackward, ExtremeGradientsAndParametersStayInRange) {
   for (int variant = 0; variant < 4; ++variant) {
     SCOPED_TRACE(variant);
     LogpCase c = make_logp_case(Dtype::f32, 3, 300, 3);
-    if (variant == 0) c.temperature = 1e-25;
-    if (variant == 1) c.temperature = 1e25;
-    if (variant == 2) c.softcap = 1e22;
+    if (variant == 0) c.params.temperature = 1e-25;
+    if (variant == 1) c.params.temperature = 1e25;
+    if (variant == 2) c.params.softcap = 1e22;
     add_gradients(c, true, true, 4);
     if (variant == 3) c.grad_logp.set(0, 3e38).set(1, 1e-38);
     expect_golden(c);
@@ -230,13 +231,13 @@ TEST(CpuLogpBackward, IsTheDerivativeOfTheForward) {
   for (double softcap : {0.0, 5.0}) {
     LogpCase c = make_logp_case(Dtype::f64, 3, 12, 3);
     c.bias = random_tensor(Dtype::f64, {12}, 1.0, 6);
-    c.temperature = 0.7;
-    c.softcap = softcap;
+    c.params.temperature = 0.7;
+    c.params.softcap = softcap;
     add_gradients(c, true, true, 4);
     c.want_grad_bias = true;
     const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
     const auto objective = [&c] {
-      const golden::LogpResult forward = golden::logp(golden_call(c));
+      const auto forward = golden_logp(c);
       double sum = 0;
       for (int64_t n = 0; n < 3; ++n) {
         const auto at = static_cast<size_t>(n);

@@ -1,7 +1,5 @@
 // logp_merge: shards merge to the whole vocabulary, and what becomes of rows that shards disagree about.
-#include "core/cpu/logp/logp_merge.hpp"
-
-#include <rlk/ops/logp_merge.h>
+#include <rlk/sdk/ops/logp_merge.hpp>
 
 #include <cmath>
 #include <limits>
@@ -9,6 +7,7 @@
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/linear_case.hpp"
 #include "unit/cpu/logp_case.hpp"
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 namespace {
@@ -16,50 +15,25 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-struct MergeCase {
-  Tensor shard_logp, shard_lse, shard_entropy;  // the last is optional
-};
-struct Merged {
-  Tensor logp, lse, entropy;
-  cpu::DataError error;
-};
+using MergeCase = CallOf<ops::LogpMerge>;
+using Merged = Result<MergeCase>;
 
-Merged run_merge(MergeCase& c, const cpu::ParallelFor& hook, Strides strides = Strides::contiguous) {
-  const int64_t shards = c.shard_logp.shape()[0], rows = c.shard_logp.shape()[1];
+Merged run_merge(MergeCase c, const cpu::ParallelFor& hook, Strides strides) {
+  const std::vector<int64_t> rows = {c.shard_logp.shape()[1]};
   const Dtype dtype = c.shard_logp.dtype();
-  Merged merged{Tensor(dtype, {rows}, strides), Tensor(dtype, {rows}, strides), {}, {}};
-  if (c.shard_entropy.present()) merged.entropy = Tensor(dtype, {rows}, strides);
-  const auto in = [](Tensor& tensor) {
-    if (!tensor.present()) return cpu::ShardNumbers{};
-    return cpu::ShardNumbers{tensor.data(), tensor.stride(0), tensor.stride(1)};
-  };
-  const auto out = [](Tensor& tensor) {
-    if (!tensor.present()) return cpu::RowNumbers{};
-    return cpu::RowNumbers{tensor.data(), tensor.stride(0)};
-  };
-  cpu::LogpMergeArgs args;
-  args.dtype = dtype;
-  args.rows = rows;
-  args.shards = shards;
-  args.shard_logp = in(c.shard_logp);
-  args.shard_lse = in(c.shard_lse);
-  args.shard_entropy = in(c.shard_entropy);
-  args.logp = out(merged.logp);
-  args.lse = out(merged.lse);
-  args.entropy = out(merged.entropy);
-  merged.error = cpu::logp_merge(args, hook);
-  return merged;
+  c.logp = Tensor(dtype, rows, strides);
+  c.lse = Tensor(dtype, rows, strides);
+  if (c.shard_entropy.present()) c.entropy = Tensor(dtype, rows, strides);
+  return run(c, hook);
 }
 
-Merged expect_golden(MergeCase& c, Strides strides = Strides::contiguous) {
-  const rlk_logp_merge_params params = RLK_LOGP_MERGE_PARAMS_INIT;
-  const std::vector<golden::View> inputs = {c.shard_logp.view(), c.shard_lse.view(), c.shard_entropy.view()};
-  const golden::Answer expected = golden::find("logp_merge")({inputs, &params, 7});
-  Merged got = run_merge(c, cpu::serial_parallel(), strides);
-  EXPECT_TRUE(matches(got.logp, expected.outputs[0], Dtype::f64)) << "logp";
-  EXPECT_TRUE(matches(got.lse, expected.outputs[1], Dtype::f64)) << "lse";
+Merged expect_golden(const MergeCase& c, Strides strides = Strides::contiguous) {
+  const Merged got = run_merge(c, cpu::serial_parallel(), strides);
+  const auto expected = golden_answer(static_cast<const MergeCase&>(got));
+  EXPECT_TRUE(matches(got.logp, expected.logp, Dtype::f64)) << "logp";
+  EXPECT_TRUE(matches(got.lse, expected.lse, Dtype::f64)) << "lse";
   if (c.shard_entropy.present()) {
-    EXPECT_TRUE(matches(got.entropy, expected.outputs[2], Dtype::f64)) << "entropy";
+    EXPECT_TRUE(matches(got.entropy, expected.entropy, Dtype::f64)) << "entropy";
   }
   EXPECT_EQ(got.error.kind, expected.error.kind);
   EXPECT_EQ(got.error.row, expected.error.row);
@@ -81,7 +55,11 @@ MergeCase make_merge_case(const std::vector<std::vector<double>>& logp, const st
       return numbers[static_cast<size_t>(i % rows)][static_cast<size_t>(i / rows)];
     });
   };
-  return {from(logp), from(lse), from(entropy)};
+  MergeCase c;
+  c.shard_logp = from(logp);
+  c.shard_lse = from(lse);
+  c.shard_entropy = from(entropy);
+  return c;
 }
 
 // What shards answer, gathered.
@@ -90,7 +68,8 @@ MergeCase gather(const std::vector<Outputs>& parts) {
   const auto shards = static_cast<int64_t>(parts.size());
   const int64_t rows = parts[0].lse.size();
   const Dtype dtype = parts[0].lse.dtype();
-  MergeCase c{Tensor(dtype, {shards, rows}), Tensor(dtype, {shards, rows}), Tensor(dtype, {shards, rows})};
+  MergeCase c;
+  for (Tensor* of_shards : {&c.shard_logp, &c.shard_lse, &c.shard_entropy}) *of_shards = Tensor(dtype, {shards, rows});
   for (int64_t s = 0; s < shards; ++s) {
     for (int64_t n = 0; n < rows; ++n) {
       const Outputs& part = parts[static_cast<size_t>(s)];
@@ -129,7 +108,7 @@ TEST(CpuLogpMerge, UnevenShardsOfLogpMergeToTheWhole) {
     for (const auto& cuts : kCuts) {
       SCOPED_TRACE(name(dtype) + " in " + std::to_string(cuts.size() - 1));
       LogpCase whole = make_logp_case(dtype, 9, 100, 9);
-      whole.temperature = 0.8;
+      whole.params.temperature = 0.8;
       whole.ids.set_int(1, -100).set_int(2, 0).set_int(3, 99);
       whole.logits.set(4 * 100 + whole.ids.get_int(4), -kInfinity);                 // the target is masked
       for (int64_t v = 0; v < 60; ++v) whole.logits.set(5 * 100 + v, -kInfinity);   // whole shards are
@@ -143,8 +122,8 @@ TEST(CpuLogpMerge, UnevenShardsOfLogpMergeToTheWhole) {
         shard.logits = Tensor(dtype, {9, size}).fill([&](int64_t i) {
           return whole.logits.get(i / size * 100 + begin + i % size);
         });
-        shard.vocab_start = begin;
-        shard.global_vocab = 100;
+        shard.params.vocab_start = begin;
+        shard.params.global_vocab = 100;
         parts.insert(parts.begin(), run_logp(shard, cpu::serial_parallel()));
       }
       MergeCase c = gather(parts);
@@ -160,7 +139,7 @@ TEST(CpuLogpMerge, UnevenShardsOfLinearLogpMergeToTheWhole) {
     for (const auto& cuts : kCuts) {
       SCOPED_TRACE(name(dtype) + " in " + std::to_string(cuts.size() - 1));
       LinearCase whole = make_linear_case(dtype, 9, 100, 33, 9);
-      whole.softcap = 30;
+      whole.params.softcap = 30;
       whole.bias = random_tensor(dtype, {100}, 1.0, 4);
       whole.ids.set_int(1, -100).set_int(2, 0).set_int(3, 99).set_int(5, 100);  // the last is a data error
       const LinearOutputs expected = run_linear(whole, cpu::serial_parallel());

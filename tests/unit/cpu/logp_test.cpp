@@ -12,7 +12,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 void expect_golden(LogpCase& c) {
-  const golden::LogpResult expected = golden::logp(golden_call(c));
+  const auto expected = golden_logp(c);
   const LogpOutputs got = run_logp(c, cpu::serial_parallel());
   const Dtype dtype = c.logits.dtype();
   double worst = 0;
@@ -62,10 +62,10 @@ TEST(CpuLogp, MatchesGoldenForEveryOption) {
                                     : option == 10 ? Strides::reversed
                                                    : Strides::contiguous);
         if (option == 1) c.bias = random_tensor(dtype, {1031}, 1.0, 6);
-        if (option == 2) c.temperature = 0.7;
-        if (option == 3) c.softcap = 3.0;
+        if (option == 2) c.params.temperature = 0.7;
+        if (option == 3) c.params.softcap = 3.0;
         if (option == 4) c.mask = Tensor(Dtype::u8, {6}).fill([](int64_t n) { return n % 2 == 0 ? 7 : 0; });
-        if (option == 5) c.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
+        if (option == 5) c.params.ignore_index = -1, c.ids.set_int(2, -1).set_int(5, -1);
         if (option == 6) {
           c.ids = Tensor(Dtype::i32, {6}).fill([](int64_t n) { return static_cast<double>(n * 100); });
         }
@@ -73,10 +73,10 @@ TEST(CpuLogp, MatchesGoldenForEveryOption) {
           c.row_indices = Tensor(Dtype::i64, {9}).fill([](int64_t n) { return static_cast<double>(n * 5 % 6); });
           c.ids = Tensor(Dtype::i64, {9}).fill([](int64_t n) { return static_cast<double>(n); });
         }
-        if (option == 8) c.vocab_start = 5, c.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
+        if (option == 8) c.params.vocab_start = 5, c.params.global_vocab = 1042, c.ids.set_int(0, 2).set_int(1, 1041);
         if (option >= 9) {  // all at once, with strides
           c.bias = random_tensor(dtype, {1031}, 1.0, 6, c.output_strides);
-          c.softcap = 20, c.temperature = 1.5;
+          c.params.softcap = 20, c.params.temperature = 1.5;
         }
         if (option == 11) c.narrow_logp = true, c.want_entropy = false, c.want_lse = false;
         expect_golden(c);
@@ -109,7 +109,7 @@ TEST(CpuLogp, MinusInfinityLogitsAndNanRowsAreLegal) {
 TEST(CpuLogp, AShardThatIsAllMaskedIsNoDataError) {
   for (bool owns_the_id : {true, false}) {
     LogpCase c = make_logp_case(Dtype::f32, 2, 40, 3);
-    c.vocab_start = 40, c.global_vocab = 80;
+    c.params.vocab_start = 40, c.params.global_vocab = 80;
     for (int64_t v = 0; v < 40; ++v) c.logits.set(v, -kInfinity);
     c.ids.set_int(0, owns_the_id ? 41 : 3).set_int(1, 50);
     expect_golden(c);
@@ -132,7 +132,7 @@ TEST(CpuLogp, ShardsCombineToTheWholeVocabulary) {
       shard.logits = Tensor(Dtype::f32, {4, size}).fill([&](int64_t i) {
         return whole.logits.get(i / size * 100 + start + i % size);
       });
-      shard.vocab_start = start, shard.global_vocab = 100;
+      shard.params.vocab_start = start, shard.params.global_vocab = 100;
       const LogpOutputs part = run_logp(shard, cpu::serial_parallel());
       target = std::max(target, part.logp.get(n) + part.lse.get(n));
       sum += std::exp(part.lse.get(n));
@@ -167,15 +167,15 @@ TEST(CpuLogp, ExtremeLogitsAndParametersStayFinite) {
       if (variant == 1) c.logits.fill([&](int64_t i) { return i % 7 == 0 ? 1.0 : lowest; });
       if (variant == 2) c.logits.fill([&](int64_t i) { return i % 5000 == 4999 ? 300.0 : -300.0; });  // late peak
       if (variant == 3) c.logits.fill([&](int64_t i) { return i % 5000 == 0 ? 300.0 : -300.0; });     // early peak
-      if (variant == 4) c.temperature = 1e-30;
-      if (variant == 5) c.temperature = 1e30;
-      if (variant == 6) c.softcap = 1e25;
+      if (variant == 4) c.params.temperature = 1e-30;
+      if (variant == 5) c.params.temperature = 1e30;
+      if (variant == 6) c.params.softcap = 1e25;
       if (variant == 7) c.logits.fill([](int64_t i) { return 1e6 + static_cast<double>(i % 9); });
       if (variant == 8) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? -3e38 : 2.0; });  // a late normal block
       if (variant == 9) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? 2.0 : 3e30; });
       if (variant == 10) c.logits.fill([](int64_t i) { return i % 5000 < 4096 ? 0.0 : 7.5; });  // both blocks count
       if (variant == 11) {                                                                      // a slope beyond fp32
-        c.temperature = 1e-42;
+        c.params.temperature = 1e-42;
         c.logits.fill([](int64_t i) { return 1e-42 * static_cast<double>(i % 9); });
       }
       expect_golden(c);
@@ -187,7 +187,7 @@ TEST(CpuLogp, LogProbabilitiesOfSixteenBitLogitsAreWithin2e5) {
   for_each_target([] {
     for (Dtype dtype : {Dtype::bf16, Dtype::f16}) {
       LogpCase c = make_logp_case(dtype, 4, 151936, 21);
-      const golden::LogpResult expected = golden::logp(golden_call(c));
+      const auto expected = golden_logp(c);
       const LogpOutputs got = run_logp(c, cpu::tbb_parallel());
       for (int64_t n = 0; n < 4; ++n) {
         EXPECT_NEAR(got.logp.get(n), expected.logp.value[static_cast<size_t>(n)], 4e-6);

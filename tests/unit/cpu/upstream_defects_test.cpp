@@ -1,11 +1,14 @@
 // Defects that were read in upstream kernels of log-probabilities, as tests of ours; and the two conflicts that are
 // about logp: ids out of range, and the dtype of the output. plugin_api/ops/README.md lists them all.
 #include <sys/mman.h>
+#include <rlk/sdk/forward.hpp>
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
+#include "core/cpu/logp/logp.hpp"
+#include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/linear_case.hpp"
 #include "unit/cpu/logp_case.hpp"
@@ -31,7 +34,7 @@ TEST(UpstreamDefects, LogitsThatStartWithMinusInfinityGiveNoNan) {
         EXPECT_NEAR(got.logp.get(0), -log_rest, 1e-5) << first;
         EXPECT_NEAR(got.lse.get(0), 1.5 + log_rest, 1e-5) << first;
         EXPECT_NEAR(got.entropy.get(0), log_rest, 2e-5) << first;
-        const golden::LogpResult expected = golden::logp(golden_call(c));
+        const auto expected = golden_logp(c);
         EXPECT_TRUE(matches(got.logp, expected.logp, dtype));
         EXPECT_TRUE(matches(got.entropy, expected.entropy, dtype));
         EXPECT_EQ(got.error.kind, cpu::kNoDataError);
@@ -59,7 +62,7 @@ TEST(UpstreamDefects, RowsBelowMinus1e20HaveTheirOwnMaximum) {
         EXPECT_EQ(got.logp.get(1), 0.0) << level;  // one token has all of the probability
         EXPECT_EQ(got.entropy.get(1), 0.0) << level;
         EXPECT_NEAR(got.lse.get(1) / c.logits.get(1003), 1, 1e-7) << level;
-        const golden::LogpResult expected = golden::logp(golden_call(c));
+        const auto expected = golden_logp(c);
         EXPECT_NEAR(expected.logp.value[0], -std::log(1000.0), 1e-14) << level;
         EXPECT_EQ(expected.logp.value[1], 0.0) << level;
       }
@@ -77,8 +80,8 @@ TEST(UpstreamDefects, LinearScoresBelowMinus1e20HaveTheirOwnMaximum) {
     EXPECT_NEAR(got.logp.get(0), equal ? -std::log(300.0) : 0, 2e-6);
     EXPECT_NEAR(got.entropy.get(0), equal ? std::log(300.0) : 0, 2e-6);
     EXPECT_NEAR(got.lse.get(0) / -4e22, 1, 1e-6);
-    const golden::Answer expected = golden_linear(c);
-    EXPECT_NEAR(expected.outputs[0].value[0], equal ? -std::log(300.0) : 0, 1e-14);
+    const auto expected = golden_linear(c);
+    EXPECT_NEAR(expected.logp.value[0], equal ? -std::log(300.0) : 0, 1e-14);
   }
 }
 
@@ -103,7 +106,7 @@ TEST(UpstreamDefects, AnIdOutOfRangeIsADataErrorAndNeverANumber) {
 TEST(UpstreamDefects, IgnoreIndexIsTheWayToAZeroAndAnIdOfItsValueIsNotLookedUp) {
   for (const int64_t ignore : {int64_t{-100}, int64_t{-1}, int64_t{7}, std::numeric_limits<int64_t>::max()}) {
     LogpCase c = make_logp_case(Dtype::f32, 3, 40, 9);
-    c.ignore_index = ignore;
+    c.params.ignore_index = ignore;
     c.ids.set_int(0, 1).set_int(1, ignore).set_int(2, 3);
     add_gradients(c, false, false, 2);
     const LogpOutputs got = run_logp(c, cpu::serial_parallel());
@@ -159,7 +162,7 @@ TEST(UpstreamDefects, TheTemperatureDividesLogitsOnceForwardAndBackward) {
   LogpCase c = make_logp_case(Dtype::f64, 1, 2, 12);
   c.logits.set(0, 0.0).set(1, 2.0);
   c.ids.set_int(0, 0);
-  c.temperature = 2;
+  c.params.temperature = 2;
   EXPECT_NEAR(run_logp(c, cpu::serial_parallel()).logp.get(0), -std::log1p(std::exp(1.0)), 1e-15);
   add_gradients(c, false, false, 3);
   c.grad_logp.set(0, 1.0);
@@ -183,32 +186,26 @@ TEST(UpstreamDefects, RowsBeyond32BitOffsetsAreRight) {
   for (int64_t i = 0; i < kRows * kVocab; ++i) {
     far[i / kVocab * kStride + i % kVocab] = static_cast<float>(near.logits.get(i));
   }
-  cpu::LogpRows rows;
-  rows.n = rows.logits_rows = kRows;
-  rows.vocab = kVocab;
-  rows.ids = near.ids.data();
+  cpu::Array logits = cpu::Array::vector(far, Dtype::f32, kStride);
+  logits.strides[1] = 1;
   float logp[kRows], lse[kRows];
   std::vector<double> workspace(static_cast<size_t>(cpu::logp_workspace_bytes(kRows, kVocab) / 8 + 1));
-  cpu::LogpArgs forward;
-  forward.rows = rows;
-  forward.logits = far;
-  forward.row_stride = kStride;
-  forward.logp = logp;
-  forward.lse = lse;
-  forward.workspace = workspace.data();
-  EXPECT_EQ(cpu::logp(forward, cpu::serial_parallel()).kind, cpu::kNoDataError);
+  cpu::CallOf<ops::Logp> forward;
+  forward.logits = logits;
+  forward.ids = array_of(near.ids);
+  forward.logp = cpu::Array::vector(logp, Dtype::f32);
+  forward.lse = cpu::Array::vector(lse, Dtype::f32);
+  forward.N = forward.R = kRows;
+  forward.V = kVocab;
+  EXPECT_EQ(cpu::logp(forward, {cpu::serial_parallel(), workspace.data()}).kind, cpu::kNoDataError);
   for (int64_t n = 0; n < kRows; ++n) EXPECT_EQ(static_cast<double>(logp[n]), want.logp.get(n)) << n;
 
   std::vector<double> again(static_cast<size_t>(cpu::logp_backward_workspace_bytes(kRows, false) / 8 + 1));
-  cpu::LogpBackwardArgs backward;
-  backward.rows = rows;
-  backward.logits = far;
-  backward.grad_logits = far;  // in place
-  backward.row_stride = backward.grad_row_stride = kStride;
-  backward.lse = near.lse.data();
-  backward.grad_logp = near.grad_logp.data();
-  backward.workspace = again.data();
-  EXPECT_EQ(cpu::logp_backward(backward, cpu::serial_parallel()).kind, cpu::kNoDataError);
+  auto backward = sdk::backward_of<cpu::CallOf<ops::LogpBackward>>(forward);
+  backward.grad_logits = logits;  // in place
+  backward.lse = array_of(near.lse);
+  backward.grad_logp = array_of(near.grad_logp);
+  EXPECT_EQ(cpu::logp_backward(backward, {cpu::serial_parallel(), again.data()}).kind, cpu::kNoDataError);
   for (int64_t i = 0; i < kRows * kVocab; ++i) {
     EXPECT_EQ(static_cast<double>(far[i / kVocab * kStride + i % kVocab]), want_gradient.grad_logits.get(i)) << i;
   }
