@@ -1,4 +1,5 @@
 """Checks declarations against declaration_schema.py; each error names the file, the table and the key."""
+import math
 import re
 
 from declaration_schema import (CROSSING, DOMAINS, DTYPES, FLOATING, LIMITS, LISTS, MAX_NDIM, NAN_WORDS, REQUIRED,
@@ -130,6 +131,11 @@ class Checker:
             self.fail(where, f"default is {default!r}; expected {'an integer' if kind == 'i64' else 'a number'}")
         if "min" in row and "min_exclusive" in row:
             self.fail(where, "has min and min_exclusive; expected one of them")
+        if "finite" in row and kind != "f64":
+            self.fail(where, f"has finite, but type is {kind!r}; expected 'f64'")
+        numbers = [n for n in [default, *row.get("try", [])] if isinstance(n, float)]
+        if any(math.isnan(n) or math.isinf(n) and row.get("finite", True) for n in numbers):
+            self.fail(where, f"has the numbers {numbers}; expected finite ones, or infinities with finite = false")
 
     def check_form_param(self):
         self.known("[forms]", self.op["forms"]["param"], self.names("param"), "parameter")

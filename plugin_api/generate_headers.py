@@ -12,11 +12,9 @@ def c_default(p):
 
 
 def bounds_text(p):
-    if "min" in p:
-        return f" (>= {p['min']:g})"
-    if "min_exclusive" in p:
-        return f" (> {p['min_exclusive']:g})"
-    return ""
+    bounds = [f">= {p['min']:g}"] if "min" in p else [f"> {p['min_exclusive']:g}"] if "min_exclusive" in p else []
+    bounds += ["or infinity"] if p.get("finite") is False else []
+    return f" ({' '.join(bounds)})" if bounds else ""
 
 
 def nan_lines(op):

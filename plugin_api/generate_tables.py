@@ -8,6 +8,10 @@ from generate_headers import c_default
 from generate_text import NOTE, camel, shape_text
 
 
+def c_double(number):
+    return "std::numeric_limits<double>::infinity()" if number == float("inf") else repr(float(number))
+
+
 class Tables(Expressions):
     """Emits the static arrays of one operator; each method returns the C++ text of a span or a value."""
 
@@ -116,7 +120,7 @@ class Tables(Expressions):
         low = p.get("min", p.get("min_exclusive"))
         boolean = lambda x: "true" if x else "false"
         values = self.array("const char*", [text(v) for v in p.get("values", [])]) if p["type"] == "enum" else "{}"
-        tries = self.array("double", [repr(float(t)) for t in p.get("try", [])])
+        tries = self.array("double", [c_double(t) for t in p.get("try", [])])
         offset = f"offsetof(rlk_{self.name}_params, {p['name']})"
         return (f"{{{text(p['name'])}, {text(p['doc'])}, ParamType::{kind}, {offset}, "
                 f"{f64!r}, {i64}, {boolean(low is not None)}, {boolean('min_exclusive' in p)}, "
@@ -192,7 +196,9 @@ def op_table(op, note=NOTE):
     tables = Tables(op)
     row = tables.emit()
     out = [f"// {note.format(op['name'] + '.toml')}", '#include "core/declaration/declaration.hpp"', "",
-           f"#include <rlk/ops/{op['name']}.h>", "", "#include <cstddef>", "", "// clang-format off",
+           f"#include <rlk/ops/{op['name']}.h>", "", "#include <cstddef>",
+           *(["#include <limits>"] if any("numeric_limits" in line for line in tables.lines) else []), "",
+           "// clang-format off",
            "namespace rlk::core {", "namespace {", "", *tables.lines, "", "}  // namespace", "",
            f"extern const OpDecl {declared(op)};", f"constexpr OpDecl {declared(op)}", f"    {row};", "",
            "}  // namespace rlk::core", ""]

@@ -85,7 +85,9 @@ rlk_status Binder::check_param(const ParamDecl& param) const {
   const Values values = call_.values();
   if (param.type == ParamType::f64) {
     const double value = values.f64(param.offset);
-    if (param.finite && !std::isfinite(value)) return refuse_value(text_of_number(value), "a finite number");
+    if (std::isnan(value) || (param.finite && std::isinf(value))) {
+      return refuse_value(text_of_number(value), param.finite ? "a finite number" : "a number or infinity");
+    }
     if (param.has_min && !(param.min_exclusive ? value > param.min : value >= param.min)) {
       return refuse_value(text_of_number(value),
                           (param.min_exclusive ? "more than " : "at least ") + text_of_number(param.min));

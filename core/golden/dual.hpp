@@ -35,10 +35,14 @@ inline Dual operator+(const Dual& a, const Dual& b) {
 inline Dual operator-(const Dual& a, const Dual& b) {
   return {a.value - b.value, a.slope - b.slope};
 }
-inline Dual operator*(const Dual& a, const Dual& b) {
-  return {a.value * b.value, a.slope * b.value + a.value * b.slope};
+// A number without a slope has none by an infinite factor either: 0 times infinity would be NaN.
+inline Tracked slope_times(const Tracked& slope, const Tracked& factor) {
+  return slope.value == 0 && slope.error == 0 && !std::isnan(factor.value) ? Tracked{} : slope * factor;
 }
-// By a constant: a slope of 0 that is not even computed, and so no NaN where the number is one.
+inline Dual operator*(const Dual& a, const Dual& b) {
+  return {a.value * b.value, slope_times(a.slope, b.value) + slope_times(b.slope, a.value)};
+}
+// By a constant: no slope of it is even computed, and so no NaN where the number is one.
 inline Dual operator*(const Tracked& constant, const Dual& a) {
   return {constant * a.value, constant * a.slope};
 }

@@ -46,6 +46,18 @@ Tracked slope(KlKind kind, Tracked d) {
   return exp(d) - Tracked(1.0);
 }
 
+// What a clamp of x to [-limit, limit] passes of a slope. A forward has no slopes, and no rule for them.
+template <class Params>
+Tracked clamped_slope(const Params& params, Tracked slope, Tracked x, double limit) {
+  if constexpr (requires { params.clamp_gradient; }) {
+    const double bound = limit > 0 ? limit : kInfinity;
+    const double passes = passed(x.value, -bound, bound, params.clamp_gradient);
+    return passes == 0 ? Tracked(0.0) : passes == 1 ? slope : Tracked(passes) * slope;
+  } else {
+    return 0.0;
+  }
+}
+
 }  // namespace
 
 template <class Params>
@@ -57,7 +69,7 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
   if (old_logp) {
     const Tracked delta = logp - *old_logp;
     token.ratio = exp(clamp(delta, params.log_ratio_clamp));
-    token.d_ratio = inside(delta, params.log_ratio_clamp) ? token.ratio : Tracked(0.0);
+    token.d_ratio = clamped_slope(params, token.ratio, delta, params.log_ratio_clamp);
     weight = d_weight = exp(delta);
   } else if (std::isnan(logp.value)) {
     token.ratio = token.d_ratio = weight = d_weight = logp.value;
@@ -76,9 +88,9 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
       return token;
     }
   }
-  if (!inside(product, params.value_clamp)) return token;
-  const Tracked through_d = inside(difference, params.diff_clamp) ? -slope(params.kl_kind, d) : Tracked(0.0);
-  token.d_kl = weighted ? d_weight * f + weight * through_d : through_d;
+  const Tracked through_d = clamped_slope(params, -slope(params.kl_kind, d), difference, params.diff_clamp);
+  const Tracked d_product = weighted ? d_weight * f + weight * through_d : through_d;
+  token.d_kl = clamped_slope(params, d_product, product, params.value_clamp);
   return token;
 }
 

@@ -60,10 +60,6 @@ inline Tracked clamp(Tracked a, double limit) {
   if (limit == 0 || std::isnan(a.value)) return a;
   return {std::min(std::max(a.value, -limit), limit), a.error};
 }
-// Whether clamp passes the gradient: at its bounds it does (torch.clamp).
-inline bool inside(Tracked a, double limit) {
-  return limit == 0 || std::isnan(a.value) || std::fabs(a.value) <= limit;
-}
 // What a clamp of x to [low, high] passes of the gradient: at a bound by the caller's rule, which counts twice where
 // both bounds are one number.
 template <class ClampGradient>

@@ -41,6 +41,7 @@ int64_t draw_size(Random& random, int64_t min) {
 // Near the numbers that the declaration names, or a number that tends to hurt. A share or a discount stays one: to the
 // power of thousands of tokens more than 1 is beyond fp64.
 double draw_f64(Random& random, const ParamDecl& param) {
+  if (!param.finite && random.chance(0.05)) return std::numeric_limits<double>::infinity();
   constexpr double kHurting[] = {0, 1, 0.5, 0.05, 2, 10, 1e4, -1, -0.5};
   double value = param.default_f64;
   const double kind = random.uniform();

@@ -1,9 +1,15 @@
-// What a clamp passes of the gradient, a choice of the caller's: versions of torch differ at the bounds.
+// Clamps, and what they pass of the gradient, a choice of the caller's: versions of torch differ at the bounds.
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 namespace rlk::cpu {
+
+// A bound of which 0 means none.
+inline double bound_or_none(double bound) {
+  return bound > 0 ? bound : std::numeric_limits<double>::infinity();
+}
 
 // Where a number is a bound.
 template <class ClampGradient>

@@ -4,17 +4,12 @@
 
 #include <rlk/sdk/ops/policy_loss.hpp>
 
-#include <limits>
+#include "core/cpu/policy/clamp_gradient.hpp"
 
 namespace rlk::cpu {
 
 // Of the forward; its backward and grpo_loss fill them in.
 using PolicyParams = sdk::ops::policy_loss::Params;
-
-// A bound of which 0 means none.
-inline double bound_or_none(double bound) {
-  return bound > 0 ? bound : std::numeric_limits<double>::infinity();
-}
 
 // What a kind looks at. log_ratio is clamped and of the token or of its sequence, as importance_ratio says.
 struct PolicyInput {

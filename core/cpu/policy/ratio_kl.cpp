@@ -5,8 +5,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
+#include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
@@ -22,8 +22,19 @@ double clamp(double x, double limit) {
   if (limit == 0) return x;
   return x > limit ? limit : x < -limit ? -limit : x;
 }
-bool is_outside(double x, double limit) {
-  return limit != 0 && (x > limit || x < -limit);
+// What that clamp passes of a slope.
+double clamped_slope(double slope, double x, double limit, double at_bound) {
+  return cpu::clamped_slope(slope, x, -bound_or_none(limit), bound_or_none(limit), at_bound);
+}
+
+// Of the gradient at a clamp's bound. Forwards have no such parameter, and no slopes.
+template <class Params>
+double at_bound_of(const Params& params) {
+  if constexpr (requires { params.clamp_gradient; }) {
+    return gradient_at_bound(params.clamp_gradient);
+  } else {
+    return 0;
+  }
 }
 
 // Whether the gradient of kl is that of k2, unclamped (straight-through). Forwards have no such parameter.
@@ -61,7 +72,8 @@ TokenRatioKl token_ratio_kl(const Params& params, double logp, const Array& old_
   const double delta = old_logp.present() ? logp - old_logp.get(n) : std::isnan(logp) ? logp : 0.0;
   TokenRatioKl token{};
   token.ratio = std::exp(clamp(delta, params.log_ratio_clamp));
-  token.ratio_slope = is_outside(delta, params.log_ratio_clamp) ? 0 : token.ratio;
+  const double at_bound = at_bound_of(params);
+  token.ratio_slope = clamped_slope(token.ratio, delta, params.log_ratio_clamp, at_bound);
   if (!ref_logp.present()) return token;
 
   const double difference = ref_logp.get(n) - logp;
@@ -72,9 +84,10 @@ TokenRatioKl token_ratio_kl(const Params& params, double logp, const Array& old_
   token.kl = clamp(product, params.value_clamp);
   if (has_k2_gradient(params)) {
     token.kl_slope = -difference;
-  } else if (!is_outside(product, params.value_clamp)) {
-    const double through_d = is_outside(difference, params.diff_clamp) ? 0 : -f.slope;
-    token.kl_slope = weighted ? product + weight * through_d : through_d;
+  } else {
+    const double through_d = clamped_slope(-f.slope, difference, params.diff_clamp, at_bound);
+    token.kl_slope =
+        clamped_slope(weighted ? product + weight * through_d : through_d, product, params.value_clamp, at_bound);
   }
   return token;
 }

@@ -40,9 +40,9 @@ inline Dual exp(Dual a) {
 inline Dual abs(Dual a) {
   return {std::fabs(a.v), a.v > 0 ? a.d : a.v < 0 ? -a.d : 0};
 }
-// torch.clamp: the gradient passes at the bounds.
+// torch.clamp of 2.15 with bounds that are numbers: no gradient at the bounds.
 inline Dual clamp(Dual a, double low, double high) {
-  return {a.v < low ? low : a.v > high ? high : a.v, a.v >= low && a.v <= high ? a.d : 0};
+  return {a.v < low ? low : a.v > high ? high : a.v, a.v > low && a.v < high ? a.d : 0};
 }
 // torch.max and torch.min of two: half to each at equality.
 inline Dual max(Dual a, Dual b) {

@@ -260,6 +260,27 @@ TEST(GrpoLoss, TheClipPassesWhatIsAskedForAtItsBound) {
   }
 }
 
+// exp(ref_logp - logp) is beyond fp64 for the first token, rho for the second: the limit of the formula is an infinite
+// gradient with the formula's signs.
+TEST(GrpoLoss, BeyondFp64TheGradientIsInfiniteWithTheSignsOfTheFormula) {
+  GrpoCase c = make_case(Dtype::f64, 2, 1, 4, 40);
+  c.rewards = numbers({1, -1});
+  c.logits = numbers({-800, 0, 1, 2, -3, 0, 1, 2}, {2, 1, 4});
+  c.ref_logits.fill([](int64_t) { return 0.0; });
+  c.ids.set_int(0, 0).set_int(1, 0);
+  c.old_logp = numbers({-802, -900}, {2, 1});
+  c.params.beta = 0.5;
+  const auto call = backward_of(c, run(c));
+  const Tensor got = run(call).grad_logits;
+  const auto golden = golden_answer(call).grad_logits;
+  for (int64_t i = 0; i < 8; ++i) {
+    // The KL pulls the first token up, the surrogate pushes the second down.
+    const double own = i < 4 ? -kInfinity : kInfinity;
+    EXPECT_EQ(got.get(i), i % 4 == 0 ? own : -own) << i;
+    EXPECT_EQ(golden.value[static_cast<size_t>(i)], got.get(i)) << i;
+  }
+}
+
 TEST(GrpoLoss, NothingActiveOrNothingAtAllGivesZero) {
   GrpoCase c = make_case(Dtype::f32, 2, 3, 7, 5);
   c.mask = Tensor(Dtype::u8, {2, 3});

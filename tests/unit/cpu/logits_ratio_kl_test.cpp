@@ -163,6 +163,36 @@ TEST(CpuLogitsRatioKl, GradientIsTheSlopeOfGoldenAndMayOverwriteTheLogits) {
   }
 }
 
+// Conflict 12. 2 - 3 is a logp of -1 exactly: one difference to each model lies at its bound, one inside.
+TEST(CpuLogitsRatioKl, ClampsPassWhatIsAskedForAtTheirBounds) {
+  using ops::logits_ratio_kl_backward::ClampGradient;
+  Backward call;
+  call.logits = Tensor(Dtype::f64, {2, 5}).fill([](int64_t) { return 2.0; });
+  call.ids = integers({1, 2});
+  call.lse = numbers({3, 3});
+  call.old_logp = numbers({-1.5, -1.25});
+  call.ref_logp = numbers({-0.75, -0.5});
+  call.grad_ratio = numbers({1, 1});
+  call.grad_kl = numbers({1, 1});
+  call.params.kl_kind = KlKind::k1;
+  call.params.log_ratio_clamp = 0.5;
+  call.params.diff_clamp = 0.5;
+  EXPECT_EQ(call.params.clamp_gradient, ClampGradient::zero);  // the default
+  const std::pair<ClampGradient, double> rules[] = {
+      {ClampGradient::zero, 0}, {ClampGradient::half, 0.5}, {ClampGradient::pass, 1}};
+  for (const auto& [rule, k] : rules) {
+    call.params.clamp_gradient = rule;
+    const Tensor got = run(call).grad_logits;
+    const auto golden = golden_answer(call).grad_logits;
+    const double of_token[] = {k * std::exp(0.5) + 1, std::exp(0.25) + k};
+    for (int64_t i = 0; i < 10; ++i) {
+      const double one = i == 1 || i == 7 ? 1 : 0;
+      EXPECT_NEAR(got.get(i), of_token[i / 5] * (one - std::exp(-1.0)), 1e-14);
+      EXPECT_NEAR(got.get(i), golden.value[static_cast<size_t>(i)], 1e-14);
+    }
+  }
+}
+
 TEST(CpuLogitsRatioKl, TheModelsLogitsMayLieInMemoryInTheirOwnWays) {
   for (const Dtype dtype : kFloatDtypes) {
     LogitsRatioKl c = make_case(dtype, 4, 131);

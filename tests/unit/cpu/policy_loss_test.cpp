@@ -209,6 +209,35 @@ TEST(PolicyLoss, GspoFormsHaveOneValueAndTwoGradients) {
   EXPECT_NEAR(sum_plain, sum_of_token, 1e-12);  // but the same sum over it
 }
 
+TEST(PolicyLoss, ABoundOfInfinityIsNone) {
+  using Bound = double Params::*;
+  const std::pair<Bound, double> bounds[] = {
+      // and a number that is none either: 0, or one far away
+      {&Params::clip_low, 1e300},      {&Params::clip_high, 1e300},        {&Params::delta, 0},
+      {&Params::dual_clip, 0},         {&Params::log_ratio_clamp_low, 0},  {&Params::log_ratio_clamp_high, 0},
+      {&Params::kl_diff_clamp, 0},     {&Params::kl_value_clamp, 0},       {&Params::rollout_is_max, 1e300},
+      {&Params::rollout_log_clamp, 0}, {&Params::reject_token_k1_high, 0}, {&Params::reject_sequence_max_k3_high, 0}};
+  for (const Kind kind : {Kind::ppo, Kind::gmpo}) {
+    for (const auto& [bound, none] : bounds) {
+      if (kind == Kind::gmpo && (bound == &Params::delta || bound == &Params::dual_clip)) continue;
+      PolicyCase c = make_policy_case(Dtype::f64, 3, 7, 11);
+      c.params.kind = kind;
+      c.params.beta = 0.3;
+      c.params.*bound = none;
+      const double loss = run_policy_loss(c).loss;
+      const Tensor gradient = run_policy_loss_backward(c).grad_logp;
+      EXPECT_NE(loss, 0);
+      c.params.*bound = std::numeric_limits<double>::infinity();
+      EXPECT_EQ(run_policy_loss(c).loss, loss);
+      EXPECT_EQ(run_policy_loss_backward(c).grad_logp.bytes(), gradient.bytes());
+      const auto golden = golden_answer(backward_call(c)).grad_logp;
+      for (int64_t i = 0; i < gradient.size(); ++i) {
+        EXPECT_NEAR(golden.value[static_cast<size_t>(i)], gradient.get(i), 1e-13);
+      }
+    }
+  }
+}
+
 TEST(PolicyLoss, EmptySequencesCountOrNot) {
   PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 42);
   mask_some(c);  // the last of four sequences is empty

@@ -12,7 +12,7 @@ namespace rlk::test {
 namespace {
 
 using ops::ratio_kl::KlKind, ops::ratio_kl::KlWeight, ops::ratio_kl::Params;
-using ops::ratio_kl_backward::KlGradient;
+using ops::ratio_kl_backward::ClampGradient, ops::ratio_kl_backward::KlGradient;
 using RatioKl = CallOf<ops::RatioKl>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -27,8 +27,8 @@ RatioKl call_of(Tensor logp, Tensor old_logp, Tensor ref_logp) {
 }
 
 // Without grad_kl: of ratio alone.
-Tensor gradient_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl,
-                   const cpu::ParallelFor& hook = cpu::serial_parallel(), KlGradient kl_gradient = KlGradient::value) {
+CallOf<ops::RatioKlBackward> backward_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl,
+                                         KlGradient kl_gradient = KlGradient::value) {
   CallOf<ops::RatioKlBackward> backward;
   backward.logp = c.logp;
   backward.grad_ratio = std::move(grad_ratio);
@@ -42,7 +42,11 @@ Tensor gradient_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl,
   backward.params.diff_clamp = c.params.diff_clamp;
   backward.params.value_clamp = c.params.value_clamp;
   backward.params.log_ratio_clamp = c.params.log_ratio_clamp;
-  return run(backward, hook).grad_logp;
+  return backward;
+}
+Tensor gradient_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl,
+                   const cpu::ParallelFor& hook = cpu::serial_parallel(), KlGradient kl_gradient = KlGradient::value) {
+  return run(backward_of(c, std::move(grad_ratio), std::move(grad_kl), kl_gradient), hook).grad_logp;
 }
 
 Tensor ones(int64_t n, Dtype dtype = Dtype::f64) {
@@ -230,13 +234,27 @@ TEST(CpuRatioKl, K3IsClampedOnlyOnDemand) {
   EXPECT_EQ(run(c).kl.get(0), 10.0);
 }
 
-TEST(CpuRatioKl, ClampsPassTheGradientAtTheirBoundsAndStopItOutside) {
-  RatioKl c = call_of(numbers({-20, -20, -20, -20}), numbers({-40, -41, 0, 1}), numbers({0, 1, -40, -41}));
-  c.params = {.kl_kind = KlKind::k2, .diff_clamp = 20, .log_ratio_clamp = 20};
-  EXPECT_EQ(list_of(gradient_of(c, ones(4), zeros(4))), (std::vector<double>{std::exp(20.0), 0, std::exp(-20.0), 0}));
-  EXPECT_EQ(list_of(gradient_of(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
-  c.params = {.kl_kind = KlKind::k2, .value_clamp = 200};  // 20^2 / 2 exactly
-  EXPECT_EQ(list_of(gradient_of(c, zeros(4), ones(4))), (std::vector<double>{-20, 0, 20, 0}));
+// Conflict 12. Two differences lie at a bound, two outside, one inside.
+TEST(CpuRatioKl, ClampsPassWhatIsAskedForAtTheirBoundsAndNothingOutside) {
+  RatioKl c =
+      call_of(numbers({-20, -20, -20, -20, -20}), numbers({-40, -41, 0, 1, -20}), numbers({0, 1, -40, -41, -19}));
+  EXPECT_EQ(backward_of(c, ones(5), zeros(5)).params.clamp_gradient, ClampGradient::zero);  // the default
+  const std::pair<ClampGradient, double> rules[] = {
+      {ClampGradient::zero, 0}, {ClampGradient::half, 0.5}, {ClampGradient::pass, 1}};
+  for (const auto& [rule, k] : rules) {
+    const auto gradient = [&, of = rule](const Tensor& grad_ratio, const Tensor& grad_kl) {
+      auto call = backward_of(c, grad_ratio, grad_kl);
+      call.params.clamp_gradient = of;
+      const std::vector<double> got = list_of(run(call).grad_logp);
+      EXPECT_EQ(golden_answer(call).grad_logp.value, got);
+      return got;
+    };
+    c.params = {.kl_kind = KlKind::k2, .diff_clamp = 20, .log_ratio_clamp = 20};
+    EXPECT_EQ(gradient(ones(5), zeros(5)), (std::vector<double>{k * std::exp(20.0), 0, k * std::exp(-20.0), 0, 1}));
+    EXPECT_EQ(gradient(zeros(5), ones(5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
+    c.params = {.kl_kind = KlKind::k2, .value_clamp = 200};  // 20^2 / 2 exactly
+    EXPECT_EQ(gradient(zeros(5), ones(5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
+  }
 }
 
 TEST(CpuRatioKl, WithoutOldLogpTheRatioIsOneAndKeepsItsGradient) {

@@ -328,10 +328,12 @@ TEST(BadInput, Parameters) {
         call.set_param(index, param.min_exclusive ? param.min : param.min - 1);
         expect_refused(call, about, "is ", param.min_exclusive ? "more than" : "at least");
       }
-      if (param.type == ParamType::f64 && param.finite) {
+      if (param.type == ParamType::f64) {
         for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
           call.set_f64(index, value);
-          expect_refused(call, about, std::isnan(value) ? "nan" : "inf", "finite");
+          if (param.finite || std::isnan(value)) {
+            expect_refused(call, about, std::isnan(value) ? "nan" : "inf", param.finite ? "finite" : "infinity");
+          }
         }
       }
       if (param.type == ParamType::i64 && param.has_min) {
@@ -340,6 +342,21 @@ TEST(BadInput, Parameters) {
       }
     }
   });
+}
+
+TEST(BadInput, InfinityIsABoundWhereTheDeclarationSaysSo) {
+  for (const OpDecl& decl : declarations()) {
+    if (decl.name != std::string("policy_loss")) continue;
+    for (size_t p = 0; p < decl.params.size(); ++p) {
+      if (decl.params[p].name != std::string("clip_high")) continue;
+      OpCall call(decl);
+      call.set_f64(static_cast<int>(p), HUGE_VAL);
+      rlk_error error;
+      EXPECT_EQ(call.validate(error), RLK_OK) << error.text;
+      return;
+    }
+  }
+  FAIL() << "policy_loss.clip_high is not declared";
 }
 
 TEST(BadInput, Rules) {

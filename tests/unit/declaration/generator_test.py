@@ -200,6 +200,14 @@ class Declarations(unittest.TestCase):
         self.refused("'power' in 'N / power' is no integer", ('["N"]\ndoc = "after"', '["N / power"]\ndoc = ""'),
                      ("default = 1.0", "default = 1.0\nmin_exclusive = 0.0"))
 
+    def test_infinity_is_a_number_only_where_the_declaration_says_so(self):
+        more = "default = 1.0\ntry = [inf]"
+        self.refused("expected finite ones, or infinities with finite = false", ("default = 1.0", more))
+        self.assertIn("numeric_limits<double>::infinity()", self.accepted(("default = 1.0", more + "\nfinite = false")))
+        self.refused("expected finite ones", ("default = 1.0", "default = 1.0\ntry = [nan]\nfinite = false"))
+        self.refused("has finite, but type is 'i64'; expected 'f64'",
+                     ('type = "f64"\ndefault = 1.0', 'type = "i64"\ndefault = 1\nfinite = false'))
+
     def test_a_divisor_that_may_be_0(self):
         self.refused("'N / power' divides by 'power', which may be 0 or less",
                      ('["N"]\ndoc = "after"', '["N / power"]\ndoc = ""'),

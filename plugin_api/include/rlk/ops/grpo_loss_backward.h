@@ -53,8 +53,8 @@ typedef struct rlk_grpo_loss_backward_params {
   int64_t std; /* division by n - 1 or by n; default population */
   int64_t eps_mode; /* eps is added to the standard deviation, or is its least value; default max_clamp */
   double eps; /* keeps the quotient finite (> 0); default 1e-06 */
-  double clip_low; /* lower clip of the ratio (>= 0); default 0.2 */
-  double clip_high; /* upper clip of the ratio (>= 0); default 0.2 */
+  double clip_low; /* lower clip of the ratio (>= 0 or infinity); default 0.2 */
+  double clip_high; /* upper clip of the ratio (>= 0 or infinity); default 0.2 */
   double beta; /* factor of the KL; 0 is off; default 0.0 */
   double temperature; /* divides both logits (> 0); default 1.0 */
   int64_t ignore_index; /* an action id that marks an ignored token; default -100 */

@@ -49,9 +49,10 @@ typedef struct rlk_logits_ratio_kl_params {
   /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
      none */
   int64_t kl_weight;
-  double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
-  double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
-  double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */
+  double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  double log_ratio_clamp;
   double masked_ratio; /* ratio of a masked token: 1 in RL-Kernel's operator, 0 in its reference; default 1.0 */
   double temperature; /* divides the logits of both models (> 0); default 1.0 */
   int64_t ignore_index; /* an id that marks a masked token; default -100 */

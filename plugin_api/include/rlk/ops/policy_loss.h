@@ -41,7 +41,8 @@ loss    = token_mean:          sum l / D,                          D = denominat
           With entropy_aggregation token_mean, l is without H, and loss has - entropy_coefficient sum e H / D_H instead,
           D_H = entropy_denominator, or sum e, at least 1
 
-delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0. An empty sum of tokens gives a
+delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0; a bound of infinity is none. An
+  empty sum of tokens gives a
 loss of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
 Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),
 no gradient, active when rollout_logp is given:
@@ -221,13 +222,15 @@ typedef struct rlk_policy_loss_params {
   int64_t importance_ratio;
   /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
   int64_t clip_form;
-  double clip_low; /* lower clip (>= 0); default 0.2 */
-  double clip_high; /* upper clip (>= 0); default 0.2 */
-  /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0); default 0.0 */
+  double clip_low; /* lower clip (>= 0 or infinity); default 0.2 */
+  double clip_high; /* upper clip (>= 0 or infinity); default 0.2 */
+  /* upper cap of the ratio in the unclipped term of ppo (two-sided clip), and of dppo; 0 is off (>= 0 or infinity);
+     default 0.0 */
   double delta;
-  double dual_clip; /* c of the dual clip for negative advantages, more than 1; 0 is off (>= 0); default 0.0 */
-  double log_ratio_clamp_low; /* the log ratio is at least minus this; 0 is off (>= 0); default 0.0 */
-  double log_ratio_clamp_high; /* the log ratio is at most this; 0 is off (>= 0); default 0.0 */
+  /* c of the dual clip for negative advantages, more than 1; 0 is off (>= 0 or infinity); default 0.0 */
+  double dual_clip;
+  double log_ratio_clamp_low; /* the log ratio is at least minus this; 0 is off (>= 0 or infinity); default 0.0 */
+  double log_ratio_clamp_high; /* the log ratio is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double sapo_tau_positive; /* temperature of sapo where A > 0 (> 0); default 1.0 */
   double sapo_tau_negative; /* temperature of sapo elsewhere (> 0); default 1.05 */
   double vespo_k_positive; /* k of vespo where A >= 0; default 2.0 */
@@ -238,8 +241,8 @@ typedef struct rlk_policy_loss_params {
   double beta; /* factor of the KL; 0 is off; default 0.0 */
   int64_t kl_kind; /* estimator of the KL; default k3 */
   int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through); default value */
-  double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0); default 0.0 */
-  double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0); default 0.0 */
+  double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0 or infinity); default 0.0 */
+  double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0 or infinity); default 0.0 */
   int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
   /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
@@ -255,36 +258,38 @@ typedef struct rlk_policy_loss_params {
   /* importance weight between trainer and sampler, when rollout_logp is given; default token_truncate */
   int64_t rollout_is;
   double rollout_is_min; /* lower bound of the importance weight (>= 0); default 0.0 */
-  double rollout_is_max; /* upper bound of the importance weight (> 0); default 3.0 */
+  double rollout_is_max; /* upper bound of the importance weight (> 0 or infinity); default 3.0 */
   /* whose ratio to the sampler the rollout corrections take: of old_logp, or of logp (no gradient either way); default
      old */
   int64_t rollout_ratio;
-  double rollout_log_clamp; /* bound of the log ratio between trainer and sampler; 0 is off (>= 0); default 0.0 */
+  /* bound of the log ratio between trainer and sampler; 0 is off (>= 0 or infinity); default 0.0 */
+  double rollout_log_clamp;
   int64_t rollout_is_normalize; /* on: divides the importance weights by their mean over the batch; default off */
   double rollout_is_mean; /* that mean, where the batch is spread over processes; 0: of this call (>= 0); default 0.0 */
   double reject_token_k1_low; /* a token stays where exp(k1) is at least this; 0 is off (>= 0); default 0.0 */
-  double reject_token_k1_high; /* a token stays where exp(k1) is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0); default 0.0 */
-  double reject_token_k3_high; /* a token stays where k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a token stays where exp(k1) is at most this; 0 is off (>= 0 or infinity); default 0.0 */
+  double reject_token_k1_high;
+  double reject_token_k2_high; /* a token stays where k2 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
+  double reject_token_k3_high; /* a token stays where k3 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   /* a sequence stays where exp(sum of k1) is at least this; 0 is off (>= 0); default 0.0 */
   double reject_sequence_sum_k1_low;
-  /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where exp(sum of k1) is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_sum_k1_high;
-  /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the sum of k2 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_sum_k2_high;
-  /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the sum of k3 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_sum_k3_high;
   /* a sequence stays where exp(mean of k1) is at least this; 0 is off (>= 0); default 0.0 */
   double reject_sequence_mean_k1_low;
-  /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where exp(mean of k1) is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_mean_k1_high;
-  /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the mean of k2 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_mean_k2_high;
-  /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the mean of k3 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_mean_k3_high;
-  /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the largest k2 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_max_k2_high;
-  /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0); default 0.0 */
+  /* a sequence stays where the largest k3 is at most this; 0 is off (>= 0 or infinity); default 0.0 */
   double reject_sequence_max_k3_high;
   int64_t opsm; /* off-policy sequence mask, measured from the old policy or from the sampler; default off */
   double opsm_threshold; /* largest mean difference at which negative advantages stay; default 0.0 */

@@ -7,15 +7,17 @@
 /*
 Gradient of the log-probabilities from the gradients of ratio and kl.
 
-With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp and 0 outside:
+With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp, 0 outside
+and at a bound what clamp_gradient says:
 dratio[n]    = ratio[n] [delta]
 dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
                logp[n] - ref_logp[n] with kl_gradient k2
 F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
 grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 
-A clamp passes the gradient at its bounds and stops it outside (torch.clamp). kl_gradient k2 has no clamp and takes
-no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients
+A clamp stops the gradient outside of its bounds, and at them passes what clamp_gradient says: zero, as torch.clamp of
+2.15, or pass, as before 2.15. kl_gradient k2 has no clamp and takes no weight. The gradient of abs at 0 is 0. old_logp
+  and ref_logp have no gradient; without old_logp the gradients
 of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of the token
 is NaN under every clamp, also where a clamp stops gradients. The difference of two infinities of one sign is NaN.
@@ -41,6 +43,10 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_NONE 0
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_RATIO 1
 
+#define RLK_RATIO_KL_BACKWARD_CLAMP_GRADIENT_ZERO 0
+#define RLK_RATIO_KL_BACKWARD_CLAMP_GRADIENT_HALF 1
+#define RLK_RATIO_KL_BACKWARD_CLAMP_GRADIENT_PASS 2
+
 typedef struct rlk_ratio_kl_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -50,12 +56,16 @@ typedef struct rlk_ratio_kl_backward_params {
   /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
      none */
   int64_t kl_weight;
-  double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0); default 0.0 */
-  double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0); default 0.0 */
-  double log_ratio_clamp; /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0); default 0.0 */
+  double diff_clamp; /* clamps d to -diff_clamp .. diff_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  double value_clamp; /* clamps kl to -value_clamp .. value_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  /* clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off (>= 0 or infinity); default 0.0 */
+  double log_ratio_clamp;
+  /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+     torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
+  int64_t clamp_gradient;
 } rlk_ratio_kl_backward_params;
 
-#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0}
+#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_RATIO_KL_BACKWARD_IN_LOGP 0 /* T [N]: log-probabilities of the current policy */

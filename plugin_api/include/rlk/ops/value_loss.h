@@ -54,7 +54,7 @@ typedef struct rlk_value_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token]; packed: [token] with cu_seqlens; default dense */
-  /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0); default 0.0 */
+  /* how far values may move from old_values before the loss stops falling; 0 is off (>= 0 or infinity); default 0.0 */
   double clip_eps;
   /* how token losses become loss; none: loss is 0 and the token losses are the result; default token_mean */
   int64_t aggregation;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rlk/ops/logits_ratio_kl_backward.h>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 
 #include <cstdint>
@@ -18,6 +19,7 @@ namespace logits_ratio_kl_backward {
 using KlKind = logits_ratio_kl::KlKind;
 enum class KlGradient : int64_t { value, k2 };
 using KlWeight = logits_ratio_kl::KlWeight;
+using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_logits_ratio_kl_backward_params, its enumerations as types.
 struct Params {
@@ -33,6 +35,9 @@ struct Params {
   double log_ratio_clamp = 0.0;  // clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off
   double temperature = 1.0;  // divides the logits of both models
   int64_t ignore_index = -100;  // an id that marks a masked token
+  // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+  // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
+  ClampGradient clamp_gradient = ClampGradient::zero;
 };
 static_assert(sizeof(Params) == sizeof(rlk_logits_ratio_kl_backward_params), "the same layout");
 

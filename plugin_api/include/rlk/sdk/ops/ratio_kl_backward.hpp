@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rlk/ops/ratio_kl_backward.h>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 
@@ -19,6 +20,7 @@ namespace ratio_kl_backward {
 using KlKind = logits_ratio_kl::KlKind;
 using KlGradient = logits_ratio_kl_backward::KlGradient;
 using KlWeight = logits_ratio_kl::KlWeight;
+using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_ratio_kl_backward_params, its enumerations as types.
 struct Params {
@@ -32,6 +34,9 @@ struct Params {
   double diff_clamp = 0.0;  // clamps d to -diff_clamp .. diff_clamp; 0 is off
   double value_clamp = 0.0;  // clamps kl to -value_clamp .. value_clamp; 0 is off
   double log_ratio_clamp = 0.0;  // clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off
+  // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
+  // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
+  ClampGradient clamp_gradient = ClampGradient::zero;
 };
 static_assert(sizeof(Params) == sizeof(rlk_ratio_kl_backward_params), "the same layout");
 
