@@ -35,9 +35,9 @@ inline Dual operator+(const Dual& a, const Dual& b) {
 inline Dual operator-(const Dual& a, const Dual& b) {
   return {a.value - b.value, a.slope - b.slope};
 }
-// A number without a slope has none by an infinite factor either: 0 times infinity would be NaN.
+// A number without a slope has none by any factor: 0 times an infinity or a NaN would be NaN.
 inline Tracked slope_times(const Tracked& slope, const Tracked& factor) {
-  return slope.value == 0 && slope.error == 0 && !std::isnan(factor.value) ? Tracked{} : slope * factor;
+  return slope.value == 0 && slope.error == 0 ? Tracked{} : slope * factor;
 }
 inline Dual operator*(const Dual& a, const Dual& b) {
   return {a.value * b.value, slope_times(a.slope, b.value) + slope_times(b.slope, a.value)};
@@ -52,7 +52,7 @@ inline Dual operator/(const Dual& a, const Dual& b) {
 }
 inline Dual exp(const Dual& a) {
   const Tracked value = exp(a.value);
-  return {value, value * a.slope};
+  return {value, slope_times(a.slope, value)};
 }
 inline Dual min(const Dual& a, const Dual& b) {
   if (std::isnan(a.value.value) || std::isnan(b.value.value)) {

@@ -30,10 +30,21 @@ struct PolicyBatch::Token {
   Tracked advantage, rollout;  // rollout: r
   Tracked weight{1, 0};        // w
   double ref_logp, own_weight, entropy, sampler;
+  double divergence;  // of rollout_gate
 };
 
+namespace {
+
+// Between the probabilities of a token that a sampler and a trainer have.
+double gated_divergence(RolloutGate gate, double sampled, double trained) {
+  const double p = std::clamp(std::exp(sampled), 1e-6, 1 - 1e-6), q = std::clamp(std::exp(trained), 1e-6, 1 - 1e-6);
+  return gate == RolloutGate::tv ? std::fabs(p - q) : p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q));
+}
+
+}  // namespace
+
 struct PolicyBatch::Sequence {
-  Dual mean_x;     // sum x / n
+  Dual mean_x;     // sum x / n, or sum x
   Dual geometric;  // gmpo: -(sum A / n) exp(sum L / n)
   Tracked geometric_weight{1, 0};
   Tracked log_weight;     // vespo: u
@@ -50,16 +61,22 @@ PolicyBatch::PolicyBatch(const PolicyCall& call, Rule rule)
 // Tokens count, or where they share a weight their sequences.
 void PolicyBatch::average_weights() {
   const bool of_sequence = p_.rollout_is == RolloutIs::sequence_truncate || p_.rollout_is == RolloutIs::sequence_mask;
-  Tracked sum;
-  size_t n = 0;
+  Tracked sum, of_tokens, of_squares;
+  size_t n = 0, unmasked = 0;
   for (int64_t b = 0; b < sequences(); ++b) {
     std::vector<Token> tokens = gather(b, PolicySeed::none);
     weigh(tokens);
+    for (const Token& token : tokens) {
+      of_tokens = of_tokens + token.weight;
+      of_squares = of_squares + token.weight * token.weight;
+    }
+    unmasked += tokens.size();
     if (of_sequence && tokens.size() > 1) tokens.resize(1);
     for (const Token& token : tokens) sum = sum + token.weight;
     n += tokens.size();
   }
   if (n > 0) mean_weight_ = sum / count(n);
+  if (of_squares.value != 0) effective_ = of_tokens / count(unmasked) * (of_tokens / of_squares);
   if (p_.rollout_is_normalize == RolloutIsNormalize::off) return;
   const Tracked divisor = p_.rollout_is_mean > 0 ? parameter(p_.rollout_is_mean) : mean_weight_;
   if (divisor.value > 1e-8) weight_divisor_ = divisor;
@@ -118,8 +135,11 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) 
     if (call_.rollout_logp.present()) {
       const double sampled = load(call_.rollout_logp, b, t);
       const bool current = p_.rollout_ratio == RolloutRatio::current;
-      token.rollout = (current ? token.logp : token.old_logp).value - Tracked{sampled, 0};
-      if (p_.opsm == Opsm::rollout) token.sampler = sampled;
+      const Tracked trained = (current ? token.logp : token.old_logp).value;
+      const bool missing = p_.rollout_missing == RolloutMissing::one && std::isnan(sampled);
+      token.rollout = missing ? Tracked{} : trained - Tracked{sampled, 0};
+      token.divergence = missing ? 0 : gated_divergence(p_.rollout_gate, sampled, trained.value);
+      if (p_.opsm == Opsm::rollout) token.sampler = missing ? token.logp.value.value : sampled;
     }
     tokens.push_back(token);
   }
@@ -177,7 +197,13 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   const auto truncated = [this](Tracked w) { return clamp(Dual(w), p_.rollout_is_min, p_.rollout_is_max).value; };
   const auto kept = [this](Tracked w) { return w.value >= p_.rollout_is_min && w.value <= p_.rollout_is_max; };
   Tracked sum;
-  for (const Token& token : tokens) sum = sum + token.rollout;
+  double sum_of_divergences = 0;
+  for (const Token& token : tokens) {
+    sum = sum + token.rollout;
+    sum_of_divergences += token.divergence;
+  }
+  const bool by_ratio = p_.rollout_gate == RolloutGate::ratio;
+  const double mean_divergence = sum_of_divergences / static_cast<double>(tokens.size());
   for (Token& token : tokens) {
     const Tracked of_token = ratio(token.rollout), of_sequence = ratio(sum);
     switch (p_.rollout_is) {
@@ -185,7 +211,7 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
         token.weight = truncated(of_token);
         break;
       case RolloutIs::token_mask:
-        token.weight = kept(of_token) ? of_token : Tracked{};
+        token.weight = kept(by_ratio ? of_token : Tracked{token.divergence}) ? of_token : Tracked{};
         break;
       case RolloutIs::sequence_truncate:
         token.weight = truncated(of_sequence);
@@ -194,7 +220,8 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
         token.weight = kept(of_sequence) ? of_sequence : Tracked{};
         break;
       default:
-        token.weight = kept(ratio(sum / count(tokens.size()))) ? of_token : Tracked{};
+        token.weight =
+            kept(by_ratio ? ratio(sum / count(tokens.size())) : Tracked{mean_divergence}) ? of_token : Tracked{};
     }
     if (weight_divisor_.value != 1) token.weight = token.weight / weight_divisor_;
   }
@@ -227,7 +254,8 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, P
     sum_off = sum_off + (Tracked{token.sampler, 0} - token.logp.value);
   }
   const Tracked slope{seed == PolicySeed::sequence_mean ? 1.0 : 0.0, 0};
-  sequence.mean_x = {(sum_x / n).value, slope};
+  const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;
+  sequence.mean_x = {(by_sum ? sum_x : sum_x / n).value, slope};
   sequence.geometric = -(sum_advantage / n) * exp(Dual((sum_l / n).value, slope));
   sequence.geometric_weight = exp(sum_log_w / n.value);
   sequence.log_weight = clamp(Dual(u), std::log(1e-8), 20).value;
@@ -328,9 +356,13 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
     default:
       f = k3(d);
   }
-  if (p_.kl_bias_correction == KlBiasCorrection::on) f = f * ratio;
+  if (p_.kl_bias_correction != KlBiasCorrection::off) f = f * ratio;
   f = clamp(f, -bound, bound, rule_);
-  if (p_.kl_gradient == KlGradient::k2) f.slope = (difference * difference * Dual(0.5)).slope;
+  if (p_.kl_gradient != KlGradient::value) f.slope = (difference * difference * Dual(0.5)).slope;
+  if (p_.kl_gradient == KlGradient::k2_weighted) {
+    const Dual weight = clamp(exp(detach(token.x)), 0, p_.kl_gradient_weight_max);
+    f.slope = weight.value * f.slope;
+  }
   return f;
 }
 
@@ -351,7 +383,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
   std::vector<PolicyToken> result;
   for (const Token& token : active) {
     Dual s = token.x;
-    if (p_.importance_ratio == ImportanceRatio::sequence) s = sequence.mean_x;
+    const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;
+    if (p_.importance_ratio == ImportanceRatio::sequence || by_sum) s = sequence.mean_x;
     if (p_.importance_ratio == ImportanceRatio::sequence_token) {
       s = token.logp - detach(token.logp) + detach(sequence.mean_x);
     }
@@ -361,7 +394,7 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     PolicyToken out;
     out.t = token.t;
     const Tracked slope = p_.kind == Kind::gmpo ? clipped_log_ratio(token).slope : token.x.slope;
-    out.share = slope / count(active.size());
+    out.share = by_sum ? slope : slope / count(active.size());
     out.x = token.x.value;
     out.ratio = ratio.value;
     out.weight = token.weight;
@@ -378,7 +411,8 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
       loss = token.weight * loss;
     }
     if (call_.ref_logp.present()) {
-      const Dual divergence = kl(token, ratio);
+      const Dual own = exp(clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_));
+      const Dual divergence = kl(token, p_.kl_bias_correction == KlBiasCorrection::token ? own : ratio);
       out.kl = divergence.value;
       if (p_.beta != 0) loss = loss + parameter(p_.beta) * divergence;
     }

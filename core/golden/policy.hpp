@@ -45,6 +45,7 @@ public:
   std::vector<PolicyToken> losses(int64_t b, PolicySeed seed) const;  // the active tokens of sequence b
 
   const Tracked& mean_weight() const { return mean_weight_; }  // of w before its division
+  const Tracked& effective() const { return effective_; }      // (sum w)^2 / (N sum w^2)
   bool has_own_bonus() const;                                  // entropy_aggregation token_mean
   Tracked bonus_divisor(int64_t selected) const;               // D_H, with so many tokens of e = 1
   // d loss / d l of an active token, for sequences with so many active tokens.
@@ -69,7 +70,7 @@ private:
   const sdk::ops::policy_loss::Params& p_;
   const Rule rule_;  // of the slopes of clamps
   const Sequences rows_;
-  Tracked mean_weight_;
+  Tracked mean_weight_, effective_;
   Tracked weight_divisor_{1, 0};
   bool selects_ = false;
   double least_entropy_ = 0;  // h

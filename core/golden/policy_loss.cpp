@@ -38,6 +38,7 @@ DataError policy_loss(PolicyCall& call) {
     fill(call.loss, 1, nan);
     fill(call.per_token, batch.tokens(), nan);
     fill(call.metrics, kMetrics, nan);
+    fill(call.sequence_metrics, batch.sequences() * (kMeans + 1), nan);
     return batch.error();
   }
 
@@ -45,11 +46,20 @@ DataError policy_loss(PolicyCall& call) {
   std::vector<std::vector<PolicyToken>> tokens;
   std::vector<int64_t> active;
   std::vector<Tracked> metrics(kMetrics);
+  std::vector<Tracked> of_sequences;
   double unmasked = 0;
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     tokens.push_back(batch.losses(b, PolicySeed::none));
     active.push_back(static_cast<int64_t>(tokens.back().size()));
-    for (int64_t t = 0; t < batch.length(b); ++t) unmasked += batch.unmasked(b, t) ? 1 : 0;
+    double own_unmasked = 0;
+    for (int64_t t = 0; t < batch.length(b); ++t) own_unmasked += batch.unmasked(b, t) ? 1 : 0;
+    unmasked += own_unmasked;
+    std::vector<Tracked> own(kMeans);
+    for (const PolicyToken& token : tokens.back()) add_metrics(token, own);
+    const double own_active = own[0].value;
+    for (size_t i = 1; i < kMeans && own_active > 0; ++i) own[i] = own[i] / Tracked{own_active, 0};
+    own.push_back(own_unmasked > 0 ? Tracked{own_unmasked - own_active, 0} / Tracked{own_unmasked, 0} : Tracked{});
+    of_sequences.insert(of_sequences.end(), own.begin(), own.end());
     for (const PolicyToken& token : tokens.back()) {
       const auto at = static_cast<size_t>(batch.flat(b, token.t));
       call.per_token.value[at] = token.loss.value.value;
@@ -82,7 +92,9 @@ DataError policy_loss(PolicyCall& call) {
       unmasked > 0 ? Tracked{unmasked - n, 0} / Tracked{unmasked, 0} : Tracked{};
   metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN] = batch.mean_weight();
   put_all(call.loss, {loss});
+  metrics[RLK_POLICY_LOSS_METRICS_ROLLOUT_ESS] = batch.effective();
   put_all(call.metrics, metrics);
+  put_all(call.sequence_metrics, of_sequences);
   return {};
 }
 

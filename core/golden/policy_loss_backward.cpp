@@ -32,7 +32,8 @@ DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call) {
     for (const PolicyToken& token : own) selected += token.selected ? 1 : 0;
   }
   const std::vector<Tracked> weights = batch.token_weights(active);
-  const bool has_mean = call.params.importance_ratio == ImportanceRatio::sequence || call.params.kind == Kind::gmpo;
+  const bool has_mean = call.params.importance_ratio == ImportanceRatio::sequence ||
+                        call.params.importance_ratio == ImportanceRatio::sequence_sum || call.params.kind == Kind::gmpo;
   const Tracked grad_loss{call.grad_loss.load(0), 0};
   for (int64_t b = 0; b < batch.sequences(); ++b) {
     const auto gradient_of_loss = [&](const PolicyToken& token) {

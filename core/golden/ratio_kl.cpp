@@ -87,6 +87,12 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
       token.d_kl = -difference;
       return token;
     }
+    if (params.kl_gradient == KlGradient::k2_weighted) {
+      const bool capped = weight.value > params.kl_gradient_weight_max;
+      token.d_kl =
+          (capped ? Tracked(params.kl_gradient_weight_max, params.kl_gradient_weight_max) : weight) * -difference;
+      return token;
+    }
   }
   const Tracked through_d = clamped_slope(params, -slope(params.kl_kind, d), difference, params.diff_clamp);
   const Tracked d_product = weighted ? d_weight * f + weight * through_d : through_d;

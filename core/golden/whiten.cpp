@@ -26,12 +26,15 @@ Tracked mean_of(const std::vector<double>& numbers) {
   return {mean, all_equal ? 0.0 : magnitude / n + std::fabs(mean)};
 }
 
-Tracked divisor_of(const Params& params, const std::vector<double>& numbers, Tracked mean) {
+Tracked variance_of(const Params& params, const std::vector<double>& numbers, Tracked mean) {
   TrackedSum squares;
   for (const double x : numbers) squares.add((Tracked(x) - mean) * (Tracked(x) - mean));
   const bool unbiased = params.std == Std::unbiased;
   const double n = static_cast<double>(numbers.size()) - (unbiased ? 1 : 0);
-  const Tracked variance = n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
+  return n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
+}
+
+Tracked divisor_of(const Params& params, Tracked variance) {
   const Tracked eps = params.eps;
   if (params.eps_mode == EpsMode::deviation) return sqrt(variance) + eps;
   if (params.eps_mode == EpsMode::variance) return sqrt(variance + eps);
@@ -48,8 +51,15 @@ DataError whiten(CallOf<sdk::ops::Whiten>& call) {
       if (kept(b, t)) numbers.push_back(call.x.load(b, t));
     }
   }
-  const Tracked mean = numbers.empty() ? Tracked(0.0) : mean_of(numbers);
-  const Tracked divisor = numbers.empty() ? Tracked(1.0) : divisor_of(call.params, numbers, mean);
+  Tracked mean = 0.0, variance = 1.0;
+  if (call.mean.present()) {
+    mean = call.mean.load(0);
+    variance = call.variance.load(0);
+  } else if (!numbers.empty()) {
+    mean = mean_of(numbers);
+    variance = variance_of(call.params, numbers, mean);
+  }
+  const Tracked divisor = divisor_of(call.params, variance);
   for (int64_t b = 0; b < call.B; ++b) {
     for (int64_t t = 0; t < call.L; ++t) {
       Tracked y = 0.0;

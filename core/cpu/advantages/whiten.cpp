@@ -1,6 +1,6 @@
 // Mean from differences to one of the numbers, variance from differences to the mean, then every number.
-// Cost model: three passes over the numbers. Sums are taken over fixed chunks and added in their order, so that bits do
-// not depend on threads.
+// Cost model: three passes over the numbers, one where the moments are given. Sums are taken over fixed chunks and
+// added in their order, so that bits do not depend on threads.
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include <algorithm>
@@ -100,15 +100,24 @@ private:
   const Context& context_;
 };
 
-DataError whiten(const Call& call, const Context& context) {
-  if (call.B * call.L == 0) return {};
-  const Passes passes(call, context);
+struct Moments {
+  double mean, variance;
+};
+
+Moments moments(const Call& call, const Passes& passes) {
+  if (call.mean.present()) return {call.mean.get(0), call.variance.get(0)};
   const double first = passes.first();
   const ChunkSum differences = passes.sum([first](double x) { return x - first; });
   const double count = std::max(differences.count, 1.0);
   const double mean = first + differences.sum / count;
   const ChunkSum squares = passes.sum([mean](double x) { return (x - mean) * (x - mean); });
-  const double variance = squares.sum / std::max(call.params.std == Std::unbiased ? count - 1 : count, 1.0);
+  return {mean, squares.sum / std::max(call.params.std == Std::unbiased ? count - 1 : count, 1.0)};
+}
+
+DataError whiten(const Call& call, const Context& context) {
+  if (call.B * call.L == 0) return {};
+  const Passes passes(call, context);
+  const auto [mean, variance] = moments(call, passes);
   const double eps = call.params.eps;
   double divisor = 0;
   switch (call.params.eps_mode) {

@@ -213,7 +213,7 @@ DataError grpo_loss(const Forward& call, const Context& context) {
       if (!is_active(call, b, t)) continue;
       sums[b].active += 1;
       sums[b].policy += surrogate(params, lp[row], call.old_logp.get(b, t), advantages[b]).value;
-      if (has_ref) sums[b].kl += kl_term(params, lp[row], lr[row], 1).value;
+      if (has_ref) sums[b].kl += kl_term(params, lp[row], lp[row], lr[row], 1).value;
     }
   });
 
@@ -279,7 +279,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
       const void* row = row_of(logits, b, t);
       const double lp = score_of(scores, row, id) - call.lse.get(b, t);
       g = surrogate(params, lp, call.old_logp.get(b, t), advantages[b], at_bound).d_log_ratio;
-      if (beta != 0) g += beta * kl_term(params, lp, call.ref_logp.get(b, t), 1).d_logp;
+      if (beta != 0) g += beta * kl_term(params, lp, lp, call.ref_logp.get(b, t), 1).d_logp;
       g *= grad_loss / n;
     }
   });

@@ -45,11 +45,22 @@ PolicyCorrections::Estimates PolicyCorrections::estimates(double r) const {
   return {-c, c * c / 2, std::expm1(c) - c};
 }
 
-void PolicyCorrections::add(double r) {
+PolicyCorrections::Token PolicyCorrections::token(double trained, double sampled) const {
+  if (params_.rollout_missing == RolloutMissing::one && std::isnan(sampled)) return {0, 0};
+  const double r = trained - sampled;
+  if (params_.rollout_gate == RolloutGate::ratio) return {r, 0};
+  const auto probability = [](double logp) { return std::min(std::max(std::exp(logp), 1e-6), 1 - 1e-6); };
+  const double p = probability(sampled), q = probability(trained);
+  if (params_.rollout_gate == RolloutGate::tv) return {r, std::fabs(p - q)};
+  return {r, p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q))};
+}
+
+void PolicyCorrections::add(const Token& token) {
   tokens_ += 1;
-  sum_ += r;
+  sum_ += token.r;
+  divergence_ += token.divergence;
   if (!rejects_sequences_) return;
-  const Estimates k = estimates(r);
+  const Estimates k = estimates(token.r);
   total_ = {total_.k1 + k.k1, total_.k2 + k.k2, total_.k3 + k.k3};
   largest_ = {0, larger(largest_.k2, k.k2), larger(largest_.k3, k.k3)};
 }
@@ -64,7 +75,9 @@ bool PolicyCorrections::rejects_token(double r) const {
   return rejects_tokens_ && !is_kept(token_, estimates(r));
 }
 
-double PolicyCorrections::weight(double r) const {
+double PolicyCorrections::weight(const Token& token) const {
+  const double r = token.r;
+  const bool by_ratio = params_.rollout_gate == RolloutGate::ratio;
   const double low = params_.rollout_is_min, high = params_.rollout_is_max;
   const auto truncated = [&](double w) { return std::min(std::max(w, low), high); };
   const auto kept = [&](double gate, double w) { return gate >= low && gate <= high ? w : 0.0; };
@@ -74,13 +87,13 @@ double PolicyCorrections::weight(double r) const {
     case RolloutIs::token_truncate:
       return truncated(std::exp(clamped(r)));
     case RolloutIs::token_mask:
-      return kept(std::exp(clamped(r)), std::exp(clamped(r)));
+      return kept(by_ratio ? std::exp(clamped(r)) : token.divergence, std::exp(clamped(r)));
     case RolloutIs::sequence_truncate:
       return truncated(std::exp(clamped(sum_)));
     case RolloutIs::sequence_mask:
       return kept(std::exp(clamped(sum_)), std::exp(clamped(sum_)));
     case RolloutIs::geometric_mask:
-      return kept(std::exp(clamped(sum_ / tokens_)), std::exp(clamped(r)));
+      return kept(by_ratio ? std::exp(clamped(sum_ / tokens_)) : divergence_ / tokens_, std::exp(clamped(r)));
   }
   return 1;
 }

@@ -177,13 +177,14 @@ Slope geometric_term(const PolicyParams& params, double advantage, double log_ra
   return {log_ratio, (1 + passes) / 2};
 }
 
-KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio, double at_bound) {
+KlTerm kl_term(const PolicyParams& params, double logp, double old_logp, double ref_logp, double ratio,
+               double at_bound) {
   const double difference = ref_logp - logp;
   const double diff_bound = bound_or_none(params.kl_diff_clamp), bound = bound_or_none(params.kl_value_clamp);
   const double d = std::min(std::max(difference, -diff_bound), diff_bound);
   const KlEstimate estimate = kl_estimate(params.kl_kind, d);
   KlTerm term = {estimate.value, clamped_slope(-estimate.slope, difference, -diff_bound, diff_bound, at_bound), 0};
-  if (params.kl_bias_correction == KlBiasCorrection::on) {
+  if (params.kl_bias_correction != KlBiasCorrection::off) {
     term.value *= ratio;
     term = {term.value, term.d_logp * ratio, term.value};
   }
@@ -191,6 +192,9 @@ KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double 
   term.d_log_ratio = clamped_slope(term.d_log_ratio, term.value, -bound, bound, at_bound);
   term.value = std::min(std::max(term.value, -bound), bound);
   if (params.kl_gradient == KlGradient::k2) term = {term.value, -difference, 0};
+  if (params.kl_gradient == KlGradient::k2_weighted) {
+    term = {term.value, -difference * k2_weight(logp, old_logp, params.kl_gradient_weight_max), 0};
+  }
   return term;
 }
 

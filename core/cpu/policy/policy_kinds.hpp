@@ -37,7 +37,9 @@ PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, con
 struct KlTerm {
   double value = 0, d_logp = 0, d_log_ratio = 0;
 };
-KlTerm kl_term(const PolicyParams& params, double logp, double ref_logp, double ratio, double at_bound = 0);
+// old_logp weighs the gradient of k2_weighted; ratio is that of kl_bias_correction.
+KlTerm kl_term(const PolicyParams& params, double logp, double old_logp, double ref_logp, double ratio,
+               double at_bound = 0);
 
 // gmpo: the clipped log ratio of a token, and its derivative.
 struct Slope {

@@ -61,6 +61,15 @@ void put_metrics(const Array& output, const double* values) {
   for (int i = 0; i < kMetrics && output.present(); ++i) output.put(i, values[i]);
 }
 
+// Means over the sequence's active tokens, and the share of tokens that were rejected.
+void put_sequence_metrics(const Array& output, int64_t b, const SequenceSums& sums) {
+  if (!output.present()) return;
+  const double active = sums.metrics[0];
+  output.put(b, 0, active);
+  for (int i = 1; i < kMeans; ++i) output.put(b, i, active > 0 ? sums.metrics[i] / active : 0.0);
+  output.put(b, kMeans, sums.unmasked > 0 ? (sums.unmasked - active) / sums.unmasked : 0.0);
+}
+
 template <class Call, class OfSequence>
 int64_t workspace_bytes(const Call& call) {
   const Sequences sequences = sequences_of(call.logp, call.cu_seqlens);
@@ -85,6 +94,9 @@ DataError policy_loss(const Forward& call, const Context& context) {
     std::fill(metrics, metrics + kMetrics, kNan);
     call.loss.put(0, kNan);
     put_metrics(call.metrics, metrics);
+    for (int64_t b = 0; b < batch.sequences.count && call.sequence_metrics.present(); ++b) {
+      for (int i = 0; i <= kMeans; ++i) call.sequence_metrics.put(b, i, kNan);
+    }
     fill(batch.sequences, call.per_token, kNan);
     return error;
   }
@@ -102,6 +114,7 @@ DataError policy_loss(const Forward& call, const Context& context) {
       if (call.per_token.present()) call.per_token.put(batch.sequences.at(b, t), token.value);
       if (active) add(token, sums[b]);
     }
+    put_sequence_metrics(call.sequence_metrics, b, sums[b]);
   });
 
   double counted = 0, unmasked = 0;
@@ -127,6 +140,7 @@ DataError policy_loss(const Forward& call, const Context& context) {
   for (int i = 1; i < kMeans && active > 0; ++i) metrics[i] /= active;
   metrics[kMeans] = unmasked > 0 ? (unmasked - active) / unmasked : 0;
   metrics[kMeans + 1] = batch.terms.mean_weight;
+  metrics[kMeans + 2] = batch.terms.effective;
   call.loss.put(0, loss);
   put_metrics(call.metrics, metrics);
   return {};
@@ -168,7 +182,7 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
     };
     // What flows through the quantity of the sequence is collected from all tokens before it is shared out.
     double through_sequence = 0;
-    const bool shares = params.importance_ratio == ImportanceRatio::sequence || params.kind == Kind::gmpo;
+    const bool shares = has_shared_ratio(params) || params.kind == Kind::gmpo;
     for (int64_t t = 0; shares && t < sequence.tokens(); ++t) {
       if (sequence.is_active(t)) through_sequence += gradient(t) * sequence.token(t).d_sequence;
     }

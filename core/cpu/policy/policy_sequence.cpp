@@ -32,9 +32,9 @@ PolicySequence::PolicySequence(const PolicyBatch& batch, int64_t b)
   summarise();
 }
 
-double PolicySequence::rollout(int64_t t) const {
-  const double trained = params_.rollout_ratio == RolloutRatio::current ? logp(t) : old_logp(t);
-  return trained - rollout_logp_.get(t);
+PolicyCorrections::Token PolicySequence::rollout(int64_t t) const {
+  return corrections_.token(params_.rollout_ratio == RolloutRatio::current ? logp(t) : old_logp(t),
+                            rollout_logp_.get(t));
 }
 
 // The log ratio within its bounds; no gradient outside them.
@@ -53,7 +53,10 @@ void PolicySequence::summarise() {
     const double lp = logp(t), lo = old_logp(t), x = lp - lo;
     sum_x += x;
     if (params_.opsm != Opsm::off) {
-      sum_off += (params_.opsm == Opsm::rollout ? rollout_logp_.get(t) : lo) - lp;
+      const double off = (params_.opsm == Opsm::rollout ? rollout_logp_.get(t) : lo) - lp;
+      const bool missing = params_.opsm == Opsm::rollout && params_.rollout_missing == RolloutMissing::one &&
+                           std::isnan(rollout_logp_.get(t));
+      sum_off += missing ? 0.0 : off;
     }
     if (params_.kind == Kind::gmpo) {
       sum_l += geometric_term(params_, advantage(t), clamped(x).value, batch_.at_bound).value;
@@ -67,7 +70,7 @@ void PolicySequence::summarise() {
   }
   if (active_ == 0) return;
   const auto n = static_cast<double>(active_);
-  mean_log_ratio_ = clamped(sum_x / n);
+  sequence_log_ratio_ = clamped(params_.importance_ratio == ImportanceRatio::sequence_sum ? sum_x : sum_x / n);
   off_policy_ = sum_off / n;
   input_.log_weight = std::min(std::max(u, least), 20.0);
   input_.geometric = -(sum_advantage / n) * std::exp(sum_l / n);
@@ -78,7 +81,7 @@ TokenLoss PolicySequence::token(int64_t t) const {
   const bool of_token = params_.importance_ratio == ImportanceRatio::token;
   const double lp = logp(t), lo = old_logp(t);
   const Slope own = clamped(lp - lo);
-  const double log_ratio = of_token ? own.value : mean_log_ratio_.value;
+  const double log_ratio = of_token ? own.value : sequence_log_ratio_.value;
   const PolicyInput input = {lp, lo, advantage(t), log_ratio, std::exp(log_ratio), batch_.at_bound};
 
   TokenLoss loss;
@@ -103,12 +106,14 @@ TokenLoss PolicySequence::token(int64_t t) const {
     loss.d_sequence = factor * loss.term.d_sequence;
   }
   if (ref_logp_.present()) {
-    const KlTerm kl = kl_term(params_, lp, ref_logp_.get(t), input.ratio, batch_.at_bound);
+    const bool of_own = params_.kl_bias_correction == KlBiasCorrection::token;
+    const double ratio = of_own ? std::exp(own.value) : input.ratio;
+    const KlTerm kl = kl_term(params_, lp, lo, ref_logp_.get(t), ratio, batch_.at_bound);
     loss.kl = kl.value;
     if (params_.beta != 0) {
       loss.value += params_.beta * kl.value;
-      d_logp += params_.beta * kl.d_logp;
-      d_log_ratio += params_.beta * kl.d_log_ratio;
+      d_logp += params_.beta * (of_own ? kl.d_logp + kl.d_log_ratio * own.slope : kl.d_logp);
+      d_log_ratio += of_own ? 0.0 : params_.beta * kl.d_log_ratio;
     }
   }
   if (entropy_.present()) {
@@ -117,17 +122,18 @@ TokenLoss PolicySequence::token(int64_t t) const {
     if (bonus && loss.selected) loss.value -= params_.entropy_coefficient * loss.entropy;
   }
   loss.d_own = d_logp;
-  if (params_.importance_ratio == ImportanceRatio::sequence) {
+  if (has_shared_ratio(params_)) {
     loss.d_sequence += d_log_ratio;
   } else {
-    loss.d_own += d_log_ratio * (of_token ? own.slope : mean_log_ratio_.slope);
+    loss.d_own += d_log_ratio * (of_token ? own.slope : sequence_log_ratio_.slope);
   }
   return loss;
 }
 
 double PolicySequence::share(int64_t t) const {
   const auto n = static_cast<double>(active_);
-  if (params_.importance_ratio == ImportanceRatio::sequence) return mean_log_ratio_.slope / n;
+  if (params_.importance_ratio == ImportanceRatio::sequence) return sequence_log_ratio_.slope / n;
+  if (params_.importance_ratio == ImportanceRatio::sequence_sum) return sequence_log_ratio_.slope;
   if (params_.kind != Kind::gmpo) return 0;
   const Slope own = clamped(logp(t) - old_logp(t));
   return geometric_term(params_, advantage(t), own.value, batch_.at_bound).slope * own.slope / n;

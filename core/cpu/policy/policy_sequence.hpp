@@ -11,6 +11,7 @@ namespace rlk::cpu {
 // What tokens take from the whole batch; see policy_terms.hpp.
 struct PolicyTerms {
   double mean_weight = 0;  // of the importance weights before their division
+  double effective = 0;    // the effective share of the sample by these weights
   double weight_divisor = 1;
   bool selects = false;  // tokens by their entropy: those of at least this
   double least_entropy = 0;
@@ -38,6 +39,13 @@ struct TokenLoss {
   PolicyTerm term;
 };
 
+// Whether the ratio is that of the sequence and passes its gradient to all of its tokens.
+inline bool has_shared_ratio(const PolicyParams& params) {
+  using sdk::ops::policy_loss::ImportanceRatio;
+  return params.importance_ratio == ImportanceRatio::sequence ||
+         params.importance_ratio == ImportanceRatio::sequence_sum;
+}
+
 class PolicySequence {
 public:
   PolicySequence(const PolicyBatch& batch, int64_t b);
@@ -52,7 +60,7 @@ public:
     return has_rollout() ? corrections_.weight(rollout(t)) / batch_.terms.weight_divisor : 1.0;
   }
   bool is_active(int64_t t) const {
-    return !rejected_ && is_unmasked(t) && !(has_rollout() && corrections_.rejects_token(rollout(t)));
+    return !rejected_ && is_unmasked(t) && !(has_rollout() && corrections_.rejects_token(rollout(t).r));
   }
   // The remaining functions are about active tokens.
   bool is_selected(int64_t t) const { return !batch_.terms.selects || entropy(t) >= batch_.terms.least_entropy; }
@@ -66,7 +74,7 @@ private:
   double logp(int64_t t) const { return logp_.get(t); }
   double old_logp(int64_t t) const { return old_logp_.present() ? old_logp_.get(t) : logp(t); }
   double advantage(int64_t t) const { return advantages_.get(t) + sequence_advantage_; }
-  double rollout(int64_t t) const;  // the log ratio to the sampler
+  PolicyCorrections::Token rollout(int64_t t) const;
   Slope clamped(double log_ratio) const;
   void summarise();
 
@@ -78,8 +86,8 @@ private:
   PolicyCorrections corrections_;
   bool rejected_ = false;
   int64_t unmasked_ = 0, active_ = 0;
-  Slope mean_log_ratio_{0, 0};  // sum x / n, clamped
-  double off_policy_ = 0;       // opsm: mean(l - logp)
+  Slope sequence_log_ratio_{0, 0};  // sum x / n, or sum x, clamped
+  double off_policy_ = 0;           // opsm: mean(l - logp)
   double geometric_weight_ = 1;
   PolicySequenceInput input_;
 };

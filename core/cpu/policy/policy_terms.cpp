@@ -14,6 +14,7 @@ constexpr double kQuantileSlack = 1e-6;  // of a place in the order: 1 - q is ro
 
 struct SequenceTerms {
   double weight_sum = 0, weight_count = 0;
+  double token_weight_sum = 0, token_square_sum = 0, unmasked = 0;
   int64_t active = 0, selected = 0;
 };
 
@@ -32,10 +33,14 @@ SequenceTerms terms_of(const PolicyBatch& batch, int64_t b, double* entropies) {
   SequenceTerms own;
   for (int64_t t = 0; t < sequence.tokens(); ++t) {
     if (!sequence.is_unmasked(t)) continue;
+    const double weight = sequence.rollout_weight(t);
     if (!one_weight || own.weight_count == 0) {
-      own.weight_sum += sequence.rollout_weight(t);
+      own.weight_sum += weight;
       own.weight_count += 1;
     }
+    own.token_weight_sum += weight;
+    own.token_square_sum += weight * weight;
+    own.unmasked += 1;
     if (!sequence.is_active(t)) continue;
     if (entropies != nullptr) entropies[own.active] = sequence.entropy(t);
     own.selected += sequence.is_selected(t) ? 1 : 0;
@@ -90,10 +95,16 @@ PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, voi
       if (by_quantile) std::copy_n(entropies_of(b), own[b].active, entropies + all.active);
       all.weight_sum += own[b].weight_sum;
       all.weight_count += own[b].weight_count;
+      all.token_weight_sum += own[b].token_weight_sum;
+      all.token_square_sum += own[b].token_square_sum;
+      all.unmasked += own[b].unmasked;
       all.active += own[b].active;
       all.selected += own[b].selected;
     }
     terms.mean_weight = all.weight_count > 0 ? all.weight_sum / all.weight_count : 0;
+    // In this order nothing is beyond fp64 where the answer is not.
+    const double share = all.token_weight_sum / all.unmasked;
+    terms.effective = all.token_square_sum == 0 ? 0 : share * (all.token_weight_sum / all.token_square_sum);
     if (by_quantile) {
       double* const end = entropies + all.active;
       const double least = quantile(params.top_entropy_quantile, entropies, end);

@@ -4,7 +4,9 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/operator.hpp"
@@ -37,17 +39,22 @@ double at_bound_of(const Params& params) {
   }
 }
 
-// Whether the gradient of kl is that of k2, unclamped (straight-through). Forwards have no such parameter.
+// Of the gradient of k2, unclamped (straight-through), where that is the gradient of kl; else none. Forwards have no
+// such parameter.
 template <class Params>
-bool has_k2_gradient(const Params& params) {
+std::optional<double> weight_of_k2(const Params& params, double delta) {
   if constexpr (requires { params.kl_gradient; }) {
-    return params.kl_gradient == KlGradient::k2;
-  } else {
-    return false;
+    if (params.kl_gradient == KlGradient::k2) return 1;
+    if (params.kl_gradient == KlGradient::k2_weighted) return k2_weight(delta, 0, params.kl_gradient_weight_max);
   }
+  return std::nullopt;
 }
 
 }  // namespace
+
+double k2_weight(double logp, double old_logp, double largest) {
+  return std::min(std::exp(logp - old_logp), largest);
+}
 
 KlEstimate kl_estimate(KlKind kind, double d) {
   switch (kind) {
@@ -82,8 +89,8 @@ TokenRatioKl token_ratio_kl(const Params& params, double logp, const Array& old_
   const double weight = weighted ? std::exp(delta) : 1;
   const double product = weighted ? weight * f.value : f.value;
   token.kl = clamp(product, params.value_clamp);
-  if (has_k2_gradient(params)) {
-    token.kl_slope = -difference;
+  if (const std::optional<double> of_k2 = weight_of_k2(params, delta)) {
+    token.kl_slope = -difference * *of_k2;
   } else {
     const double through_d = clamped_slope(-f.slope, difference, params.diff_clamp, at_bound);
     token.kl_slope =

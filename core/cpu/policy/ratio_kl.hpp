@@ -17,6 +17,9 @@ struct KlEstimate {
 // Of d = ref_logp - logp, here and in policy_loss.
 KlEstimate kl_estimate(KlKind kind, double d);
 
+// Of the gradient of k2 in kl_gradient k2_weighted.
+double k2_weight(double logp, double old_logp, double largest);
+
 struct TokenRatioKl {
   double ratio, ratio_slope;  // slopes: derivatives with respect to logp
   double kl, kl_slope;

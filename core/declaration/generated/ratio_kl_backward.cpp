@@ -33,23 +33,26 @@ constexpr ShapeDecl ratio_kl_backward_21[] = {{ShapeDecl::Kind::dims, ratio_kl_b
 constexpr Dim ratio_kl_backward_22[] = {{0, 0}};
 constexpr ShapeDecl ratio_kl_backward_23[] = {{ShapeDecl::Kind::dims, ratio_kl_backward_22, "[N]"}};
 constexpr const char* ratio_kl_backward_24[] = {"k1", "abs", "k2", "k3"};
-constexpr const char* ratio_kl_backward_25[] = {"value", "k2"};
+constexpr const char* ratio_kl_backward_25[] = {"value", "k2", "k2_weighted"};
 constexpr const char* ratio_kl_backward_26[] = {"none", "ratio"};
 constexpr double ratio_kl_backward_27[] = {0.4};
 constexpr double ratio_kl_backward_28[] = {0.2};
 constexpr double ratio_kl_backward_29[] = {0.3};
 constexpr const char* ratio_kl_backward_30[] = {"zero", "half", "pass"};
-constexpr FeatureSetting ratio_kl_backward_31[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting ratio_kl_backward_31[] = {{0, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
+constexpr FeatureSetting ratio_kl_backward_32[] = {{4, {}, 0.2}};
+constexpr FeatureSetting ratio_kl_backward_33[] = {{1, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}, {7, {}, 0.9}};
+constexpr FeatureSetting ratio_kl_backward_34[] = {{2, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}, {1, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}}};
 constexpr rlk_ratio_kl_backward_params ratio_kl_backward_defaults = RLK_RATIO_KL_BACKWARD_PARAMS_INIT;
-constexpr const char* ratio_kl_backward_32[] = {"derivative of the formula of ratio_kl"};
-constexpr const char* ratio_kl_backward_33[] = {""};
-constexpr DtypeVariable ratio_kl_backward_34[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
-constexpr SymbolDecl ratio_kl_backward_35[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3, ratio_kl_backward_4}};
-constexpr ArgDecl ratio_kl_backward_36[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_6, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_7, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_9, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_10, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_13, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_15, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_16, ""}, {"ref_logp", "log-probabilities of the reference policy; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_18, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_19, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_21, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl ratio_kl_backward_37[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_23, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl ratio_kl_backward_38[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_24, {}}, {"kl_gradient", "of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_29}, {"clamp_gradient", "what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max, torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, clamp_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_30, {}}};
-constexpr FeatureDecl ratio_kl_backward_39[] = {{"kl", {}, 0x14, true}};
-constexpr RuleDecl ratio_kl_backward_40[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_31, 0x0}};
+constexpr const char* ratio_kl_backward_35[] = {"derivative of the formula of ratio_kl"};
+constexpr const char* ratio_kl_backward_36[] = {""};
+constexpr DtypeVariable ratio_kl_backward_37[] = {{"T", ratio_kl_backward_1}, {"O", ratio_kl_backward_2}};
+constexpr SymbolDecl ratio_kl_backward_38[] = {{"N", "tokens", true, 0, -1, ratio_kl_backward_3, ratio_kl_backward_4}};
+constexpr ArgDecl ratio_kl_backward_39[] = {{"logp", "log-probabilities of the current policy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_6, {.kind = Domain::real, .scale = 0.5, .nan_rows = true, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_7, ""}, {"grad_ratio", "gradient of ratio", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, ratio_kl_backward_9, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_10, ""}, {"grad_kl", "gradient of kl", {DtypeExpr::Kind::variable, Dtype::f32, 1}, true, false, -1, ratio_kl_backward_12, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_13, ""}, {"old_logp", "log-probabilities of the policy that sampled", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_15, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_16, ""}, {"ref_logp", "log-probabilities of the reference policy; needed with grad_kl", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, ratio_kl_backward_18, {.kind = Domain::real, .scale = 0.5, .hidden_by = 0x20}, {}, 0.0, {}, ratio_kl_backward_19, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, ratio_kl_backward_21, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl ratio_kl_backward_40[] = {{"grad_logp", "gradient of logp", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, ratio_kl_backward_23, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl ratio_kl_backward_41[] = {{"kl_kind", "estimator", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_kind), 0.0, 3, false, false, false, 0.0, ratio_kl_backward_24, {}}, {"kl_gradient", "of the estimator itself, of k2 (straight-through: verl's k1+, abs+ and k3+), or of k2 times the importance ratio as a weight without gradient (OpenRLHF's unbiased gradient)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_25, {}}, {"kl_weight", "ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, kl_weight), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_26, {}}, {"diff_clamp", "clamps d to -diff_clamp .. diff_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, diff_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_27}, {"value_clamp", "clamps kl to -value_clamp .. value_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, value_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_28}, {"log_ratio_clamp", "clamps delta to -log_ratio_clamp .. log_ratio_clamp; 0 is off", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, log_ratio_clamp), 0.0, 0, true, false, false, 0.0, {}, ratio_kl_backward_29}, {"clamp_gradient", "what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max, torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)", ParamType::enumeration, offsetof(rlk_ratio_kl_backward_params, clamp_gradient), 0.0, 0, false, false, false, 0.0, ratio_kl_backward_30, {}}, {"kl_gradient_weight_max", "largest weight of kl_gradient k2_weighted", ParamType::f64, offsetof(rlk_ratio_kl_backward_params, kl_gradient_weight_max), 10.0, 0, true, true, false, 0.0, {}, {}}};
+constexpr FeatureDecl ratio_kl_backward_42[] = {{"kl", {}, 0x14, true}, {"kl_of_abs", ratio_kl_backward_31, 0x14, false}, {"clamped_kl", ratio_kl_backward_32, 0x14, false}, {"weighted_kl", ratio_kl_backward_33, 0x1c, false}};
+constexpr RuleDecl ratio_kl_backward_43[] = {{"kl_pair", {"has(grad_kl) == has(ref_logp)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(4); }}, "pass grad_kl and ref_logp together, or neither", {}, {}, 0x4}, {"plain_weight", {"kl_weight == none || kl_gradient == value", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_ratio_kl_backward_params, kl_weight)) == 0 || v.i64(offsetof(rlk_ratio_kl_backward_params, kl_gradient)) == 0; }}, "the gradient of k2 takes no weight: set kl_weight none or kl_gradient value", {}, ratio_kl_backward_34, 0x0}};
 
 }  // namespace
 
@@ -59,9 +62,9 @@ constexpr OpDecl kRatioKlBackwardDeclaration
      1,
      "policy",
      "Gradient of the log-probabilities from the gradients of ratio and kl.",
-     "With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp, 0 outside\nand at a bound what clamp_gradient says:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ngrad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]",
+     "With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside its clamp, 0 outside\nand at a bound what clamp_gradient says:\ndratio[n]    = ratio[n] [delta]\ndkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;\n               logp[n] - ref_logp[n] with kl_gradient k2, that times min(exp(logp[n] - old_logp[n]),\n               kl_gradient_weight_max) with k2_weighted\nF'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)\ngrad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]",
      "A clamp stops the gradient outside of its bounds, and at them passes what clamp_gradient says: zero, as torch.clamp of\n2.15, or pass, as before 2.15. kl_gradient k2 has no clamp and takes no weight. The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients\nof ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.\nNaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of the token\nis NaN under every clamp, also where a clamp stops gradients. The difference of two infinities of one sign is NaN.",
-     ratio_kl_backward_32,
+     ratio_kl_backward_35,
      "",
      8.0,
      "exp good to 2 ulp (4 units) of rounded differences, and products with the gradients",
@@ -71,14 +74,14 @@ constexpr OpDecl kRatioKlBackwardDeclaration
      sizeof(rlk_ratio_kl_backward_params),
      &ratio_kl_backward_defaults,
      -1,
-     ratio_kl_backward_33,
-     ratio_kl_backward_34,
-     ratio_kl_backward_35,
      ratio_kl_backward_36,
      ratio_kl_backward_37,
      ratio_kl_backward_38,
      ratio_kl_backward_39,
      ratio_kl_backward_40,
+     ratio_kl_backward_41,
+     ratio_kl_backward_42,
+     ratio_kl_backward_43,
      {}};
 
 }  // namespace rlk::core

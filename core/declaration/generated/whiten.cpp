@@ -17,23 +17,31 @@ constexpr Expr whiten_5[] = {{"7", []([[maybe_unused]] const Values& v) -> int64
 constexpr int64_t whiten_6[] = {2048, 8192, 32768};
 constexpr Dim whiten_7[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl whiten_8[] = {{ShapeDecl::Kind::dims, whiten_7, "[B, L]"}};
-constexpr NanRule whiten_9[] = {{{}, -1, NanReach::all}};
+constexpr NanRule whiten_9[] = {{{"has(mean)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2); }}, -1, NanReach::element}, {{}, -1, NanReach::all}};
 constexpr Dim whiten_10[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl whiten_11[] = {{ShapeDecl::Kind::dims, whiten_10, "[B, L]"}};
-constexpr Dim whiten_12[] = {{0, 0}, {1, 0}};
-constexpr ShapeDecl whiten_13[] = {{ShapeDecl::Kind::dims, whiten_12, "[B, L]"}};
-constexpr const char* whiten_14[] = {"unbiased", "population"};
-constexpr const char* whiten_15[] = {"variance", "variance_floor", "deviation"};
-constexpr double whiten_16[] = {2.5};
-constexpr const char* whiten_17[] = {"on", "off"};
+constexpr Dim whiten_12[] = {{-1, 1}};
+constexpr ShapeDecl whiten_13[] = {{ShapeDecl::Kind::dims, whiten_12, "[1]"}};
+constexpr NanRule whiten_14[] = {{{}, -1, NanReach::all}};
+constexpr Dim whiten_15[] = {{-1, 1}};
+constexpr ShapeDecl whiten_16[] = {{ShapeDecl::Kind::dims, whiten_15, "[1]"}};
+constexpr NanRule whiten_17[] = {{{}, -1, NanReach::all}};
+constexpr Dim whiten_18[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl whiten_19[] = {{ShapeDecl::Kind::dims, whiten_18, "[B, L]"}};
+constexpr const char* whiten_20[] = {"unbiased", "population"};
+constexpr const char* whiten_21[] = {"variance", "variance_floor", "deviation"};
+constexpr double whiten_22[] = {2.5};
+constexpr const char* whiten_23[] = {"on", "off"};
 constexpr rlk_whiten_params whiten_defaults = RLK_WHITEN_PARAMS_INIT;
-constexpr const char* whiten_18[] = {"masked_whiten of verl (unbiased, variance, 1e-8) and TRL", "OpenRLHF's normalisation of advantages (biased, variance_floor, 1e-8)"};
-constexpr const char* whiten_19[] = {""};
-constexpr DtypeVariable whiten_20[] = {{"T", whiten_1}, {"O", whiten_2}};
-constexpr SymbolDecl whiten_21[] = {{"B", "sequences", true, 0, -1, whiten_3, whiten_4}, {"L", "tokens of each sequence", true, 0, -1, whiten_5, whiten_6}};
-constexpr ArgDecl whiten_22[] = {{"x", "numbers to normalise, advantages for example", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, whiten_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, whiten_9, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, whiten_11, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl whiten_23[] = {{"y", "normalised numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, whiten_13, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl whiten_24[] = {{"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_whiten_params, std), 0.0, 0, false, false, false, 0.0, whiten_14, {}}, {"eps_mode", "where eps goes: added to the variance, its least value, or added to the standard deviation", ParamType::enumeration, offsetof(rlk_whiten_params, eps_mode), 0.0, 0, false, false, false, 0.0, whiten_15, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_whiten_params, eps), 1e-08, 0, true, true, true, 0.0, {}, whiten_16}, {"shift_mean", "off: the mean is added again", ParamType::enumeration, offsetof(rlk_whiten_params, shift_mean), 0.0, 0, false, false, false, 0.0, whiten_17, {}}};
+constexpr const char* whiten_24[] = {"masked_whiten of verl (unbiased, variance, 1e-8) and TRL", "OpenRLHF's normalisation of advantages (biased, variance_floor, 1e-8)"};
+constexpr const char* whiten_25[] = {""};
+constexpr DtypeVariable whiten_26[] = {{"T", whiten_1}, {"O", whiten_2}};
+constexpr SymbolDecl whiten_27[] = {{"B", "sequences", true, 0, -1, whiten_3, whiten_4}, {"L", "tokens of each sequence", true, 0, -1, whiten_5, whiten_6}};
+constexpr ArgDecl whiten_28[] = {{"x", "numbers to normalise, advantages for example", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, whiten_8, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x2}, {}, 0.0, {}, whiten_9, ""}, {"mask", "0 masks the token, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, whiten_11, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"mean", "mean over all processes, instead of that of x; together with variance", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, whiten_13, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, whiten_14, ""}, {"variance", "variance over all processes, divided by their n or n - 1 already", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, whiten_16, {.kind = Domain::uniform, .min = 0.3, .max = 3.0}, {}, 0.0, {}, whiten_17, ""}};
+constexpr ArgDecl whiten_29[] = {{"y", "normalised numbers", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, whiten_19, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl whiten_30[] = {{"std", "division by n - 1 or by n", ParamType::enumeration, offsetof(rlk_whiten_params, std), 0.0, 0, false, false, false, 0.0, whiten_20, {}}, {"eps_mode", "where eps goes: added to the variance, its least value, or added to the standard deviation", ParamType::enumeration, offsetof(rlk_whiten_params, eps_mode), 0.0, 0, false, false, false, 0.0, whiten_21, {}}, {"eps", "keeps the quotient finite", ParamType::f64, offsetof(rlk_whiten_params, eps), 1e-08, 0, true, true, true, 0.0, {}, whiten_22}, {"shift_mean", "off: the mean is added again", ParamType::enumeration, offsetof(rlk_whiten_params, shift_mean), 0.0, 0, false, false, false, 0.0, whiten_23, {}}};
+constexpr FeatureDecl whiten_31[] = {{"given_moments", {}, 0xc, true}};
+constexpr RuleDecl whiten_32[] = {{"both_moments", {"has(mean) == has(variance)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(3); }}, "pass mean and variance together, or neither", {}, {}, 0x4}};
 
 }  // namespace
 
@@ -43,9 +51,9 @@ constexpr OpDecl kWhitenDeclaration
      1,
      "advantage",
      "Masked normalisation to mean 0 and variance 1 over the whole batch.",
-     "m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less\ny[b, t] = (x[b, t] - m) / D + (m unless shift_mean)\nD       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)",
-     "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean).\nA NaN makes every y that is not masked NaN, also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax. Of\ninfinite x no result is defined (inf - inf).",
-     whiten_18,
+     "m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less; or\nmean and variance as they are given\ny[b, t] = (x[b, t] - m) / D + (m unless shift_mean)\nD       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)",
+     "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean). Where the batch is spread over processes, pass mean and variance of all of it: they\nare taken as they are, and std has no part in them.\nA NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax. Of\ninfinite x no result is defined (inf - inf).",
+     whiten_24,
      "",
      8.0,
      "a mean and a variance in blocks, a square root and a quotient",
@@ -55,14 +63,14 @@ constexpr OpDecl kWhitenDeclaration
      sizeof(rlk_whiten_params),
      &whiten_defaults,
      -1,
-     whiten_19,
-     whiten_20,
-     whiten_21,
-     whiten_22,
-     whiten_23,
-     whiten_24,
-     {},
-     {},
+     whiten_25,
+     whiten_26,
+     whiten_27,
+     whiten_28,
+     whiten_29,
+     whiten_30,
+     whiten_31,
+     whiten_32,
      {}};
 
 }  // namespace rlk::core

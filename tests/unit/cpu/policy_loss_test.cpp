@@ -376,6 +376,47 @@ TEST(PolicyLoss, MetricsAreMeansOverActiveTokens) {
   EXPECT_NEAR(m[RLK_POLICY_LOSS_METRICS_REJECTED], 1.0 / 5, 1e-15);
 }
 
+// rollout_is_eff_sample_size of verl's rollout_corr_helper, and per-sequence means as TRL and OpenRLHF log them.
+TEST(PolicyLoss, TheEffectiveShareAndTheMetricsOfSequencesAreTheTrainers) {
+  PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 51);
+  mask_some(c);
+  c.params.rollout_is_max = 1.4;
+  c.params.reject_token_k2_high = 0.4;
+  c.sequence_metrics = wanted();
+  const auto got = run(c);
+  const TrainerBatch d = trainer_batch(c);
+  double n = 0, sum = 0, squares = 0;
+  for (size_t b = 0; b < 4; ++b) {
+    double unmasked = 0, active = 0, clipped = 0, kl = 0;
+    for (size_t t = 0; t < 6; ++t) {
+      if (d.mask[b][t] == 0) continue;
+      const double r = d.old[b][t] - d.sampled[b][t], w = std::min(std::exp(r), 1.4);
+      n += 1;
+      sum += w;
+      squares += w * w;
+      unmasked += 1;
+      if (r * r / 2 > 0.4) continue;
+      const double ratio = std::exp(d.lp[b][t] - d.old[b][t]), a = d.advantage[b][t], x = d.ref[b][t] - d.lp[b][t];
+      active += 1;
+      clipped += -clip(ratio, 0.8, 1.2) * a > -ratio * a ? 1 : 0;
+      kl += std::exp(x) - x - 1;
+    }
+    const auto metric = [&](int64_t i) { return got.sequence_metrics.get(static_cast<int64_t>(b) * 13 + i); };
+    EXPECT_EQ(metric(0), active);
+    EXPECT_NEAR(metric(1), active > 0 ? kl / active : 0, 1e-14);
+    EXPECT_NEAR(metric(3), active > 0 ? clipped / active : 0, 1e-14);
+    EXPECT_NEAR(metric(12), unmasked > 0 ? (unmasked - active) / unmasked : 0, 1e-14);
+  }
+  EXPECT_EQ(d.mask[3], Row(6, 0.0));  // an empty sequence is among them
+  const double mean = sum / n;
+  EXPECT_NEAR(got.metrics.get(RLK_POLICY_LOSS_METRICS_ROLLOUT_ESS), 1 / (squares / n / (mean * mean)), 1e-14);
+  const auto golden = golden_answer(c);
+  for (int64_t i = 0; i < 15; ++i) EXPECT_NEAR(golden.metrics.value[static_cast<size_t>(i)], got.metrics.get(i), 1e-14);
+  for (int64_t i = 0; i < 52; ++i) {
+    EXPECT_NEAR(golden.sequence_metrics.value[static_cast<size_t>(i)], got.sequence_metrics.get(i), 1e-14) << i;
+  }
+}
+
 TEST(PolicyLoss, GradientIsTheFiniteDifferenceOfGolden) {
   struct Form {
     Kind kind;

@@ -21,7 +21,9 @@ struct OpenRlhf {
   double low_threshold = 0.5, high_threshold = 5.0;  // vllm_is_truncated_threshold
   double dp_size = 1;
   std::optional<double> batch_num_tokens, global_batch_size;
+  std::string_view gating = "ratio";
   std::string_view kl_estimator;  // empty: no KL loss
+  bool unbiased_gradient = false;
   double kl_coef = 0.01;
   double entropy_coef = 0;
 };
@@ -40,16 +42,21 @@ double ratio_of(const TrainerBatch& d, const OpenRlhf& o, size_t b, size_t t) {
   return std::exp(sum / std::max(tokens_of(d.mask[b]), 1.0));
 }
 
+// The statistic of is_correction_gating; of the ratio its logarithm.
+double gate_of(std::string_view gating, double sampled, double old) {
+  if (gating == "ratio") return old - sampled;
+  const double p = clip(std::exp(sampled), 1e-6, 1 - 1e-6), q = clip(std::exp(old), 1e-6, 1 - 1e-6);
+  return gating == "tv" ? std::fabs(p - q) : p * std::log(p / q) + (1 - p) * std::log((1 - p) / (1 - q));
+}
+
 double correction_of(const TrainerBatch& d, const OpenRlhf& o, size_t b, size_t t) {
   if (o.correction.empty() || o.gspo) return 1;
   const double w = std::exp(d.old[b][t] - d.sampled[b][t]);
   if (o.correction == "tis") return clip(w, o.low_threshold, o.high_threshold);
-  double gate = w;  // icepop
-  if (o.correction == "seq-mask-tis") {
-    Row log_ratio(d.tokens());
-    for (size_t u = 0; u < d.tokens(); ++u) log_ratio[u] = d.old[b][u] - d.sampled[b][u];
-    gate = std::exp(masked_mean(log_ratio, d.mask[b]));
-  }
+  Row gates(d.tokens());  // of tokens: icepop
+  for (size_t u = 0; u < d.tokens(); ++u) gates[u] = gate_of(o.gating, d.sampled[b][u], d.old[b][u]);
+  const double gated = o.correction == "seq-mask-tis" ? masked_mean(gates, d.mask[b]) : gates[t];
+  const double gate = o.gating == "ratio" ? std::exp(gated) : gated;
   return gate >= o.low_threshold && gate <= o.high_threshold ? w : 0.0;
 }
 
@@ -80,7 +87,12 @@ double openrlhf_loss(const TrainerBatch& d, const OpenRlhf& o) {
   });
   double loss = aggregate_loss(d, o, policy, o.token_level_loss && !o.gspo);
   if (!o.kl_estimator.empty()) {
-    const Matrix kl = each(d, [&](size_t b, size_t t) { return approx_kl(o.kl_estimator, d.lp[b][t] - d.ref[b][t]); });
+    const Matrix kl = each(d, [&](size_t b, size_t t) {
+      const double log_ratio = d.lp[b][t] - d.ref[b][t], detached = d.sg[b][t] - d.ref[b][t];
+      if (!o.unbiased_gradient) return approx_kl(o.kl_estimator, log_ratio);
+      const double w = std::min(std::exp(d.sg[b][t] - d.old[b][t]), 10.0);
+      return approx_kl(o.kl_estimator, detached) + w * (log_ratio * log_ratio / 2 - detached * detached / 2);
+    });
     loss += o.kl_coef * aggregate_loss(d, o, kl, true);
   }
   if (o.entropy_coef != 0) loss -= o.entropy_coef * aggregate_loss(d, o, d.entropy, true);
@@ -110,6 +122,9 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
   p.rollout_is = o.correction == "icepop"         ? RolloutIs::token_mask
                  : o.correction == "seq-mask-tis" ? RolloutIs::geometric_mask
                                                   : RolloutIs::token_truncate;
+  p.rollout_gate = o.gating == "tv"          ? RolloutGate::tv
+                   : o.gating == "binary_kl" ? RolloutGate::binary_kl
+                                             : RolloutGate::ratio;
   p.rollout_is_min = o.low_threshold;
   p.rollout_is_max = o.high_threshold;
   if (o.gspo) {
@@ -123,6 +138,7 @@ PolicyCase openrlhf_case(const OpenRlhf& o, uint32_t seed) {
     p.beta = o.kl_coef;
     p.kl_kind = o.kl_estimator == "k1" ? KlKind::k1 : o.kl_estimator == "k2" ? KlKind::k2 : KlKind::k3;
     p.kl_value_clamp = 10;
+    if (o.unbiased_gradient) p.kl_gradient = KlGradient::k2_weighted;
   }
   p.entropy_coefficient = o.entropy_coef;
   if (o.gspo) p.entropy_aggregation = EntropyAggregation::token_mean;
@@ -179,6 +195,42 @@ TEST(PolicyOpenRlhf, EveryCorrectionWithItsDefaultThresholds) {
     EXPECT_GT(above, 0);
     EXPECT_GT(below, 0);
     EXPECT_GT(inside, 0);
+    expect_openrlhf(o, c);
+  }
+}
+
+TEST(PolicyOpenRlhf, DivergencesGateTokensAndSequences) {
+  for (const char* gating : {"binary_kl", "tv"}) {
+    for (const char* correction : {"icepop", "seq-mask-tis"}) {
+      SCOPED_TRACE(std::string(gating) + " " + correction);
+      OpenRlhf o;
+      o.gating = gating;
+      o.correction = correction;
+      o.low_threshold = 0;
+      o.high_threshold = 0.1;
+      PolicyCase c = openrlhf_case(o, 93);
+      const TrainerBatch d = trainer_batch(c);
+      int kept = 0, dropped = 0;
+      for (size_t i = 0; i < 24; ++i) {
+        if (d.mask[i / 6][i % 6] != 0) ++(correction_of(d, o, i / 6, i % 6) == 0 ? dropped : kept);
+      }
+      EXPECT_GT(kept, 0);
+      EXPECT_GT(dropped, 0);
+      expect_openrlhf(o, c);
+    }
+  }
+}
+
+TEST(PolicyOpenRlhf, TheUnbiasedGradientOfEveryEstimatorIsThatOfK2ByACappedWeight) {
+  for (const char* estimator : {"k1", "k2", "k3"}) {
+    SCOPED_TRACE(estimator);
+    OpenRlhf o;
+    o.kl_estimator = estimator;
+    o.unbiased_gradient = true;
+    o.kl_coef = 0.7;
+    PolicyCase c = openrlhf_case(o, 94);
+    c.old_logp.set(0, c.logp.get(0) - 2.5);  // a weight above 10
+    c.ref_logp.set(1, c.logp.get(1) + 11);   // values beyond their clamp keep the gradient
     expect_openrlhf(o, c);
   }
 }

@@ -107,7 +107,10 @@ PolicyCase slime_case(const Slime& o, uint32_t seed) {
     p.beta = o.kl_loss_coef;
     p.kl_kind = o.kl_loss_type == "k1" ? KlKind::k1 : o.kl_loss_type == "k2" ? KlKind::k2 : KlKind::k3;
     p.kl_value_clamp = o.kl_loss_type == "low_var_kl" ? 10 : 0;
-    p.kl_bias_correction = o.use_unbiased_kl ? KlBiasCorrection::on : KlBiasCorrection::off;
+    const bool gspo = o.advantage_estimator == "gspo";  // whose KL keeps the token's ratio
+    p.kl_bias_correction = !o.use_unbiased_kl ? KlBiasCorrection::off
+                           : gspo             ? KlBiasCorrection::token
+                                              : KlBiasCorrection::on;
   }
   p.entropy_coefficient = o.entropy_coef;
   if (o.calculate_per_token_loss) {
@@ -206,16 +209,19 @@ TEST(PolicySlime, EveryKindOfKlLoss) {
 }
 
 TEST(PolicySlime, TheUnbiasedKlIsMultipliedByTheTokensRatioBeforeItsClamp) {
-  for (const char* kind : {"k1", "k2", "k3", "low_var_kl"}) {
-    SCOPED_TRACE(kind);
-    Slime o;
-    o.kl_loss_type = kind;
-    o.use_unbiased_kl = true;
-    PolicyCase c = slime_case(o, 97);
-    c.ref_logp.set(0, c.logp.get(0) + 3);    // k3 of 16
-    c.ref_logp.set(6, c.logp.get(6) + 2.5);  // k3 of 8.7, beyond the clamp with its ratio of 1.5
-    c.old_logp.set(6, c.logp.get(6) - 0.405465);
-    expect_slime(o, c);
+  for (const char* estimator : {"grpo", "gspo"}) {
+    for (const char* kind : {"k1", "k2", "k3", "low_var_kl"}) {
+      SCOPED_TRACE(std::string(estimator) + " " + kind);
+      Slime o;
+      o.advantage_estimator = estimator;
+      o.kl_loss_type = kind;
+      o.use_unbiased_kl = true;
+      PolicyCase c = slime_case(o, 97);
+      c.ref_logp.set(0, c.logp.get(0) + 3);    // k3 of 16
+      c.ref_logp.set(6, c.logp.get(6) + 2.5);  // k3 of 8.7, beyond the clamp with its ratio of 1.5
+      c.old_logp.set(6, c.logp.get(6) - 0.405465);
+      expect_slime(o, c);
+    }
   }
 }
 

@@ -96,6 +96,85 @@ TEST(PolicyTrl, SequenceLevelSendsTheGradientThroughTheMean) {
   });
 }
 
+TEST(PolicyTrl, SapoOfSequencesGatesTheirRatio) {
+  PolicyCase c = trl_case(41);
+  c.params.kind = Kind::sapo;
+  c.params.importance_ratio = ImportanceRatio::sequence;
+  c.params.aggregation = Aggregation::seq_mean_token_mean;
+  expect_trainer(c, [](const TrainerBatch& d) {
+    const Matrix log_ratio = sequence_log_ratio(d);
+    return trl_grpo_mean(d, each(d, [&](size_t b, size_t t) {
+                           const double a = d.advantage[b][t], tau = a > 0 ? 1.0 : 1.05;
+                           return -sigmoid(tau * (std::exp(log_ratio[b][t]) - 1)) * 4 / tau * a;
+                         }));
+  });
+}
+
+// RLOO's ratio is that of the whole completion: logps.sum(1) - old_logps, one advantage, the mean over completions.
+TEST(PolicyTrl, RlooTakesTheRatioOfTheSum) {
+  for (const bool clips : {false, true}) {
+    PolicyCase c = trl_case(42);
+    c.mask = Tensor(Dtype::u8, {4, 6});  // no completion is empty: of one TRL's loss is -advantage
+    for (int64_t i = 0; i < 24; ++i) {
+      c.mask.set_int(i, i % 6 < 3 + i / 6 ? 1 : 0);
+      const double a = (i / 6) % 2 == 0 ? 0.8 : -1.2;
+      c.logp.set(i, -1 - 0.01 * static_cast<double>(i % 5));
+      c.old_logp.set(i, c.logp.get(i) - (clips ? 0.2 : 0.02) * (i % 3 == 0 ? a : 0.3 * a));
+      c.advantages.set(i, a);
+    }
+    c.params.importance_ratio = ImportanceRatio::sequence_sum;
+    c.params.aggregation = Aggregation::seq_mean_token_mean;
+    expect_trainer(c, [](const TrainerBatch& d) {
+      double loss = 0;
+      for (size_t b = 0; b < d.sequences(); ++b) {
+        double log_ratio = 0;
+        for (size_t t = 0; t < d.tokens(); ++t) log_ratio += d.mask[b][t] != 0 ? d.lp[b][t] - d.old[b][t] : 0.0;
+        const double ratio = std::exp(log_ratio), a = d.advantage[b][0];
+        loss -= std::min(ratio * a, clip(ratio, 0.8, 1.2) * a);
+      }
+      return loss / static_cast<double>(d.sequences());
+    });
+    EXPECT_EQ(run_policy_loss(c).metrics[3] > 0, clips);  // clip_fraction
+  }
+}
+
+// torch.nan_to_num(per_token_logps_diff, nan=0.0), and of get_off_policy_mask: vLLM had no number for the token.
+TEST(PolicyTrl, ASamplersMissingLogpIsARatioOfOne) {
+  for (const RolloutIs mode : {RolloutIs::token_truncate, RolloutIs::token_mask, RolloutIs::sequence_truncate,
+                               RolloutIs::sequence_mask, RolloutIs::geometric_mask}) {
+    for (const Opsm opsm : {Opsm::off, Opsm::rollout}) {
+      PolicyCase c = make_policy_case(Dtype::f64, 4, 6, 43);
+      mask_some(c);
+      c.params.rollout_is = mode;
+      c.params.opsm = opsm;
+      c.params.opsm_threshold = 0.05;
+      c.params.rollout_missing = RolloutMissing::one;
+      PolicyCase filled = c;
+      for (const int64_t i : {0, 7, 8}) {
+        c.rollout_logp.set(i, std::nan(""));
+        filled.rollout_logp.set(i, c.old_logp.get(i));
+      }
+      const PolicyOutputs got = run_policy_loss(c);
+      EXPECT_TRUE(std::isfinite(got.loss));
+      EXPECT_NEAR(golden_answer(c).loss.value[0], got.loss, 1e-13);
+      if (opsm == Opsm::off) {
+        EXPECT_EQ(got.loss, run_policy_loss(filled).loss);
+        EXPECT_EQ(got.metrics, run_policy_loss(filled).metrics);
+        EXPECT_EQ(run_policy_loss_backward(c).grad_logp.bytes(), run_policy_loss_backward(filled).grad_logp.bytes());
+      } else {  // the token gives no evidence: it counts in the mean's tokens, and adds nothing
+        for (const int64_t i : {0, 7, 8}) filled.rollout_logp.set(i, c.logp.get(i));
+        filled.params.rollout_is = RolloutIs::none;
+        c.params.rollout_is = RolloutIs::none;
+        EXPECT_EQ(run_policy_loss(c).loss, run_policy_loss(filled).loss);
+      }
+      c.params.rollout_missing = RolloutMissing::nan;
+      if (mode == RolloutIs::token_truncate && opsm == Opsm::off) {
+        EXPECT_TRUE(std::isnan(run_policy_loss(c).loss));
+      }
+    }
+  }
+}
+
 TEST(PolicyTrl, LuspoWeighsSequencesByTheirLengths) {
   PolicyCase c = trl_case(7);
   for (int64_t i = 0; i < c.advantages.size(); ++i) {  // (B,): one advantage for a sequence

@@ -134,6 +134,18 @@ Dual verl_k3_plus(Dual lp, Dual lo, Dual lr) {
   return straight_through(verl_low_var(lp, lo, lr), lp, lr);
 }
 
+// compute_approx_kl with unbiased_gradient: the value of the base, the gradient of k2 by a weight of at most 10.
+Dual openrlhf_unbiased(Dual base, Dual lp, Dual lo, Dual lr) {
+  const Dual backward = detach(Dual(std::min(std::exp(lp.v - lo.v), 10.0))) * k2(lp, lo, lr);
+  return detach(base) + backward - detach(backward);
+}
+Dual openrlhf_unbiased_k1(Dual lp, Dual lo, Dual lr) {
+  return openrlhf_unbiased(openrlhf_k1(lp, lo, lr), lp, lo, lr);
+}
+Dual openrlhf_unbiased_k3(Dual lp, Dual lo, Dual lr) {
+  return openrlhf_unbiased(openrlhf_k3(lp, lo, lr), lp, lo, lr);
+}
+
 void expect_close(double got, double want) {
   EXPECT_NEAR(got, want, 1e-13 * std::max(1.0, std::fabs(want)));
 }
@@ -165,6 +177,16 @@ TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
       {"OpenRLHF k1", {.kl_kind = KlKind::k1, .value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k1},
       {"OpenRLHF k2", {.kl_kind = KlKind::k2, .value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k2},
       {"OpenRLHF k3", {.value_clamp = 10, .log_ratio_clamp = 20}, clamped_ratio, openrlhf_k3},
+      {"OpenRLHF k1 with unbiased_gradient",
+       {.kl_kind = KlKind::k1, .value_clamp = 10, .log_ratio_clamp = 20},
+       clamped_ratio,
+       openrlhf_unbiased_k1,
+       KlGradient::k2_weighted},
+      {"OpenRLHF k3 with unbiased_gradient",
+       {.value_clamp = 10, .log_ratio_clamp = 20},
+       clamped_ratio,
+       openrlhf_unbiased_k3,
+       KlGradient::k2_weighted},
       {"slime k1", {.kl_kind = KlKind::k1}, plain_ratio, k1},
       {"slime k2", {.kl_kind = KlKind::k2}, plain_ratio, k2},
       {"slime k3", {}, plain_ratio, k3},

@@ -46,6 +46,34 @@ double trl(double x, const Moments& m) {
   return (x - m.mean) / (std::sqrt(m.squares / (m.n - 1)) + 1e-4);
 }
 
+// Two processes with the moments of both, as the trainers' all-reduce gives them, are the whole batch.
+TEST(CpuWhiten, GivenMomentsAreThoseOfAllProcesses) {
+  for (const EpsMode eps_mode : {EpsMode::variance, EpsMode::variance_floor, EpsMode::deviation}) {
+    for (const ShiftMean shift_mean : {ShiftMean::on, ShiftMean::off}) {
+      Whiten whole;
+      whole.x = random_tensor(Dtype::f64, {4, 5}, 1, 1);
+      whole.mask = flags({1, 0, 1, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1}, {4, 5});
+      whole.params.eps_mode = eps_mode;
+      whole.params.shift_mean = shift_mean;
+      const std::vector<double> want = list_of(run(whole).y);
+      const Moments m = moments(whole.x, whole.mask);
+      std::vector<double> got;
+      for (const int64_t rank : {0, 1}) {
+        Whiten own = whole;
+        own.x = Tensor(Dtype::f64, {2, 5}).fill([&](int64_t i) { return whole.x.get(rank * 10 + i); });
+        own.mask = Tensor(Dtype::u8, {2, 5});
+        for (int64_t i = 0; i < 10; ++i) own.mask.set_int(i, whole.mask.get_int(rank * 10 + i));
+        own.mean = numbers({m.mean});
+        own.variance = numbers({m.squares / (m.n - 1)});
+        const std::vector<double> part = list_of(run(own).y), golden = golden_answer(own).y.value;
+        got.insert(got.end(), part.begin(), part.end());
+        for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(golden[i], part[i], 1e-14);
+      }
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-13);
+    }
+  }
+}
+
 TEST(CpuWhiten, MatchesEveryTrainersFormula) {
   struct Trainer {
     const char* name;

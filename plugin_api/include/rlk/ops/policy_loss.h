@@ -10,6 +10,7 @@ Policy loss of RL training from token log-probabilities: PPO/GRPO family, correc
 Per sequence, over its active tokens t (mask != 0 and not rejected), n of them; sg() passes no gradient:
 lo      = old_logp, or sg(logp);  x = logp - lo;  d = ref_logp - logp;  A = advantages + sequence_advantages
 s       = clamp(x) for token, clamp(sum x / n) for sequence, clamp(logp - sg(logp) + sg(sum x / n)) for sequence_token,
+          clamp(sum x) for sequence_sum,
           clamp() to [-log_ratio_clamp_low, log_ratio_clamp_high], 0 is off;  rho = exp(s)
 [l, h]  = [1 - clip_low, 1 + clip_high], or [clip_low, clip_high] for clip_form = raw
 policy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and dual_clip is on: min(that, -dual_clip A)
@@ -26,7 +27,8 @@ policy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and d
                  dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,
                           K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
 kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,
-          c = rho with kl_bias_correction, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
+          c = rho with kl_bias_correction on, exp(clamp(x)) with token, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2),
+            exp(d) - d - 1 (k3)
 w       = weight of rollout_is, see notes, 1 without rollout_logp (vespo: 1 here, w is part of phi;
           gmpo: exp(sum log(w + 1e-10) / n))
 e       = 1, but 0 where entropy H < h: with top_entropy_quantile q < 1, h is H of all N active tokens in ascending
@@ -48,7 +50,12 @@ Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ra
 no gradient, active when rollout_logp is given:
 rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
 outside; sequence_truncate and sequence_mask do the same to exp(sum r); geometric_mask keeps exp(r) where exp(mean r) is
-inside, else 0. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides w by
+inside, else 0. rollout_gate puts another number to the test of token_mask, and its mean to that of geometric_mask:
+with p = exp(rollout_logp) and q = exp(lo), both clamped to [1e-6, 1 - 1e-6], tv is |p - q|, binary_kl is
+p log(p / q) + (1 - p) log((1 - p) / (1 - q)). With rollout_missing one, r, that number and the token's part in opsm are
+  0
+where rollout_logp is NaN. rollout_log_clamp bounds |r|, of sequences |sum r| or |mean r|. rollout_is_normalize divides
+  w by
 rollout_is_mean, or by M, the mean of w over all unmasked tokens (sequence_truncate and sequence_mask: over the
 sequences that have one, each counting once), before rejection; not by 1e-8 and less. reject_token_* and
 reject_sequence_* take tokens, and whole sequences, out of the mask before everything else (so also out of the
@@ -69,7 +76,8 @@ token lies, so that the linear interpolation only decides whether the lower one 
 point). A NaN among the entropies of active tokens leaves no token, as there. Over processes, pass the quantile of all
 as least_entropy. Gradients follow autograd: min and max take the selected branch and half of each at an exact tie (as
 torch.min of two tensors), clamps pass at their bounds what clamp_gradient of the backward says. kl_gradient = k2 keeps
-the value of kl and takes the gradient of k2 alone (straight-through). rho = exp(s) of kl_bias_correction passes its
+the value of kl and takes the gradient of k2 alone (straight-through); k2_weighted takes it times
+sg(min(exp(x), kl_gradient_weight_max)). rho = exp(s) of kl_bias_correction passes its
 gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
@@ -79,15 +87,18 @@ clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' an
 phi; rollout_weight = mean of the weights of rollout_is as they are, also for vespo and gmpo, which take them into phi
   and
 as a geometric mean; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
-unmasked tokens that were rejected; rollout_is_mean, M of this call.
+unmasked tokens that were rejected; rollout_is_mean, M of this call; rollout_ess, the effective share of the sample,
+(sum w)^2 / (N sum w^2) over the N unmasked tokens (0 where that is 0 / 0). sequence_metrics has the same for each
+sequence alone: its active tokens, means over them up to selected, and rejected.
 Presets (defaults otherwise):
 TRL grpo        seq_mean_token_mean            TRL bnpo, RL-Kernel  token_mean
 TRL dapo        token_mean, denominator = tokens of the global batch / processes (clip_high 0.28 in the paper)
 TRL dr_grpo     seq_mean_token_sum, denominator = B * max_completion_length
 TRL, Liger gspo importance_ratio sequence, seq_mean_token_mean
+TRL RLOO        importance_ratio sequence_sum, seq_mean_token_mean (which it counts without a token too)
 TRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)
 TRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo
-TRL IS          rollout_is sequence_mask, rollout_is_max 3; two-sided: delta
+TRL IS          rollout_is sequence_mask, rollout_is_max 3, rollout_missing one; two-sided: delta
 TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
 verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
 verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
@@ -107,42 +118,45 @@ OpenRLHF        ppo, log_ratio_clamp_low = log_ratio_clamp_high = 20; gspo: impo
                 seq_mean_token_mean, exclude_empty_sequences, the sampler's log-probabilities as old_logp with a
                 correction; kl_kind k1, kl_value_clamp 10; is_correction_level and is_correction_mode token clip (TIS):
                 token_truncate; token mask (IcePop): token_mask; seq mask (seq-mask-tis): geometric_mask; bounds 0.5
-                and 5; is_correction_gating ratio
-slime options   gspo: importance_ratio sequence; cispo: kind cispo; eps_clip_c: dual_clip; icepop: token_mask; bounds 0
+                and 5; is_correction_gating: rollout_gate, rollout_is_max = its threshold; unbiased_gradient:
+                  kl_gradient
+                k2_weighted
+slime options   gspo: importance_ratio sequence, its unbiased KL: kl_bias_correction token; cispo: kind cispo;
+  eps_clip_c: dual_clip; icepop: token_mask; bounds 0
                 and 2; opsm_threshold 1e-4; denominator = rollouts of the global batch, several samples of one as one
                 sequence
 slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
 Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, Liger's luspo also
-averages over masked positions (TRL 1.16 does not); verl's ppo_kl is of the clamped log ratio; the gates binary_kl and
-  tv
-of OpenRLHF.
+averages over masked positions (TRL 1.16 does not); verl's ppo_kl is of the clamped log ratio.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
-  logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo || opsm != off: per_token
-      text; where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate): per_token text;
-      where importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that
-      count are not; the tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
-  advantages: loss all, per_token element, metrics text; where importance_ratio != token || kind == gmpo: per_token
-      sequence (metrics that are means are NaN, those that count are not); not read where hidden by mask
-  old_logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo: text; where opsm != off
-      || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is
-      == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo: per_token sequence
-      (metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the
-      notes); not read where hidden by mask
-  ref_logp: loss all, per_token element, metrics text (metrics that are means are NaN, those that count are not); not
-      read where hidden by mask
-  rollout_logp: loss all, per_token element, metrics text; where rejects: text; where kind == vespo: text; where opsm !=
-      off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where
-      rollout_is == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo: per_token
-      sequence (metrics that are means are NaN, those that count are not; the tests of the corrections and phi of vespo:
-      see the notes); not read where hidden by mask
-  entropy: loss all, per_token element, metrics text; where top_entropy_quantile < 1 || least_entropy > 0: text (metrics
-      that are means are NaN, those that count are not; H >= h fails for a NaN: least_entropy leaves its token out,
-      top_entropy_quantile every token); not read where hidden by mask
-  weight: loss all, per_token element, metrics text (metrics that are means are NaN, those that count are not); not read
-      where hidden by mask
-  sequence_advantages: loss all, per_token sequence, metrics text (metrics that are means are NaN, those that count are
-      not)
+  logp: loss all, per_token element, metrics text, sequence_metrics text; where rejects: text; where kind == vespo ||
+      opsm != off: per_token text; where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >=
+      sequence_truncate): per_token text; where importance_ratio != token || kind == gmpo: per_token sequence (metrics
+      that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes);
+      not read where hidden by mask
+  advantages: loss all, per_token element, metrics text, sequence_metrics text; where importance_ratio != token || kind
+      == gmpo: per_token sequence (metrics that are means are NaN, those that count are not); not read where hidden by
+      mask
+  old_logp: loss all, per_token element, metrics text, sequence_metrics text; where rejects: text; where kind == vespo:
+      text; where opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask:
+      text; where rollout_is == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo:
+      per_token sequence (metrics that are means are NaN, those that count are not; the tests of the corrections and phi
+      of vespo: see the notes); not read where hidden by mask
+  ref_logp: loss all, per_token element, metrics text, sequence_metrics text (metrics that are means are NaN, those that
+      count are not); not read where hidden by mask
+  rollout_logp: loss all, per_token element, metrics text, sequence_metrics text; where rollout_missing == one: text;
+      where rejects: text; where kind == vespo: text; where opsm != off || rollout_is_normalize == on || rollout_is ==
+      token_mask || rollout_is >= sequence_mask: text; where rollout_is == sequence_truncate: per_token sequence; where
+      importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that count
+      are not; the tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+  entropy: loss all, per_token element, metrics text, sequence_metrics text; where top_entropy_quantile < 1 ||
+      least_entropy > 0: text (metrics that are means are NaN, those that count are not; H >= h fails for a NaN:
+      least_entropy leaves its token out, top_entropy_quantile every token); not read where hidden by mask
+  weight: loss all, per_token element, metrics text, sequence_metrics text (metrics that are means are NaN, those that
+      count are not); not read where hidden by mask
+  sequence_advantages: loss all, per_token sequence, metrics text, sequence_metrics text (metrics that are means are
+      NaN, those that count are not)
   rejects: reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high +
       reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high +
       reject_sequence_sum_k3_high + reject_sequence_mean_k1_low + reject_sequence_mean_k1_high +
@@ -168,6 +182,7 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_IMPORTANCE_RATIO_TOKEN 0
 #define RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE 1
 #define RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE_TOKEN 2
+#define RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE_SUM 3
 
 #define RLK_POLICY_LOSS_CLIP_FORM_AROUND_ONE 0
 #define RLK_POLICY_LOSS_CLIP_FORM_RAW 1
@@ -179,9 +194,11 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_POLICY_LOSS_KL_GRADIENT_VALUE 0
 #define RLK_POLICY_LOSS_KL_GRADIENT_K2 1
+#define RLK_POLICY_LOSS_KL_GRADIENT_K2_WEIGHTED 2
 
 #define RLK_POLICY_LOSS_KL_BIAS_CORRECTION_OFF 0
 #define RLK_POLICY_LOSS_KL_BIAS_CORRECTION_ON 1
+#define RLK_POLICY_LOSS_KL_BIAS_CORRECTION_TOKEN 2
 
 #define RLK_POLICY_LOSS_ENTROPY_AGGREGATION_AS_LOSS 0
 #define RLK_POLICY_LOSS_ENTROPY_AGGREGATION_TOKEN_MEAN 1
@@ -212,13 +229,20 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_EXCLUDE_EMPTY_SEQUENCES_OFF 0
 #define RLK_POLICY_LOSS_EXCLUDE_EMPTY_SEQUENCES_ON 1
 
+#define RLK_POLICY_LOSS_ROLLOUT_GATE_RATIO 0
+#define RLK_POLICY_LOSS_ROLLOUT_GATE_BINARY_KL 1
+#define RLK_POLICY_LOSS_ROLLOUT_GATE_TV 2
+
+#define RLK_POLICY_LOSS_ROLLOUT_MISSING_NAN 0
+#define RLK_POLICY_LOSS_ROLLOUT_MISSING_ONE 1
+
 typedef struct rlk_policy_loss_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
-  /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
-     token; default token */
+  /* of the token, of the sequence (gradient through the mean), the value of the sequence with the gradient of the
+     token, or of the sequence by the sum of its log ratios (gradient through the sum); default token */
   int64_t importance_ratio;
   /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
   int64_t clip_form;
@@ -240,10 +264,14 @@ typedef struct rlk_policy_loss_params {
   double dro_beta; /* beta of dro (> 0); default 0.1 */
   double beta; /* factor of the KL; 0 is off; default 0.0 */
   int64_t kl_kind; /* estimator of the KL; default k3 */
-  int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through); default value */
+  /* of the estimator itself, of k2 (straight-through), or of k2 times the importance ratio as a weight without gradient
+     (OpenRLHF's unbiased gradient); default value */
+  int64_t kl_gradient;
   double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0 or infinity); default 0.0 */
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0 or infinity); default 0.0 */
-  int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
+  /* multiplies the KL by the importance ratio before clipping; token: by that of the token, also where importance_ratio
+     is another; default off */
+  int64_t kl_bias_correction;
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
   /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
   int64_t entropy_aggregation;
@@ -297,11 +325,17 @@ typedef struct rlk_policy_loss_params {
   double denominator; /* divides the sum (a global count over its processes); 0: the natural one (>= 0); default 0.0 */
   int64_t exclude_empty_sequences; /* on: sequences without active tokens do not count as sequences; default off */
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
+  double kl_gradient_weight_max; /* largest weight of kl_gradient k2_weighted (> 0 or infinity); default 10.0 */
+  /* what token_mask and geometric_mask hold to the bounds of the importance weight: the ratio, or the divergence
+     between the sampler's and the trainer's probabilities of the sampled token; default ratio */
+  int64_t rollout_gate;
+  /* a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1; default nan */
+  int64_t rollout_missing;
 } rlk_policy_loss_params;
 
 #define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, \
   1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, \
-  0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0}
+  0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */
@@ -330,8 +364,10 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_OUT_LOSS 0 /* acc(T) [1]: the aggregated loss */
 /* optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active */
 #define RLK_POLICY_LOSS_OUT_PER_TOKEN 1
-#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [14]: what trainers log, by name: see elements and notes */
-#define RLK_POLICY_LOSS_N_OUTPUTS 3
+#define RLK_POLICY_LOSS_OUT_METRICS 2 /* optional, acc(T) [15]: what trainers log, by name: see elements and notes */
+/* optional, acc(T) [B, 13]: the first 13 metrics of each sequence alone, in that order */
+#define RLK_POLICY_LOSS_OUT_SEQUENCE_METRICS 3
+#define RLK_POLICY_LOSS_N_OUTPUTS 4
 
 /* elements of the output metrics */
 #define RLK_POLICY_LOSS_METRICS_ACTIVE_TOKENS 0
@@ -348,7 +384,8 @@ typedef struct rlk_policy_loss_params {
 #define RLK_POLICY_LOSS_METRICS_SELECTED 11
 #define RLK_POLICY_LOSS_METRICS_REJECTED 12
 #define RLK_POLICY_LOSS_METRICS_ROLLOUT_IS_MEAN 13
-#define RLK_POLICY_LOSS_N_METRICS 14
+#define RLK_POLICY_LOSS_METRICS_ROLLOUT_ESS 14
+#define RLK_POLICY_LOSS_N_METRICS 15
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_POLICY_LOSS_SYM_B 0 /* sequences, dynamic */

@@ -37,10 +37,11 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
       tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
   ref_logp: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence;
       not read where hidden by mask
-  rollout_logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo: text; where opsm != off
-      || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is
-      == sequence_truncate: grad_logp sequence; where importance_ratio != token || kind == gmpo: grad_logp sequence (the
-      tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+  rollout_logp: grad_logp element, grad_entropy none; where rollout_missing == one: text; where rejects: text; where
+      kind == vespo: text; where opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >=
+      sequence_mask: text; where rollout_is == sequence_truncate: grad_logp sequence; where importance_ratio != token ||
+      kind == gmpo: grad_logp sequence (the tests of the corrections and phi of vespo: see the notes); not read where
+      hidden by mask
   weight: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence; not
       read where hidden by mask
   sequence_advantages: grad_logp sequence, grad_entropy none
@@ -73,6 +74,7 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_TOKEN 0
 #define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_SEQUENCE 1
 #define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_SEQUENCE_TOKEN 2
+#define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_SEQUENCE_SUM 3
 
 #define RLK_POLICY_LOSS_BACKWARD_CLIP_FORM_AROUND_ONE 0
 #define RLK_POLICY_LOSS_BACKWARD_CLIP_FORM_RAW 1
@@ -84,9 +86,11 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_POLICY_LOSS_BACKWARD_KL_GRADIENT_VALUE 0
 #define RLK_POLICY_LOSS_BACKWARD_KL_GRADIENT_K2 1
+#define RLK_POLICY_LOSS_BACKWARD_KL_GRADIENT_K2_WEIGHTED 2
 
 #define RLK_POLICY_LOSS_BACKWARD_KL_BIAS_CORRECTION_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_KL_BIAS_CORRECTION_ON 1
+#define RLK_POLICY_LOSS_BACKWARD_KL_BIAS_CORRECTION_TOKEN 2
 
 #define RLK_POLICY_LOSS_BACKWARD_ENTROPY_AGGREGATION_AS_LOSS 0
 #define RLK_POLICY_LOSS_BACKWARD_ENTROPY_AGGREGATION_TOKEN_MEAN 1
@@ -117,6 +121,13 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_OFF 0
 #define RLK_POLICY_LOSS_BACKWARD_EXCLUDE_EMPTY_SEQUENCES_ON 1
 
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_GATE_RATIO 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_GATE_BINARY_KL 1
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_GATE_TV 2
+
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_MISSING_NAN 0
+#define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_MISSING_ONE 1
+
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_PASS 2
@@ -126,8 +137,8 @@ typedef struct rlk_policy_loss_backward_params {
   uint32_t reserved;
   int64_t layout; /* dense: [sequence, token] with a mask; packed: [token] with cu_seqlens; default dense */
   int64_t kind; /* the policy loss of a token; presets of the trainers are in the notes; default ppo */
-  /* of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
-     token; default token */
+  /* of the token, of the sequence (gradient through the mean), the value of the sequence with the gradient of the
+     token, or of the sequence by the sum of its log ratios (gradient through the sum); default token */
   int64_t importance_ratio;
   /* bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves; default around_one */
   int64_t clip_form;
@@ -149,10 +160,14 @@ typedef struct rlk_policy_loss_backward_params {
   double dro_beta; /* beta of dro (> 0); default 0.1 */
   double beta; /* factor of the KL; 0 is off; default 0.0 */
   int64_t kl_kind; /* estimator of the KL; default k3 */
-  int64_t kl_gradient; /* of the estimator itself, or of k2 (straight-through); default value */
+  /* of the estimator itself, of k2 (straight-through), or of k2 times the importance ratio as a weight without gradient
+     (OpenRLHF's unbiased gradient); default value */
+  int64_t kl_gradient;
   double kl_diff_clamp; /* bound of the difference to the reference; 0 is off (>= 0 or infinity); default 0.0 */
   double kl_value_clamp; /* bound of the KL of a token; 0 is off (>= 0 or infinity); default 0.0 */
-  int64_t kl_bias_correction; /* multiplies the KL by the importance ratio before clipping; default off */
+  /* multiplies the KL by the importance ratio before clipping; token: by that of the token, also where importance_ratio
+     is another; default off */
+  int64_t kl_bias_correction;
   double entropy_coefficient; /* factor of the entropy bonus; 0 is off; default 0.0 */
   /* the entropy bonus: a part of the loss of its token, or a mean over tokens by itself; default as_loss */
   int64_t entropy_aggregation;
@@ -206,6 +221,12 @@ typedef struct rlk_policy_loss_backward_params {
   double denominator; /* divides the sum (a global count over its processes); 0: the natural one (>= 0); default 0.0 */
   int64_t exclude_empty_sequences; /* on: sequences without active tokens do not count as sequences; default off */
   double seq_denominator_floor; /* a sequence is divided by at least this many tokens (> 0); default 1.0 */
+  double kl_gradient_weight_max; /* largest weight of kl_gradient k2_weighted (> 0 or infinity); default 10.0 */
+  /* what token_mask and geometric_mask hold to the bounds of the importance weight: the ratio, or the divergence
+     between the sampler's and the trainer's probabilities of the sampled token; default ratio */
+  int64_t rollout_gate;
+  /* a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1; default nan */
+  int64_t rollout_missing;
   /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
      torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
   int64_t clamp_gradient;
@@ -213,7 +234,8 @@ typedef struct rlk_policy_loss_backward_params {
 
 #define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, \
   0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, \
-  0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 0}
+  0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, \
+  0, 0}
 
 /* inputs: index, dtype, shape */
 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

@@ -11,7 +11,8 @@ With delta, ratio, d, w, F and clamp as in ratio_kl, and [x] 1 where x is inside
 and at a bound what clamp_gradient says:
 dratio[n]    = ratio[n] [delta]
 dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] for the part through d;
-               logp[n] - ref_logp[n] with kl_gradient k2
+               logp[n] - ref_logp[n] with kl_gradient k2, that times min(exp(logp[n] - old_logp[n]),
+               kl_gradient_weight_max) with k2_weighted
 F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
 grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 
@@ -39,6 +40,7 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_RATIO_KL_BACKWARD_KL_GRADIENT_VALUE 0
 #define RLK_RATIO_KL_BACKWARD_KL_GRADIENT_K2 1
+#define RLK_RATIO_KL_BACKWARD_KL_GRADIENT_K2_WEIGHTED 2
 
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_NONE 0
 #define RLK_RATIO_KL_BACKWARD_KL_WEIGHT_RATIO 1
@@ -51,7 +53,8 @@ typedef struct rlk_ratio_kl_backward_params {
   uint32_t struct_size;
   uint32_t reserved;
   int64_t kl_kind; /* estimator; default k3 */
-  /* of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+); default value */
+  /* of the estimator itself, of k2 (straight-through: verl's k1+, abs+ and k3+), or of k2 times the importance ratio as
+     a weight without gradient (OpenRLHF's unbiased gradient); default value */
   int64_t kl_gradient;
   /* ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2); default
      none */
@@ -63,9 +66,10 @@ typedef struct rlk_ratio_kl_backward_params {
   /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
      torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
   int64_t clamp_gradient;
+  double kl_gradient_weight_max; /* largest weight of kl_gradient k2_weighted (> 0 or infinity); default 10.0 */
 } rlk_ratio_kl_backward_params;
 
-#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0, 0}
+#define RLK_RATIO_KL_BACKWARD_PARAMS_INIT {sizeof(rlk_ratio_kl_backward_params), 0, 3, 0, 0, 0.0, 0.0, 0.0, 0, 10.0}
 
 /* inputs: index, dtype, shape */
 #define RLK_RATIO_KL_BACKWARD_IN_LOGP 0 /* T [N]: log-probabilities of the current policy */

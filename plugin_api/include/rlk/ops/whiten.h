@@ -7,18 +7,23 @@
 /*
 Masked normalisation to mean 0 and variance 1 over the whole batch.
 
-m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less
+m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less; or
+mean and variance as they are given
 y[b, t] = (x[b, t] - m) / D + (m unless shift_mean)
 D       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)
 
 A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance
-y is exactly 0 (m without shift_mean).
-A NaN makes every y that is not masked NaN, also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax.
-  Of
+y is exactly 0 (m without shift_mean). Where the batch is spread over processes, pass mean and variance of all of it:
+  they
+are taken as they are, and std has no part in them.
+A NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor: max(NaN,
+  eps) is NaN, as torch's and unlike fmax. Of
 infinite x no result is defined (inf - inf).
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
-  x: all; not read where hidden by mask
+  x: all; where has(mean): element; not read where hidden by mask
+  mean: all
+  variance: all
 */
 
 #define RLK_WHITEN_REVISION 1
@@ -48,7 +53,11 @@ typedef struct rlk_whiten_params {
 /* inputs: index, dtype, shape */
 #define RLK_WHITEN_IN_X 0 /* T [B, L]: numbers to normalise, advantages for example */
 #define RLK_WHITEN_IN_MASK 1 /* optional, u8 [B, L]: 0 masks the token, anything else keeps it */
-#define RLK_WHITEN_N_INPUTS 2
+/* optional, acc(T) [1]: mean over all processes, instead of that of x; together with variance */
+#define RLK_WHITEN_IN_MEAN 2
+/* optional, acc(T) [1]: variance over all processes, divided by their n or n - 1 already */
+#define RLK_WHITEN_IN_VARIANCE 3
+#define RLK_WHITEN_N_INPUTS 4
 
 /* outputs: index, dtype, shape */
 #define RLK_WHITEN_OUT_Y 0 /* O [B, L]: normalised numbers */

@@ -32,7 +32,9 @@ struct PolicyLoss {
     Tensor loss = {};  // acc(T) [1]: the aggregated loss
     // optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
     Tensor per_token = {};
-    Tensor metrics = {};  // optional, acc(T) [14]: what trainers log, by name: see elements and notes
+    Tensor metrics = {};  // optional, acc(T) [15]: what trainers log, by name: see elements and notes
+    // optional, acc(T) [B, 13]: the first 13 metrics of each sequence alone, in that order
+    Tensor sequence_metrics = {};
   } out = {};
   rlk_policy_loss_params params = RLK_POLICY_LOSS_PARAMS_INIT;
 
@@ -41,7 +43,7 @@ struct PolicyLoss {
     static const rlk_op* const op = find_op("policy_loss");
     const std::array<const Tensor*, 10> inputs = {&in.logp, &in.advantages, &in.old_logp, &in.mask, &in.ref_logp,
         &in.rollout_logp, &in.entropy, &in.weight, &in.sequence_advantages, &in.cu_seqlens};
-    const std::array<const Tensor*, 3> outputs = {&out.loss, &out.per_token, &out.metrics};
+    const std::array<const Tensor*, 4> outputs = {&out.loss, &out.per_token, &out.metrics, &out.sequence_metrics};
     call(stream, op, &params, inputs, outputs, options);
   }
 };

@@ -13,6 +13,8 @@ struct Whiten {
   struct In {
     Tensor x = {};  // T [B, L]: numbers to normalise, advantages for example
     Tensor mask = {};  // optional, u8 [B, L]: 0 masks the token, anything else keeps it
+    Tensor mean = {};  // optional, acc(T) [1]: mean over all processes, instead of that of x; together with variance
+    Tensor variance = {};  // optional, acc(T) [1]: variance over all processes, divided by their n or n - 1 already
   } in = {};
   struct Out {
     Tensor y = {};  // O [B, L]: normalised numbers
@@ -22,7 +24,7 @@ struct Whiten {
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
     static const rlk_op* const op = find_op("whiten");
-    const std::array<const Tensor*, 2> inputs = {&in.x, &in.mask};
+    const std::array<const Tensor*, 4> inputs = {&in.x, &in.mask, &in.mean, &in.variance};
     const std::array<const Tensor*, 1> outputs = {&out.y};
     call(stream, op, &params, inputs, outputs, options);
   }

@@ -17,7 +17,7 @@ struct LogitsRatioKlBackward;
 namespace logits_ratio_kl_backward {
 
 using KlKind = logits_ratio_kl::KlKind;
-enum class KlGradient : int64_t { value, k2 };
+enum class KlGradient : int64_t { value, k2, k2_weighted };
 using KlWeight = logits_ratio_kl::KlWeight;
 using ClampGradient = grpo_loss_backward::ClampGradient;
 
@@ -26,7 +26,8 @@ struct Params {
   uint32_t struct_size = sizeof(rlk_logits_ratio_kl_backward_params);
   uint32_t reserved = 0;
   KlKind kl_kind = KlKind::k3;  // estimator
-  // of the estimator itself, or of k2 (straight-through: verl's k1+, abs+ and k3+)
+  // of the estimator itself, of k2 (straight-through: verl's k1+, abs+ and k3+), or of k2 times the importance ratio as
+  // a weight without gradient (OpenRLHF's unbiased gradient)
   KlGradient kl_gradient = KlGradient::value;
   // ratio: the estimate times the importance ratio without its clamp, gradient through both (DeepSeek-V3.2)
   KlWeight kl_weight = KlWeight::none;
@@ -38,6 +39,7 @@ struct Params {
   // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
   // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
   ClampGradient clamp_gradient = ClampGradient::zero;
+  double kl_gradient_weight_max = 10.0;  // largest weight of kl_gradient k2_weighted
 };
 static_assert(sizeof(Params) == sizeof(rlk_logits_ratio_kl_backward_params), "the same layout");
 

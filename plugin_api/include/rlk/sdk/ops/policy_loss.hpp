@@ -19,11 +19,11 @@ namespace policy_loss {
 
 using Layout = attention::Layout;
 enum class Kind : int64_t { ppo, cispo, sapo, vespo, gmpo, gpg, dro, dppo_tv, dppo_kl };
-enum class ImportanceRatio : int64_t { token, sequence, sequence_token };
+enum class ImportanceRatio : int64_t { token, sequence, sequence_token, sequence_sum };
 enum class ClipForm : int64_t { around_one, raw };
 using KlKind = logits_ratio_kl::KlKind;
 using KlGradient = logits_ratio_kl_backward::KlGradient;
-enum class KlBiasCorrection : int64_t { off, on };
+enum class KlBiasCorrection : int64_t { off, on, token };
 enum class EntropyAggregation : int64_t { as_loss, token_mean };
 enum class RolloutIs : int64_t { none, token_truncate, token_mask, sequence_truncate, sequence_mask, geometric_mask };
 enum class RolloutRatio : int64_t { old, current };
@@ -31,6 +31,8 @@ enum class RolloutIsNormalize : int64_t { off, on };
 enum class Opsm : int64_t { off, old, rollout };
 enum class Aggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, seq_mean_token_sum, none };
 enum class ExcludeEmptySequences : int64_t { off, on };
+enum class RolloutGate : int64_t { ratio, binary_kl, tv };
+enum class RolloutMissing : int64_t { nan, one };
 
 // rlk_policy_loss_params, its enumerations as types.
 struct Params {
@@ -38,8 +40,8 @@ struct Params {
   uint32_t reserved = 0;
   Layout layout = Layout::dense;  // dense: [sequence, token] with a mask; packed: [token] with cu_seqlens
   Kind kind = Kind::ppo;  // the policy loss of a token; presets of the trainers are in the notes
-  // of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
-  // token
+  // of the token, of the sequence (gradient through the mean), the value of the sequence with the gradient of the
+  // token, or of the sequence by the sum of its log ratios (gradient through the sum)
   ImportanceRatio importance_ratio = ImportanceRatio::token;
   // bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves
   ClipForm clip_form = ClipForm::around_one;
@@ -58,10 +60,13 @@ struct Params {
   double dro_beta = 0.1;  // beta of dro
   double beta = 0.0;  // factor of the KL; 0 is off
   KlKind kl_kind = KlKind::k3;  // estimator of the KL
-  KlGradient kl_gradient = KlGradient::value;  // of the estimator itself, or of k2 (straight-through)
+  // of the estimator itself, of k2 (straight-through), or of k2 times the importance ratio as a weight without gradient
+  // (OpenRLHF's unbiased gradient)
+  KlGradient kl_gradient = KlGradient::value;
   double kl_diff_clamp = 0.0;  // bound of the difference to the reference; 0 is off
   double kl_value_clamp = 0.0;  // bound of the KL of a token; 0 is off
-  // multiplies the KL by the importance ratio before clipping
+  // multiplies the KL by the importance ratio before clipping; token: by that of the token, also where importance_ratio
+  // is another
   KlBiasCorrection kl_bias_correction = KlBiasCorrection::off;
   double entropy_coefficient = 0.0;  // factor of the entropy bonus; 0 is off
   // the entropy bonus: a part of the loss of its token, or a mean over tokens by itself
@@ -103,6 +108,12 @@ struct Params {
   // on: sequences without active tokens do not count as sequences
   ExcludeEmptySequences exclude_empty_sequences = ExcludeEmptySequences::off;
   double seq_denominator_floor = 1.0;  // a sequence is divided by at least this many tokens
+  double kl_gradient_weight_max = 10.0;  // largest weight of kl_gradient k2_weighted
+  // what token_mask and geometric_mask hold to the bounds of the importance weight: the ratio, or the divergence
+  // between the sampler's and the trainer's probabilities of the sampled token
+  RolloutGate rollout_gate = RolloutGate::ratio;
+  // a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1
+  RolloutMissing rollout_missing = RolloutMissing::nan;
 };
 static_assert(sizeof(Params) == sizeof(rlk_policy_loss_params), "the same layout");
 
@@ -130,7 +141,8 @@ struct Args {
   Out loss{};  // acc(T) [1]: the aggregated loss
   // optional, T dense [B, T] or packed [S]: the loss of each token before aggregation, 0 where not active
   Out per_token{};
-  Out metrics{};  // optional, acc(T) [14]: what trainers log, by name: see elements and notes
+  Out metrics{};  // optional, acc(T) [15]: what trainers log, by name: see elements and notes
+  Out sequence_metrics{};  // optional, acc(T) [B, 13]: the first 13 metrics of each sequence alone, in that order
   int64_t B = -1;  // sequences
   int64_t T = -1;  // tokens of each padded sequence
   int64_t S = -1;  // tokens of all packed sequences
@@ -144,7 +156,7 @@ struct Args {
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
-    visit(self.loss); visit(self.per_token); visit(self.metrics);
+    visit(self.loss); visit(self.per_token); visit(self.metrics); visit(self.sequence_metrics);
   }
   template <class Self, class Visit>
   static void each_symbol(Self& self, Visit&& visit) {

@@ -33,6 +33,8 @@ using RolloutIsNormalize = policy_loss::RolloutIsNormalize;
 using Opsm = policy_loss::Opsm;
 using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
+using RolloutGate = policy_loss::RolloutGate;
+using RolloutMissing = policy_loss::RolloutMissing;
 using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_policy_loss_backward_params, its enumerations as types.
@@ -41,8 +43,8 @@ struct Params {
   uint32_t reserved = 0;
   Layout layout = Layout::dense;  // dense: [sequence, token] with a mask; packed: [token] with cu_seqlens
   Kind kind = Kind::ppo;  // the policy loss of a token; presets of the trainers are in the notes
-  // of the token, of the sequence (gradient through the mean), or the value of the sequence with the gradient of the
-  // token
+  // of the token, of the sequence (gradient through the mean), the value of the sequence with the gradient of the
+  // token, or of the sequence by the sum of its log ratios (gradient through the sum)
   ImportanceRatio importance_ratio = ImportanceRatio::token;
   // bounds of the ratio: 1 - clip_low and 1 + clip_high, or clip_low and clip_high themselves
   ClipForm clip_form = ClipForm::around_one;
@@ -61,10 +63,13 @@ struct Params {
   double dro_beta = 0.1;  // beta of dro
   double beta = 0.0;  // factor of the KL; 0 is off
   KlKind kl_kind = KlKind::k3;  // estimator of the KL
-  KlGradient kl_gradient = KlGradient::value;  // of the estimator itself, or of k2 (straight-through)
+  // of the estimator itself, of k2 (straight-through), or of k2 times the importance ratio as a weight without gradient
+  // (OpenRLHF's unbiased gradient)
+  KlGradient kl_gradient = KlGradient::value;
   double kl_diff_clamp = 0.0;  // bound of the difference to the reference; 0 is off
   double kl_value_clamp = 0.0;  // bound of the KL of a token; 0 is off
-  // multiplies the KL by the importance ratio before clipping
+  // multiplies the KL by the importance ratio before clipping; token: by that of the token, also where importance_ratio
+  // is another
   KlBiasCorrection kl_bias_correction = KlBiasCorrection::off;
   double entropy_coefficient = 0.0;  // factor of the entropy bonus; 0 is off
   // the entropy bonus: a part of the loss of its token, or a mean over tokens by itself
@@ -106,6 +111,12 @@ struct Params {
   // on: sequences without active tokens do not count as sequences
   ExcludeEmptySequences exclude_empty_sequences = ExcludeEmptySequences::off;
   double seq_denominator_floor = 1.0;  // a sequence is divided by at least this many tokens
+  double kl_gradient_weight_max = 10.0;  // largest weight of kl_gradient k2_weighted
+  // what token_mask and geometric_mask hold to the bounds of the importance weight: the ratio, or the divergence
+  // between the sampler's and the trainer's probabilities of the sampled token
+  RolloutGate rollout_gate = RolloutGate::ratio;
+  // a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1
+  RolloutMissing rollout_missing = RolloutMissing::nan;
   // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
   // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
   ClampGradient clamp_gradient = ClampGradient::zero;
@@ -215,6 +226,9 @@ struct Args {
     visit(self.params.denominator, forward.params.denominator);
     visit(self.params.exclude_empty_sequences, forward.params.exclude_empty_sequences);
     visit(self.params.seq_denominator_floor, forward.params.seq_denominator_floor);
+    visit(self.params.kl_gradient_weight_max, forward.params.kl_gradient_weight_max);
+    visit(self.params.rollout_gate, forward.params.rollout_gate);
+    visit(self.params.rollout_missing, forward.params.rollout_missing);
   }
 };
 

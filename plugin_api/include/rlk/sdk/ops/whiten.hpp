@@ -39,6 +39,8 @@ struct Args {
   using Out = OutType;
   In x{};  // T [B, L]: numbers to normalise, advantages for example
   In mask{};  // optional, u8 [B, L]: 0 masks the token, anything else keeps it
+  In mean{};  // optional, acc(T) [1]: mean over all processes, instead of that of x; together with variance
+  In variance{};  // optional, acc(T) [1]: variance over all processes, divided by their n or n - 1 already
   Out y{};  // O [B, L]: normalised numbers
   int64_t B = -1;  // sequences
   int64_t L = -1;  // tokens of each sequence
@@ -46,7 +48,7 @@ struct Args {
 
   template <class Self, class Visit>
   static void each_input(Self& self, Visit&& visit) {
-    visit(self.x); visit(self.mask);
+    visit(self.x); visit(self.mask); visit(self.mean); visit(self.variance);
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
