@@ -101,12 +101,16 @@ std::vector<Tracked> differences_of(const Normalisation& how, const Rows& rows, 
   Tracked baseline = mean_of(numbers);
   if (how.params.baseline == Baseline::opo) baseline = length_weighted_mean(how.lengths, rows, numbers);
   if (alone) baseline = how.params.singleton == Singleton::raw ? Tracked(0.0) : numbers[0];
+  const bool is_own_baseline =
+      alone && how.params.singleton != Singleton::raw && how.params.baseline != Baseline::given;
   const auto n = static_cast<double>(rows.size());
   const bool rloo = how.params.baseline == Baseline::rloo && !alone;
   std::vector<Tracked> differences;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (how.params.baseline == Baseline::given) baseline = how.baselines.load(rows[i]);
-    const Tracked difference = numbers[i] - baseline;
+    Tracked difference = numbers[i] - baseline;
+    // A sample alone is its own baseline: exactly 0, whatever an eps then divides by (a NaN stays one).
+    if (is_own_baseline) difference.error = 0;
     differences.push_back(rloo ? difference * (Tracked(n) / Tracked(n - 1)) : difference);
   }
   return differences;

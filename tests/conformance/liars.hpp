@@ -32,19 +32,23 @@ inline const rlk_implementation& honest_implementation(const OpDecl& decl) {
   throw std::logic_error(std::string("the CPU has no implementation of ") + decl.name);
 }
 
-// Implementations of which a unit failed, with its reason code. In f32, or in every dtype of an operator without it.
-inline std::map<std::string, std::string> refused_by_the_smoke_test(
-    const OpDecl& decl, const std::vector<const rlk_implementation*>& rows) {
+inline bool has_dtype(const OpDecl& decl, Dtype dtype) {
+  const auto& dtypes = decl.dtypes[0].choices;
+  return std::any_of(dtypes.begin(), dtypes.end(), [dtype](const auto& choice) { return choice.dtype == dtype; });
+}
+
+// Implementations of which a unit failed, with its reason code. In this dtype, or in every one of an operator without
+// it.
+inline std::map<std::string, std::string> refused_by_the_smoke_test(const OpDecl& decl,
+                                                                    const std::vector<const rlk_implementation*>& rows,
+                                                                    Dtype dtype = Dtype::f32) {
   rlk_plugin plugin = cpu_plugin();
   plugin.implementations = rows.data();
   plugin.n_implementations = static_cast<uint32_t>(rows.size());
   const simple::OpenTarget target(&plugin, host_services());
   ConformanceOptions options;
   options.op = decl.name;
-  const auto& dtypes = decl.dtypes[0].choices;
-  if (std::any_of(dtypes.begin(), dtypes.end(), [](const auto& dtype) { return dtype.dtype == Dtype::f32; })) {
-    options.dtype = "f32";
-  }
+  if (has_dtype(decl, dtype)) options.dtype = name_of(dtype);
   options.one_failure = true;
   std::map<std::string, std::string> refused;
   for (const UnitResult& unit : run_conformance(target.target(), options)) {

@@ -4,98 +4,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "conformance/liars.hpp"
+#include "conformance/spoiler.hpp"
 #include "core/declaration/validate.hpp"
 
 namespace rlk::core {
 namespace {
 
-// Gives the honest result, and then makes the first and the last number of the first output wrong where it lies.
-struct Liar {
-  const rlk_implementation* honest = nullptr;
-  std::string kind;  // of the table
-  std::string name;
-  std::function<bool(const rlk_run& run)> lies;
-  bool first_wrong_row_is_64 = false;  // one number of that row instead
-  rlk_implementation row{};
-};
-struct Plan {
-  const Liar* liar;
-  rlk_plugin_plan* plan;
-};
-Plan& plan_of(rlk_plugin_plan* handle) {
-  return *reinterpret_cast<Plan*>(handle);
-}
-
-rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call, rlk_support* out,
-                 rlk_error* error) {
-  const rlk_implementation* honest = static_cast<const Liar*>(self->user)->honest;
-  return honest->query(honest, device, call, out, error);
-}
-
-rlk_status plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
-                       rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
-  const Liar* liar = static_cast<const Liar*>(self->user);
-  auto plan = std::make_unique<Plan>(Plan{liar, nullptr});
-  const rlk_status status = liar->honest->plan_create(liar->honest, device, call, &plan->plan, info, error);
-  if (status == RLK_OK) *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
-  return status;
-}
-
-rlk_status plan_prepare(rlk_plugin_plan* handle, const rlk_run* run, uint64_t* bytes, rlk_error* error) {
-  const Plan& plan = plan_of(handle);
-  return plan.liar->honest->plan_prepare(plan.plan, run, bytes, error);
-}
-
-int64_t elements(const rlk_tensor& tensor) {
-  int64_t count = 1;
-  for (int32_t i = 0; i < tensor.ndim; ++i) count *= tensor.shape[i];
-  return count;
-}
-
-uint64_t address(const rlk_tensor& tensor) {
-  return reinterpret_cast<uint64_t>(tensor.data) + tensor.byte_offset;
-}
-
-// Of every dtype another number that no kernel would round to; 3 as an integer.
-void spoil(const rlk_tensor& tensor, std::span<const int64_t> index) {
-  int64_t at = 0;
-  for (size_t i = 0; i < index.size(); ++i) at += index[i] * tensor.strides[i];
-  const size_t size = static_cast<size_t>(tensor.dtype.bits) / 8;
-  std::byte* element = static_cast<std::byte*>(tensor.data) + tensor.byte_offset + at * static_cast<int64_t>(size);
-  element[size - 1] ^= std::byte{0x40};  // the first bit of the exponent
-  element[0] ^= std::byte{3};
-}
-
-rlk_status plan_enqueue(rlk_plugin_plan* handle, rlk_plugin_stream* stream, const rlk_run* run, rlk_error* error) {
-  const Plan& plan = plan_of(handle);
-  const rlk_status status = plan.liar->honest->plan_enqueue(plan.plan, stream, run, error);
-  const rlk_tensor& output = *run->outputs[0];
-  if (status != RLK_OK || elements(output) == 0 || !plan.liar->lies(*run)) return status;
-  std::vector<int64_t> index;  // the CPU's work is done when its call returns
-  for (int32_t i = 0; i < output.ndim; ++i) index.push_back(output.shape[i] - 1);
-  if (plan.liar->first_wrong_row_is_64 && output.ndim > 0 && output.shape[0] > 64) index[0] = 64;
-  spoil(output, index);
-  // The last number may be one that no bound holds to anything (a sample alone in its group).
-  std::vector<int64_t> first(index.size(), 0);
-  if (!plan.liar->first_wrong_row_is_64 && first != index) spoil(output, first);
-  return status;
-}
-
-rlk_status plan_destroy(rlk_plugin_plan* handle, rlk_error* error) {
-  const std::unique_ptr<Plan> plan(&plan_of(handle));
-  return plan->liar->honest->plan_destroy(plan->plan, error);
-}
+using liars::address;
+using liars::elements;
 
 class Liars {
 public:
@@ -108,20 +32,15 @@ public:
     }
     add_alignments();
   }
-  const std::deque<Liar>& list() const { return list_; }
+  const std::deque<liars::Spoiler>& list() const { return list_; }
 
 private:
   using Lies = std::function<bool(const rlk_run& run)>;
 
   void add(std::string kind, const std::string& name, Lies lies, bool row_64 = false) {
-    Liar& liar = list_.emplace_back(Liar{&honest_, std::move(kind), name, std::move(lies), row_64, honest_});
-    liar.row.user = &liar;
-    liar.row.name = liar.name.c_str();
-    liar.row.query = query;
-    liar.row.plan_create = plan_create;
-    liar.row.plan_prepare = honest_.plan_prepare != nullptr ? plan_prepare : nullptr;
-    liar.row.plan_enqueue = plan_enqueue;
-    liar.row.plan_destroy = plan_destroy;
+    liars::Spoiler& liar = list_.emplace_back(honest_, std::move(kind), name);
+    liar.lies = [told = std::move(lies)](liars::PlanMemory&, const liars::Execution& e) { return told(e.run); };
+    liar.first_wrong_row_is_64 = row_64;
   }
 
   static bool is_aligned(const rlk_run& run, uint64_t bytes) {
@@ -214,7 +133,7 @@ private:
 
   const OpDecl& decl_;
   const rlk_implementation& honest_;
-  std::deque<Liar> list_;
+  std::deque<liars::Spoiler> list_;
 };
 
 using SizeLiars = liars::OfOperator;
@@ -223,10 +142,10 @@ TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
   const OpDecl& decl = *GetParam();
   const Liars list(decl, liars::honest_implementation(decl));
   std::vector<const rlk_implementation*> rows;
-  for (const Liar& liar : list.list()) rows.push_back(&liar.row);
+  for (const liars::Spoiler& liar : list.list()) rows.push_back(&liar.row());
   const std::map<std::string, std::string> refused = liars::refused_by_the_smoke_test(decl, rows);
   std::map<std::string, std::pair<int, int>> table;  // tried, caught
-  for (const Liar& liar : list.list()) {
+  for (const liars::Spoiler& liar : list.list()) {
     auto& [tried, caught] = table[liar.kind];
     const auto found = refused.find(liar.name);
     ++tried;
