@@ -86,4 +86,32 @@ rlk_status copy(Stream& stream, void* destination, const void* source, uint64_t 
   return RLK_OK;
 }
 
+rlk_status copy_peer(Stream& stream, const Place& to, const Place& from, uint64_t bytes, rlk_error* error) {
+  DeviceState& own = stream.device();
+  if (to.device == &own && from.device == &own) {
+    return copy(stream, to.memory, from.memory, bytes, RLK_COPY_DEVICE_TO_DEVICE, error);
+  }
+  if (to.device != &own && from.device != &own) {
+    return failf(error, RLK_INVALID_ARGUMENT,
+                 "copy_peer: from %s to %s on a stream of %s; expected a stream of one of the two",
+                 from.device->entry.name().c_str(), to.device->entry.name().c_str(), own.entry.name().c_str());
+  }
+  if (bytes == 0) return RLK_OK;
+  if (to.memory == nullptr || from.memory == nullptr) {
+    return failf(error, RLK_INVALID_ARGUMENT, "copy_peer: %s is NULL and bytes is %llu; expected memory",
+                 to.memory == nullptr ? "destination" : "source", static_cast<unsigned long long>(bytes));
+  }
+  rlk_status status = RLK_UNSUPPORTED;
+  // Only a plugin knows what is behind handles of its own.
+  const bool is_one_plugin = to.device->entry.owner->api == from.device->entry.owner->api;
+  if (is_one_plugin && own.api.stream->copy_peer != nullptr) {
+    stream.clock()->issue();
+    status = call_of(own.api, "copy_peer", own.api.stream->copy_peer, stream.handle(), to.memory, to.device->handle,
+                     from.memory, from.device->handle, bytes, error);
+  }
+  if (status != RLK_UNSUPPORTED) return status;
+  return failf(error, RLK_UNSUPPORTED, "copy_peer: the backend %s cannot copy from %s to %s; copy through the host",
+               own.entry.backend.c_str(), from.device->entry.name().c_str(), to.device->entry.name().c_str());
+}
+
 }  // namespace rlk::core

@@ -9,4 +9,11 @@ namespace rlk::core {
 // [stream]
 rlk_status copy(Stream& stream, void* destination, const void* source, uint64_t bytes, int32_t kind, rlk_error* error);
 
+struct Place {
+  void* memory = nullptr;
+  DeviceState* device = nullptr;
+};
+// Between two devices of one backend; the stream belongs to one of them. Asynchronous. [stream]
+rlk_status copy_peer(Stream& stream, const Place& to, const Place& from, uint64_t bytes, rlk_error* error);
+
 }  // namespace rlk::core

@@ -3,8 +3,58 @@
 
 #include <algorithm>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 
 namespace rlk::core {
+namespace {
+
+struct Tickets {
+  std::mutex mutex;
+  uintptr_t last = 0;
+  std::unordered_map<uintptr_t, std::shared_ptr<PendingWork>> works;
+
+  std::shared_ptr<PendingWork> take(uintptr_t ticket) {
+    const std::lock_guard lock(mutex);
+    const auto found = works.find(ticket);
+    if (found == works.end()) return nullptr;
+    std::shared_ptr<PendingWork> work = std::move(found->second);
+    works.erase(found);
+    return work;
+  }
+};
+
+// Never destroyed: a vendor's thread may still come while the process ends.
+Tickets& all_tickets() {
+  static Tickets& tickets = *new Tickets;
+  return tickets;
+}
+
+}  // namespace
+
+void* PendingWork::ticket_for(const std::shared_ptr<PendingWork>& work) {
+  Tickets& tickets = all_tickets();
+  const std::lock_guard lock(tickets.mutex);
+  const uintptr_t ticket = ++tickets.last;
+  tickets.works.emplace(ticket, work);
+  work->ticket_ = ticket;
+  return reinterpret_cast<void*>(ticket);
+}
+
+void PendingWork::run_ticket(void* ticket) noexcept {
+  const std::shared_ptr<PendingWork> work = all_tickets().take(reinterpret_cast<uintptr_t>(ticket));
+  if (work != nullptr) work->run();
+}
+
+size_t PendingWork::tickets() {
+  Tickets& tickets = all_tickets();
+  const std::lock_guard lock(tickets.mutex);
+  return tickets.works.size();
+}
+
+void PendingWork::take_ticket_back() noexcept {
+  if (const uintptr_t ticket = ticket_) all_tickets().take(ticket);
+}
 
 void PendingWork::run() noexcept {
   State expected = State::waiting;
@@ -15,6 +65,7 @@ void PendingWork::run() noexcept {
 }
 
 void PendingWork::drop() noexcept {
+  take_ticket_back();
   State expected = State::waiting;
   if (state_.compare_exchange_strong(expected, State::running, std::memory_order_acq_rel)) {
     end();

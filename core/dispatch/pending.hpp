@@ -1,7 +1,10 @@
-// Host work that waits in a stream's queue: the queue of a device that dies is never worked off.
+// Host work that waits in a stream's queue: the queue of a device that dies is never worked off. The vendor's runtime
+// is given a number and no pointer, so that work that was dropped is gone, and a queue that is worked off too late
+// finds nothing.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -18,7 +21,11 @@ public:
   PendingWork(const PendingWork&) = delete;
   PendingWork& operator=(const PendingWork&) = delete;
 
-  // What the host function calls, whenever that is.
+  // The `user` of a host function that calls run_ticket: the work is kept until that runs or the work is dropped.
+  static void* ticket_for(const std::shared_ptr<PendingWork>& work);
+  static void run_ticket(void* ticket) noexcept;
+  static size_t tickets();  // that nobody has used, of the whole process
+
   void run() noexcept;
   // It will not run any more. Waits for a run that has begun.
   void drop() noexcept;
@@ -32,7 +39,9 @@ protected:
 
 private:
   enum class State : int { waiting, running, over };
+  void take_ticket_back() noexcept;
   std::atomic<State> state_{State::waiting};
+  std::atomic<uintptr_t> ticket_{0};
   const std::shared_ptr<const StreamClock> stream_;
 };
 

@@ -122,11 +122,9 @@ void Job::work() noexcept {
   }
 }
 
-// A queue that is never worked off keeps the empty shell of its job.
-void run_and_delete(void* user) {
+void run_job(void* ticket) {
   const StandardFloatControl standard;  // the thread is the vendor's
-  const std::unique_ptr<std::shared_ptr<Job>> job(static_cast<std::shared_ptr<Job>*>(user));
-  (*job)->run();
+  PendingWork::run_ticket(ticket);
 }
 
 // Ends a job that was never given to the stream.
@@ -306,12 +304,11 @@ rlk_status stage(const Call& call, const Candidate& candidate, const std::shared
   if (const rlk_status s = transfer.fetch_inputs(error); s != RLK_OK) return s;
   if (OptionalSlot& host_functions = stream.device().host_functions) {
     // The function may run, and the job be over, before enqueue returns.
-    auto user = std::make_unique<std::shared_ptr<Job>>(job.shared());
+    void* ticket = PendingWork::ticket_for(job.shared());
     stream.device().pending.add(job.shared());
     const rlk_status s = call_of(api, "enqueue_host_function", api.stream->enqueue_host_function, stream.handle(),
-                                 &run_and_delete, user.get(), error);
+                                 &run_job, ticket, error);
     if (s == RLK_OK) {
-      static_cast<void>(user.release());
       job.hand_over();
       return transfer.return_outputs(error);
     }

@@ -60,6 +60,17 @@ rlk_status rlk_event_wrap(rlk_runtime* runtime, const char* backend, uint32_t or
   });
 }
 
+rlk_status rlk_event_native(rlk_event* event, void** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(event);
+  RLK_REQUIRE_ARGUMENT(out);
+  return guarded(error, [&]() -> rlk_status {
+    *out = event->api().native != nullptr ? call_plugin(event->api().native, event->handle) : nullptr;
+    if (*out != nullptr) return RLK_OK;
+    return failf(error, RLK_UNSUPPORTED, "rlk_event_native: events of %s have no handle of a vendor's runtime",
+                 event->device->name().c_str());
+  });
+}
+
 rlk_status rlk_event_destroy(rlk_event* event, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (event == nullptr) return RLK_OK;

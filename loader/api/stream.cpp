@@ -69,6 +69,15 @@ rlk_status rlk_stream_wrap(rlk_runtime* runtime, const char* backend, uint32_t o
   });
 }
 
+rlk_status rlk_stream_native(rlk_stream* stream, void** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  RLK_REQUIRE_ARGUMENT(out);
+  return guarded(error, [&]() -> rlk_status {
+    *out = stream->stream->clock()->native;
+    return RLK_OK;
+  });
+}
+
 rlk_status rlk_stream_destroy(rlk_stream* stream, rlk_error* error) {
   return guarded(error, [&]() -> rlk_status {
     if (stream == nullptr) return RLK_OK;
@@ -143,6 +152,19 @@ rlk_status rlk_copy(rlk_stream* stream, void* destination, const void* source, u
   RLK_REQUIRE_ARGUMENT(stream);
   return guarded(
       error, [&]() -> rlk_status { return rlk::core::copy(*stream->stream, destination, source, bytes, kind, error); });
+}
+
+rlk_status rlk_copy_peer(rlk_stream* stream, void* destination, uint32_t destination_ordinal, const void* source,
+                         uint32_t source_ordinal, uint64_t bytes, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(stream);
+  return guarded(error, [&]() -> rlk_status {
+    const std::string& backend = stream->stream->device().entry.backend;
+    rlk::core::Place to{destination}, from{const_cast<void*>(source)};
+    rlk::core::Dispatcher& dispatcher = *stream->runtime->dispatcher;
+    rlk_status status = dispatcher.device(backend.c_str(), destination_ordinal, &to.device, error);
+    if (status == RLK_OK) status = dispatcher.device(backend.c_str(), source_ordinal, &from.device, error);
+    return status != RLK_OK ? status : rlk::core::copy_peer(*stream->stream, to, from, bytes, error);
+  });
 }
 
 rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error) {

@@ -110,6 +110,9 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
       {"rlk_event_create", "out", [&] { return rlk_event_create(rt, "cpu", 0, 0, nullptr, &error); }},
       {"rlk_event_record", "event", [&] { return rlk_event_record(nullptr, s, &error); }},
       {"rlk_event_query", "event", [&] { return rlk_event_query(nullptr, &error); }},
+      {"rlk_event_native", "event", [&] { return rlk_event_native(nullptr, &memory, &error); }},
+      {"rlk_stream_native", "out", [&] { return rlk_stream_native(s, nullptr, &error); }},
+      {"rlk_copy_peer", "stream", [&] { return rlk_copy_peer(nullptr, &count, 0, &count, 0, 4, &error); }},
       {"rlk_event_elapsed_ms", "start", [&] { return rlk_event_elapsed_ms(nullptr, event, &ms, &error); }},
       {"rlk_allocate", "stream", [&] { return rlk_allocate(nullptr, 0, 1, &memory, &error); }},
       {"rlk_allocate", "out", [&] { return rlk_allocate(s, 0, 1, nullptr, &error); }},
@@ -291,7 +294,21 @@ TEST(Api, MemoryCopiesAndEvents) {
   EXPECT_EQ(rlk_event_record(event, stream.get(), nullptr), RLK_OK);
   EXPECT_EQ(rlk_event_query(event, nullptr), RLK_OK);
   EXPECT_EQ(rlk_stream_wait_event(stream.get(), event, nullptr), RLK_OK);
+  // The CPU has no runtime of a vendor: its own objects, or a refusal in words.
+  void* native = &native;
+  rlk_error error = RLK_ERROR_INIT;
+  const rlk_status status = rlk_event_native(event, &native, &error);
+  EXPECT_TRUE(status == RLK_OK ? native != nullptr : status == RLK_UNSUPPORTED && contains(error.text, "cpu:0"))
+      << status << error.text;
+  EXPECT_EQ(rlk_stream_native(stream.get(), &native, nullptr), RLK_OK);
   EXPECT_EQ(rlk_event_destroy(event, nullptr), RLK_OK);
+
+  std::fill(back.begin(), back.end(), '\0');
+  EXPECT_EQ(rlk_copy_peer(stream.get(), back.data(), 0, host.data(), 0, 1000, nullptr), RLK_OK);
+  stream.synchronize();
+  EXPECT_EQ(back, host);
+  EXPECT_LT(rlk_copy_peer(stream.get(), back.data(), 1, host.data(), 0, 1000, &error), 0);
+  EXPECT_TRUE(contains(error.text, "cpu:1")) << error.text;
 }
 
 TEST(Api, DevicesAreDescribedWithinTheCallersStruct) {

@@ -55,6 +55,38 @@ TEST_F(UnopenedDevices, AreOpenedOnceByThreadsThatComeTogether) {
   EXPECT_EQ(fake_log().opens, 1);
 }
 
+TEST_F(UnopenedDevices, CopyToEachOtherOnAStreamOfOneOfThem) {
+  core::Place places[4];
+  char memory[4][64] = {};
+  for (uint32_t i = 0; i < 4; ++i) {
+    ASSERT_EQ(world.dispatcher->device("fake", i, &places[i].device, nullptr), RLK_OK);
+    places[i].memory = memory[i];
+  }
+  auto stream = world.stream("fake", 1);
+  auto& inside = static_cast<FakeStream&>(*reinterpret_cast<sdk::Stream*>(stream->handle()));
+  const auto device = [&](int i) { return reinterpret_cast<sdk::Device*>(places[i].device->handle); };
+  std::memset(memory[1], 7, 64);
+  ASSERT_EQ(core::copy_peer(*stream, places[2], places[1], 64, &world.last), RLK_OK) << world.text();
+  EXPECT_EQ(inside.peers, std::make_pair(device(1), device(2)));
+  ASSERT_EQ(core::copy_peer(*stream, places[1], places[3], 64, &world.last), RLK_OK) << world.text();
+  EXPECT_EQ(inside.peers, std::make_pair(device(3), device(1)));
+  ASSERT_EQ(world.synchronize(*stream), RLK_OK);
+  EXPECT_EQ(memory[2][63], 7);
+  EXPECT_EQ(memory[1][63], 0);
+  EXPECT_EQ(core::copy_peer(*stream, places[1], places[1], 64, &world.last), RLK_OK) << "one device is no peer";
+
+  EXPECT_EQ(core::copy_peer(*stream, places[2], places[3], 64, &world.last), RLK_INVALID_ARGUMENT);
+  for (const char* part : {"from fake:3 to fake:2", "fake:1"}) {
+    EXPECT_NE(world.text().find(part), std::string::npos) << world.text();
+  }
+  EXPECT_EQ(core::copy_peer(*stream, {nullptr, places[2].device}, places[1], 64, &world.last), RLK_INVALID_ARGUMENT);
+  EXPECT_EQ(core::copy_peer(*stream, {nullptr, places[2].device}, places[1], 0, &world.last), RLK_OK);
+  fake_log().lacks_optional = true;
+  EXPECT_EQ(core::copy_peer(*stream, places[2], places[1], 64, &world.last), RLK_UNSUPPORTED);
+  EXPECT_NE(world.text().find("copy through the host"), std::string::npos) << world.text();
+  fake_log().lacks_optional = false;
+}
+
 TEST_F(UnopenedDevices, ThatCannotBeOpenedAreAskedOnceAndTheReasonIsKept) {
   fake_log().fail_open = true;
   for (int i = 0; i < 2; ++i) {

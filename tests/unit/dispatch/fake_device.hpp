@@ -168,6 +168,12 @@ public:
   void fill(void* memory, uint8_t value, uint64_t bytes) override {
     push([=] { std::memset(memory, value, bytes); });
   }
+  void copy_peer(void* to, sdk::Device& to_device, const void* from, sdk::Device& from_device,
+                 uint64_t bytes) override {
+    answer_optional();
+    peers = {&from_device, &to_device};
+    push([=] { std::memcpy(to, from, bytes); });
+  }
   uint64_t capture_id() override {
     answer_optional();
     return capturing ? capture : 0;
@@ -213,6 +219,7 @@ public:
   std::atomic<bool> broken{false};
   rlk_status broken_status = RLK_BACKEND_ERROR;
   bool wrapped = false;
+  std::pair<sdk::Device*, sdk::Device*> peers;  // of the last copy between devices: from, to
   bool capturing = false;
   uint64_t capture = 0;
   std::vector<Work> captured;

@@ -188,6 +188,9 @@ TEST(Staging, ADeviceThatDiesLeavesNothingThatTheEndWaitsFor) {
     world.dispatcher = nullptr;  // would wait for ever for the calls inside the plan
     EXPECT_EQ(cpu_script<Add>().enqueues, 0);
     EXPECT_EQ(cpu_script<Add>().destroyed, 1);
+    EXPECT_EQ(core::PendingWork::tickets(), 0u) << "what will never run is kept for ever";
+    for (uintptr_t late = 1; late < 1000; ++late) core::PendingWork::run_ticket(reinterpret_cast<void*>(late));
+    EXPECT_EQ(cpu_script<Add>().enqueues, 0) << "a queue that was worked off too late found the call";
     EXPECT_TRUE(world.registry.current()->quarantined.empty()) << "the CPU did not lose the device";
   }
 }

@@ -86,6 +86,8 @@ RLK_API rlk_status rlk_stream_create(rlk_runtime* runtime, const char* backend, 
 /* Borrows a stream of the vendor's runtime (a cudaStream_t, say). */
 RLK_API rlk_status rlk_stream_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native,
                                    rlk_stream** out, rlk_error* error);
+/* The vendor's handle (a cudaStream_t, say), for calls of the vendor's own; borrowed from the stream. */
+RLK_API rlk_status rlk_stream_native(rlk_stream* stream, void** out, rlk_error* error);
 RLK_API rlk_status rlk_stream_destroy(rlk_stream* stream, rlk_error* error);
 /* RLK_OK, RLK_NOT_READY, RLK_DATA_ERROR (the text names operator, row and value; told once), or a failure. */
 RLK_API rlk_status rlk_stream_query(rlk_stream* stream, rlk_error* error);
@@ -97,6 +99,8 @@ RLK_API rlk_status rlk_event_create(rlk_runtime* runtime, const char* backend, u
 /* Borrows an event of the vendor's runtime (a cudaEvent_t, say), which outlives the result. */
 RLK_API rlk_status rlk_event_wrap(rlk_runtime* runtime, const char* backend, uint32_t ordinal, void* native,
                                   rlk_event** out, rlk_error* error);
+/* The vendor's handle (a cudaEvent_t, say), borrowed from the event. UNSUPPORTED where the backend has none. */
+RLK_API rlk_status rlk_event_native(rlk_event* event, void** out, rlk_error* error);
 RLK_API rlk_status rlk_event_destroy(rlk_event* event, rlk_error* error);
 RLK_API rlk_status rlk_event_record(rlk_event* event, rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_event_query(rlk_event* event, rlk_error* error);
@@ -112,6 +116,11 @@ RLK_API rlk_status rlk_record_stream(rlk_stream* user, void* memory, rlk_error* 
 /* kind is RLK_COPY_*; asynchronous for pinned host memory, synchronous otherwise. */
 RLK_API rlk_status rlk_copy(rlk_stream* stream, void* destination, const void* source, uint64_t bytes, int32_t kind,
                             rlk_error* error);
+
+/* Between the memories of two devices of the stream's backend, one of which is the stream's own, in the order of the
+   stream. Needs no common address space. UNSUPPORTED where the backend cannot: copy through the host then. */
+RLK_API rlk_status rlk_copy_peer(rlk_stream* stream, void* destination, uint32_t destination_ordinal,
+                                 const void* source, uint32_t source_ordinal, uint64_t bytes, rlk_error* error);
 
 typedef struct rlk_memory_statistics {
   uint32_t struct_size;
