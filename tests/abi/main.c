@@ -1,15 +1,13 @@
 /* The headers of the plugin ABI and of the public API as a program in C sees them. This one file is compiled as C11 and
-   as C++11, 14, 17 and 20, without a warning and without a byte of implicit padding. The sizes are those of a 64-bit
+   as C++11, 14, 17, 20 and 23, without a warning and without a byte of implicit padding. The sizes are those of a 64-bit
    machine. */
 #include <rlk/abi.h>
 #include <rlk/abi/ext/draft/graph.h>
-#include <rlk/ops/add.h>
-#include <rlk/ops/attention.h>
-#include <rlk/ops/logp.h>
-#include <rlk/ops/logp_backward.h>
 #include <rlk/rlk.h>
 
 #include <stddef.h>
+
+#include "operators.h"
 
 #ifdef __cplusplus
 #define PIN(type, bytes) static_assert(sizeof(type) == (bytes), #type " has another size than it had")
