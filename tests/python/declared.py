@@ -22,6 +22,8 @@ class Case:
                        for p in self.op["param"]}
         if form:
             self.params[self.op["forms"]["param"]] = self.op["form_names"].index(form)
+        self.wanted = [a["name"] for a in self.op["output"]
+                       if optional and a.get("optional") and a.get("form", form) == form]
         self.symbols, self.sound = {}, True
         for s in self.op["symbol"]:
             if s.get("form", form) == form:
@@ -38,7 +40,7 @@ class Case:
 
     def value(self, expression):
         return eval(python_expression(self.op, expression),
-                    {"s": self.symbols, "p": self.params, "has": lambda name: name in self.inputs})
+                    {"s": self.symbols, "p": self.params, "has": lambda name: name in self.inputs or name in self.wanted})
 
     def is_legal(self):
         return self.sound and all(self.value(rule["holds"]) for rule in self.op["rule"])

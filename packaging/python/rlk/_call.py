@@ -5,7 +5,7 @@ import struct
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from rlk import _abi, _devices, _runtime, errors
-from rlk._tensors import dtype_name, view
+from rlk._tensors import Torch, dtype_name, view
 from rlk.errors import ArgumentTypeError, InvalidArgument
 
 Wanted = Any  # False, True, a dtype, or an array to write into
@@ -66,9 +66,9 @@ class Arranged(NamedTuple):
 class Operator:
     """What Python knows of an operator; the functions of rlk.ops are made of it."""
 
-    def __init__(self, name, inputs, outputs, params, dtypes, form, backward):
+    def __init__(self, name, inputs, outputs, params, dtypes, form, backward, rules=()):
         self.name, self.inputs, self.outputs, self.params = name, inputs, outputs, params
-        self.dtypes, self.form, self.backward = dtypes, form, backward
+        self.dtypes, self.form, self.backward, self.rules = dtypes, form, backward, rules
         self.packed_params = struct.Struct("=II" + "".join("d" if p.type == "f64" else "q" for p in params))
         self._handle = None
         self._tuples = {}
@@ -83,6 +83,12 @@ class Operator:
 
     def __call__(self, inputs, params, wanted, outputs, stream, pin, numerics):
         call = self.arrange(inputs, params, wanted, outputs, pin, numerics)
+        for v in call.owners[0]:
+            if v is not None and v.kind is Torch:
+                Torch.refuse_gradient(v.owner, self.name)
+        return self.run(call, stream)
+
+    def run(self, call, stream=None):
         stream = self.stream_for(call, stream)
         library, error = _runtime.library(), errors.fresh()
         status = library.rlk_call(stream.handle, self.handle, call.params, call.inputs, len(self.inputs), call.outputs,
@@ -122,7 +128,7 @@ class Operator:
 
     # ---- the call as C arrays ------------------------------------------------------------------------------------
 
-    def arrange(self, inputs, params, wanted, outputs=None, pin=None, numerics=None):
+    def arrange(self, inputs, params, wanted, outputs=None, pin=None, numerics=None, codes=None):
         views = [None if x is None else view(x, f"{self.name}: {declared.python}")
                  for x, declared in zip(inputs, self.inputs)]
         for i, declared in enumerate(self.inputs):
@@ -131,7 +137,7 @@ class Operator:
         first = next((v for v in views if v is not None), None)
         if first is None:
             raise InvalidArgument(f"{self.name}: every input is absent; {self.inputs[0].python} is required")
-        codes = self.codes(params)
+        codes = self.codes(params) if codes is None else codes
         given = self.wanted(wanted, outputs)
         results, made = self.make(views, codes, given, first)
         every = views + made
@@ -256,7 +262,7 @@ class Operator:
             try:
                 shape = self.shape(declared.shapes[form], symbols, views, codes, given)
                 name = dtype or self.dtype(declared.dtype, variables)
-                if min(shape, default=0) < 0:
+                if shape and min(shape) < 0:
                     raise _Unknown(declared.name)
             except (_Unknown, KeyError, ZeroDivisionError):
                 # Wrong inputs. The C API looks at them first and says what is wrong; this is nothing but a place.

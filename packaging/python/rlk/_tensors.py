@@ -96,9 +96,6 @@ class Torch:
         if not cls.dtypes:
             cls.fill()
         torch = sys.modules["torch"]
-        if x.requires_grad and torch.is_grad_enabled():
-            raise InvalidArgument(f"{argument} requires a gradient, which rlk.ops does not record. Call rlk.torch, or "
-                                  "pass x.detach(), or call under torch.no_grad()")
         dtype = cls.dtypes.get(x.dtype)
         if dtype is None:
             raise InvalidArgument(f"{argument} has dtype {x.dtype}, which no operator takes. Convert it (x.to)")
@@ -112,6 +109,12 @@ class Torch:
         except ValueError:  # "meta", say
             raise InvalidArgument(f"{argument} is on {x.device}, which has no memory that rlk could reach") from None
         return View(x.data_ptr(), dtype, tuple(x.shape), x.stride(), (int(device[0]), device[1]), False, cls, x)
+
+    @staticmethod
+    def refuse_gradient(x, operator):
+        if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+            raise InvalidArgument(f"{operator}: an input requires a gradient, which rlk.ops does not record. Call "
+                                  f"rlk.torch.{operator}, or pass x.detach(), or call under torch.no_grad()")
 
     @classmethod
     def empty(cls, shape, name, like):

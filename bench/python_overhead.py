@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""What a call costs from Python, beside a native operator of torch and of numpy: tensors of 16 elements, so that the
+arithmetic is nothing. Needs numpy, torch and the package rlk (the wheel, or PYTHONPATH=build/release/python).
+
+    python3 bench/python_overhead.py
+"""
+import time
+
+import numpy as np
+import rlk
+import rlk.torch
+import torch
+from rlk import _runtime, errors
+
+
+def microseconds(function, calls=2000, rounds=15):
+    """The best of the rounds: what is slower was somebody else's doing."""
+    function()
+    best = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(calls):
+            function()
+        best = min(best, time.perf_counter() - start)
+    return best / calls * 1e6
+
+
+def main():
+    torch.set_num_threads(1)
+    a, b = torch.randn(4, 4), torch.randn(4, 4)
+    x, y = a.numpy(), b.numpy()
+    leaf = a.clone().requires_grad_()
+    ids = torch.arange(4)
+    add = rlk.ops.operators["add"]
+    call = add.arrange((x, y), (1.0,), {})
+    stream, library, error = add.stream_for(call, None), _runtime.library(), errors.fresh()
+
+    rows = [("the C call alone, through ctypes", lambda: library.rlk_call(
+                stream.handle, add.handle, call.params, call.inputs, 2, call.outputs, 1, None, error)),
+            ("numpy.add", lambda: np.add(x, y)),
+            ("rlk.ops.add, numpy", lambda: rlk.ops.add(x, y)),
+            ("torch.add", lambda: torch.add(a, b)),
+            ("rlk.ops.add, torch", lambda: rlk.ops.add(a, b)),
+            ("rlk.torch.add", lambda: rlk.torch.add(a, b)),
+            ("torch log_softmax + gather", lambda: a.log_softmax(-1).gather(1, ids[:, None])),
+            ("rlk.torch.logp", lambda: rlk.torch.logp(a, ids)),
+            ("torch log_softmax + gather, with backward",
+             lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
+            ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
+    for name, function in rows:
+        print(f"{name:44} {microseconds(function):8.1f} us")
+
+
+if __name__ == "__main__":
+    main()

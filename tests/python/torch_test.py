@@ -1,0 +1,204 @@
+"""rlk.torch: opcheck of every operator, gradients, torch.compile and export. On the CPU."""
+import itertools
+
+import numpy as np
+import pytest
+import rlk
+from declared import OPERATORS, cases
+
+torch = pytest.importorskip("torch", reason="torch is not installed here")
+import rlk.torch  # noqa: E402
+from rlk._autograd import functions, schema  # noqa: E402
+
+DIFFERENTIABLE = [name for name, op in OPERATORS.items() if op.get("backward")]
+
+
+def calls(name, wide=False):
+    """(case, tensors, wanted outputs) of every form, floats as fp64 where wide."""
+    for case in cases(name):
+        tensors = {k: torch.from_numpy(np.array(x)) for k, x in case.inputs.items()}
+        if wide:
+            tensors = {k: x.double() if x.dtype == torch.float32 else x for k, x in tensors.items()}
+        yield case, tensors, case.wanted
+
+
+def has_gradient(name):
+    """The inputs for which the backward has a gradient."""
+    return [a["name"].removeprefix("grad_") for a in OPERATORS[OPERATORS[name]["backward"]]["output"]]
+
+
+def raw(case, tensors, wanted):
+    """The arguments of torch.ops.rlk.NAME."""
+    function = functions[case.op["name"]]
+    op = function.operator
+    codes = op.codes([case.form if p.name == op.form else p.default for p in op.params])
+    inputs = [tensors.get(a.name) for a in op.inputs]
+    bits = function.required | sum(function.bits[name] for name in wanted)
+    if function.gradient() is not None:
+        bits |= function.saved(inputs, codes, bits)
+    return (*inputs, *function.lists(codes), bits)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_opcheck(name):
+    for case, tensors, wanted in itertools.islice(calls(name), 2):  # without and with all that is optional
+        if OPERATORS[name].get("backward"):
+            for key in has_gradient(name):
+                if key in tensors:
+                    tensors[key].requires_grad_()
+        arguments = raw(case, tensors, wanted)
+        outputs = functions[name].overload(*arguments)
+        utils = ["test_schema", "test_autograd_registration", "test_faketensor"]
+        if not any(x.isnan().any() for x in outputs):  # the last check takes a NaN for unequal to itself
+            utils.append("test_aot_dispatch_dynamic")
+        assert len(utils) == 4 or case.optional, "the plain case is checked whole"
+        result = torch.library.opcheck(functions[name].overload, arguments, test_utils=utils)
+        assert list(result.values()) == ["SUCCESS"] * len(utils)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_fake_kernels_know_every_form(name):
+    for case, tensors, wanted in calls(name):
+        torch.library.opcheck(functions[name].overload, raw(case, tensors, wanted), test_utils=["test_faketensor"])
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_results_are_those_of_rlk_ops(name):
+    for case, tensors, wanted in calls(name):
+        ours = getattr(rlk.torch, name)(**tensors, **case.words(), **{w: True for w in wanted})
+        plain = getattr(rlk.ops, name)(**case.inputs, **case.words(), outputs=wanted)
+        if not isinstance(plain, tuple):
+            ours, plain = (ours,), (plain,)
+        assert getattr(ours, "_fields", None) == getattr(plain, "_fields", None)
+        for a, b in zip(ours, plain):
+            np.testing.assert_array_equal(a.numpy(), b)
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_gradients_are_slopes(name):
+    """Of every output that has one, also those that nobody asked for by name but the backward's rules want."""
+    gradients = {a["name"] for a in OPERATORS[OPERATORS[name]["backward"]]["input"]}
+    outputs = [a["name"] for a in OPERATORS[name]["output"] if f"grad_{a['name']}" in gradients]
+    tried = 0
+    for case, tensors, wanted in calls(name, wide=True):
+        leaves = [k for k in has_gradient(name) if k in tensors and tensors[k].is_floating_point() and tensors[k].numel()]
+        if not leaves or tensors[leaves[0]].numel() > 5000:
+            continue
+        if "old_logp" not in tensors and any(a["name"] == "old_logp" for a in OPERATORS[name]["input"]):
+            continue  # the old policy is then the new one, detached: a gradient that no difference shows
+        for k in tensors:  # infinities have no slope that a difference could show
+            if tensors[k].is_floating_point():
+                tensors[k] = tensors[k].nan_to_num(neginf=-9.0)
+
+        def function(*values):
+            result = getattr(rlk.torch, name)(**tensors | dict(zip(leaves, values)), **case.words(), **{w: True for w in wanted})
+            found = result if hasattr(result, "_fields") else type("Only", (), {outputs[0]: result})
+            values = [getattr(found, o) for o in outputs if hasattr(found, o)]
+            return tuple(x.where(x.isfinite(), 0) for x in values)  # of a row without a key, say
+
+        values = [tensors[k].clone().requires_grad_() for k in leaves]
+        assert torch.autograd.gradcheck(function, values, eps=1e-6, atol=1e-5, rtol=1e-4, fast_mode=True), (name, case.form)
+        tried += 1
+    assert tried
+
+
+def batch(dtype=torch.float32):
+    random = torch.Generator().manual_seed(3)
+    return torch.randn(6, 17, generator=random, dtype=dtype), torch.randint(0, 17, (6,), generator=random)
+
+
+def test_gradients_agree_with_torchs_own():
+    logits, ids = batch()
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    result = rlk.torch.logp(ours, ids, temperature=0.7, entropy=True)
+    (result.logp.sum() - 0.3 * result.entropy.sum()).backward()
+    logp = (theirs / 0.7).log_softmax(-1)
+    (logp.gather(1, ids[:, None]).sum() + 0.3 * (logp.exp() * logp).sum()).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_sixteen_bit_gradients_have_the_dtype_of_their_input():
+    logits, ids = batch(torch.bfloat16)
+    bias = torch.zeros(17, dtype=torch.bfloat16, requires_grad=True)
+    rlk.torch.logp(logits.requires_grad_(), ids, bias).sum().backward()
+    assert logits.grad.dtype == bias.grad.dtype == torch.bfloat16
+
+
+def test_an_unused_output_adds_nothing_to_a_gradient():
+    logits, ids = batch()
+    grads = []
+    for more in ({}, {"entropy": True}, {"lse": True, "entropy": True}):
+        x = logits.clone().requires_grad_()
+        result = rlk.torch.logp(x, ids, **more)
+        (result if not more else result.logp).sum().backward()
+        grads.append(x.grad)
+    assert torch.equal(grads[0], grads[1]) and torch.equal(grads[0], grads[2])
+
+
+def test_an_output_without_a_gradient_does_not_ask_for_one():
+    logp, advantages = torch.rand(2, 5).neg().requires_grad_(), torch.randn(2, 5)
+    result = rlk.torch.policy_loss(logp, advantages, metrics=True)
+    assert result.loss.requires_grad and not result.metrics.requires_grad
+
+
+def test_what_has_no_gradient_raises_when_one_reaches_it():
+    x = torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(rlk.InvalidArgument, match="whiten has no gradient.*detach"):
+        rlk.torch.whiten(x).sum().backward()
+    logits, ids = batch(torch.float64)
+    grad, = torch.autograd.grad(rlk.torch.logp(logits.requires_grad_(), ids).sum(), logits, create_graph=True)
+    with pytest.raises(rlk.InvalidArgument, match="logp_backward has no gradient"):
+        grad.sum().backward()
+    advantages = torch.randn(2, 5, requires_grad=True)
+    with pytest.raises(rlk.InvalidArgument, match="policy_loss has no gradient for advantages"):
+        rlk.torch.policy_loss(torch.zeros(2, 5), advantages).backward()
+
+
+def test_the_dispatchers_own_entry_says_what_its_gradient_reads():
+    logits, ids = batch()
+    with pytest.raises(rlk.InvalidArgument, match="reads its output lse, which was not asked for"):
+        torch.ops.rlk.logp(logits.requires_grad_(), ids)[0].sum().backward()
+
+
+def test_parameters_that_a_saved_graph_does_not_know_have_their_defaults():
+    logits, ids = batch()
+    whole = torch.ops.rlk.logp(logits, ids, None, None, None, [0.7], [], 0)
+    assert torch.equal(whole[0], rlk.torch.logp(logits, ids, temperature=0.7))
+    assert "real=[]" in schema(functions["policy_loss"].operator)
+
+
+def test_compile_in_one_graph_forward_and_backward():
+    logits, ids = batch()
+
+    def loss(x):
+        return rlk.torch.logp(x * 2, ids, temperature=0.7, entropy=True).logp.sum()
+
+    grads = []
+    for function in (loss, torch.compile(loss, fullgraph=True, backend="aot_eager")):
+        x = logits.clone().requires_grad_()
+        function(x).backward()
+        grads.append(x.grad)
+    assert torch.equal(*grads)
+
+
+def test_export_keeps_sizes_open():
+    logits, ids = batch()
+
+    class Model(torch.nn.Module):
+        def forward(self, x, ids):
+            return rlk.torch.logp(x, ids)
+
+    rows = torch.export.Dim("rows", min=2, max=100)
+    program = torch.export.export(Model(), (logits, ids), dynamic_shapes={"x": {0: rows}, "ids": {0: rows}})
+    assert torch.equal(program.module()(logits[:3], ids[:3]), rlk.torch.logp(logits[:3], ids[:3]))
+
+
+def test_errors_come_through_the_dispatcher():
+    logits, ids = batch()
+    with pytest.raises(rlk.DataError, match="row 2 has the id 99"):
+        ids[2] = 99
+        rlk.torch.logp(logits, ids)
+    with pytest.raises(rlk.InvalidArgument, match="temperature"):
+        rlk.torch.logp(logits, ids, temperature=0.0)
+    with pytest.raises(rlk.Error, match="cuda"):
+        rlk.torch.logp(logits, ids, pin="cuda")
