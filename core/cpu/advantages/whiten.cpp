@@ -1,150 +1,118 @@
-// Mean from differences to one of the numbers, variance from differences to the mean, then every number.
-// Cost model: three passes over the numbers, one where the moments are given. Sums are taken over fixed chunks and
-// added in their order, so that bits do not depend on threads.
+// Mean from differences to one of the numbers, variance from differences to the means of chunks, then every number.
+// Cost model: the numbers are read from memory once for both moments, unless these are given, and once more to be
+// written.
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/cpu/simd/long_sum.hpp"
-#include "core/cpu/simd/operator.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/advantages/whiten.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
+#include "core/cpu/simd/skeleton-inl.hpp"
+
+#ifndef RLK_CPU_WHITEN
+#define RLK_CPU_WHITEN
 namespace rlk::cpu {
 using namespace sdk::ops::whiten;  // NOLINT(google-build-using-namespace): its enumerations
+using WhitenCall = CallOf<sdk::ops::Whiten>;
 
-namespace {
-
-using Call = CallOf<sdk::ops::Whiten>;
-
-constexpr int64_t kChunk = 4096;  // numbers, counted over the whole batch
-
-struct ChunkSum {
-  double sum, count;
+// Of one chunk: the numbers that count, the sum of their differences to the pivot, and the squares of their differences
+// to their own mean.
+struct ChunkSums {
+  double count, sum, squares;
 };
-
-int64_t chunks_of(const Call& call) {
-  return (call.B * call.L + kChunk - 1) / kChunk;
-}
-
-class Passes {
-public:
-  Passes(const Call& call, const Context& context) : call_(call), context_(context) {}
-
-  // The first number that counts; 0 when there is none.
-  double first() const {
-    for (int64_t b = 0; b < call_.B; ++b) {
-      for (int64_t t = 0; t < call_.L; ++t) {
-        if (call_.mask.keeps(b, t)) return call_.x.get(b, t);
-      }
-    }
-    return 0;
-  }
-
-  // The sum of term(x) over all numbers that count.
-  template <typename Term>
-  ChunkSum sum(Term&& term) const {
-    auto* chunks = static_cast<ChunkSum*>(context_.workspace);
-    for_each_chunk([&](int64_t chunk, int64_t begin, int64_t end) {
-      LongSum own;
-      double count = 0;
-      for_each(begin, end, [&](int64_t b, int64_t t) {
-        if (!call_.mask.keeps(b, t)) return;
-        own.add(term(call_.x.get(b, t)));
-        count += 1;
-      });
-      chunks[chunk] = {own.value(), count};
-    });
-    LongSum total;
-    double count = 0;
-    for (int64_t chunk = 0; chunk < chunks_of(call_); ++chunk) {
-      total.add(chunks[chunk].sum);
-      count += chunks[chunk].count;
-    }
-    return {total.value(), count};
-  }
-
-  void write(double mean, double divisor) const {
-    for_each_chunk([&](int64_t, int64_t begin, int64_t end) {
-      for_each(begin, end, [&](int64_t b, int64_t t) {
-        double y = 0;
-        if (call_.mask.keeps(b, t))
-          y = (call_.x.get(b, t) - mean) / divisor + (call_.params.shift_mean == ShiftMean::on ? 0 : mean);
-        call_.y.put(b, t, y);
-      });
-    });
-  }
-
-private:
-  template <typename Function>
-  void for_each_chunk(Function&& function) const {
-    const int64_t elements = call_.B * call_.L;
-    parallel_for(context_.parallel, chunks_of(call_), 1, [&](int64_t first, int64_t last) {
-      for (int64_t chunk = first; chunk < last; ++chunk) {
-        function(chunk, chunk * kChunk, std::min((chunk + 1) * kChunk, elements));
-      }
-    });
-  }
-  template <typename Function>
-  void for_each(int64_t begin, int64_t end, Function&& function) const {
-    int64_t b = begin / call_.L, t = begin % call_.L;
-    for (int64_t i = begin; i < end; ++i) {
-      function(b, t);
-      if (++t == call_.L) {
-        ++b;
-        t = 0;
-      }
-    }
-  }
-
-  const Call& call_;
-  const Context& context_;
-};
-
 struct Moments {
   double mean, variance;
 };
 
-Moments moments(const Call& call, const Passes& passes) {
-  if (call.mean.present()) return {call.mean.get(0), call.variance.get(0)};
-  const double first = passes.first();
-  const ChunkSum differences = passes.sum([first](double x) { return x - first; });
-  const double count = std::max(differences.count, 1.0);
-  const double mean = first + differences.sum / count;
-  const ChunkSum squares = passes.sum([mean](double x) { return (x - mean) * (x - mean); });
-  return {mean, squares.sum / std::max(call.params.std == Std::unbiased ? count - 1 : count, 1.0)};
+}  // namespace rlk::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// A term of a number where that counts, 0 elsewhere.
+template <class F>
+HWY_INLINE auto if_kept(const F& f) {
+  return [f](auto d, auto x, auto mask) HWY_ATTR { return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), f(d, x)); };
 }
 
-DataError whiten(const Call& call, const Context& context) {
-  if (call.B * call.L == 0) return {};
-  const Passes passes(call, context);
-  const auto [mean, variance] = moments(call, passes);
-  const double eps = call.params.eps;
-  double divisor = 0;
-  switch (call.params.eps_mode) {
+// The first number that counts; 0 when there is none. Differences to it are exactly 0 where all numbers are equal.
+inline double pivot_of(const WhitenCall& call) {
+  for (int64_t b = 0; b < call.B; ++b) {
+    for (int64_t t = 0; t < call.L; ++t) {
+      if (call.mask.keeps(b, t)) return call.x.get(b, t);
+    }
+  }
+  return 0;
+}
+
+Moments moments(const WhitenCall& call, const Context& context) {
+  if (call.mean.present()) return {call.mean.get(0), call.variance.get(0)};
+  const double pivot = pivot_of(call);
+  auto* chunks = static_cast<ChunkSums*>(context.workspace);
+  const auto of_chunk = [&](int64_t chunk, const std::array<Line, 2>& lines, int64_t size) HWY_ATTR {
+    const auto one = if_kept([](auto d, auto) HWY_ATTR { return hn::Set(d, 1.0); });
+    const auto difference = if_kept([=](auto d, auto x) HWY_ATTR { return hn::Sub(x, hn::Set(d, pivot)); });
+    const auto [count, sum] = sums_of_lines<double>(lines, size, one, difference);
+    const double own_mean = sum / std::max(count, 1.0);
+    const auto square = if_kept([=](auto d, auto x) HWY_ATTR {
+      const auto own = hn::Sub(hn::Sub(x, hn::Set(d, pivot)), hn::Set(d, own_mean));
+      return hn::Mul(own, own);
+    });
+    chunks[chunk] = {count, sum, sum_of_lines<double>(lines, size, square)};
+  };
+  for_each_chunk<double>(context, from(call.x, or_one(call.mask)), of_chunk);
+  LongSum sum, squares;
+  double count = 0;
+  for (int64_t chunk = 0; chunk < chunks_of(call.B * call.L); ++chunk) {
+    sum.add(chunks[chunk].sum);
+    count += chunks[chunk].count;
+  }
+  const double mean = sum.value() / std::max(count, 1.0);
+  for (int64_t chunk = 0; chunk < chunks_of(call.B * call.L); ++chunk) {
+    const ChunkSums& own = chunks[chunk];
+    const double difference = own.sum / std::max(own.count, 1.0) - mean;
+    squares.add(own.squares);
+    squares.add(own.count * difference * difference);
+  }
+  const double freedom = call.params.std == Std::unbiased ? count - 1 : count;
+  return {pivot + mean, squares.value() / std::max(freedom, 1.0)};
+}
+
+double divisor_of(const Params& params, double variance) {
+  switch (params.eps_mode) {
     case EpsMode::variance:
-      divisor = std::sqrt(variance + eps);
-      break;
+      return std::sqrt(variance + params.eps);
     case EpsMode::variance_floor:
-      divisor = std::sqrt(variance < eps ? eps : variance);
-      break;
+      return std::sqrt(variance < params.eps ? params.eps : variance);
     case EpsMode::deviation:
-      divisor = std::sqrt(variance) + eps;
       break;
   }
-  passes.write(mean, divisor);
-  return {};
+  return std::sqrt(variance) + params.eps;
 }
 
-int64_t whiten_workspace(const Call& call) {
-  return chunks_of(call) * static_cast<int64_t>(sizeof(ChunkSum));
+void whiten(const WhitenCall& call, const Context& context) {
+  const auto [m, variance] = moments(call, context);
+  const double mean = m, divisor = divisor_of(call.params, variance);
+  const double shift = call.params.shift_mean == ShiftMean::on ? 0 : mean;
+  map<double>(context, to(call.y), from(call.x, or_one(call.mask)), [=](auto d, auto x, auto mask) HWY_ATTR {
+    const auto y = hn::Div(hn::Sub(x, hn::Set(d, mean)), hn::Set(d, divisor));
+    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), hn::Add(y, hn::Set(d, shift)));
+  });
 }
 
-double whiten_operations(const Call& call) {
-  return static_cast<double>(call.B * call.L) * 1000;
-}
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
 
-}  // namespace
+namespace rlk::cpu {
 
-RLK_CPU_KERNEL(Whiten, .run = whiten, .operations = whiten_operations, .workspace_bytes = whiten_workspace);
+RLK_CPU_VECTOR_KERNEL(
+    Whiten, whiten, .operations = per_element<100>, .workspace_bytes = [](const WhitenCall& call) {
+      return chunks_of(call.B * call.L) * static_cast<int64_t>(sizeof(ChunkSums));
+    });
 
 }  // namespace rlk::cpu

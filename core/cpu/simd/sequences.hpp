@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/cpu/simd/array.hpp"
+#include "core/cpu/simd/walk.hpp"
 
 namespace rlk::cpu {
 
@@ -38,17 +38,7 @@ inline Sequences sequences_of(const Array& tokens, const Array& cu_seqlens) {
   return {cu_seqlens.shape[0] - 1, true, tokens.shape[0], cu_seqlens.integers()};
 }
 
-// The tokens of one sequence in a tensor, for kernels that ask for each of them often.
-struct Line {
-  void* data = nullptr;
-  Dtype dtype = Dtype::f32;
-  int64_t stride = 0;
-
-  bool present() const { return data != nullptr; }
-  double get(int64_t t) const { return load_element(data, dtype, t * stride); }
-  bool keeps(int64_t t) const { return data == nullptr || static_cast<const uint8_t*>(data)[t * stride] != 0; }
-};
-
+// The tokens of one sequence in a tensor; absent where that is.
 inline Line line_of(const Sequences& sequences, const Array& array, int64_t b) {
   if (!array.present()) return {};
   const int64_t first = sequences.packed ? sequences.cu_seqlens.get(b) : b;

@@ -1,0 +1,91 @@
+// Functions of vectors for formulas: exp, exp(x) - 1, the logistic function, each good to a few ulp for every argument.
+//
+// Other than exp2 of math-inl.hpp these keep their digits where the argument is large: x log2(e) rounded once is off by
+// |x| half ulps, so that exp subtracts the multiple of log(2) in two parts.
+#if defined(RLK_CPU_FUNCTIONS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef RLK_CPU_FUNCTIONS_INL
+#undef RLK_CPU_FUNCTIONS_INL
+#else
+#define RLK_CPU_FUNCTIONS_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <limits>
+
+#include "core/cpu/simd/math-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// log(2) in two parts; products of the first with whole numbers up to 2^11 are exact.
+template <typename T>
+struct Exp;
+template <>
+struct Exp<float> {
+  static constexpr float kLog2e = 0x1.715476p+0f, kHigh = 0x1.62ep-1f, kLow = 0x1.0bfbe8p-15f;
+  static constexpr float kLowest = -86.6f;           // below it is 0
+  static constexpr float kHighest = 0x1.62e42ep+6f;  // the last that is finite
+};
+template <>
+struct Exp<double> {
+  static constexpr double kLog2e = 0x1.71547652b82fep+0, kHigh = 0x1.62e42fefa2p-1, kLow = 0x1.9ef35793c7673p-41;
+  static constexpr double kLowest = -707.7;
+  static constexpr double kHighest = 0x1.62e42fefa39efp+9;
+};
+
+// exp(x) = 2^k (1 + small): the two parts. x lies between Exp's limits.
+template <class D>
+HWY_INLINE void exp_parts(D d, hn::VFromD<D> x, hn::VFromD<D>& scale_bits, hn::VFromD<D>& small) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  const auto round = hn::Set(d, Exp2<T>::kRound);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, Exp<T>::kLog2e), round);
+  const auto k = hn::Sub(shifted, round);
+  auto r = hn::NegMulAdd(k, hn::Set(d, Exp<T>::kHigh), x);
+  r = hn::NegMulAdd(k, hn::Set(d, Exp<T>::kLow), r);
+  const auto f = hn::Mul(r, hn::Set(d, Exp<T>::kLog2e));
+  small = hn::Mul(exp2_minus_one_ratio(d, f), f);
+  scale_bits = hn::BitCast(d, hn::ShiftLeft<Exp2<T>::kMantissa>(hn::BitCast(du, shifted)));
+}
+
+// NaN stays NaN; what is below the smallest normal number is 0.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp(D d, hn::VFromD<D> x) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  const auto is_tiny = hn::Lt(x, hn::Set(d, Exp<T>::kLowest));
+  const auto is_huge = hn::Gt(x, hn::Set(d, Exp<T>::kHighest));
+  auto bits = hn::Zero(d), small = bits;
+  exp_parts(d, at_most(d, Exp<T>::kHighest, at_least(d, Exp<T>::kLowest, x)), bits, small);
+  const auto mantissa = hn::BitCast(du, hn::Add(hn::Set(d, T{1}), small));
+  const auto power = hn::BitCast(d, hn::Add(mantissa, hn::BitCast(du, bits)));
+  const auto finite = hn::IfThenZeroElse(is_tiny, power);
+  return hn::IfThenElse(is_huge, hn::Set(d, std::numeric_limits<T>::infinity()), finite);
+}
+
+// exp(x) - 1 = 2^k small + (2^k - 1), with all digits near 0.
+template <class D>
+HWY_INLINE hn::VFromD<D> exp_minus_one(D d, hn::VFromD<D> x) {
+  using T = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  const auto one = hn::Set(d, T{1});
+  const auto is_near = hn::Lt(hn::Abs(x), hn::Set(d, T{8}));
+  auto bits = hn::Zero(d), small = bits;
+  exp_parts(d, hn::IfThenElseZero(is_near, x), bits, small);
+  const auto scale = hn::BitCast(d, hn::Add(hn::BitCast(du, one), hn::BitCast(du, bits)));
+  const auto near = hn::MulAdd(scale, small, hn::Sub(scale, one));
+  return hn::IfThenElse(is_near, near, hn::Sub(exp(d, x), one));
+}
+
+// 1 / (1 + exp(-x))
+template <class D>
+HWY_INLINE hn::VFromD<D> sigmoid(D d, hn::VFromD<D> x) {
+  const auto one = hn::Set(d, hn::TFromD<D>{1});
+  return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target

@@ -1,0 +1,283 @@
+// What formulas are applied to: lines of numbers of any dtype and stride, as vectors of fp32 or fp64 (TC below).
+//
+//   map_lines<TC>(to(out...), from(in...), count, f)  out = f(d, in...); with several outputs f(d, in..., out&...)
+//   sum_of_lines<TC>(from(in...), count, f)           the sum of f(d, in...) over the line, as double
+//   sums_of_lines<TC>(from(in...), count, f...)       several of them in one pass over memory
+//   largest_of_lines<TC>(from(in...), count, f)       its largest; unspecified when a NaN is among them
+//
+// f is a generic lambda over vectors: [](auto d, auto x) HWY_ATTR { return hn::Mul(x, x); }. It sees the same numbers
+// in the same lanes whatever the strides are, so that bits do not depend on layout. Contiguous numbers that are TC
+// already are read and written where they are; everything else goes through a buffer in L1, a block at a time. An
+// output may be the very memory of an input.
+#if defined(RLK_CPU_LINES_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef RLK_CPU_LINES_INL
+#undef RLK_CPU_LINES_INL
+#else
+#define RLK_CPU_LINES_INL
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/cpu/simd/convert-inl.hpp"
+#include "core/cpu/simd/long_sum.hpp"
+#include "core/cpu/simd/walk.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int64_t kLineBlock = 256;  // elements: sums of a block are chains of at most 32, and ten buffers fit in L1
+
+// Whole vectors of count contiguous elements as TC; returns how many elements that were.
+template <class TC, typename T>
+HWY_INLINE int64_t read_vectors(const T* from, int64_t count, TC* to) {
+  const hn::ScalableTag<TC> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    if constexpr (sizeof(T) == sizeof(TC) || sizeof(TC) == 4) {
+      hn::StoreU(load(d, from + i), d, to + i);
+    } else {
+      const hn::Rebind<float, decltype(d)> half;
+      hn::StoreU(hn::PromoteTo(d, load(half, from + i)), d, to + i);
+    }
+  }
+  return i;
+}
+
+// Whether vectors of the dtype are read and written.
+template <class TC>
+HWY_INLINE bool has_vectors(Dtype dtype) {
+  return dtype == Dtype::f32 || dtype == Dtype::bf16 || dtype == Dtype::f16 || (dtype == Dtype::f64 && sizeof(TC) == 8);
+}
+
+template <class TC>
+HWY_NOINLINE void read_line(const Line& line, int64_t count, TC* to) {
+  if (line.stride == 0) {
+    std::fill(to, to + count, static_cast<TC>(load_element(line.data, line.dtype, 0)));
+    return;
+  }
+  int64_t i = 0;
+  if (line.stride == 1 && line.dtype == Dtype::u8) {  // masks
+    for (; i < count; ++i) to[i] = static_cast<TC>(static_cast<const uint8_t*>(line.data)[i]);
+  } else if (line.stride == 1 && has_vectors<TC>(line.dtype)) {
+    with_element(line.dtype, [&](auto tag) HWY_ATTR {
+      using T = decltype(tag);
+      if constexpr (sizeof(T) <= sizeof(TC)) i = read_vectors(static_cast<const T*>(line.data), count, to);
+    });
+  }
+  for (; i < count; ++i) to[i] = static_cast<TC>(load_element(line.data, line.dtype, i * line.stride));
+}
+
+// The double v as fp32 that a second rounding to 16 bits makes what one rounding of v would be: truncated, and odd
+// where something was cut off.
+template <class D>
+HWY_INLINE hn::VFromD<hn::Rebind<float, D>> to_odd_float(D d, hn::VFromD<D> v) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto cut = hn::And(bits, hn::Set(du, (uint64_t{1} << 29) - 1));
+  const auto kept = hn::Xor(bits, cut);
+  const auto odd = hn::Or(kept, hn::Set(du, uint64_t{1} << 29));
+  const auto chosen = hn::IfThenElse(hn::Eq(cut, hn::Zero(du)), kept, odd);
+  return hn::DemoteTo(hn::Rebind<float, D>(), hn::BitCast(d, chosen));
+}
+
+// Whole vectors of count elements; returns how many elements that were.
+template <class TC, typename T>
+HWY_INLINE int64_t write_vectors(const TC* from, int64_t count, T* to) {
+#if HWY_TARGET != HWY_EMU128 && HWY_TARGET != HWY_SCALAR
+  constexpr bool kNarrows = true;
+#else
+  constexpr bool kNarrows = false;  // these targets make the largest number of an infinity
+#endif
+  const hn::ScalableTag<TC> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  if constexpr (sizeof(T) == sizeof(TC) || sizeof(TC) == 4) {
+    for (; i + lanes <= count; i += lanes) store(d, hn::LoadU(d, from + i), to + i);
+  } else if constexpr (kNarrows) {
+    const hn::Rebind<float, decltype(d)> half;
+    for (; i + lanes <= count; i += lanes) {
+      const auto v = hn::LoadU(d, from + i);
+      if constexpr (sizeof(T) == 4) {
+        store(half, hn::DemoteTo(half, v), to + i);
+      } else {
+        store(half, to_odd_float(d, v), to + i);
+      }
+    }
+  }
+  return i;
+}
+
+template <class TC>
+HWY_NOINLINE void write_line(const TC* from, int64_t count, const Line& line) {
+  int64_t i = 0;
+  if (line.stride == 1 && has_vectors<TC>(line.dtype)) {
+    with_element(line.dtype, [&](auto tag) HWY_ATTR {
+      using T = decltype(tag);
+      if constexpr (sizeof(T) <= sizeof(TC)) i = write_vectors(from, count, static_cast<T*>(line.data));
+    });
+  }
+  for (; i < count; ++i) store_element(line.data, line.dtype, i * line.stride, static_cast<double>(from[i]));
+}
+
+template <class TC>
+HWY_INLINE bool is_direct(const Line& line) {
+  return line.stride == 1 && line.dtype == (sizeof(TC) == 8 ? Dtype::f64 : Dtype::f32);
+}
+
+// The inputs of a stretch, block by block: pointers to TC of which whole vectors can be read, 0 behind the count.
+template <class TC, size_t kIn>
+class Inputs {
+public:
+  // Of lines of so many elements.
+  Inputs(const std::array<Line, kIn>& lines, int64_t count) : lines_(lines) {
+    for (size_t k = 0; count > 0 && k < kIn; ++k) {
+      if (lines_[k].stride == 0) read_line(lines_[k], kLineBlock, buffer_[k]);  // once is enough
+    }
+  }
+  // Elements [begin, begin + count): where they are only when that is whole vectors.
+  HWY_INLINE void read(int64_t begin, int64_t count) {
+    const auto lanes = static_cast<int64_t>(hn::Lanes(hn::ScalableTag<TC>()));
+    const int64_t padded = (count + lanes - 1) / lanes * lanes;
+    for (size_t k = 0; k < kIn; ++k) {
+      const Line line = lines_[k].from(begin);
+      at_[k] = buffer_[k];
+      if (line.stride == 0) continue;
+      if (padded == count && is_direct<TC>(line)) {
+        at_[k] = static_cast<const TC*>(line.data);
+        continue;
+      }
+      read_line(line, count, buffer_[k]);
+      std::fill(buffer_[k] + count, buffer_[k] + padded, TC{});
+    }
+  }
+  template <class D, class F, class... Outputs, size_t... k>
+  HWY_INLINE auto apply(D d, const F& f, int64_t i, std::index_sequence<k...>, Outputs&... outputs) const {
+    return f(d, hn::LoadU(d, at_[k] + i)..., outputs...);
+  }
+
+private:
+  const std::array<Line, kIn>& lines_;
+  const TC* at_[kIn];
+  HWY_ALIGN TC buffer_[kIn][kLineBlock];
+};
+
+template <class TC, size_t kOut, size_t kIn, class F>
+HWY_INLINE void map_lines(const std::array<Line, kOut>& out, const std::array<Line, kIn>& in, int64_t count,
+                          const F& f) {
+  static_assert(kOut >= 1 && kOut <= 3, "write the case of more outputs below");
+  const hn::ScalableTag<TC> d;
+  using V = hn::VFromD<decltype(d)>;
+  constexpr std::make_index_sequence<kIn> kAll{};
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Inputs<TC, kIn> inputs(in, count);
+  HWY_ALIGN TC buffer[kOut][kLineBlock];
+  for (int64_t begin = 0; begin < count; begin += kLineBlock) {
+    const int64_t n = std::min(kLineBlock, count - begin);
+    inputs.read(begin, n);
+    TC* to[kOut];
+    for (size_t k = 0; k < kOut; ++k) {
+      const bool in_place = n % lanes == 0 && is_direct<TC>(out[k]);
+      to[k] = in_place ? static_cast<TC*>(out[k].from(begin).data) : buffer[k];
+    }
+    for (int64_t i = 0; i < n; i += lanes) {
+      if constexpr (kOut == 1) {
+        hn::StoreU(inputs.apply(d, f, i, kAll), d, to[0] + i);
+      } else if constexpr (kOut == 2) {
+        V a = hn::Zero(d), b = a;
+        inputs.apply(d, f, i, kAll, a, b);
+        hn::StoreU(a, d, to[0] + i);
+        hn::StoreU(b, d, to[1] + i);
+      } else {
+        V a = hn::Zero(d), b = a, c = a;
+        inputs.apply(d, f, i, kAll, a, b, c);
+        hn::StoreU(a, d, to[0] + i);
+        hn::StoreU(b, d, to[1] + i);
+        hn::StoreU(c, d, to[2] + i);
+      }
+    }
+    for (size_t k = 0; k < kOut; ++k) {
+      if (to[k] == buffer[k]) write_line(static_cast<const TC*>(buffer[k]), n, out[k].from(begin));
+    }
+  }
+}
+
+// The sum over one block of what `inputs` have read, in four chains of TC.
+template <class TC, size_t kIn, class F>
+HWY_INLINE double sum_of_block(const Inputs<TC, kIn>& inputs, int64_t count, const F& f) {
+  const hn::ScalableTag<TC> d;
+  using V = hn::VFromD<decltype(d)>;
+  constexpr std::make_index_sequence<kIn> kAll{};
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    s0 = hn::Add(s0, inputs.apply(d, f, i, kAll));
+    s1 = hn::Add(s1, inputs.apply(d, f, i + lanes, kAll));
+    s2 = hn::Add(s2, inputs.apply(d, f, i + 2 * lanes, kAll));
+    s3 = hn::Add(s3, inputs.apply(d, f, i + 3 * lanes, kAll));
+  }
+  for (; i < count; i += lanes) {
+    const auto is_given = hn::FirstN(d, static_cast<size_t>(count - i));
+    s0 = hn::Add(s0, hn::IfThenElseZero(is_given, inputs.apply(d, f, i, kAll)));
+  }
+  const V sum = hn::Add(hn::Add(s0, s1), hn::Add(s2, s3));
+  return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+}
+
+// The sums of all formulas in one pass over memory. Blocks are added in fp64, in their order.
+template <class TC, size_t kIn, class... F>
+HWY_INLINE std::array<double, sizeof...(F)> sums_of_lines(const std::array<Line, kIn>& in, int64_t count,
+                                                          const F&... f) {
+  Inputs<TC, kIn> inputs(in, count);
+  std::array<LongSum, sizeof...(F)> totals;
+  for (int64_t begin = 0; begin < count; begin += kLineBlock) {
+    const int64_t n = std::min(kLineBlock, count - begin);
+    inputs.read(begin, n);
+    size_t k = 0;
+    (totals[k++].add(sum_of_block(inputs, n, f)), ...);
+  }
+  std::array<double, sizeof...(F)> sums;
+  for (size_t k = 0; k < sums.size(); ++k) sums[k] = totals[k].value();
+  return sums;
+}
+template <class TC, size_t kIn, class F>
+HWY_INLINE double sum_of_lines(const std::array<Line, kIn>& in, int64_t count, const F& f) {
+  return sums_of_lines<TC>(in, count, f)[0];
+}
+
+template <class TC, size_t kIn, class F>
+HWY_INLINE TC largest_of_lines(const std::array<Line, kIn>& in, int64_t count, const F& f) {
+  const hn::ScalableTag<TC> d;
+  using V = hn::VFromD<decltype(d)>;
+  constexpr std::make_index_sequence<kIn> kAll{};
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Inputs<TC, kIn> inputs(in, count);
+  const V lowest = hn::Set(d, -std::numeric_limits<TC>::infinity());
+  V m0 = lowest, m1 = lowest;
+  for (int64_t begin = 0; begin < count; begin += kLineBlock) {
+    const int64_t n = std::min(kLineBlock, count - begin);
+    inputs.read(begin, n);
+    int64_t i = 0;
+    for (; i + 2 * lanes <= n; i += 2 * lanes) {
+      m0 = hn::Max(m0, inputs.apply(d, f, i, kAll));
+      m1 = hn::Max(m1, inputs.apply(d, f, i + lanes, kAll));
+    }
+    for (; i < n; i += lanes) {
+      const auto is_given = hn::FirstN(d, static_cast<size_t>(n - i));
+      m0 = hn::Max(m0, hn::IfThenElse(is_given, inputs.apply(d, f, i, kAll), lowest));
+    }
+  }
+  TC lanes_of[hn::MaxLanes(hn::ScalableTag<TC>())];
+  hn::StoreU(hn::Max(m0, m1), d, lanes_of);
+  return *std::max_element(lanes_of, lanes_of + lanes);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
