@@ -1,6 +1,6 @@
 /* The headers of the plugin ABI and of the public API as a program in C sees them. This one file is compiled as C11 and
-   as C++11, 14, 17, 20 and 23, without a warning and without a byte of implicit padding. The sizes are those of a 64-bit
-   machine. */
+   as C++11, 14, 17, 20 and 23, without a warning and without a byte of implicit padding. The sizes are those of a
+   64-bit machine. */
 #include <rlk/abi.h>
 #include <rlk/abi/ext/draft/graph.h>
 #include <rlk/rlk.h>

@@ -1,0 +1,76 @@
+// What running calls proved is believed by later processes, for the very plugin that proved it and for no other.
+#include "loader/store/compared.hpp"
+
+#include <gtest/gtest.h>
+
+#include "framework/fs.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using rlk::testing::TempFolder;
+using Classes = std::vector<uint32_t>;
+
+PluginRecord record_of(const std::string& version, const std::string& device) {
+  PluginRecord record;
+  record.id = "acme";
+  record.version = version;
+  record.devices.emplace_back();
+  record.devices.back().name = device;
+  for (const char* dtype : {"f32", "bf16"}) {
+    core::UnitResult& unit = record.units.emplace_back();
+    unit.op = "logp";
+    unit.implementation = "fused";
+    unit.dtype = dtype;
+    unit.variant = "wide";
+  }
+  return record;
+}
+
+core::ComparedClass compared(uint32_t size_class, const std::string& plugin = "acme") {
+  core::ComparedClass one;
+  one.plugin = plugin;
+  one.op = "logp";
+  one.implementation = "fused";
+  one.dtype = "f32";
+  one.variant = "wide";
+  one.size_class = size_class;
+  return one;
+}
+
+// Of each unit, what a new process believes.
+std::vector<Classes> believed(Store* store, PluginRecord record) {
+  ComparedClasses(store).add_to(&record);
+  std::vector<Classes> classes;
+  for (const core::UnitResult& unit : record.units) classes.push_back(unit.size_classes);
+  return classes;
+}
+
+TEST(ComparedClasses, AreBelievedByTheNextProcessForTheirUnitAlone) {
+  const TempFolder folder;
+  Store store(folder.folder("cache", 0700));
+  {
+    ComparedClasses first(&store);
+    PluginRecord record = record_of("1.0", "X100");
+    first.add_to(&record);
+    EXPECT_EQ(record.units[0].size_classes, Classes());
+    for (const uint32_t size_class : {7u, 4294967295u, 7u}) first.note(compared(size_class));
+    first.note(compared(9, "nobody"));
+  }
+  EXPECT_EQ(believed(&store, record_of("1.0", "X100")), (std::vector<Classes>{{7, 4294967295}, {}}));
+}
+
+TEST(ComparedClasses, AreForgottenWhenThePluginOrItsDeviceChanges) {
+  const TempFolder folder;
+  Store store(folder.folder("cache", 0700));
+  ComparedClasses first(&store);
+  PluginRecord record = record_of("1.0", "X100");
+  first.add_to(&record);
+  first.note(compared(7));
+  EXPECT_EQ(believed(&store, record_of("1.0", "X100"))[0], Classes{7});
+  EXPECT_EQ(believed(&store, record_of("1.1", "X100"))[0], Classes());
+  EXPECT_EQ(believed(&store, record_of("1.0", "X200"))[0], Classes());
+}
+
+}  // namespace
+}  // namespace rlk::loader
