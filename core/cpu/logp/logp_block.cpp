@@ -130,10 +130,21 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, hn
   return partial;
 }
 
+// A block is walked once where a guess will do for its maximum: the largest of its first elements.
+constexpr int64_t kGuessed = 512;
+// While the sum relative to the guess is no larger, no element is further above the guess than 9 (in nats), and so none
+// is so nearly certain that rounding could bring its log-probability to 0: the guess is an element too.
+constexpr double kLargestSum = 0x1p13;
+
 template <class D, typename T>
 HWY_NOINLINE BlockSums sums_at(D d, const T* p, int64_t count, double slope, bool entropy) {
   using TC = hn::TFromD<D>;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  if (!entropy && count > kGuessed) {
+    const TC guess = max_of(d, p, kGuessed);
+    const Partial partial = sum_of<false>(d, p, count, slope, guess);  // NaN where the guess is no number
+    if (partial.sum <= kLargestSum) return {static_cast<double>(guess), partial.sum, 0};
+  }
   const TC max = max_of(d, p, count);
   if (max == kMinusInf<TC>) {  // NaN may hide behind it
     const bool all_masked = std::all_of(p, p + count, [](T value) { return is_minus_inf(value); });

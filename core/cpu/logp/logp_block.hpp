@@ -30,10 +30,11 @@ double capped_logit(const Scores& scores, const void* row, int64_t column);
 // z[column] of the declaration.
 double score_of(const Scores& scores, const void* row, int64_t column);
 
-// Sums over a block relative to its largest capped logit, `max`: with y[v] = (cap(x[v] + bias[v]) - max) slope, which
-// is never above 0, sum = sum_v 2^y[v] is at least 1 and weighted = sum_v 2^y[v] y[v] never above 0. So no
-// log-probability comes out above 0 and no entropy below it. max is kAllMasked when every logit is -inf; NaN and +inf
-// make the sums NaN.
+// Sums over a block relative to one of its capped logits, `max`: with y[v] = (cap(x[v] + bias[v]) - max) slope, sum =
+// sum_v 2^y[v] and weighted = sum_v 2^y[v] y[v]. With `entropy` it is the largest, no y[v] is above 0, the sum at least
+// 1 and weighted never above 0. Without, it may be one that has much of the block's probability: then no token is so
+// certain that rounding matters. So no log-probability comes out above 0 and no entropy below it. max is kAllMasked
+// when every logit is -inf; NaN and +inf make the sums NaN.
 struct BlockSums {
   double max, sum, weighted;
 };
