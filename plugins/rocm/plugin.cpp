@@ -9,8 +9,7 @@ class Plugin final : public simt::host::Plugin {
 public:
   using Implementations =
       std::tuple<simt::host::Logp, simt::host::LogpBackward, simt::host::AttentionSimt, simt::host::Add>;
-  explicit Plugin(const sdk::Host& host) { simt::host::use_host(&host); }
-  ~Plugin() override { simt::host::use_host(nullptr); }
+  explicit Plugin(const sdk::Host& host) : cache_(host) {}
 
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     static const simt::host::Identity kAmd = {
@@ -26,6 +25,9 @@ public:
     };
     return simt::host::probe_runtime(kAmd, evidence);
   }
+
+private:
+  const simt::host::HostScope cache_;
 };
 
 }  // namespace rlk::rocm

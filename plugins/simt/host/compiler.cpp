@@ -127,8 +127,12 @@ std::atomic<const sdk::Host*> current_host{nullptr};
 
 }  // namespace
 
-void use_host(const sdk::Host* host) noexcept {
-  current_host = host;
+HostScope::HostScope(const sdk::Host& host) : host_(host) {
+  current_host = &host_;
+}
+HostScope::~HostScope() {
+  const sdk::Host* mine = &host_;
+  current_host.compare_exchange_strong(mine, nullptr);
 }
 
 std::string kernel_source(const std::string& kernels, const std::string& platform) {

@@ -47,7 +47,16 @@ std::string kernel_source(const std::string& kernels, const std::string& platfor
 const void* compiled_image(const Compiler& compiler, const std::string& kernels, const std::string& device,
                            const std::vector<std::string>& options);
 
-// Whose cache: the host of the plugin that lives. nullptr: none.
-void use_host(const sdk::Host* host) noexcept;
+// The host in whose cache compiled kernels are kept: that of the plugin which lives, and holds this.
+class HostScope {
+public:
+  explicit HostScope(const sdk::Host& host);
+  ~HostScope();
+  HostScope(const HostScope&) = delete;
+  HostScope& operator=(const HostScope&) = delete;
+
+private:
+  const sdk::Host host_;
+};
 
 }  // namespace rlk::simt::host

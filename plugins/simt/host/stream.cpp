@@ -71,11 +71,22 @@ Stream::~Stream() {
   if (!owned_) return;
   try {
     const RelaxedScope scope(device_.place());
+    abandon_capture();
     driver().stream_synchronize(handle_);
     driver().stream_destroy(handle_);
   } catch (...) {
     // A lost device has lost its streams too.
   }
+}
+
+// Ending a capture may have failed; drivers do not destroy a stream that captures.
+void Stream::abandon_capture() noexcept {
+  const Driver& table = driver();
+  int status = kCaptureNone;
+  if (table.stream_is_capturing == nullptr || table.end_capture == nullptr || table.graph_destroy == nullptr) return;
+  if (table.stream_is_capturing(handle_, &status) != kSuccess || status == kCaptureNone) return;
+  GraphHandle graph = nullptr;
+  if (table.end_capture(handle_, &graph) == kSuccess && graph != nullptr) table.graph_destroy(graph);
 }
 
 void Stream::refuse_while_capturing(const char* what) {

@@ -48,6 +48,7 @@ public:
 
 private:
   void refuse_while_capturing(const char* what);
+  void abandon_capture() noexcept;
 
   Device& device_;
   StreamHandle handle_;

@@ -145,6 +145,7 @@ using std::max;
 using std::min;
 using std::tanh;
 
+#if !defined(RLK_EMULATED_PLAIN)
 struct bf16 {
   uint16_t bits;
 };
@@ -166,6 +167,7 @@ inline float __half2float(f16 x) {
 inline f16 __float2half_rn(float x) {
   return {static_cast<_Float16>(x)};
 }
+#endif
 
 constexpr int kWave = emulation::kWave;
 
@@ -192,6 +194,7 @@ inline void wave_sync() {
 inline unsigned char* dynamic_shared() {
   return emulation::dynamic_shared();
 }
+#if !defined(RLK_EMULATED_PLAIN)
 inline float exp2_fast(float x) {
   const float y = std::exp2(x);
   return std::fabs(y) < 0x1p-126f ? 0.0f : y;
@@ -226,5 +229,16 @@ inline uint32_t max_pair(uint32_t a, uint32_t b, bf16) {
 inline uint32_t max_pair(uint32_t a, uint32_t b, f16) {
   return max_pair_of<f16>(a, b, __half2float);
 }
+#endif
 
 }  // namespace rlk::simt
+
+// RLK_EMULATED_PLAIN: conversions and memory are those of the plain platform that HIP's and MACA's share.
+#if defined(RLK_EMULATED_PLAIN)
+#undef RLK_SIMT_KERNEL
+#undef RLK_SIMT_ARGUMENT
+#define __launch_bounds__(threads)
+#include "plugins/simt/platform_plain.cuh"
+#undef RLK_SIMT_KERNEL
+#define RLK_SIMT_KERNEL(...) extern "C" __attribute__((visibility("default"))) void
+#endif

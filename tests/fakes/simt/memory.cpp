@@ -1,0 +1,208 @@
+// Simulated device memory: a file per device, mapped twice. Device addresses belong to a mapping that is closed while
+// no kernel runs; the simulator itself works through the second one. Fresh memory is 0xFF bytes, and so are the red
+// zones around each allocation until somebody writes there, which is found when the allocation is freed.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "runtime.hpp"
+
+namespace fake_simt {
+namespace {
+
+constexpr size_t kAlignment = 256, kRedZone = 256;
+constexpr unsigned char kRed = 0xa5;
+
+struct Arena {
+  uintptr_t device = 0;
+  std::byte* host = nullptr;
+  size_t capacity = 0, used = 0;
+  std::map<uintptr_t, size_t> live;
+
+  explicit Arena(size_t bytes) : capacity(bytes) {
+    const int file = memfd_create("fake_simt_device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) std::abort();
+    device = reinterpret_cast<uintptr_t>(mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0));
+    host = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0));
+    close(file);
+  }
+  bool contains(uintptr_t address) const { return address - device < capacity; }
+  std::byte* at(uintptr_t address) const { return host + (address - device); }
+};
+
+struct Memory {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<Arena>> arenas;
+  std::map<uintptr_t, size_t> pinned;
+  int open = 0;
+};
+Memory& memory() {
+  static auto* const only = new Memory;
+  return *only;
+}
+
+size_t rounded(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Arena& arena_of(int device) {
+  auto& slot = memory().arenas[device];
+  if (slot == nullptr) {
+    // Room for red zones beside what is promised.
+    slot = std::make_unique<Arena>(2 * memory_bytes());
+    if (memory().open > 0) mprotect(reinterpret_cast<void*>(slot->device), slot->capacity, PROT_READ | PROT_WRITE);
+  }
+  return *slot;
+}
+Arena* arena_at(uintptr_t address) {
+  for (auto& [device, arena] : memory().arenas) {
+    if (arena->contains(address)) return arena.get();
+  }
+  return nullptr;
+}
+
+void require_red(const std::byte* zone, const char* call) {
+  for (size_t i = 0; i < kRedZone; ++i) {
+    if (static_cast<unsigned char>(zone[i]) != kRed) {
+      violation("WROTE_OUTSIDE", std::string(call) + ": something wrote beside the allocation that is freed");
+    }
+  }
+}
+
+// The live allocation that holds the address or ends there.
+bool find_range(const std::map<uintptr_t, size_t>& live, uintptr_t address, Range* out) {
+  auto after = live.upper_bound(address);
+  if (after == live.begin()) return false;
+  --after;
+  *out = {after->first, after->first + after->second};
+  return address <= out->end;
+}
+
+}  // namespace
+
+size_t memory_bytes() {
+  return static_cast<size_t>(knob("MEMORY_MB", 2048)) << 20;
+}
+size_t used_bytes(int device) {
+  const std::lock_guard lock(memory().mutex);
+  return arena_of(device).used;
+}
+
+int allocate(int device, size_t bytes, void** out) {
+  const std::lock_guard lock(memory().mutex);
+  Arena& arena = arena_of(device);
+  if (bytes == 0) return *out = nullptr, 0;
+  if (arena.used + bytes > memory_bytes()) return kOutOfMemory;
+  uintptr_t at = arena.device + kRedZone;
+  for (const auto& [begin, size] : arena.live) {
+    if (at + rounded(bytes) + 2 * kRedZone <= begin) break;
+    at = begin + rounded(size) + 2 * kRedZone;
+  }
+  if (at + rounded(bytes) + kRedZone > arena.device + arena.capacity) return kOutOfMemory;
+  arena.live.emplace(at, bytes);
+  arena.used += bytes;
+  std::memset(arena.at(at) - kRedZone, kRed, kRedZone);
+  std::memset(arena.at(at), 0xff, bytes);
+  std::memset(arena.at(at) + bytes, kRed, kRedZone);
+  return *out = reinterpret_cast<void*>(at), 0;
+}
+
+int allocate_pinned(size_t bytes, void** out) {
+  if (bytes == 0) return *out = nullptr, 0;
+  auto* const block = static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 8191) / 4096 * 4096));
+  if (block == nullptr) return kOutOfMemory;
+  std::memset(block + bytes, kRed, kRedZone);
+  const std::lock_guard lock(memory().mutex);
+  memory().pinned.emplace(reinterpret_cast<uintptr_t>(block), bytes);
+  return *out = block, 0;
+}
+
+void release(void* pointer, bool pinned, const char* call) {
+  if (pointer == nullptr) return;
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  std::unique_lock lock(memory().mutex);
+  Arena* const arena = pinned ? nullptr : arena_at(at);
+  auto& live = pinned ? memory().pinned : arena != nullptr ? arena->live : memory().pinned;
+  const auto found = live.find(at);
+  if ((!pinned && arena == nullptr) || found == live.end()) {
+    violation("INVALID_FREE", std::string(call) + ": no live allocation of this kind begins there");
+  }
+  const Range range{at, at + found->second};
+  lock.unlock();
+  // The device finishes what uses the memory first, as the real one does.
+  std::string user;
+  while (!(user = pending_use(range)).empty()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  lock.lock();
+  std::byte* const bytes = pinned ? static_cast<std::byte*>(pointer) : arena->at(at);
+  if (!pinned) require_red(bytes - kRedZone, call);
+  require_red(bytes + found->second, call);
+  if (pinned) {
+    live.erase(found);
+    std::free(pointer);
+    return;
+  }
+  std::memset(bytes, 0xdd, found->second);
+  arena->used -= found->second;
+  live.erase(found);
+}
+
+int kind_of(const void* pointer) {
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  const std::lock_guard lock(memory().mutex);
+  if (arena_at(at) != nullptr) return 2;
+  Range range;
+  return find_range(memory().pinned, at, &range) && at < range.end ? 1 : 0;
+}
+
+void require_device(const void* pointer, size_t bytes, const std::string& what) {
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  const std::lock_guard lock(memory().mutex);
+  Arena* const arena = arena_at(at);
+  if (arena == nullptr) violation("NOT_DEVICE_MEMORY", what + " is not device memory");
+  Range range;
+  if (!find_range(arena->live, at, &range) || at + bytes > range.end) {
+    violation("OUT_OF_BOUNDS", what + " leaves every live allocation");
+  }
+}
+
+void require_addresses(const void* arguments, size_t bytes, const std::string& kernel) {
+  const std::lock_guard lock(memory().mutex);
+  for (size_t i = 0; i + 8 <= bytes; i += 8) {
+    uintptr_t word = 0;
+    std::memcpy(&word, static_cast<const char*>(arguments) + i, 8);
+    // Above everything that counts elements (attention says "no window" by 2^40), below every double: an address.
+    if (word < uintptr_t{1} << 44 || word >= uintptr_t{1} << 47) continue;
+    Range range;
+    const Arena* const arena = arena_at(word);
+    if (arena != nullptr ? find_range(arena->live, word, &range) : find_range(memory().pinned, word, &range)) continue;
+    violation(arena != nullptr ? "OUT_OF_BOUNDS" : "NOT_DEVICE_MEMORY",
+              kernel + ": the argument at byte " + std::to_string(i) + " leads to " +
+                  (arena != nullptr ? "no live allocation" : "memory that the device cannot reach"));
+  }
+}
+
+std::byte* bytes_at(const void* pointer) {
+  const auto at = reinterpret_cast<uintptr_t>(pointer);
+  const std::lock_guard lock(memory().mutex);
+  Arena* const arena = arena_at(at);
+  return arena != nullptr ? arena->at(at) : static_cast<std::byte*>(const_cast<void*>(pointer));
+}
+
+OpenMemory::OpenMemory() {
+  const std::lock_guard lock(memory().mutex);
+  if (memory().open++ > 0) return;
+  for (auto& [device, arena] : memory().arenas) {
+    mprotect(reinterpret_cast<void*>(arena->device), arena->capacity, PROT_READ | PROT_WRITE);
+  }
+}
+OpenMemory::~OpenMemory() {
+  const std::lock_guard lock(memory().mutex);
+  if (--memory().open > 0) return;
+  for (auto& [device, arena] : memory().arenas) {
+    mprotect(reinterpret_cast<void*>(arena->device), arena->capacity, PROT_NONE);
+  }
+}
+
+}  // namespace fake_simt
