@@ -6,6 +6,7 @@
 #include "core/dispatch/host.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/store/cache.hpp"
+#include "loader/store/quarantine.hpp"
 
 namespace rlk::loader {
 
@@ -37,7 +38,12 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
     }
     records.push_back(std::move(record));
   }
-  return probe_plugins(std::move(records), options);
+  std::vector<ProbedPlugin> plugins = probe_plugins(std::move(records), options);
+  QuarantineList quarantine(options.store);
+  quarantine.add_crumbs();
+  const std::vector<QuarantineEntry> in_force = quarantine.in_force();
+  for (ProbedPlugin& plugin : plugins) apply(in_force, options.store, &plugin.record);
+  return plugins;
 }
 
 }  // namespace rlk::loader

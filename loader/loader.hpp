@@ -10,7 +10,8 @@
 namespace rlk::loader {
 
 // Discovers, screens and probes; the built-in CPU plugin is the first of the result. Blocks until every plugin has its
-// verdict. options.mode is taken from options.environment (RLK_PROBE).
+// verdict. What failed at run time, here or in an earlier process, is taken out. options.mode is taken from
+// options.environment (RLK_PROBE).
 std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions options);
 
 }  // namespace rlk::loader

@@ -7,6 +7,7 @@
 #include "core/declaration/text.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
 namespace {
@@ -57,6 +58,8 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
         call.decl().name, candidate.plugin->id.c_str(), candidate.implementation->name);
   }
   const auto make = [&] {
+    const Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
+                               first_dtype(call.bound), "plan_create"});
     return Plan::create(candidate,
                         CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates),
                         plan, error);

@@ -7,6 +7,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
 namespace {
@@ -248,6 +249,12 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
   OpCounters& counters = counters_.of(call.decl());
   if (!served.staged) {
     WatchedCallPtr watched;
+    Trace first;
+    if (served.first_use) {
+      const Candidate& candidate = *served.candidate;
+      first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
+                     first_dtype(call.bound), "enqueue"});
+    }
     if (served.first_use || watcher_.draws()) {
       watched = watcher_.begin(call, *served.candidate, served.plan->info().variant, served.first_use);
     }

@@ -5,6 +5,13 @@
 
 namespace rlk::core {
 
+namespace {
+
+// reason_code of what failed at run time, in this process or an earlier one.
+constexpr std::string_view kQuarantined = "QUARANTINED";
+
+}  // namespace
+
 const char* first_dtype(const BoundCall& call) {
   return call.decl->dtypes.empty() ? "" : name_of(call.dtypes[0]);
 }
@@ -39,7 +46,8 @@ Refusal refuse_newer(const Candidate& candidate, const BoundCall& call) {
 Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call) {
   for (const Quarantined* entry : candidate.quarantined) {
     if (!entry->dtype.empty() && entry->dtype != first_dtype(call)) continue;
-    return {"QUARANTINED", "switched off after a failure at run time (" + entry->reason_code + "): " + entry->reason};
+    return {std::string(kQuarantined),
+            "switched off after a failure at run time (" + entry->reason_code + "): " + entry->reason};
   }
   return {};
 }
@@ -77,6 +85,8 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
     if (unit.standing == Standing::verified) return {};
     const std::string name = std::string(first_dtype(call)) + (feature.empty() ? "" : " with " + feature) +
                              (variant.empty() ? "" : ", variant " + variant);
+    if (unit.standing == Standing::failed && unit.result->reason_code == kQuarantined)
+      return {std::string(kQuarantined), "switched off after an earlier failure: " + unit.result->reason};
     if (unit.standing == Standing::failed) {
       return {"VERIFICATION_FAILED",
               name + " failed its test (" + unit.result->reason_code + "): " + unit.result->reason};

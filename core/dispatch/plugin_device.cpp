@@ -5,6 +5,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/release.hpp"
+#include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
 namespace {
@@ -44,7 +45,9 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
     tried_ = true;
     rlk_error said{};
     said.struct_size = sizeof(said);
+    Trace first = trace({api_.id, {}, {}, {}, owner_ == nullptr ? "device_open" : "device_attach"});
     rlk_status status = make(out, &said);
+    first.reset();
     if (status > 0 || (status == RLK_OK && *out == nullptr)) status = RLK_INTERNAL;
     if (status == RLK_OK) {
       handle_.store(*out, std::memory_order_release);

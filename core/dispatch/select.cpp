@@ -10,6 +10,7 @@
 #include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/eligible.hpp"
+#include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
 namespace {
@@ -75,7 +76,10 @@ private:
       option.reason = text_of(error.text);
       return false;
     }
+    Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
+                         first_dtype(request_.call), "query"});
     status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);
+    first.reset();
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {
       option.verdict = Verdict::failed;
       option.reason_code = status != RLK_OK ? name_of_status(status) : "INVALID_ANSWER";

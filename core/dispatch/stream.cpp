@@ -7,6 +7,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/data_error.hpp"
 #include "core/dispatch/release.hpp"
+#include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
 
@@ -20,6 +21,7 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
+  const Trace first = trace({device.api.id, {}, {}, {}, "stream create"});
   rlk_status status =
       call_of(device.api, "stream create", device.api.stream->create, device.handle, priority, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);
@@ -31,6 +33,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
 rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
                         rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, true));
+  const Trace first = trace({device.api.id, {}, {}, {}, "stream wrap"});
   rlk_status status =
       call_of(device.api, "stream wrap", device.api.stream->wrap, device.handle, native, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);

@@ -39,7 +39,7 @@ void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
   }
   const auto fail_unit = [&](core::UnitResult& unit) {
     unit.verdict = core::UnitResult::Verdict::failed;
-    unit.reason_code = "QUARANTINED";
+    unit.reason_code = reason::kQuarantined.code;
     unit.reason = off.reason_code + " at run time: " + off.reason;
   };
   bool found = false;
@@ -87,6 +87,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
       store_(chosen_folder(environment_)),
       compared_(&store_),
+      first_uses_(&store_),
       registrar_(&registry_, core::host_services()),
       pid_(getpid()) {
   registry_.on_compared([this](const core::ComparedClass& compared) { compared_.note(compared); });
@@ -94,7 +95,9 @@ Process::Process(Environment environment, Config config, const char* plugin_path
   registry_.on_quarantine([this](const core::Quarantined& unit, bool only_suspected) {
     const std::lock_guard lock(mutex_);
     evidence_.push_back({unit, only_suspected, unix_us_now()});
+    if (!only_suspected) first_uses_.keep(unit);
   });
+  core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
 }
 
 std::mutex& Process::its_mutex() {
@@ -190,6 +193,7 @@ void Process::search() {
     how.cancel = &cancel_;
     std::vector<ProbedPlugin> plugins = find_plugins(where, how);
     for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
+    first_uses_.know(plugins);
     registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
     for (const ProbedPlugin& plugin : plugins) warn_of_time_out(plugin.record);
     for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));

@@ -15,6 +15,7 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
+#include "loader/register/first_use.hpp"
 #include "loader/register/register.hpp"
 #include "loader/store/compared.hpp"
 #include "loader/store/store.hpp"
@@ -67,6 +68,7 @@ private:
   Store store_;
   core::Registry registry_;
   ComparedClasses compared_;
+  FirstUses first_uses_;
   Registrar registrar_;
   const pid_t pid_;
   mutable std::mutex mutex_;          // of what follows

@@ -53,7 +53,9 @@ int run_verb(const Arguments& arguments) {
   for (const std::string& note : notes) std::fprintf(stderr, "rlk-plugins: %s\n", note.c_str());
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
   if (action == "ls") return list(store, arguments.json());
-  const size_t removed = store.clear("");
+  size_t removed = 0;
+  for (const loader::StoreEntry& entry : store.list(""))
+    if (!entry.name.starts_with(loader::kQuarantinePrefix)) removed += store.clear(entry.name);
   if (arguments.json()) {
     print({{"schema", 1}, {"folder", store.folder()}, {"removed", removed}});
   } else {
@@ -67,7 +69,7 @@ int run_verb(const Arguments& arguments) {
 Verb verb_cache() {
   return {"cache",
           "Lists or clears what is remembered: verdicts (probe-*), contents of files, compiled kernels.",
-          "",
+          "What failed at run time stays switched off; `rlk-plugins quarantine clear` forgets that.",
           "rlk-plugins cache clear",
           {{"ls|clear", true}},
           {},

@@ -15,6 +15,7 @@
 #include "loader/probe/examine.hpp"
 #include "loader/probe/process.hpp"
 #include "loader/probe/protocol.hpp"
+#include "loader/register/first_use.hpp"
 #include "loader/register/register.hpp"
 #include "loader/store/cache.hpp"
 
@@ -50,7 +51,8 @@ std::string judge(ChildChannel* channel, const json& request) {
   const loader::Config config = config_of(loader::Environment::of_process());
   const loader::Environment environment = config.complete(loader::Environment::of_process());
   std::vector<std::string> notes;
-  loader::Store store(loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes));
+  loader::Store& store =
+      *new loader::Store(loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes));
   loader::ProbeOptions options;
   options.environment = environment;
   options.host = core::host_services();
@@ -65,7 +67,13 @@ std::string judge(ChildChannel* channel, const json& request) {
 
   channel->send(FrameKind::phase, kRegisterPhase);
   static core::Registry registry;  // outlives the plugins, whose threads may run until the end
+  // Neither is destroyed: a plugin that was given up may still be inside.
+  auto* const first_uses = new loader::FirstUses(&store);
+  first_uses->know(plugins);
+  core::set_tracer([first_uses](const core::FirstUse& use) { return first_uses->leave(use); });
   loader::Registrar(&registry, options.host).publish(&plugins);
+  core::set_tracer({});
+  first_uses->end();
   return text_of(records_json(plugins));
 }
 

@@ -17,6 +17,7 @@ Verb verb_scope();
 Verb verb_doctor();
 Verb verb_lint();
 Verb verb_cache();
+Verb verb_quarantine();
 Verb verb_new();
 
 }  // namespace rlk::cli

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "core/dispatch/trace.hpp"
 #include "loader/discover/builtin.hpp"
 
 namespace rlk::loader {
@@ -78,15 +79,26 @@ struct Registrar::Opening {
   Attempt attempt;
   core::PluginBinding binding;
   std::optional<Failure> failure;
+  core::Trace trace;  // of the phase that runs
 
   void go() {
     failure = open();
-    if (!failure || binding.api == nullptr) return;
-    attempt.enter("destroy");
-    close_plugin(*binding.api, binding.instance, binding.devices);
+    if (failure && binding.api != nullptr) close();
+    trace.reset();
   }
 
 private:
+  void enter(const char* phase) {
+    attempt.enter(phase);
+    trace.reset();
+    trace = core::trace({binding.id, {}, {}, {}, phase});
+  }
+
+  void close() {
+    enter("destroy");
+    close_plugin(*binding.api, binding.instance, binding.devices);
+  }
+
   std::optional<Failure> find_entry(rlk_plugin_entry_v1_fn* entry) {
     if (binding.built_in && (*entry = built_in_entry(binding.id)) != nullptr) return std::nullopt;
     // What was verified is that file and no other: compared before its code runs, and after, when it is mapped.
@@ -96,7 +108,7 @@ private:
       return Failure{&reason::kFileChanged, path + " is not the file that was probed", {}, {}};
     };
     if (auto changed_before = changed()) return changed_before;
-    attempt.enter("load");
+    enter("load");
     if (auto refused = load_entry(path, entry)) return refused;
     return changed();
   }
@@ -104,14 +116,14 @@ private:
   std::optional<Failure> open() {
     rlk_plugin_entry_v1_fn entry = nullptr;
     if (auto stop = find_entry(&entry)) return stop;
-    attempt.enter("negotiate");
+    enter("negotiate");
     if (auto stop = negotiate(entry, host, &binding.api)) return stop;
-    attempt.enter("create");
+    enter("create");
     if (auto stop = create(*binding.api, host, &binding.instance)) return stop;
-    attempt.enter("probe");
+    enter("probe");
     if (auto stop = ask_probe(*binding.api, binding.instance, [](const Evidence&) {})) return stop;
     if (is_operators_only(binding)) return std::nullopt;
-    attempt.enter("enumerate");
+    enter("enumerate");
     return describe_devices(*binding.api, binding.instance, &binding.devices);
   }
 };

@@ -6,22 +6,16 @@
 #include <charconv>
 #include <sstream>
 
-#include "core/dispatch/host.hpp"
-#include "loader/store/cache.hpp"
-#include "loader/store/file.hpp"
+#include "loader/store/quarantine.hpp"
 
 namespace rlk::loader {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 20;
 
-// The plugin's file, what it loaded, the devices and the host: with one of them changed nothing was proved.
+// With anything of the plugin's state changed nothing was proved.
 std::string entry_of(const PluginRecord& record, Store* store) {
-  std::string all = record.id + '\n' + record.version + '\n' + core::host_version() + '\n';
-  if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
-  for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
-  for (const DeviceInfo& device : record.devices) all += device.name + ' ' + device.arch + '\n';
-  return "compared-" + hash_bytes(all);
+  return "compared-" + state_of_plugin(record, store);
 }
 
 std::string line_of(const core::ComparedClass& compared) {

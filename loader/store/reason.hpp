@@ -101,6 +101,9 @@ struct Reason {
     "the plugin wrote to a file descriptor that is not its own, or rlk-prober is of another version")                 \
   X(kProbeBusy, "PROBE_BUSY", false, "Another process is still probing this plugin.", "try again when it is done")    \
   X(kCancelled, "CANCELLED", false, "The probe was stopped because the application ended.", "probe again")            \
+  X(kQuarantined, "QUARANTINED", true,                                                                                \
+    "It failed at run time, in this process or an earlier one, and is switched off.",                                 \
+    "see `rlk-plugins quarantine ls`; when the cause is mended, `rlk-plugins quarantine clear ID` uses it again")     \
   X(kFileChanged, "FILE_CHANGED", true, "The file changed between its probe and its load.",                           \
     "replace plugins by renaming a new file over the old one, then start again")
 

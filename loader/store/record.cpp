@@ -79,16 +79,18 @@ OperatorCounts count_operators(const PluginRecord& record) {
   struct Seen {
     bool verified = false;
     bool failed = false;
+    bool quarantined = false;
   };
   std::map<std::string_view, Seen> operators;
   for (const core::UnitResult& unit : record.units) {
     Seen& seen = operators[unit.op];
     seen.verified |= unit.verdict == core::UnitResult::Verdict::verified;
     seen.failed |= unit.verdict == core::UnitResult::Verdict::failed;
+    seen.quarantined |= unit.reason_code == reason::kQuarantined.code;
   }
   OperatorCounts counts;
   for (const auto& [op, seen] : operators) {
-    if (record.state == State::quarantined) {
+    if (record.state == State::quarantined || (seen.quarantined && !seen.verified)) {
       ++counts.quarantined;
     } else if (seen.failed) {
       ++counts.partial;

@@ -23,6 +23,9 @@ namespace rlk::loader {
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
                                 std::vector<std::string>* notes);
 
+// Names of the entries that say what failed at run time: emptying the cache does not forget them.
+inline constexpr std::string_view kQuarantinePrefix = "quarantine-";
+
 struct StoreEntry {
   std::string name;
   uint64_t bytes = 0;

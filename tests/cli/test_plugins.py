@@ -1,5 +1,6 @@
 """The command beside plugins that are good, wrong, crashing or hanging."""
 import os
+import shutil
 import time
 
 import command
@@ -133,6 +134,52 @@ class Broken(command.Case):
         self.assertEqual(states["cpu"], "registered")
         self.assertGreater(len(states), 10)
         self.output("doctor", code=1, RLK_PLUGIN_PATH=folder, RLK_PROBE_TIMEOUT="2")
+
+
+class LaterFaults(command.Case):
+    """A plugin that passes its probe and fails in the process that uses it."""
+    def setUp(self):
+        super().setUp()
+        fault = os.environ.get("RLK_TEST_FAULT_PLUGIN", "")
+        if not os.path.exists(fault):
+            self.skipTest("the fault plugin is not built")
+        shutil.copy(fault, self.plugins)
+        command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
+
+    def add(self, code=0, **variables):
+        # The verdict is remembered: the fault is met by the process that computes.
+        return self.run_command("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", "--output", "out=out.npy",
+                                code=code, **variables)
+
+    def fault(self, code=0):
+        return {p["id"]: p for p in self.json("list", code=code)["plugins"]}["fault"]
+
+    def test_a_crash_is_named_at_the_next_start_and_the_cpu_computes(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        for fault, state in (("enqueue:crash", "partial"), ("create:crash", "quarantined"),
+                             ("open:crash", "quarantined")):
+            with self.subTest(fault=fault):
+                self.assertIn("fault/", self.add().stdout)
+                self.add(code=-11, RLK_TEST_FAULT=fault)
+                plugin = self.fault(code=1)
+                self.assertEqual((plugin["state"], plugin["reason_code"]), (state, "QUARANTINED"))
+                self.assertIn("PROCESS_ENDED", plugin["reason"])
+                self.assertIn("cpu/", self.add(RLK_TEST_FAULT=fault).stdout)
+                [entry] = self.json("quarantine", "ls")["entries"]
+                self.assertEqual(entry["plugin"], "fault")
+                self.assertEqual(entry["op"], "add" if state == "partial" else "")
+                self.assertIn("ended", self.output("quarantine", "ls"))
+                self.output("cache", "clear")
+                self.assertEqual(self.fault(code=1)["state"], state)
+                self.assertEqual(self.json("quarantine", "clear", "fault")["cleared"], 1)
+                self.assertEqual(self.fault()["state"], "registered")
+
+    def test_a_failure_is_remembered(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        self.add(RLK_TEST_FAULT="raw_enqueue:throw_int")
+        self.assertIn("PLUGIN_EXCEPTION", self.fault(code=1)["reason"])
+        self.output("quarantine", "clear")
+        self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
 
 
 if __name__ == "__main__":

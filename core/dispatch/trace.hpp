@@ -1,0 +1,27 @@
+// Word of which code of a plugin is about to run for the first time, left for whoever wants to know why the process
+// ended. Core keeps none: the loader brings the function.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+namespace rlk::core {
+
+struct FirstUse {
+  std::string_view plugin;
+  std::string_view op;  // "" is everything of the plugin
+  std::string_view implementation;
+  std::string_view dtype;
+  std::string_view phase;  // what is about to run: "plan_create"
+};
+
+// The code has returned when it dies.
+using Trace = std::shared_ptr<void>;
+
+// An earlier tracer is kept: a call may still be inside it. [thread-safe]
+void set_tracer(std::function<Trace(const FirstUse&)> tracer);
+// nullptr where nobody keeps traces. [thread-safe]
+Trace trace(const FirstUse& use) noexcept;
+
+}  // namespace rlk::core

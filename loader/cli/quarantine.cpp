@@ -1,0 +1,99 @@
+// `rlk-plugins quarantine`: what failed at run time and is switched off, with its evidence; and using it again.
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "loader/cli/output.hpp"
+#include "loader/cli/table.hpp"
+#include "loader/cli/verbs.hpp"
+#include "loader/discover/environment.hpp"
+#include "loader/store/quarantine.hpp"
+
+namespace rlk::cli {
+namespace {
+
+using loader::QuarantineEntry;
+using nlohmann::ordered_json;
+
+void print(const ordered_json& value) {
+  std::fprintf(output(), "%s\n", value.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
+}
+
+std::string time_text(int64_t unix) {
+  const auto time = static_cast<std::time_t>(unix);
+  std::tm parts{};
+  char text[32] = "?";
+  if (localtime_r(&time, &parts) != nullptr) std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &parts);
+  return text;
+}
+
+int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries, bool json) {
+  ordered_json rows = ordered_json::array();
+  Table table({"plugin", "switched off", "since", "until", "times", "seen by"});
+  for (const QuarantineEntry& entry : entries) {
+    rows.push_back({{"plugin", entry.id},
+                    {"path", entry.path},
+                    {"op", entry.op},
+                    {"implementation", entry.implementation},
+                    {"dtype", entry.dtype},
+                    {"reason_code", entry.reason_code},
+                    {"reason", entry.reason},
+                    {"since_unix", entry.since_unix},
+                    {"until_unix", entry.until_unix},
+                    {"times", entry.times},
+                    {"process", {{"pid", entry.pid}, {"program", entry.program}, {"machine", entry.machine}}}});
+    table.row({entry.id, entry.who(), time_text(entry.since_unix), time_text(entry.until_unix),
+               std::to_string(entry.times), entry.program + " " + std::to_string(entry.pid)});
+    table.note(entry.reason_code + ": " + entry.reason, Tone::bad);
+    table.note(entry.path, Tone::faint);
+  }
+  if (json) {
+    print({{"schema", 1}, {"folder", store.folder()}, {"entries", rows}});
+    return kFine;
+  }
+  if (table.empty()) {
+    std::fprintf(output(), "nothing is quarantined (%s)\n", store.folder().c_str());
+    return kFine;
+  }
+  table.print();
+  std::fprintf(output(), "\nuse one again: rlk-plugins quarantine clear ID\n");
+  return kFine;
+}
+
+int run_verb(const Arguments& arguments) {
+  const std::string action = arguments.operand(0), id = arguments.operand(1);
+  if (action != "ls" && action != "clear") throw UsageError("quarantine " + action + ": expected ls or clear");
+  if (action == "ls" && !id.empty()) throw UsageError("quarantine ls takes no ID; it lists all");
+  std::vector<std::string> notes;
+  loader::Store store(
+      loader::choose_cache_folder(loader::Environment::of_process(), loader::Identity::of_process(), &notes));
+  for (const std::string& note : notes) std::fprintf(stderr, "rlk-plugins: %s\n", note.c_str());
+  if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
+  loader::QuarantineList quarantine(&store);
+  quarantine.add_crumbs();
+  if (action == "ls") return list(store, quarantine.in_force(), arguments.json());
+  const size_t cleared = quarantine.clear(id);
+  if (arguments.json()) {
+    print({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}});
+  } else {
+    std::fprintf(output(), "%zu %s used again\n", cleared, cleared == 1 ? "entry is" : "entries are");
+  }
+  return kFine;
+}
+
+}  // namespace
+
+Verb verb_quarantine() {
+  return {
+      "quarantine",
+      "Lists what failed at run time and is switched off, or uses it again.",
+      "An implementation, or a whole plugin, that failed in a running process stays off in later ones: a day, a week\n"
+      "when it fails again, an hour where a card or somebody who ended the process may be at fault. It is known by\n"
+      "the content of its file, its libraries and its devices: another build is not concerned.",
+      "rlk-plugins quarantine ls",
+      {{"ls|clear", true}, {"ID", false}},
+      {},
+      run_verb};
+}
+
+}  // namespace rlk::cli

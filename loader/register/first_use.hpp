@@ -1,0 +1,44 @@
+// Breadcrumbs of this process's plugins: what dispatch and registration are about to do with one for the first time is
+// written into the store's folder, and taken back when it has come out alive.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/dispatch/trace.hpp"
+#include "loader/probe/probe.hpp"
+#include "loader/store/crumbs.hpp"
+#include "loader/store/quarantine.hpp"
+
+namespace rlk::loader {
+
+// [thread-safe]
+class FirstUses {
+public:
+  // The store outlives this.
+  explicit FirstUses(Store* store) : store_(*store), list_(store), crumbs_(store->folder()) {}
+
+  // Plugins that are about to be loaded. Of others no crumbs are left, nor of what is built in.
+  void know(const std::vector<ProbedPlugin>& plugins);
+  core::Trace leave(const core::FirstUse& use);
+  // The process is about to end: where nothing is under way, nothing is left.
+  void end() { crumbs_.end(); }
+  // What failed at run time is kept for the next processes.
+  void keep(const core::Quarantined& failed);
+
+private:
+  struct Known {
+    std::string key;
+    std::string path;
+  };
+
+  Store& store_;
+  QuarantineList list_;
+  Crumbs crumbs_;
+  std::mutex mutex_;
+  std::map<std::string, Known, std::less<>> known_;  // by plugin id
+};
+
+}  // namespace rlk::loader

@@ -1,0 +1,156 @@
+// The file of a process: a line of JSON per slot, zeros where nothing is under way.
+#include "loader/store/crumbs.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+namespace rlk::loader {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::string_view kPrefix = ".crumbs-";
+
+std::string machine_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string program_name() {
+  std::string words = read_file("/proc/self/comm", 256).value_or("");
+  words.erase(std::remove(words.begin(), words.end(), '\n'), words.end());
+  return words;
+}
+
+std::string line_of(const Crumb& crumb, size_t most) {
+  json line = {{"key", crumb.key},         {"id", crumb.id},
+               {"op", crumb.op},           {"implementation", crumb.implementation},
+               {"dtype", crumb.dtype},     {"phase", crumb.phase},
+               {"unix", crumb.unix},       {"pid", crumb.pid},
+               {"program", crumb.program}, {"machine", crumb.machine},
+               {"path", crumb.path}};
+  std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() < most) return text;
+  line["path"] = "";
+  text = line.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() < most ? text : std::string();
+}
+
+bool read_line(const std::string& text, Crumb* crumb) {
+  const json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return false;
+  const auto word = [&](const char* name, std::string* out) {
+    const auto found = line.find(name);
+    if (found == line.end() || !found->is_string()) return false;
+    *out = found->get<std::string>();
+    return true;
+  };
+  const auto number = [&](const char* name, int64_t* out) {
+    const auto found = line.find(name);
+    if (found == line.end() || !found->is_number_integer()) return false;
+    *out = found->get<int64_t>();
+    return true;
+  };
+  return word("key", &crumb->key) && word("id", &crumb->id) && word("op", &crumb->op) &&
+         word("implementation", &crumb->implementation) && word("dtype", &crumb->dtype) &&
+         word("phase", &crumb->phase) && word("program", &crumb->program) && word("machine", &crumb->machine) &&
+         word("path", &crumb->path) && number("unix", &crumb->unix) && number("pid", &crumb->pid);
+}
+
+bool is_listed(int fd) {
+  struct stat status = {};
+  return fstat(fd, &status) == 0 && status.st_nlink > 0;
+}
+
+}  // namespace
+
+void Crumbs::end() {
+  const std::lock_guard lock(mutex_);
+  if (!fd_ || pid_ != getpid()) return;
+  const bool idle = std::none_of(std::begin(in_use_), std::end(in_use_), [](bool used) { return used; });
+  if (!idle) return;  // what a thread is still inside may yet end the process
+  unlink(path_.c_str());
+  fd_.reset();
+}
+
+// A forked process has a file of its own: its crumbs are not its parent's.
+bool Crumbs::open_file() {
+  if (fd_ && pid_ == getpid()) return true;
+  if (folder_.empty()) return false;
+  fd_.reset();
+  std::fill(std::begin(in_use_), std::end(in_use_), false);
+  std::string path = folder_ + "/" + std::string(kPrefix) + "XXXXXX";
+  UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
+  if (!fd) return false;
+  // Somebody who collects may have had it for a moment, and found nothing.
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) {
+    unlink(path.c_str());
+    return false;
+  }
+  fd_ = std::move(fd);
+  path_ = std::move(path);
+  pid_ = getpid();
+  return true;
+}
+
+std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
+  static const std::string machine = machine_name(), program = program_name();
+  crumb.machine = machine;
+  crumb.program = program;
+  crumb.pid = getpid();
+  crumb.unix = std::time(nullptr);
+  std::string line = line_of(crumb, kSlotBytes);
+  if (line.empty()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (!open_file()) return nullptr;
+  const auto slot = static_cast<size_t>(std::find(std::begin(in_use_), std::end(in_use_), false) - in_use_);
+  if (slot == kSlots) return nullptr;
+  line.resize(kSlotBytes, '\0');
+  const auto at = static_cast<off_t>(slot * kSlotBytes);
+  if (pwrite(fd_.get(), line.data(), line.size(), at) != static_cast<ssize_t>(line.size())) return nullptr;
+  in_use_[slot] = true;
+  const pid_t pid = pid_;
+  const auto take_back = [this, slot, at, pid](void*) {
+    const std::lock_guard taking(mutex_);
+    if (pid_ != pid || getpid() != pid) return;  // a fork's file is another
+    static constexpr char kNothing[kSlotBytes] = {};
+    in_use_[slot] = false;
+    // Shorter than the line, and enough to end it.
+    if (fd_) static_cast<void>(!pwrite(fd_.get(), kNothing, 64, at));
+  };
+  return {this, take_back};
+}
+
+std::vector<Crumb> Crumbs::collect(const std::string& folder) {
+  std::vector<Crumb> crumbs;
+  if (folder.empty()) return crumbs;
+  const std::unique_ptr<DIR, int (*)(DIR*)> names(opendir(folder.c_str()), &closedir);
+  while (const dirent* item = names == nullptr ? nullptr : readdir(names.get())) {
+    const std::string name = item->d_name;
+    if (!name.starts_with(kPrefix)) continue;
+    const std::string path = folder + "/" + name;
+    const UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    struct stat status = {};
+    if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) continue;  // alive, or somebody else's find
+    unlink(path.c_str());
+    for (size_t slot = 0; slot < kSlots; ++slot) {
+      char text[kSlotBytes + 1] = {};
+      if (pread(fd.get(), text, kSlotBytes, static_cast<off_t>(slot * kSlotBytes)) <= 0) break;
+      Crumb crumb;
+      if (text[0] != '\0' && read_line(text, &crumb)) crumbs.push_back(std::move(crumb));
+    }
+  }
+  return crumbs;
+}
+
+}  // namespace rlk::loader

@@ -1,0 +1,200 @@
+// An entry of the store per unit that failed.
+#include "loader/store/quarantine.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/dispatch/host.hpp"
+#include "loader/store/cache.hpp"
+#include "loader/store/file.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kSchema = 1;
+
+std::string name_of(const QuarantineEntry& entry) {
+  std::string all;
+  for (const std::string* text : {&entry.key, &entry.op, &entry.implementation, &entry.dtype})
+    all += std::to_string(text->size()) + ":" + *text;
+  return std::string(kQuarantinePrefix) + hash_bytes(entry.id).substr(0, 8) + "-" + hash_bytes(all);
+}
+
+// The unit's own doing for certain; else the machine's, or somebody's who ended the process.
+bool is_doubtful(const std::string& reason_code) {
+  return reason_code == kEndedInside || reason_code == "DEVICE_LOST" || reason_code == "TIMEOUT" ||
+         reason_code == "OUT_OF_MEMORY";
+}
+
+std::optional<QuarantineEntry> read_entry(const std::string& text) {
+  const json entry = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!entry.is_object() || entry.value("schema", json()) != kSchema) return std::nullopt;
+  QuarantineEntry out;
+  const auto word = [&](const char* name, std::string* value) {
+    const json found = entry.value(name, json());
+    if (found.is_string()) *value = found.get<std::string>();
+    return found.is_string();
+  };
+  const auto number = [&](const char* name, int64_t* value) {
+    const json found = entry.value(name, json());
+    if (found.is_number_integer()) *value = found.get<int64_t>();
+    return found.is_number_integer();
+  };
+  const bool whole = word("key", &out.key) && word("id", &out.id) && word("path", &out.path) && word("op", &out.op) &&
+                     word("implementation", &out.implementation) && word("dtype", &out.dtype) &&
+                     word("reason_code", &out.reason_code) && word("reason", &out.reason) &&
+                     word("program", &out.program) && word("machine", &out.machine) && number("pid", &out.pid) &&
+                     number("since_unix", &out.since_unix) && number("until_unix", &out.until_unix) &&
+                     number("times", &out.times);
+  return whole ? std::optional(std::move(out)) : std::nullopt;
+}
+
+std::string text_of(const QuarantineEntry& entry) {
+  const json text = {{"schema", kSchema},
+                     {"key", entry.key},
+                     {"id", entry.id},
+                     {"path", entry.path},
+                     {"op", entry.op},
+                     {"implementation", entry.implementation},
+                     {"dtype", entry.dtype},
+                     {"reason_code", entry.reason_code},
+                     {"reason", entry.reason},
+                     {"program", entry.program},
+                     {"machine", entry.machine},
+                     {"pid", entry.pid},
+                     {"since_unix", entry.since_unix},
+                     {"until_unix", entry.until_unix},
+                     {"times", entry.times}};
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string duration_text(int64_t seconds) {
+  if (seconds < 2 * 60) return std::to_string(std::max<int64_t>(seconds, 0)) + " s";
+  if (seconds < 2 * 3600) return std::to_string(seconds / 60) + " min";
+  return std::to_string(seconds / 3600) + " h";
+}
+
+}  // namespace
+
+std::string state_of_plugin(const PluginRecord& record, Store* store) {
+  std::string all = record.id + '\n' + record.version + '\n' + core::host_version() + '\n';
+  if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
+  for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
+  for (const DeviceInfo& device : record.devices) all += device.name + ' ' + device.arch + '\n';
+  return hash_bytes(all);
+}
+
+QuarantineList::QuarantineList(Store* store, Clock now)
+    : store_(*store), now_(now ? std::move(now) : [] { return static_cast<int64_t>(std::time(nullptr)); }) {}
+
+void QuarantineList::add(QuarantineEntry entry) {
+  const int64_t now = now_();
+  const std::string name = name_of(entry);
+  if (entry.since_unix == 0) entry.since_unix = now;
+  if (entry.pid == 0) entry.pid = getpid();
+  if (entry.machine.empty()) {
+    char machine[256] = {};
+    gethostname(machine, sizeof(machine) - 1);
+    entry.machine = machine;
+  }
+  if (entry.program.empty()) {
+    entry.program = read_file("/proc/self/comm", 256).value_or("");
+    entry.program = entry.program.substr(0, entry.program.find('\n'));
+  }
+  // Those that fail at the same time in the processes of one job have failed once.
+  constexpr int64_t kSameTimeSeconds = 60;
+  entry.times = 1;
+  if (const auto text = store_.get(name)) {
+    if (const auto known = read_entry(*text))
+      entry.times = known->times + (entry.since_unix - known->since_unix > kSameTimeSeconds ? 1 : 0);
+  }
+  const int64_t first = is_doubtful(entry.reason_code) ? kFirstDoubtfulSeconds : kFirstSeconds;
+  entry.until_unix = now + (entry.times > 1 ? kAgainSeconds : first);
+  store_.put(name, text_of(entry));
+}
+
+void QuarantineList::add_crumbs() {
+  std::vector<Crumb> crumbs = Crumbs::collect(store_.folder());
+  for (const Crumb& crumb : crumbs) {
+    QuarantineEntry entry;
+    entry.key = crumb.key, entry.id = crumb.id, entry.path = crumb.path;
+    entry.op = crumb.op, entry.implementation = crumb.implementation, entry.dtype = crumb.dtype;
+    entry.program = crumb.program, entry.machine = crumb.machine, entry.pid = crumb.pid;
+    entry.reason_code = kEndedInside;
+    entry.reason = "process " + std::to_string(crumb.pid) + " (" + crumb.program + ") on " + crumb.machine +
+                   " ended, by a crash or otherwise, while it was inside " + crumb.phase + " of this plugin";
+    const auto others = std::count_if(crumbs.begin(), crumbs.end(), [&](const Crumb& other) {
+      return other.pid == crumb.pid && other.machine == crumb.machine;
+    });
+    if (others > 1) entry.reason += "; " + std::to_string(others - 1) + " more calls of plugins were under way";
+    core::log_line(RLK_LOG_WARN, "quarantine", "plugin " + crumb.id + ", " + entry.who() + ": " + entry.reason);
+    add(std::move(entry));
+  }
+}
+
+std::vector<QuarantineEntry> QuarantineList::all() const {
+  std::vector<QuarantineEntry> entries;
+  for (const StoreEntry& stored : store_.list(kQuarantinePrefix)) {
+    const auto text = store_.get(stored.name);
+    if (!text) continue;
+    if (auto entry = read_entry(*text)) entries.push_back(std::move(*entry));
+  }
+  return entries;
+}
+
+std::vector<QuarantineEntry> QuarantineList::in_force() const {
+  std::vector<QuarantineEntry> entries = all();
+  const int64_t now = now_();
+  std::erase_if(entries, [&](const QuarantineEntry& entry) {
+    return entry.until_unix <= now || entry.since_unix > now + 86400;  // a clock that was set back since
+  });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.since_unix < b.since_unix; });
+  return entries;
+}
+
+size_t QuarantineList::clear(const std::string& id) {
+  const int64_t now = now_();
+  size_t cleared = 0;
+  for (const QuarantineEntry& entry : all()) {
+    if (!id.empty() && entry.id != id) continue;
+    cleared += entry.until_unix > now ? 1 : 0;
+    store_.clear(name_of(entry));
+  }
+  return cleared;
+}
+
+void apply(const std::vector<QuarantineEntry>& in_force, Store* store, PluginRecord* record) {
+  const bool may_run = record->state == State::smoke_tested || record->state == State::partial;
+  if (!may_run || record->path.empty()) return;
+  std::string key;
+  std::string said;
+  for (const QuarantineEntry& entry : in_force) {
+    if (entry.id != record->id) continue;
+    if (key.empty()) key = state_of_plugin(*record, store);
+    if (entry.key != key) continue;
+    const std::string why = entry.who() + " is switched off for " +
+                            duration_text(entry.until_unix - std::time(nullptr)) + " more (" + entry.reason_code +
+                            (entry.times > 1 ? ", " + std::to_string(entry.times) + " times" : "") +
+                            "): " + entry.reason;
+    if (entry.op.empty()) return record->stop(State::quarantined, Place::host, reason::kQuarantined, why);
+    const core::Quarantined off{entry.id, entry.op, entry.implementation, entry.dtype, {}, {}};
+    for (core::UnitResult& unit : record->units) {
+      if (!off.concerns(unit.op, unit.implementation) || (!off.dtype.empty() && unit.dtype != off.dtype)) continue;
+      unit.verdict = core::UnitResult::Verdict::failed;
+      unit.reason_code = reason::kQuarantined.code;
+      unit.reason = entry.reason_code + " at run time: " + entry.reason;
+    }
+    record->notes.push_back(why);
+    if (said.empty()) said = why;
+  }
+  if (!said.empty()) record->stop(State::partial, Place::host, reason::kQuarantined, said);
+}
+
+}  // namespace rlk::loader
