@@ -28,6 +28,14 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
                    "RLK_PROBE_RETRY is \"" + *options.environment.get("RLK_PROBE_RETRY") +
                        "\"; expected seconds from 0 to 86400. Using " + std::to_string(seconds));
   }
+  for (const auto& [list, named] : {std::pair(&search.policy, "the policy file"), {&search.defaults, "by default"}}) {
+    for (const SearchEntry& entry : *list)
+      core::log_line(RLK_LOG_DEBUG, "search", entry.path + " is searched, " + named + " (" + entry.source + ")");
+  }
+  for (const char* name : {"RLK_PLUGIN_PATH", "RLK_ADD_PLUGIN_PATH"}) {
+    if (const auto value = options.environment.get(name))
+      core::log_line(RLK_LOG_DEBUG, "search", std::string(name) + " is " + *value);
+  }
   std::vector<PluginRecord> records = {built_in_record("cpu")};
   for (PluginRecord& record : discover(options.environment, search)) {
     if (record.state == State::discovered && record.id == records.front().id) {
@@ -43,6 +51,13 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   quarantine.add_crumbs();
   const std::vector<QuarantineEntry> in_force = quarantine.in_force();
   for (ProbedPlugin& plugin : plugins) apply(in_force, options.store, &plugin.record);
+  for (const ProbedPlugin& plugin : plugins) {
+    const PluginRecord& record = plugin.record;
+    core::log_line(RLK_LOG_DEBUG, record.is_place ? "search" : "plugin " + record.id,
+                   (record.path.empty() ? "built in" : record.path) + " (" + record.source +
+                       "): " + std::string(to_string(record.state)) +
+                       (record.reason_code.empty() ? "" : ", " + record.reason_code + ": " + record.reason));
+  }
   return plugins;
 }
 

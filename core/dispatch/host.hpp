@@ -38,8 +38,8 @@ void set_host_allocator(const HostAllocator& allocator);  // [before any plugin 
 // Bytes that plugins hold through rlk.allocate. [thread-safe]
 uint64_t host_bytes_in_use();
 
-// One line on stderr when RLK_LOG (trace, debug, info, warn, err, critical, off; default warn) lets the level through.
-// level is RLK_LOG_*. Never throws. [thread-safe]
+// One line on stderr, or in the file RLK_LOG_FILE, when RLK_LOG (trace, debug, info, warn, err, critical, off; default
+// warn) lets the level through. level is RLK_LOG_*. Never throws. [thread-safe]
 void log_line(int32_t level, std::string_view source, std::string_view text) noexcept;
 // The same whatever RLK_LOG says: for what another variable asks for (RLK_LOG_DISPATCH).
 void log_always(std::string_view source, std::string_view text) noexcept;

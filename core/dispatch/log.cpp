@@ -1,8 +1,13 @@
-// The log: one stderr logger, its level from RLK_LOG.
+// The log: one logger, to stderr or to RLK_LOG_FILE, its level from RLK_LOG.
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "core/declaration/text.hpp"
@@ -24,6 +29,44 @@ spdlog::level::level_enum level_of(int32_t level) {
   }
 }
 
+// " rank 3" of a distributed job, by what its launcher says; "" elsewhere.
+std::string rank_text() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    const char* rank = std::getenv(name);
+    if (rank == nullptr || *rank == '\0') continue;
+    const std::string_view digits = rank;
+    if (digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string_view::npos) continue;
+    return " rank " + std::string(digits);
+  }
+  return "";
+}
+
+// What RLK_LOG_FILE names, with the process's number for each %p; "" where it is not set. A privileged process writes
+// where nobody tells it to.
+std::string log_file() {
+  const char* wanted = secure_getenv("RLK_LOG_FILE");
+  std::string path = wanted != nullptr ? wanted : "";
+  const std::string pid = std::to_string(getpid());
+  for (size_t at = path.find("%p"); at != std::string::npos; at = path.find("%p", at + pid.size()))
+    path.replace(at, 2, pid);
+  return path;
+}
+
+// nullptr, with the reason, when nothing can be written there. Opening a pipe would wait for a reader.
+std::shared_ptr<spdlog::sinks::sink> file_sink(const std::string& path, std::string* why) {
+  struct stat status = {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    *why = "it is a folder, a pipe or a device";
+    return nullptr;
+  }
+  try {
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+  } catch (const std::exception& e) {
+    *why = e.what();
+    return nullptr;
+  }
+}
+
 // The logger itself lets everything through, so that log_always needs no second one. It is never destroyed: plugins
 // may log while the process ends.
 struct Log {
@@ -31,14 +74,23 @@ struct Log {
   spdlog::level::level_enum threshold = spdlog::level::warn;
 
   Log() {
-    logger.set_pattern("[%Y-%m-%d %H:%M:%S.%e] [rlk] [%l] %v");
+    std::string why;
+    const std::string path = log_file();
+    if (!path.empty()) {
+      if (auto sink = file_sink(path, &why)) logger.sinks() = {std::move(sink)};
+    }
+    logger.set_pattern("[%Y-%m-%d %H:%M:%S.%e] [rlk] [%l] [%P" + rank_text() + "] %v");
     logger.set_level(spdlog::level::trace);
     logger.flush_on(spdlog::level::trace);
+    if (!why.empty())
+      logger.warn("RLK_LOG_FILE is \"{}\", where nothing can be written: {}. The log is on stderr", printable(path),
+                  printable(why));
     const char* wanted = std::getenv("RLK_LOG");
     if (wanted == nullptr || *wanted == '\0') return;
     const spdlog::level::level_enum level = spdlog::level::from_str(wanted);
     if (level == spdlog::level::off && std::string_view(wanted) != "off") {
-      logger.warn("RLK_LOG is \"{}\"; expected trace, debug, info, warn, err, critical or off. Using warn", wanted);
+      logger.warn("RLK_LOG is \"{}\"; expected trace, debug, info, warn, err, critical or off. Using warn",
+                  printable(wanted));
       return;
     }
     threshold = level;

@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view kOpPrefix = "RLK_OP_";
 constexpr std::string_view kNumericsKey = "numerics";
 constexpr std::string_view kWatchKey = "watch";
+constexpr std::string_view kFallbackKey = "fallback";
 
 // "off", "first", or a share of calls.
 bool parse_watch(const std::string& value, double* rate) {
@@ -58,6 +59,18 @@ std::string known_operators() {
   return names;
 }
 
+// False, and the value as it was, for any other word.
+bool parse_fallback(const std::string& text, Fallback* out) {
+  if (text == "allow") *out = Fallback::allow;
+  if (text == "warn") *out = Fallback::warn;
+  if (text == "strict") *out = Fallback::strict;
+  return text == "allow" || text == "warn" || text == "strict";
+}
+
+std::string fallback_problem(const std::string& value, const std::string& source) {
+  return source + " sets fallback to \"" + value + "\"; expected allow, warn or strict";
+}
+
 }  // namespace
 
 bool parse_wish(std::string_view text, std::string source, Wish* out) {
@@ -86,6 +99,9 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
         problems.push_back(entry.source + " demands the numerics class \"" + name +
                            "\"; expected some of: " + text_of_numerics(kAllNumerics));
       }
+    } else if (entry.op == kFallbackKey) {
+      if (Fallback ignored{}; !parse_fallback(entry.value, &ignored))
+        problems.push_back(fallback_problem(entry.value, entry.source));
     } else if (entry.op == kWatchKey) {
       if (!parse_watch(entry.value, &rate)) problems.push_back(watch_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
@@ -114,13 +130,12 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     return std::string(value != nullptr ? value : "");
   };
 
+  const auto by_file =
+      std::find_if(entries.begin(), entries.end(), [](const PolicyEntry& entry) { return entry.op == kFallbackKey; });
+  if (by_file != entries.end()) parse_fallback(by_file->value, &policy.fallback_);
   const std::string fallback = value_of("RLK_FALLBACK");
-  if (fallback == "allow") {
-    policy.fallback_ = Fallback::allow;
-  } else if (fallback == "strict") {
-    policy.fallback_ = Fallback::strict;
-  } else if (!fallback.empty() && fallback != "warn") {
-    problem("RLK_FALLBACK is \"" + fallback + "\"; expected allow, warn or strict. Using warn");
+  if (!fallback.empty() && !parse_fallback(fallback, &policy.fallback_)) {
+    problem(fallback_problem(fallback, "RLK_FALLBACK"));
   }
   const std::string log = value_of("RLK_LOG_DISPATCH");
   policy.logs_dispatch_ = log == "1";

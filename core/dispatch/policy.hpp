@@ -28,7 +28,9 @@ bool parse_wish(std::string_view text, std::string source, Wish* out);
 
 // One line of the policy file, as the loader read it.
 struct PolicyEntry {
-  std::string op;     // "" is every operator; "numerics": the value is classes that every call demands
+  // "" is every operator; "numerics": the value is classes that every call demands; "watch", "fallback": as the
+  // variables.
+  std::string op;
   std::string value;  // "cuda:fused"; "accurate,deterministic"
   std::string source;
 };

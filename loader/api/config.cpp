@@ -3,18 +3,22 @@
 
 #include <toml++/toml.h>
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "core/declaration/error.hpp"
 #include "loader/store/cache.hpp"
+#include "loader/store/file.hpp"
 
 namespace rlk::loader {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr int kMaxDepth = 8;
+constexpr size_t kMaxFiles = 64;
+constexpr size_t kMaxBytes = size_t{1} << 20;  // of all files together
+constexpr const char* kRequire = "require";
 constexpr const char* kProbeRetry = "probe_retry";
 
 class Reader {
@@ -27,12 +31,30 @@ public:
       *problem = path.string() + ": include goes deeper than 8 files: does a file include itself?";
       return false;
     }
-    std::ifstream file(path);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file || file.bad() || fs::is_directory(path)) {
-      *problem = path.string() + ": cannot be read; set RLK_CONFIG to a readable policy file or unset it";
+    if (path == "/dev/null") return true;
+    if (++files_ > kMaxFiles) {
+      *problem = path.string() + ": more than " + std::to_string(kMaxFiles) +
+                 " files are included; a file that is included twice counts twice";
       return false;
     }
+    struct stat status = {};
+    const UniqueFd fd = open_regular(path.string(), &status);
+    if (!fd) {
+      *problem =
+          path.string() + ": cannot be read: " +
+          (errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno)) +
+          "; set RLK_CONFIG to a readable policy file or unset it";
+      return false;
+    }
+    const auto read = read_file(path.string(), kMaxBytes);
+    if (!read || read->size() > kMaxBytes - bytes_) {
+      *problem = path.string() +
+                 ": cannot be read, or is larger than a policy may be: " + std::to_string(kMaxBytes >> 10) +
+                 " KiB with all that is included; it has " + std::to_string(status.st_size) + " bytes";
+      return false;
+    }
+    const std::string& text = *read;
+    bytes_ += text.size();
     return looks_plain(text) ? read_lines(path, text, depth, problem) : read_toml(path, text, depth, problem);
   }
 
@@ -62,9 +84,7 @@ private:
 
   void wish(std::string op, std::string value, const fs::path& path, size_t line) {
     if (op == "all") op.clear();
-    // The strongest entry comes first: a later line, and the including file, win.
-    out_.policy.insert(out_.policy.begin(),
-                       {std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
+    out_.policy.push_back({std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
   }
 
   bool probe_retry(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
@@ -95,6 +115,8 @@ private:
         if (!include(path, value, depth, problem)) return false;
       } else if (key == kProbeRetry) {
         if (!probe_retry(value, path, number, problem)) return false;
+      } else if (key == kRequire) {
+        out_.require = value;
       } else {
         wish(key, value, path, number);
       }
@@ -135,6 +157,13 @@ private:
         const auto seconds = node.value<int64_t>();
         if (!probe_retry(seconds ? std::to_string(*seconds) : "", path, node.source().begin.line, problem))
           return false;
+      } else if (name == kRequire) {
+        out_.require.clear();
+        for (const toml::node* item : texts_of(node)) {
+          const auto backend = item->value<std::string>();
+          if (!backend) return complain(*item, "require is a backend or a list of them");
+          out_.require += (out_.require.empty() ? "" : ",") + *backend;
+        }
       } else if (name == "dispatch" && node.is_table()) {
         for (const auto& [op, value] : *node.as_table()) {
           if (op == "numerics") {
@@ -152,8 +181,9 @@ private:
           wish(std::string(op.str()), *who, path, value.source().begin.line);
         }
       } else {
-        return complain(node,
-                        "'" + name + "' is not known here; known are include, plugin_path, probe_retry and [dispatch]");
+        return complain(
+            node,
+            "'" + name + "' is not known here; known are include, plugin_path, probe_retry, require and [dispatch]");
       }
     }
     return true;
@@ -170,12 +200,15 @@ private:
   }
 
   Config& out_;
+  size_t files_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace
 
 Environment Config::complete(Environment environment) const {
   if (!probe_retry.empty()) environment.values.try_emplace("RLK_PROBE_RETRY", probe_retry);
+  if (!require.empty()) environment.values.try_emplace("RLK_REQUIRE", require);
   return environment;
 }
 
@@ -184,6 +217,8 @@ rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
   if (path.empty()) return RLK_OK;
   std::string problem;
   if (!Reader(out).read(path, 0, &problem)) return core::fail(error, RLK_INVALID_ARGUMENT, problem);
+  // The strongest entry comes first: a later line, and the including file, win.
+  std::reverse(out->policy.begin(), out->policy.end());
   return RLK_OK;
 }
 

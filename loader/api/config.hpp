@@ -16,6 +16,7 @@ struct Config {
   std::vector<SearchEntry> plugin_path;
   std::vector<core::PolicyEntry> policy;
   std::string probe_retry;  // seconds; "" is unset
+  std::string require;      // backends, separated by commas, as RLK_REQUIRE
 
   // The environment with what the file says where no variable does.
   Environment complete(Environment environment) const;
@@ -26,12 +27,15 @@ struct Config {
 //   include = ["site.toml"]            # relative to this file; read first, so that this file's lines win
 //   plugin_path = ["/opt/acme/rlk"]
 //   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
+//   require = ["cuda"]                 # backends without which nothing starts, as RLK_REQUIRE
 //   [dispatch]
+//   fallback = "strict"                # as RLK_FALLBACK
 //   attention = "cuda:cudnn"           # "all" is every operator
 //   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
-// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, with # comments. INVALID_ARGUMENT with file and
-// line for anything else. An empty path gives an empty configuration.
+// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, with # comments. At most 64
+// regular files and 1 MiB with all that is included. INVALID_ARGUMENT with file and line for anything else. An empty
+// path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
 
 }  // namespace rlk::loader

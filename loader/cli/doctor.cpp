@@ -38,12 +38,12 @@ struct Check {
 using Checks = std::vector<Check>;
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {
-    "RLK_PLUGIN_PATH", "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
-    "RLK_CONFIG",      "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
-    "RLK_LOG",         "RLK_LOG_DISPATCH",    "RLK_PROBE",          "RLK_PROBE_TIMEOUT",
-    "RLK_PROBE_RETRY", "RLK_PROBER",          "RLK_NUM_THREADS",    "RLK_CACHE_DIR",
-    "RLK_WATCH"};
+constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
+                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
+                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
+                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
+                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
+                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_WATCH"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -136,7 +136,10 @@ void check_installation(const Environment& environment, Checks* checks) {
   std::vector<std::string> notes;
   const std::string cache = loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes);
   for (const std::string& note : notes) checks->push_back({Status::warning, "cache", note, ""});
-  if (cache.empty()) {
+  if (!cache.empty() && loader::has_no_room(cache)) {
+    checks->push_back({Status::problem, "cache", cache + " has no room: every process probes every plugin anew",
+                       "free some space there, or set RLK_CACHE_DIR to a folder with room"});
+  } else if (cache.empty()) {
     checks->push_back({Status::warning, "cache", "no folder can be written: every process probes every plugin anew",
                        "set RLK_CACHE_DIR to a folder of your own"});
   } else {

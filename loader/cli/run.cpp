@@ -1,6 +1,7 @@
 // `rlk-plugins run`: one operator on .npy files.
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -73,6 +74,13 @@ void require_places(const core::OpDecl& decl, const std::vector<std::optional<Fi
   }
 }
 
+// A plugin may change the current folder: what the caller named is settled before any of its code runs.
+std::string settled(const std::string& path) {
+  std::error_code unknown;  // the current folder was removed
+  const std::filesystem::path whole = std::filesystem::absolute(path, unknown);
+  return unknown ? path : whole.string();
+}
+
 // An output may be asked for in a dtype that the operator itself can write; any other is cast from what it writes.
 void prefer_dtypes(OpCall* call, const std::vector<std::optional<FileWord>>& files) {
   std::vector<std::byte> storage(call->decl->params_size);
@@ -109,6 +117,8 @@ int run_verb(const Arguments& arguments) {
   const std::string pin = arguments.value("backend");
   const uint32_t numerics = parse_numerics(arguments.value("numerics"));
   require_places(*call.decl, output_files);
+  std::vector<std::string> places;
+  for (const auto& word : output_files) places.push_back(word ? settled(word->file) : "");
 
   Arrays inputs(call.decl->inputs.size());
   call.inputs.resize(inputs.size());
@@ -156,7 +166,7 @@ int run_verb(const Arguments& arguments) {
     if (output_files[i]) {
       if (output_files[i]->dtype && *output_files[i]->dtype != array.dtype())
         array = cast(array, *output_files[i]->dtype);
-      write_npy(output_files[i]->file, array);
+      write_npy(places[i], array);
     }
     const std::string file = output_files[i] ? output_files[i]->file : "";
     const char* name = execution.call().decl->outputs[i].name;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/dispatch/host.hpp"
 #include "loader/discover/builtin.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
@@ -142,8 +143,10 @@ private:
     const auto remembered = [&] {
       auto known = options_.fresh ? std::nullopt : cache_.find(key, waited_since);
       if (!known && canary) known = cache_.find(whole, waited_since);  // somebody else's canary failed
-      if (known) take(std::move(*known), &record);
-      return known.has_value();
+      if (!known) return false;
+      take(std::move(*known), &record);
+      log_verdict(record, "remembered", key);
+      return true;
     };
     if (remembered()) return;
     if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
@@ -179,6 +182,14 @@ private:
       if (!record.tried.empty()) key.tried = record.tried;  // a canary that fails has everything tried
       cache_.store(key, record);
     }
+    log_verdict(record, "probed now", key);
+  }
+
+  void log_verdict(const PluginRecord& record, const char* how, const ResultKey& key) const {
+    core::log_line(RLK_LOG_DEBUG, "plugin " + record.id,
+                   std::string(how) + ": " + std::string(to_string(record.state)) +
+                       (record.reason_code.empty() ? "" : ", " + record.reason_code) + "; key " + key.name() +
+                       (options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
   }
 
   // A crash is ours then, a hang is not. What hangs owns its record for ever.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "loader/store/file.hpp"
@@ -35,7 +36,9 @@ std::vector<std::string> expand(const std::string& text, const std::string& orig
   static const std::string libs[] = {std::string("lib/") + kMultiarch, "lib64", "lib"};
   const auto* platform = reinterpret_cast<const char*>(getauxval(AT_PLATFORM));
   std::vector<std::string> folders;
-  for (const std::string& folder : split(text, ':')) {
+  std::istringstream words(text.ends_with(':') ? text + ':' : text);
+  for (std::string folder; std::getline(words, folder, ':');) {
+    if (folder.empty()) folder = ".";  // as the linker takes it
     for (const std::string& lib : libs) {
       std::string one = folder;
       for (const auto& [name, value] : {std::pair<const char*, std::string>{"ORIGIN", origin},
@@ -91,31 +94,40 @@ private:
   bool find(const Node& node, const std::string& name, std::vector<std::string>* searched) {
     if (name.find('/') != std::string::npos) {
       searched->push_back(name);
-      return accept(node, expand(name, folder_of(node.path)).front());
+      const std::string path = expand(name, folder_of(node.path)).front();
+      if (path.front() != '/') note_folder(folder_of(path), name, node);
+      return accept(node, path);
     }
-    std::vector<std::string> folders;
+    // The plugin's own words first, the user's LD_LIBRARY_PATH, and the plugin's own again.
+    std::vector<std::string> inherited;
     if (node.info.runpath.empty()) {
       for (const Node* from = &node; from != nullptr; from = from->parent)
-        append(expand(from->info.rpath, folder_of(from->path)), &folders);
+        append(expand(from->info.rpath, folder_of(from->path)), &inherited);
     }
-    append(search_.library_path, &folders);
-    append(expand(node.info.runpath, folder_of(node.path)), &folders);
-    if (in_folders(node, name, folders, searched)) return true;
+    if (in_folders(node, name, inherited, /*of_file=*/true, searched)) return true;
+    if (in_folders(node, name, search_.library_path, /*of_file=*/false, searched)) return true;
+    if (in_folders(node, name, expand(node.info.runpath, folder_of(node.path)), /*of_file=*/true, searched))
+      return true;
     searched->push_back(search_.cache_file);
     for (const LinkerCacheEntry& entry : cache_)
       if (entry.name == name && accept(node, entry.path)) return true;
-    return in_folders(node, name, search_.standard, searched);
+    return in_folders(node, name, search_.standard, /*of_file=*/false, searched);
   }
 
   static void append(const std::vector<std::string>& from, std::vector<std::string>* to) {
     to->insert(to->end(), from.begin(), from.end());
   }
 
-  bool in_folders(const Node& node, const std::string& name, const std::vector<std::string>& folders,
+  void note_folder(const std::string& path, const std::string& name, const Node& node) {
+    if (noted_.insert(path).second) closure_.folders.push_back({path, name, node.path});
+  }
+
+  bool in_folders(const Node& node, const std::string& name, const std::vector<std::string>& folders, bool of_file,
                   std::vector<std::string>* searched) {
     for (const std::string& folder : folders) {
       if (std::find(searched->begin(), searched->end(), folder) != searched->end()) continue;
       searched->push_back(folder);
+      if (of_file) note_folder(folder, name, node);
       for (const char* level : kCpuLevels)
         if (accept(node, folder + "/glibc-hwcaps/" + level + "/" + name)) return true;
       if (accept(node, folder + "/" + name)) return true;
@@ -140,6 +152,7 @@ private:
   const std::vector<LinkerCacheEntry> cache_;
   std::deque<Node> nodes_;
   std::set<std::string> resolved_;  // names and sonames that are settled
+  std::set<std::string> noted_;
   Closure closure_;
 };
 

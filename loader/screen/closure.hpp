@@ -25,9 +25,17 @@ struct MissingLibrary {
   std::vector<std::string> searched;   // folders and files that were looked at, in order
 };
 
+// A folder that a file's own RPATH or RUNPATH names, and where the linker looked.
+struct SearchedFolder {
+  std::string path;  // as expanded; one that does not begin with / depends on the current folder
+  std::string library;
+  std::string needed_by;
+};
+
 struct Closure {
   std::vector<std::string> found;  // paths, breadth first; the plugin itself is not among them
   std::vector<MissingLibrary> missing;
+  std::vector<SearchedFolder> folders;  // each once
 };
 
 // `path` is the canonical path of the file that `info` was read from. Follows the rules of ld.so(8) but for

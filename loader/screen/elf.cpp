@@ -16,7 +16,9 @@ namespace {
 constexpr uint64_t kMaxDynamicBytes = 1 << 20;
 constexpr uint64_t kMaxNoteBytes = 1 << 20;
 constexpr uint64_t kMaxStringTableBytes = uint64_t{256} << 20;
-constexpr uint64_t kMaxSymbols = uint64_t{1} << 22;
+constexpr uint64_t kMaxSymbols = uint64_t{1} << 20;
+constexpr uint64_t kMaxExportBytes = uint64_t{32} << 20;  // of all names together: names may overlap in the file
+constexpr size_t kMaxNeeded = 1024;
 constexpr size_t kMaxNameBytes = 4096;
 
 constexpr uint64_t kNone = ~uint64_t{0};
@@ -196,6 +198,9 @@ private:
         !inside(dynamic_.string_table, dynamic_.string_bytes))
       return damaged("the dynamic string table of " + std::to_string(dynamic_.string_bytes) +
                      " bytes lies outside the file");
+    if (dynamic_.needed.size() > kMaxNeeded)
+      return damaged(std::to_string(dynamic_.needed.size()) + " needed libraries; at most " +
+                     std::to_string(kMaxNeeded) + " are accepted");
     for (const uint64_t name : dynamic_.needed)
       if (!read_string(name, &info_.needed.emplace_back())) return false;
     return (dynamic_.soname == kNone || read_string(dynamic_.soname, &info_.soname)) &&
@@ -265,12 +270,22 @@ private:
     symbols.resize(count);
     if (!read(dynamic_.symbol_table, symbols.data(), count * sizeof(Elf64_Sym), "the dynamic symbol table"))
       return false;
+    uint64_t room = kMaxExportBytes;
     for (const Elf64_Sym& symbol : symbols) {
       const unsigned binding = ELF64_ST_BIND(symbol.st_info);
       const unsigned visibility = ELF64_ST_VISIBILITY(symbol.st_other);
       const bool exported = symbol.st_shndx != SHN_UNDEF && binding != STB_LOCAL && visibility != STV_HIDDEN &&
                             visibility != STV_INTERNAL;
-      if (exported && !read_string(symbol.st_name, &info_.exports.emplace_back())) return false;
+      if (!exported) continue;
+      if (!read_string(symbol.st_name, &info_.exports.emplace_back())) return false;
+      const uint64_t bytes = info_.exports.back().size() + sizeof(std::string);
+      if (bytes > room) {
+        const size_t count_so_far = info_.exports.size();
+        info_.exports = {};
+        return damaged("the first " + std::to_string(count_so_far) + " exported names are longer than " +
+                       std::to_string(kMaxExportBytes >> 20) + " MiB together");
+      }
+      room -= bytes;
     }
     return true;
   }

@@ -41,6 +41,9 @@ private:
       return reject(reason::kNotRegularFile, record_.path + " is a folder, a pipe or a device");
     if (!file_) return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
     screened_.identity = identity_of(status);
+    if (screened_.identity.size > kMaxPluginBytes)
+      return reject(reason::kFileTooLarge, record_.path + " has " + std::to_string(screened_.identity.size) +
+                                               " bytes; at most " + std::to_string(kMaxPluginBytes) + " are accepted");
     TrustResult trust = check_trust(record_.path, options_.identity);
     record_.notes.insert(record_.notes.end(), trust.notes.begin(), trust.notes.end());
     return trust.problem == nullptr || reject(*trust.problem, std::move(trust.text));
@@ -114,7 +117,7 @@ private:
   bool check_closure() {
     Closure closure = resolve_closure(record_.path, info_, options_.libraries);
     screened_.dependencies = std::move(closure.found);
-    if (closure.missing.empty()) return true;
+    if (closure.missing.empty()) return check_libraries(closure);
     for (const MissingLibrary& library : closure.missing)
       record_.evidence.push_back({"runtime_library", library.name, false});
     return reject(
@@ -122,6 +125,29 @@ private:
         (closure.missing.size() == 1 ? "1 shared library is missing: "
                                      : std::to_string(closure.missing.size()) + " shared libraries are missing: ") +
             describe_missing(closure.missing));
+  }
+
+  // What is loaded with the plugin runs as the plugin does.
+  bool check_libraries(const Closure& closure) {
+    std::string text;
+    const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
+    for (const SearchedFolder& folder : closure.folders) {
+      const std::string asked = " is searched for " + folder.library + ", which " + folder.needed_by + " needs";
+      if (folder.path.empty() || folder.path.front() != '/') {
+        add("the " + std::string(folder.path.empty() ? "current folder" : "folder '" + folder.path + "'") + asked +
+            ", and depends on where the process was started");
+        continue;
+      }
+      if (const TrustResult trust = check_place(folder.path, options_.identity); trust.problem != nullptr)
+        add(folder.path + asked + ": " + trust.text);
+    }
+    for (const std::string& library : screened_.dependencies) {
+      char canonical[PATH_MAX];
+      if (realpath(library.c_str(), canonical) == nullptr) continue;  // gone since: the linker will say so
+      if (const TrustResult trust = check_trust(canonical, options_.identity); trust.problem != nullptr)
+        add("the plugin needs " + library + ": " + trust.text);
+    }
+    return text.empty() || reject(reason::kLibraryUntrusted, text);
   }
 
   bool check_policy() {

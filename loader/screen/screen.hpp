@@ -16,6 +16,8 @@
 namespace rlk::loader {
 
 inline constexpr std::string_view kEntrySymbol = "rlk_plugin_entry_v1";
+// More is no plugin: every start would hash it, and one of nothing but holes costs as much.
+inline constexpr uint64_t kMaxPluginBytes = uint64_t{4} << 30;
 
 struct ScreenOptions {
   Identity identity = Identity::of_process();

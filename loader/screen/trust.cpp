@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 
 #include "loader/store/file.hpp"
 
@@ -58,6 +60,28 @@ TrustResult check_trust(const std::string& path, const Identity& identity) {
     if (!check_component(folder, identity, &result)) return result;
   }
   check_component(path, identity, &result);
+  return result;
+}
+
+TrustResult check_place(const std::string& folder, const Identity& identity) {
+  // The nearest thing that is there decides who may make the rest.
+  std::string there = folder;
+  char canonical[PATH_MAX];
+  while (realpath(there.c_str(), canonical) == nullptr) {
+    const size_t slash = there.find_last_of('/');
+    if (slash == 0 || slash == std::string::npos) {
+      canonical[0] = '/', canonical[1] = '\0';
+      break;
+    }
+    there.resize(slash);
+  }
+  TrustResult result = check_trust(canonical, identity);
+  struct stat status = {};
+  if (result.problem != nullptr || stat(canonical, &status) != 0 || !S_ISDIR(status.st_mode)) return result;
+  if ((status.st_mode & S_IWOTH) != 0) {
+    result.problem = &reason::kWritableByOthers;
+    result.text = describe(canonical, status) + ": every user may put files there";
+  }
   return result;
 }
 

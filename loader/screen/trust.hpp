@@ -28,4 +28,8 @@ struct TrustResult {
 // may write to if it is sticky: nobody can rename there what belongs to somebody else.
 TrustResult check_trust(const std::string& path, const Identity& identity);
 
+// A folder that is searched for libraries: could another user put one there, or make the folder if it is not there? The
+// path need not be canonical, nor lead anywhere. A sticky folder is refused too: a new name in it may be anybody's.
+TrustResult check_place(const std::string& folder, const Identity& identity);
+
 }  // namespace rlk::loader

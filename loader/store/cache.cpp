@@ -169,7 +169,8 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
                       {"loaded", identities_of(record.loaded_files)},
                       {"record", record_to_json(record)}};
   store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace));
-  // Keys change with every upgrade, and old entries are then never asked for again.
+  // Keys change with every upgrade, and old entries are then never asked for again. Looking at all takes its time.
+  if (stored_.fetch_add(1) % kTidyEvery != 0) return;
   std::vector<StoreEntry> entries = store_->list(kPrefix);
   std::sort(entries.begin(), entries.end(),
             [](const StoreEntry& a, const StoreEntry& b) { return a.modified_unix < b.modified_unix; });

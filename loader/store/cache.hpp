@@ -49,7 +49,9 @@ public:
   static constexpr int64_t kAbsentSeconds = 600;  // absent hardware: cheap to look again
   static constexpr int64_t kPartialSeconds = 86400;
   static constexpr int64_t kTimeoutSeconds = 300;  // long enough that the ranks of a job pay once
-  static constexpr size_t kMaxEntries = 256;
+  // Room for a thousand plugins under several environments, builds and cards.
+  static constexpr size_t kMaxEntries = 8192;
+  static constexpr size_t kTidyEvery = 64;  // verdicts stored by one process
 
   // The store outlives the cache.
   explicit ResultCache(Store* store, Clock now = {}, int64_t timeout_seconds = kTimeoutSeconds);
@@ -68,6 +70,7 @@ private:
   Store* store_;
   Clock now_;
   const int64_t timeout_seconds_;
+  std::atomic<size_t> stored_{0};
 };
 
 // RLK_PROBE_RETRY: how long a time-out is believed; kTimeoutSeconds when it is unset. False, with the default, when the

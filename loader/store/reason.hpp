@@ -46,6 +46,12 @@ struct Reason {
     "remove the write permission of group and others (chmod go-w)")                                                   \
   X(kNotElf, "NOT_ELF", true, "The file is not a shared object.", "copy the plugin again; build it with -shared")     \
   X(kElfDamaged, "ELF_DAMAGED", true, "The shared object is truncated or damaged.", "copy the plugin again")          \
+  X(kFileTooLarge, "FILE_TOO_LARGE", true, "The file is larger than any plugin.",                                     \
+    "copy the plugin again; ship data beside the shared object, not in it")                                           \
+  X(kLibraryUntrusted, "LIBRARY_UNTRUSTED", true,                                                                     \
+    "A library that the plugin needs could be replaced by another user.",                                             \
+    "make root or the current user the owner of the library and of every folder above it, remove the write "          \
+    "permission of group and others, and link the plugin without folders that anybody may write to (readelf -d)")     \
   X(kWrongMachine, "WRONG_MACHINE", true, "The plugin is built for another kind of processor.",                       \
     "install the plugin that was built for this machine")                                                             \
   X(kEntrySymbolMissing, "ENTRY_SYMBOL_MISSING", true, "The file does not export rlk_plugin_entry_v1.",               \

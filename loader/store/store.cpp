@@ -89,6 +89,14 @@ std::string refuse_folder(std::string& path, const Identity& identity, bool* ful
 
 }  // namespace
 
+bool has_no_room(const std::string& folder) {
+  std::string path = folder + "/.write-test-XXXXXX";
+  const UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
+  if (!fd) return errno == ENOSPC || errno == EDQUOT;
+  unlink(path.c_str());
+  return is_full(fd.get());
+}
+
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
                                 std::vector<std::string>* notes) {
   std::vector<std::string> candidates;

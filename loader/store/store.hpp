@@ -23,6 +23,9 @@ namespace rlk::loader {
 std::string choose_cache_folder(const Environment& environment, const Identity& identity,
                                 std::vector<std::string>* notes);
 
+// Is there too little room left in the folder for a verdict? Where nobody can say, there is enough.
+bool has_no_room(const std::string& folder);
+
 // Names of the entries that say what failed at run time: emptying the cache does not forget them.
 inline constexpr std::string_view kQuarantinePrefix = "quarantine-";
 

@@ -174,6 +174,11 @@ class LaterFaults(command.Case):
                 self.assertEqual(self.json("quarantine", "clear", "fault")["cleared"], 1)
                 self.assertEqual(self.fault()["state"], "registered")
 
+    def test_outputs_go_where_the_caller_stood(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        self.assertIn("fault/", self.add(RLK_TEST_FAULT="create:chdir").stdout)
+        self.assertTrue(os.path.exists(self.path("out.npy")))
+
     def test_a_failure_is_remembered(self):
         self.assertEqual(self.fault()["state"], "registered")
         self.add(RLK_TEST_FAULT="raw_enqueue:throw_int")

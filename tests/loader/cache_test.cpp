@@ -282,11 +282,16 @@ TEST_F(CacheTest, ADamagedEntryIsIgnoredAndRewritten) {
 }
 
 TEST_F(CacheTest, OldEntriesMakeRoom) {
-  for (size_t i = 0; i < ResultCache::kMaxEntries + 5; ++i) {
-    ResultKey other = key;
-    other.content = std::to_string(i);
-    cache.store(other, verified_record());
-  }
+  const auto fill = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) {
+      ResultKey other = key;
+      other.content = std::to_string(i);
+      cache.store(other, verified_record());
+    }
+  };
+  fill(0, 1000);
+  EXPECT_EQ(store.list("probe-").size(), 1000u) << "a thousand plugins are all remembered";
+  fill(1000, ResultCache::kMaxEntries + ResultCache::kTidyEvery + 1);
   EXPECT_EQ(store.list("probe-").size(), ResultCache::kMaxEntries);
 }
 

@@ -185,6 +185,46 @@ TEST(Elf, NoteSegmentsThatNameTheSameBytesDoNotAddUp) {
   EXPECT_LT(read_bytes, uint64_t{8} << 20) << result.error;
 }
 
+// Half a million symbols, 12 MB, all with the one name of 4,000 letters.
+TEST(Elf, NamesThatOverlapInTheFileDoNotAddUp) {
+  constexpr uint64_t kSymbols = 500'000, kName = 4000, kEntries = 5;
+  const uint64_t dynamic_at = sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr);
+  const uint64_t hash_at = dynamic_at + (kEntries + 1) * sizeof(Elf64_Dyn);
+  const uint64_t names_at = hash_at + 8, symbols_at = names_at + kName + 8;
+  std::string bytes(symbols_at + kSymbols * sizeof(Elf64_Sym), '\0');
+  const auto put = [&](uint64_t at, const auto& what) { std::memcpy(bytes.data() + at, &what, sizeof(what)); };
+  Elf64_Ehdr header = {};
+  std::memcpy(&header, tiny().data(), sizeof(header));
+  header.e_phoff = sizeof(header);
+  header.e_phnum = 2;
+  put(0, header);
+  Elf64_Phdr load = {}, dynamic = {};
+  load.p_type = PT_LOAD;
+  load.p_filesz = load.p_memsz = bytes.size();
+  dynamic.p_type = PT_DYNAMIC;
+  dynamic.p_offset = dynamic_at;
+  dynamic.p_filesz = (kEntries + 1) * sizeof(Elf64_Dyn);
+  put(sizeof(header), load);
+  put(sizeof(header) + sizeof(load), dynamic);
+  const Elf64_Dyn entries[kEntries] = {{DT_STRTAB, {names_at}},
+                                       {DT_STRSZ, {kName + 8}},
+                                       {DT_SYMTAB, {symbols_at}},
+                                       {DT_HASH, {hash_at}},
+                                       {DT_NULL, {0}}};
+  put(dynamic_at, entries);
+  const uint32_t hash[2] = {1, kSymbols};
+  put(hash_at, hash);
+  std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(names_at), kName, 'x');
+  Elf64_Sym symbol = {};
+  symbol.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC);
+  symbol.st_shndx = 1;
+  for (uint64_t i = 0; i < kSymbols; ++i) put(symbols_at + i * sizeof(symbol), symbol);
+  const ElfResult result = read_elf(source_of(bytes));
+  EXPECT_EQ(result.status, ElfStatus::damaged);
+  EXPECT_NE(result.error.find("exported names"), std::string::npos) << result.error;
+  EXPECT_TRUE(result.info.exports.empty());
+}
+
 TEST(Elf, AReaderThatFailsIsAnErrorNotACrash) {
   ElfSource source = source_of(tiny());
   int reads_left = 0;

@@ -54,6 +54,7 @@ inline std::string act(const char* where) {
 #if defined(__x86_64__)
   if (what == "flush") __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // denormals are zero, on both sides
 #endif
+  if (what == "chdir" && chdir("/") != 0) std::abort();
   if (what == "absent") throw sdk::Error(RLK_ABSENT, "no acme driver on this machine");
   return what;
 }

@@ -4,6 +4,8 @@
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <rlk/abi/version.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -160,6 +162,60 @@ TEST_F(ScreenTest, LibraryPathIsSearchedAndAWrongMachineThereIsPassedOver) {
   folder.file("libraries/libchain_d.so", foreign);
   EXPECT_FALSE(run(folder / "needy_plugin.so"));
   EXPECT_NE(record.reason.find("libchain_d.so"), std::string::npos) << record.reason;
+}
+
+TEST_F(ScreenTest, AFileOfHolesIsRefusedBeforeItIsRead) {
+  for (const off_t bytes : {(off_t{4} << 30) + 1, off_t{1} << 40}) {
+    const std::string path = folder.copy(kObjects + "/tiny_plugin.so", "p.so");
+    if (truncate(path.c_str(), bytes) != 0) GTEST_SKIP() << "this file system has no holes";
+    EXPECT_FALSE(run(path));
+    EXPECT_EQ(record.reason_code, "FILE_TOO_LARGE");
+    EXPECT_NE(record.reason.find(std::to_string(bytes)), std::string::npos) << record.reason;
+  }
+}
+
+// What is loaded with the plugin runs as the plugin does.
+class NeededLibraries : public ScreenTest {
+protected:
+  NeededLibraries() {
+    for (const char* name : {"libchain_b.so", "libchain_c.so", "libchain_d.so"})
+      folder.copy(kObjects + "/" + std::string(name), "libraries/" + std::string(name));
+    options.libraries.standard.push_back(folder / "libraries");
+  }
+  // The plugin that needs them, with another RUNPATH of seven letters.
+  std::string needy(const std::string& runpath) {
+    return code_of(replaced(read_text(kObjects + "/needy_plugin.so"), "$ORIGIN", runpath));
+  }
+};
+
+TEST_F(NeededLibraries, ThatNobodyElseCanReplaceAreFine) {
+  EXPECT_EQ(needy("/usr/no"), "") << record.reason;
+}
+
+TEST_F(NeededLibraries, ThatEverybodyMayWriteAreRefused) {
+  chmod((folder / "libraries/libchain_d.so").c_str(), 0777);
+  EXPECT_EQ(needy("/usr/no"), "LIBRARY_UNTRUSTED");
+  EXPECT_NE(record.reason.find("libchain_d.so (owner"), std::string::npos) << record.reason;
+  EXPECT_TRUE(record.broken);
+}
+
+TEST_F(NeededLibraries, OfAnotherUserAreRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs to give a file away";
+  ASSERT_EQ(chown((folder / "libraries/libchain_c.so").c_str(), 4242, 0), 0);
+  EXPECT_EQ(needy("/usr/no"), "LIBRARY_UNTRUSTED");
+  EXPECT_NE(record.reason.find("owner 4242"), std::string::npos) << record.reason;
+}
+
+TEST_F(NeededLibraries, SoughtInAFolderThatAnybodyCanMakeAreRefused) {
+  EXPECT_EQ(needy("/tmp/~~"), "LIBRARY_UNTRUSTED");
+  EXPECT_NE(record.reason.find("/tmp/~~ is searched"), std::string::npos) << record.reason;
+}
+
+TEST_F(NeededLibraries, SoughtWhereTheProcessHappensToBeAreRefused) {
+  for (const char* runpath : {"./lib64", "lib/abc", "/usr:.:", ":/usr/l"}) {
+    EXPECT_EQ(needy(runpath), "LIBRARY_UNTRUSTED") << runpath;
+    EXPECT_NE(record.reason.find("where the process was started"), std::string::npos) << record.reason;
+  }
 }
 
 TEST_F(ScreenTest, ThePolicyHasTheLastWord) {

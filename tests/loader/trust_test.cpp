@@ -57,6 +57,21 @@ TEST(TrustNotes, StickyFoldersAndOwnGroupsAreMentioned) {
   EXPECT_NE(all.find("p.so"), std::string::npos) << all;
 }
 
+TEST(TrustPlace, IsAFolderThatNobodyElseFillsOrMakes) {
+  const TempFolder folder;
+  const auto code_of = [](const std::string& path) {
+    const TrustResult result = check_place(path, Identity::of_process());
+    return result.problem == nullptr ? std::string() : std::string(result.problem->code);
+  };
+  EXPECT_EQ(code_of(folder.folder("own", 0755)), "");
+  EXPECT_EQ(code_of(folder / "own/not/there"), "");
+  EXPECT_EQ(code_of("/usr/not/there"), "");
+  EXPECT_EQ(code_of(folder.folder("open", 0777)), "WRITABLE_BY_OTHERS");
+  EXPECT_EQ(code_of(folder.folder("sticky", 01777)), "WRITABLE_BY_OTHERS");
+  EXPECT_EQ(code_of(folder / "sticky/not/there"), "WRITABLE_BY_OTHERS");
+  EXPECT_EQ(code_of(folder / "sticky/../own"), "");
+}
+
 TEST(TrustOwner, AFileOfAnotherUserIsRefused) {
   const TempFolder folder;
   const std::string file = folder.file("p.so");

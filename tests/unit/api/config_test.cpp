@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <rlk/rlk.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "core/dispatch/policy_check.hpp"
 #include "framework/fs.hpp"
 
 namespace rlk::test {
@@ -108,6 +111,63 @@ TEST_F(ConfigTest, AMissingFileIsNamedWithWhatToDo) {
 
 TEST_F(ConfigTest, AFileThatIncludesItselfIsRefused) {
   EXPECT_NE(refusal(folder_.file("self.conf", "include = self.conf\n")).find("include itself"), std::string::npos);
+}
+
+TEST_F(ConfigTest, ManyLinesAreReadAtOnceAndTooManyBytesAreRefused) {
+  std::string lines;
+  for (int i = 0; i < 50'000; ++i) lines += "logp = cuda\n";
+  EXPECT_EQ(wishes(folder_.file("many.conf", lines)).size(), 50'000u);
+  EXPECT_EQ(config_.policy.front().source, folder_ / "many.conf" + ":50000") << "the last line is the strongest";
+  const std::string whole = folder_.file("large.conf", "logp = cuda\n");
+  ASSERT_EQ(truncate(whole.c_str(), off_t{2} << 30), 0);
+  EXPECT_NE(refusal(whole).find("1024 KiB"), std::string::npos);
+  // The limit is that of all files together.
+  folder_.file("half.conf", lines);
+  EXPECT_NE(refusal(folder_.file("two.conf", "include = many.conf\ninclude = half.conf\n")).find("1024 KiB"),
+            std::string::npos);
+}
+
+TEST_F(ConfigTest, APipeIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(mkfifo((folder_ / "pipe.toml").c_str(), 0600), 0);
+  EXPECT_NE(refusal(folder_ / "pipe.toml").find("a pipe"), std::string::npos);
+  EXPECT_NE(refusal(folder_ / "").find("a folder"), std::string::npos);
+  EXPECT_EQ(wishes("/dev/null"), Wishes{}) << "the usual word for none";
+}
+
+TEST_F(ConfigTest, IncludesThatMultiplyAreRefused) {
+  std::string lines;
+  for (int level = 0; level < 8; ++level) {
+    folder_.file("level" + std::to_string(level) + ".conf", lines.empty() ? "logp = cuda\n" : lines);
+    lines.clear();
+    for (int i = 0; i < 8; ++i) lines += "include = level" + std::to_string(level) + ".conf\n";
+  }
+  EXPECT_NE(refusal(folder_ / "level7.conf").find("more than 64 files"), std::string::npos);
+}
+
+TEST_F(ConfigTest, RequiresBackendsAndSetsTheFallback) {
+  EXPECT_EQ(wishes(folder_.file("a.toml", "require = [\"cuda\", \"acme\"]\n[dispatch]\nfallback = \"strict\"\n")),
+            Wishes{"fallback=strict"});
+  EXPECT_EQ(config_.require, "cuda,acme");
+  EXPECT_EQ(config_.complete({}).get("RLK_REQUIRE"), "cuda,acme");
+  EXPECT_EQ(config_.complete({{{"RLK_REQUIRE", "maca"}}, false}).get("RLK_REQUIRE"), "maca");
+  rlk_error error = RLK_ERROR_INIT;
+  core::Policy policy;
+  const auto fallback = [&](const char* variable) {
+    const auto environment = [&](const char* name) {
+      return std::string_view(name) == "RLK_FALLBACK" ? variable : nullptr;
+    };
+    EXPECT_EQ(core::Policy::make(environment, {}, config_.policy, &policy, &error), RLK_OK) << error.text;
+    return policy.fallback();
+  };
+  EXPECT_EQ(fallback(nullptr), core::Fallback::strict);
+  EXPECT_EQ(fallback("allow"), core::Fallback::allow) << "the environment is stronger";
+  wishes(folder_.file("b.conf", "require = cuda\nfallback = allow\n"));
+  EXPECT_EQ(config_.require, "cuda");
+  EXPECT_EQ(fallback(nullptr), core::Fallback::allow);
+  wishes(folder_.file("c.conf", "fallback = never\n"));
+  const std::vector<std::string> problems = core::problems_of(config_.policy);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].find("\"never\"; expected allow, warn or strict"), std::string::npos) << problems[0];
 }
 
 TEST_F(ConfigTest, WhatIsWrongIsNamedWithItsLine) {
