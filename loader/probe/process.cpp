@@ -15,10 +15,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
 
+#include "core/declaration/text.hpp"
 #include "loader/probe/protocol.hpp"
 #include "loader/store/file.hpp"
 
@@ -30,6 +32,8 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kOutputKept = 4096;
 constexpr uint64_t kMaxProtocolBytes = uint64_t{512} << 20;
+constexpr size_t kLongestName = 256;  // of a phase or an activity, in bytes
+constexpr Clock::duration kLeast = std::chrono::milliseconds(1);
 constexpr int kReadsWhenLate = 64;                        // of 64 KiB each
 constexpr auto kTick = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
 constexpr auto kExitAllowance = std::chrono::seconds(5);  // between the result and the process being gone
@@ -184,10 +188,10 @@ private:
     silence_deadline_ = limit(command_.silence_seconds);
     switch (frame.kind) {
       case FrameKind::phase:
-        enter_phase(std::move(frame.payload));
+        enter_phase(frame.payload);
         break;
       case FrameKind::beat:
-        outcome_.activity = std::move(frame.payload);
+        outcome_.activity = core::printable(frame.payload.substr(0, kLongestName));
         break;
       case FrameKind::message:
         if (on_message_) on_message_(frame.payload);
@@ -202,21 +206,36 @@ private:
     }
   }
 
-  void enter_phase(std::string phase) {
-    outcome_.phase = std::move(phase);
+  // Each phase has its time once, however often it is entered, and all without a budget share one: a plugin that speaks
+  // the protocol itself wins no time.
+  void enter_phase(const std::string& phase) {
+    const auto now = Clock::now();
+    if (left_ != nullptr && *left_ < Clock::duration::max()) {
+      *left_ -= std::min(now - entered_, *left_ - std::min(*left_, kLeast));
+    }
+    entered_ = now;
+    outcome_.phase = core::printable(phase.substr(0, kLongestName));
     outcome_.activity.clear();
+    std::string name;
     phase_seconds_ = command_.other_seconds;
-    for (const PhaseBudget& budget : command_.budgets)
-      if (budget.phase == outcome_.phase) phase_seconds_ = budget.seconds;
-    deadline_ = limit(phase_seconds_);
+    for (const PhaseBudget& budget : command_.budgets) {
+      if (budget.phase != outcome_.phase) continue;
+      name = budget.phase;
+      phase_seconds_ = budget.seconds;
+    }
+    left_ = &time_left_.try_emplace(name, duration_of(phase_seconds_)).first->second;
+    deadline_ = *left_ == Clock::duration::max() ? Clock::time_point::max() : now + *left_;
     silence_deadline_ = limit(command_.silence_seconds);
   }
 
   bool is_late() const { return Clock::now() >= std::min(deadline_, silence_deadline_); }
 
+  static Clock::duration duration_of(double seconds) {
+    if (seconds <= 0.0) return Clock::duration::max();
+    return std::chrono::duration_cast<Clock::duration>(Seconds(std::min(seconds, 1e6)));
+  }
   static Clock::time_point limit(double seconds) {
-    if (seconds <= 0.0) return Clock::time_point::max();
-    return Clock::now() + std::chrono::duration_cast<Clock::duration>(Seconds(std::min(seconds, 1e6)));
+    return seconds <= 0.0 ? Clock::time_point::max() : Clock::now() + duration_of(seconds);
   }
 
   std::string where() const {
@@ -301,6 +320,9 @@ private:
   FrameDecoder decoder_;
   uint64_t protocol_bytes_ = 0;
   double phase_seconds_ = 0.0;
+  std::map<std::string, Clock::duration> time_left_;  // by phase; "" is all that have no budget
+  Clock::duration* left_ = nullptr;                   // of the present phase, when it was entered
+  Clock::time_point entered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point silence_deadline_ = Clock::time_point::max();
   bool decided_ = false;

@@ -101,6 +101,17 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 4; ++i) channel.send(FrameKind::phase, "phase " + std::to_string(i));
     hang();
   }
+  if (what == "forge_one_phase" || what == "forge_many_phases") {
+    for (int i = 0; i < 300; ++i) {
+      channel.send(FrameKind::phase, what == "forge_one_phase" ? "create" : "phase " + std::to_string(i));
+      usleep(20'000);
+    }
+    return 0;
+  }
+  if (what == "forge_a_name") {
+    channel.send(FrameKind::phase, "\x1b[31m" + std::string(5 << 20, 'x'));
+    return 5;
+  }
   if (what == "message_then_more") {
     channel.send(FrameKind::message, "one");
     usleep(100'000);

@@ -181,6 +181,26 @@ TEST(Child, EachPhaseHasItsOwnTime) {
   EXPECT_EQ(outcome.phase, "phase 3");
 }
 
+TEST(Child, WinsNoTimeByEnteringAPhaseAgainAndAgain) {
+  for (const char* what : {"forge_one_phase", "forge_many_phases"}) {
+    ChildCommand forger = command({what});
+    forger.budgets = {{"create", 0.5}};
+    forger.other_seconds = 0.5;
+    const auto begin = std::chrono::steady_clock::now();
+    const ChildOutcome outcome = run_child(forger);
+    EXPECT_EQ(outcome.end, ChildEnd::timed_out) << what;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << what;
+  }
+}
+
+TEST(Child, AForgedNameOfMegabytesIsCutAndMadePrintable) {
+  ChildCommand forger = command({"forge_a_name"});
+  const ChildOutcome outcome = run_child(forger);
+  EXPECT_EQ(outcome.end, ChildEnd::exited);
+  EXPECT_LT(outcome.text.size(), 2000u);
+  EXPECT_NE(outcome.text.find("\\x1b[31mxxx"), std::string::npos) << outcome.text;
+}
+
 TEST(Child, IsNotBlamedForTheTimeThatItsParentWasBusy) {
   const ChildOutcome outcome = run_child(command({"message_then_more"}, 0.5), [](std::string_view) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));  // it goes on meanwhile and says so
