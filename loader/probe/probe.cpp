@@ -15,6 +15,7 @@
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/store/cache.hpp"
+#include "loader/store/file.hpp"
 #include "loader/store/fingerprint.hpp"
 #include "loader/store/limits.hpp"
 
@@ -35,25 +36,42 @@ public:
       if (plugin.record.state != State::discovered || plugin.record.path.empty()) continue;
       if (auto screened = screen(&plugin.record, screen_)) plugin.screened = std::move(*screened);
     }
-    std::map<std::string, std::vector<Job>> by_backend;
+    std::map<std::string, Group> by_backend;
     for (ProbedPlugin& plugin : plugins_) {
-      if (can_be_probed(plugin.record)) {
-        by_backend[plugin.record.backend].push_back({&plugin, owners_for(plugin.record)});
-      } else {
+      if (!can_be_probed(plugin.record)) {
         finished(plugin);
+        continue;
       }
+      // Settled before the first probe begins, since probes change records.
+      Group& group = by_backend[plugin.record.backend];
+      group.plugins.push_back(&plugin);
+      group.members.push_back({plugin.record.id, plugin.record.path});
     }
     if (by_backend.empty()) return;
     prepare();
-    std::vector<std::vector<Job>> groups;
+    std::vector<Group> groups;
     for (auto& [backend, group] : by_backend) groups.push_back(std::move(group));
     run_groups(groups);
   }
 
 private:
+  // The plugins of one backend. Any other of them may lend devices to an operators-only plugin: which one does, only
+  // the probe finds out.
+  struct Group {
+    std::vector<ProbedPlugin*> plugins;
+    std::vector<OwnerCandidate> members;  // of the plugins, in search order
+    std::string identity;                 // of all files; a verdict depends on them
+  };
   struct Job {
     ProbedPlugin* plugin;
-    std::vector<OwnerCandidate> owners;
+    const Group& group;
+
+    std::vector<OwnerCandidate> owners() const {
+      std::vector<OwnerCandidate> others;
+      for (const OwnerCandidate& member : group.members)
+        if (member.id != plugin->record.id) others.push_back(member);
+      return others;
+    }
   };
 
   static int64_t retry_seconds(const Environment& environment) {
@@ -66,17 +84,6 @@ private:
     return record.state == State::screened || (record.state == State::discovered && record.source == kBuiltInSource);
   }
 
-  // Who may lend devices to an operators-only plugin: the other plugins of its backend, in search order. Settled before
-  // the first probe begins, since probes change records.
-  std::vector<OwnerCandidate> owners_for(const PluginRecord& record) const {
-    std::vector<OwnerCandidate> owners;
-    for (const ProbedPlugin& other : plugins_) {
-      if (can_be_probed(other.record) && other.record.backend == record.backend && other.record.id != record.id)
-        owners.push_back({other.record.id, other.record.path});
-    }
-    return owners;
-  }
-
   // What is the same for all plugins.
   void prepare() {
     prober_ = options_.prober.empty() ? find_prober(options_.environment) : options_.prober;
@@ -87,7 +94,7 @@ private:
     if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
   }
 
-  void run_groups(const std::vector<std::vector<Job>>& groups) {
+  void run_groups(std::vector<Group>& groups) {
     const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
     const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
     std::atomic<size_t> next{0};
@@ -95,9 +102,15 @@ private:
     const auto work = [&] {
       try {
         for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
-          for (const Job& job : groups[i]) {
-            probe(job);
-            finished(*job.plugin);
+          Group& group = groups[i];
+          std::vector<std::string> files;
+          for (const OwnerCandidate& member : group.members) files.push_back(member.path);
+          std::string all;
+          for (const std::string& identity : identities_of(files)) all += identity + '\n';
+          group.identity = hash_bytes(all);
+          for (ProbedPlugin* plugin : group.plugins) {
+            probe({plugin, group});
+            finished(*plugin);
           }
         }
       } catch (...) {  // no memory, or the caller's function; a thread that let it out would end the process
@@ -170,7 +183,7 @@ private:
     child.prober = prober_;
     child.environment = options_.environment;
     child.scale = timeout_scale_of(options_.environment);
-    child.owners = job.owners;
+    child.owners = job.owners();
     child.canary = canary;
     child.cancel = options_.cancel;
     probe_in_child(child, &record);
@@ -202,7 +215,7 @@ private:
     const auto work = std::make_shared<Work>();
     work->record = job.plugin->record;
     work->how.host = options_.host;
-    work->how.owners = job.owners;
+    work->how.owners = job.owners();
     work->how.place = Place::host;
     work->how.suite.canary = canary;
     // The thread may outlive everything here but what it owns.
@@ -240,9 +253,8 @@ private:
     key.id = record.id;
     // A built-in is part of the prober, whose content is in the host's name.
     if (!record.path.empty()) key.content = content_hash(options_.store, record.path).value_or("");
-    std::vector<std::string> files = job.plugin->screened.dependencies;
-    for (const OwnerCandidate& owner : job.owners) files.push_back(owner.path);
-    key.dependencies = identities_of(files);
+    key.dependencies = identities_of(job.plugin->screened.dependencies);
+    key.dependencies.push_back("backend " + job.group.identity);
     key.host = host_;
     key.device_fingerprint = fingerprint_;
     key.time_scale = timeout_scale_of(options_.environment);

@@ -66,7 +66,11 @@ struct Node {
 
 class Resolver {
 public:
-  explicit Resolver(const LibrarySearch& search) : search_(search), cache_(read_linker_cache(search.cache_file)) {}
+  explicit Resolver(const LibrarySearch& search)
+      : search_(search),
+        cache_(search.cache != nullptr
+                   ? search.cache
+                   : std::make_shared<const std::vector<LinkerCacheEntry>>(read_linker_cache(search.cache_file))) {}
 
   Closure run(const std::string& path, const ElfInfo& info) {
     nodes_.push_back({path, info, nullptr});
@@ -109,7 +113,7 @@ private:
     if (in_folders(node, name, expand(node.info.runpath, folder_of(node.path)), /*of_file=*/true, searched))
       return true;
     searched->push_back(search_.cache_file);
-    for (const LinkerCacheEntry& entry : cache_)
+    for (const LinkerCacheEntry& entry : *cache_)
       if (entry.name == name && accept(node, entry.path)) return true;
     return in_folders(node, name, search_.standard, /*of_file=*/false, searched);
   }
@@ -149,7 +153,7 @@ private:
   }
 
   const LibrarySearch& search_;
-  const std::vector<LinkerCacheEntry> cache_;
+  const std::shared_ptr<const std::vector<LinkerCacheEntry>> cache_;
   std::deque<Node> nodes_;
   std::set<std::string> resolved_;  // names and sonames that are settled
   std::set<std::string> noted_;
@@ -166,6 +170,7 @@ LibrarySearch LibrarySearch::of_system(const Environment& environment) {
     std::erase_if(search.library_path, [](const std::string& folder) { return folder.front() != '/'; });
   }
   search.cache_file = "/etc/ld.so.cache";
+  search.cache = std::make_shared<const std::vector<LinkerCacheEntry>>(read_linker_cache(search.cache_file));
   for (const char* base : {"/lib", "/usr/lib"}) {
     search.standard.push_back(std::string(base) + "/" + kMultiarch);
     search.standard.push_back(std::string(base) + "64");

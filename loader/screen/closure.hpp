@@ -2,6 +2,7 @@
 // linker itself names only the first.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,17 @@
 namespace rlk::loader {
 
 // Where libraries are looked for, beside the RPATH and RUNPATH that the files carry.
+struct LinkerCacheEntry {
+  std::string name;
+  std::string path;
+};
+
 struct LibrarySearch {
   std::vector<std::string> library_path;  // LD_LIBRARY_PATH
   std::string cache_file;                 // the linker's cache, /etc/ld.so.cache
-  std::vector<std::string> standard;      // folders that need no mention anywhere
+  // What it says, read once for many plugins; nullptr: not read yet.
+  std::shared_ptr<const std::vector<LinkerCacheEntry>> cache = {};
+  std::vector<std::string> standard;  // folders that need no mention anywhere
 
   static LibrarySearch of_system(const Environment& environment);
 };
@@ -46,10 +54,6 @@ Closure resolve_closure(const std::string& path, const ElfInfo& info, const Libr
 std::string describe_missing(const std::vector<MissingLibrary>& missing);
 
 // name -> paths, in the order of the linker's cache file; empty when the file cannot be understood.
-struct LinkerCacheEntry {
-  std::string name;
-  std::string path;
-};
 std::vector<LinkerCacheEntry> read_linker_cache(const std::string& file);
 
 }  // namespace rlk::loader
