@@ -143,11 +143,12 @@ int run_verb(const Arguments& arguments) {
   Session session;
   session.open_for(call, pin);
   Execution execution(&session, std::move(call), &inputs, pin, numerics);
-  const std::string where = chosen_of(session.explain_json(execution.call(), execution.options()));
   const auto begin = std::chrono::steady_clock::now();
   execution.enqueue();
   const std::string data_error = execution.finish();
   const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  // Asked for afterwards: who failed in this call is switched off, and somebody else computed.
+  const std::string where = chosen_of(session.explain_json(execution.call(), execution.options()));
 
   // Rows without an error are right even when another row has one: they are written, and the exit code tells.
   Arrays outputs = execution.outputs();

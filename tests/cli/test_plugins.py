@@ -181,7 +181,9 @@ class LaterFaults(command.Case):
 
     def test_a_failure_is_remembered(self):
         self.assertEqual(self.fault()["state"], "registered")
-        self.add(RLK_TEST_FAULT="raw_enqueue:throw_int")
+        failed = self.add(RLK_TEST_FAULT="raw_enqueue:throw_int").stdout
+        self.assertIn("cpu/", failed)
+        self.assertNotIn("fault/", failed)
         self.assertIn("PLUGIN_EXCEPTION", self.fault(code=1)["reason"])
         self.output("quarantine", "clear")
         self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
