@@ -24,7 +24,37 @@ rlk_status fail_not_ready(rlk_error* error) {
 rlk_status Plan::create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
                         rlk_error* error) {
   std::shared_ptr<Plan> plan(new Plan(candidate, std::move(description)));
-  rlk_status status = plan->make(&plan->first_, &plan->info_, error);
+  rlk_status status = RLK_OK;
+  if (candidate.plugin->built_in) {
+    status = plan->make(&plan->first_, &plan->info_, error);
+  } else {
+    // Nothing is written yet: where the plugin does not come back, the next candidate serves. Making the plan is not
+    // the plugin's alone to answer for: the unit is switched off, by whoever asked.
+    struct Making : Deed {
+      std::shared_ptr<Plan> plan;
+      rlk_plugin_plan* handle = nullptr;
+      rlk_plan_info info{};
+    };
+    const auto making = std::make_shared<Making>();
+    making->plan = plan;
+    const bool returned = within(kPlanSeconds, [making] {
+      making->status = making->plan->make(&making->handle, &making->info, &making->error);
+    });
+    if (!returned) {
+      return failf(error, RLK_TIMEOUT,
+                   "%s/%s: plan_create took longer than %.3g s; it is given up, and its thread left behind",
+                   plan->implementation_.op, plan->implementation_.name, kPlanSeconds * patience());
+    }
+    status = making->status;
+    if (status == RLK_NOT_READY) return fail_not_ready(error);
+    if (status != RLK_OK) {
+      return fail(error, status, text_of(making->error), making->error.native_code,
+                  text_of(making->error.domain).c_str());
+    }
+    plan->first_ = making->handle;
+    plan->info_ = making->info;
+    making->plan = nullptr;
+  }
   if (status != RLK_OK) return status;
   status = plan->take_bounds(error);
   if (status != RLK_OK) return status;

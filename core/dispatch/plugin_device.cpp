@@ -65,27 +65,46 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
   return fail(error, failure_.status, failure_.text, failure_.native_code, failure_.domain);
 }
 
+namespace {
+
+struct Opening : Deed {
+  rlk_plugin_device* handle = nullptr;
+  rlk_attach_info info{};
+};
+
+}  // namespace
+
 rlk_status PluginDevice::make(rlk_plugin_device** out, rlk_error* error) {
   *out = nullptr;
-  return owner_ != nullptr ? attach(out, error)
-                           : call_of(api_, "device_open", api_.device_open, instance_, ordinal_, out, error);
-}
-
-rlk_status PluginDevice::attach(rlk_plugin_device** out, rlk_error* error) {
-  rlk_plugin_device* theirs = nullptr;
-  if (const rlk_status status = owner_->open(&theirs, error); status != RLK_OK) return status;
-  rlk_attach_info info{};
-  info.struct_size = sizeof(info);
-  info.ordinal = ordinal_;
-  info.backend = owner_->api_.backend;
-  info.properties = &properties_;
-  const rlk_device_api& device = *owner_->api_.device;
-  if (device.native != nullptr) {
-    native_.struct_size = sizeof(native_);
-    // A device that cannot say (UNSUPPORTED, or any failure of the question) lends itself without.
-    if (call_plugin(device.native, theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
+  const auto opening = std::make_shared<Opening>();
+  const char* what = "device_open";
+  std::function<void()> work = [opening, &api = api_, instance = instance_, ordinal = ordinal_] {
+    opening->status =
+        call_of(api, "device_open", api.device_open, instance, ordinal, &opening->handle, &opening->error);
+  };
+  if (owner_ != nullptr) {
+    rlk_plugin_device* theirs = nullptr;
+    if (const rlk_status status = owner_->open(&theirs, error); status != RLK_OK) return status;
+    rlk_attach_info& info = opening->info;
+    info.struct_size = sizeof(info);
+    info.ordinal = ordinal_;
+    info.backend = owner_->api_.backend;
+    info.properties = &properties_;
+    const rlk_device_api& device = *owner_->api_.device;
+    if (device.native != nullptr) {
+      native_.struct_size = sizeof(native_);
+      // A device that cannot say (UNSUPPORTED, or any failure of the question) lends itself without.
+      if (call_plugin(device.native, theirs, &native_, nullptr) == RLK_OK) info.native = &native_;
+    }
+    what = "device_attach";
+    work = [opening, &api = api_, instance = instance_] {
+      opening->status =
+          call_of(api, "device_attach", api.device_attach, instance, &opening->info, &opening->handle, &opening->error);
+    };
   }
-  return call_of(api_, "device_attach", api_.device_attach, instance_, &info, out, error);
+  const rlk_status status = call_within(kOpenSeconds, api_, what, opening, std::move(work), error);
+  if (status == RLK_OK) *out = opening->handle;
+  return status;
 }
 
 void PluginDevice::close() {

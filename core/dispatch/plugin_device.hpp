@@ -37,7 +37,6 @@ public:
 
 private:
   rlk_status make(rlk_plugin_device** out, rlk_error* error);
-  rlk_status attach(rlk_plugin_device** out, rlk_error* error);
 
   const rlk_plugin& api_;
   rlk_plugin_instance* const instance_;

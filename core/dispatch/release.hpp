@@ -2,9 +2,15 @@
 // that the plugin made nobody could be given the failure.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <utility>
+
 #include "core/declaration/error.hpp"
 #include "core/declaration/plugin_call.hpp"
+#include "core/declaration/text.hpp"
 #include "core/dispatch/registry.hpp"
+#include "core/dispatch/within.hpp"
 
 namespace rlk::core {
 
@@ -23,6 +29,30 @@ rlk_status call_of(const rlk_plugin& plugin, const char* what, rlk_status (*slot
     Registry::switch_off(plugin, what, told != nullptr ? *told : exception_without_text());
   }
   return status;
+}
+
+// The same where the host need not wait for ever: `work` fills what it owns, a Deed, on a thread of its own. One that
+// does not come back is RLK_TIMEOUT, and switches the plugin off.
+struct Deed {
+  rlk_status status = RLK_PLUGIN_EXCEPTION;
+  rlk_error error = fresh_error();
+  Deed() { fail(&error, status, "the plugin ended its thread instead of returning"); }
+};
+
+template <class D>
+rlk_status call_within(double seconds, const rlk_plugin& plugin, const char* what, const std::shared_ptr<D>& deed,
+                       std::function<void()> work, rlk_error* error) {
+  if (within(seconds, std::move(work))) {
+    if (deed->status == RLK_OK) return RLK_OK;
+    return fail(error, deed->status, text_of(deed->error), deed->error.native_code,
+                text_of(deed->error.domain).c_str());
+  }
+  rlk_error late = fresh_error();
+  failf(&late, RLK_TIMEOUT,
+        "%s of plugin %s took longer than %.3g s; the plugin is given up, and its thread left behind", what, plugin.id,
+        seconds * patience());
+  Registry::switch_off(plugin, what, late);
+  return fail(error, RLK_TIMEOUT, late.text);
 }
 
 template <class... P, class... A>

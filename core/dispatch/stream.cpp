@@ -22,8 +22,16 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
   const Trace first = trace({device.api.id, {}, {}, {}, "stream create"});
-  rlk_status status =
-      call_of(device.api, "stream create", device.api.stream->create, device.handle, priority, &stream->handle_, error);
+  struct Creating : Deed {
+    rlk_plugin_stream* handle = nullptr;
+  };
+  const auto creating = std::make_shared<Creating>();
+  const auto create = [creating, &api = device.api, handle = device.handle, priority] {
+    creating->status =
+        call_of(api, "stream create", api.stream->create, handle, priority, &creating->handle, &creating->error);
+  };
+  rlk_status status = call_within(kOpenSeconds, device.api, "stream create", creating, create, error);
+  if (status == RLK_OK) stream->handle_ = creating->handle;
   if (status == RLK_OK) status = stream->start(error);
   if (status != RLK_OK) return status;
   *out = std::move(stream);

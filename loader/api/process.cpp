@@ -7,6 +7,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
+#include "core/dispatch/within.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/screen/trust.hpp"
@@ -97,6 +98,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
     evidence_.push_back({unit, only_suspected, unix_us_now()});
     if (!only_suspected) first_uses_.keep(unit);
   });
+  core::set_patience(timeout_scale_of(environment_));
   core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
 }
 

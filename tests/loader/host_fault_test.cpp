@@ -12,6 +12,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/dispatcher.hpp"
+#include "core/dispatch/within.hpp"
 #include "framework/op_call.hpp"
 #include "framework/process.hpp"
 #include "loader/loader.hpp"
@@ -237,6 +238,41 @@ TEST_P(HangsInTheHost, IsGivenUpAndTheCpuServes) {
 }
 INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInTheHost,
                          ::testing::Values("entry", "create", "raw_probe", "count", "raw_describe"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+// While it is used: what hangs before anything is written is given up, and the CPU serves.
+class HangsInUse : public Host, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(HangsInUse, IsGivenUpOnceAndTheCpuServes) {
+  publish();
+  core::set_patience(kShort);
+  const auto begin = std::chrono::steady_clock::now();
+  std::string told;
+  {
+    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam()) + ":stall").c_str());
+    rlk_status status = make_stream("acme", &stream);
+    if (status == RLK_OK) {
+      EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+    } else {
+      EXPECT_EQ(status, RLK_TIMEOUT) << error.text;
+      EXPECT_NE(std::string(error.text).find("given up"), std::string::npos) << error.text;
+    }
+    told = switched_off();
+  }
+  core::set_patience(1.0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(8));
+  std::printf("| %-26s | %s |\n", GetParam(), told.c_str());
+  EXPECT_NE(told.find("TIMEOUT"), std::string::npos) << told;
+  std::unique_ptr<core::Stream> cpu;
+  ASSERT_EQ(make_stream("cpu", &cpu), RLK_OK) << error.text;
+  EXPECT_EQ(add(*cpu), RLK_OK) << error.text;
+  cpu.reset();
+  stream.reset();
+  // The thread that was left behind is inside the plugin for ever: nothing of it is destroyed.
+  static_cast<void>(dispatcher.release());
+  static_cast<void>(registrar.release());
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInUse, ::testing::Values("open", "raw_stream_create", "raw_plan_create"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // In a process of its own: nobody there can load anything any more.

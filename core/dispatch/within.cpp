@@ -1,0 +1,66 @@
+// The thread, and the wait for it.
+#include "core/dispatch/within.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace rlk::core {
+namespace {
+
+std::atomic<double> scale_of_all{1.0};
+
+struct Wait {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;
+};
+
+// Told also when the plugin ends the thread instead of returning (pthread_exit).
+class Over {
+public:
+  explicit Over(std::shared_ptr<Wait> wait) : wait_(std::move(wait)) {}
+  ~Over() {
+    const std::lock_guard lock(wait_->mutex);
+    wait_->over = true;
+    wait_->changed.notify_all();
+  }
+  Over(const Over&) = delete;
+  Over& operator=(const Over&) = delete;
+
+private:
+  std::shared_ptr<Wait> wait_;
+};
+
+}  // namespace
+
+void set_patience(double scale) {
+  scale_of_all.store(scale, std::memory_order_relaxed);
+}
+
+double patience() {
+  return scale_of_all.load(std::memory_order_relaxed);
+}
+
+bool within(double seconds, std::function<void()> work) {
+  const auto wait = std::make_shared<Wait>();
+  const auto run = [wait, work = std::move(work)] {
+    const Over over(wait);
+    work();
+  };
+  try {
+    std::thread(run).detach();
+  } catch (const std::system_error&) {
+    run();
+  }
+  std::unique_lock lock(wait->mutex);
+  const std::chrono::duration<double> longest(seconds * patience());
+  return wait->changed.wait_for(lock, longest, [&] { return wait->over; });
+}
+
+}  // namespace rlk::core
