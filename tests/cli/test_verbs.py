@@ -129,6 +129,22 @@ class Questions(command.Case):
         self.assertIn("(plain call)", text)
         self.assertIn("softcap", text)
 
+    def test_the_log_tells_the_search_to_a_file_with_process_and_rank(self):
+        log = self.path("log-%p.txt")
+        self.output("list", RLK_LOG="debug", RLK_LOG_FILE=log, RANK="3")
+        texts = {}
+        for name in os.listdir(self.folder):
+            if name.startswith("log-"):
+                with open(self.path(name)) as file:
+                    texts[name[4:-4]] = file.read()
+        [(pid, text)] = [(pid, text) for pid, text in texts.items() if "is searched" in text]
+        self.assertIn(f"[{pid} rank 3]", text)
+        self.assertIn("RLK_PLUGIN_PATH is " + self.plugins, text)
+        self.assertRegex(text, r"plugin cpu: (remembered|probed now): .*key probe-[0-9a-f-]+ in " + self.cache)
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        self.assertIn("RLK_LOG_FILE", self.run_command("list", RLK_LOG="debug", RLK_LOG_FILE=pipe).stderr)
+
     def test_probe_remembers(self):
         self.output("probe")
         self.assertIn("remembered", self.output("probe"))
