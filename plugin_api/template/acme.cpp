@@ -176,8 +176,10 @@ struct Logp {
       if (!finite_or_nan) return data_error(run, RLK_DATA_NO_FINITE_LOGIT, n, 0);
       double sum = 0;
       for (int64_t v = 0; v < vocab; ++v) sum += std::exp((static_cast<double>(x[v]) - max) / params_.temperature);
-      const double lse = max / params_.temperature + std::log(sum);
-      return {static_cast<double>(x[id]) / params_.temperature - lse, lse};
+      // The maximum first: where scores are large, lse has no digits left for the sum, and a certain token's
+      // log-probability would come out above 0.
+      const double log_sum = std::log(sum);
+      return {(static_cast<double>(x[id]) - max) / params_.temperature - log_sum, max / params_.temperature + log_sum};
     }
     // A kernel does the same with an atomic compare-and-swap on state.
     static Row data_error(const Run& run, int32_t kind, int64_t row, int64_t value) {

@@ -155,7 +155,8 @@ private:
     const double sum = sums.blocks_sum + static_cast<double>(sums.sum);
     const A log_sum = static_cast<A>(std::log(sum));
     const A lse = sums.max + log_sum;
-    const A logp = token.column >= 0 ? in.score<A>(token.row, token.column) - lse : kLowest;
+    // Not the score minus lse, which has lost its last digits.
+    const A logp = token.column >= 0 ? (in.score<A>(token.row, token.column) - sums.max) - log_sum : kLowest;
     put(logp, lse, log_sum - static_cast<A>((sums.blocks_weighted + static_cast<double>(sums.weighted)) / sum));
   }
 
