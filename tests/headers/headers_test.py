@@ -1,0 +1,84 @@
+"""Every prototype and number that the rocm and Ascend plugins re-declare is that of the vendors' headers. The headers are
+never part of rlk: packages that carry them are fetched into the build, once. RLK_TEST_HIP_HEADERS and
+RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped."""
+import glob
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+COMPILER, ROOT, STORE = os.environ["RLK_TEST_COMPILER"], os.environ["RLK_TEST_ROOT"], os.environ["RLK_TEST_STORE"]
+
+
+def run(*command, cwd=None, timeout=240):
+    try:
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def from_wheel(package, part):
+    """The files of a PyPI package below `part`; None when it cannot be fetched."""
+    target = os.path.join(STORE, package.replace("=", ""))
+    if not os.path.isdir(target):
+        with tempfile.TemporaryDirectory() as folder:
+            if not run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, package):
+                return None
+            with zipfile.ZipFile(glob.glob(os.path.join(folder, "*.whl"))[0]) as wheel:
+                wheel.extractall(target, [name for name in wheel.namelist() if name.startswith(part)])
+    return os.path.join(target, part)
+
+
+def from_debian(package):
+    target = os.path.join(STORE, package)
+    os.makedirs(STORE, exist_ok=True)
+    if not os.path.isdir(target):
+        with tempfile.TemporaryDirectory() as folder:
+            if not run("apt-get", "download", package, cwd=folder) or not glob.glob(os.path.join(folder, "*.deb")):
+                return None
+            if not run("dpkg-deb", "-x", glob.glob(os.path.join(folder, "*.deb"))[0], target):
+                return None
+    return os.path.join(target, "usr", "include")
+
+
+class Headers(unittest.TestCase):
+    def compile(self, source, headers, *options):
+        return subprocess.run([COMPILER, "-std=c++20", "-fsyntax-only", "-I", ROOT, "-I", ROOT + "/plugin_api/include",
+                               "-I", ROOT + "/tests/headers", "-isystem", headers, *options, source],
+                              capture_output=True, text=True)
+
+    def check(self, name, headers, seeded):
+        if headers is None:
+            self.skipTest("no headers: the package cannot be fetched")
+        source = pathlib.Path(ROOT, "tests", "headers", name)
+        done = self.compile(str(source), headers)
+        self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        # It can fail: with one declaration changed it does.
+        before, after = seeded
+        text = source.read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            changed = pathlib.Path(folder, name)
+            changed.write_text(text + "\nstatic_assert(rlk::headers::is_same_call<%s, decltype(&%s)>);\n" % (after, before))
+            done = self.compile(str(changed), headers)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("static assertion failed", done.stderr)
+
+    def test_hip_7_1(self):
+        given = os.environ.get("RLK_TEST_HIP_HEADERS")
+        self.check("hip.cpp", given or from_wheel("triton==3.9.0", "triton/backends/amd/include"),
+                   ("hipStreamQuery", "int (*)(void*, int)"))
+
+    def test_hip_of_debian(self):
+        self.check("hip.cpp", from_debian("libamdhip64-dev"), ("hipStreamQuery", "int (*)(void**)"))
+
+    def test_acl_1_17(self):
+        given = os.environ.get("RLK_TEST_ACL_HEADERS")
+        self.check("acl.cpp", given or from_wheel("torch_npu==2.14.0", "torch_npu/include"),
+                   ("aclrtSetDevice", "int (*)(int64_t)"))
+
+
+if __name__ == "__main__":
+    unittest.main()
