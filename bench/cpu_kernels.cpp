@@ -1,5 +1,6 @@
 // How fast are the CPU kernels beside what the machine can do? Each operator's rate stands beside a limit measured at
 // the same time (cpu_limits.cpp). Read ratios, not times: machines are shared.
+#include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/logp.hpp>
 #include <rlk/sdk/ops/logp_backward.hpp>
@@ -7,7 +8,6 @@
 #include <vector>
 
 #include "bench/cpu_bench.hpp"
-#include "core/cpu/attention/attention.hpp"
 
 namespace rlk::bench {
 namespace {
@@ -81,29 +81,32 @@ void linear_logp(State& state) {
 void attention(State& state) {
   const int64_t batch = state.range(1), queries = state.range(2), keys = state.range(3);
   const int64_t q_heads = state.range(4), kv_heads = state.range(5), size = state.range(6);
-  const auto tensor = [size](const Buffer& buffer, int64_t tokens, int64_t heads) {
-    return cpu::AttentionTensor{buffer.data(), tokens * heads * size, heads * size, size, 1};
+  const auto array = [&](const Buffer& buffer, int64_t tokens, int64_t heads) {
+    return cpu::Array{buffer.data(),
+                      dtype_of(state),
+                      4,
+                      {batch, tokens, heads, size},
+                      {tokens * heads * size, heads * size, size, 1}};
   };
   const Buffer q(batch * queries * q_heads * size), k(batch * keys * kv_heads * size),
       v(batch * keys * kv_heads * size), out(batch * queries * q_heads * size);
-  cpu::AttentionArgs args;
-  args.dtype = dtype_of(state);
-  args.q = tensor(q, queries, q_heads);
-  args.k = tensor(k, keys, kv_heads);
-  args.v = tensor(v, keys, kv_heads);
-  args.out = tensor(out, queries, q_heads);
-  args.batch = batch;
-  args.q_tokens = queries;
-  args.k_tokens = keys;
-  args.q_heads = q_heads;
-  args.kv_heads = kv_heads;
-  args.head_size = size;
-  args.causal = state.range(7) != 0;
-  cpu::DataError error;
-  for (auto _ : state) cpu::attention(args, kPool, &error);
-  const auto pairs = static_cast<double>(batch * q_heads * queries * keys) * (args.causal && queries > 1 ? 0.5 : 1.0);
+  cpu::CallOf<sdk::ops::Attention> call;
+  call.q = array(q, queries, q_heads);
+  call.k = array(k, keys, kv_heads);
+  call.v = array(v, keys, kv_heads);
+  call.out = array(out, queries, q_heads);
+  call.B = batch;
+  call.Sq = queries;
+  call.Sk = keys;
+  call.Hq = q_heads;
+  call.Hkv = kv_heads;
+  call.D = size;
+  const bool causal = state.range(7) != 0;
+  if (causal) call.params.causal = sdk::ops::attention::Causal::on;
+  measure<sdk::ops::Attention>(state, call);
+  const auto pairs = static_cast<double>(batch * q_heads * queries * keys) * (causal && queries > 1 ? 0.5 : 1.0);
   set_flops(state, 4 * pairs * static_cast<double>(size));
-  set_bytes(state, 2 * batch * keys * kv_heads * size * cpu::size_of(args.dtype));  // K and V once
+  set_bytes(state, 2 * batch * keys * kv_heads * size * cpu::size_of(dtype_of(state)));  // K and V once
 }
 
 // Range: dtype, elements. Bytes: two operands read, one written.

@@ -5,7 +5,7 @@ from declaration_schema import LISTS, TABLES
 
 LINKS = ["like", "forward"]
 # What two operators never share: texts and the error bound.
-OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "numerics"}
+OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "slope_when", "numerics"}
 # What an input says of outputs: taken and written together.
 OF_OUTPUTS = {"nan", "nan_when", "nan_text"}
 # Tables of names, taken name by name.

@@ -205,6 +205,20 @@ def op_table(op, note=NOTE):
     return "\n".join(out)
 
 
+def slope_list(ops):
+    """Where backwards are the slope of their forward: what the declarations say in slope_when."""
+    out = [f"// {NOTE.format('*.toml')}", '#include "core/declaration/slope.hpp"', "", "#include <cstddef>", ""]
+    said = [op for op in ops if "slope_when" in op]
+    out += [f"#include <rlk/ops/{op['name']}.h>" for op in said]
+    out += ["", "// clang-format off", "namespace rlk::core {", "",
+            "const Expr* slope_when(const OpDecl& backward) {", "  const std::string_view name = backward.name;"]
+    for op in said:
+        out += [f"  static constexpr Expr k{camel(op['name'])} = {Tables(op).expr(op['slope_when'])};",
+                f'  if (name == "{op["name"]}") return &k{camel(op["name"])};']
+    out += ["  return nullptr;", "}", "", "}  // namespace rlk::core", ""]
+    return "\n".join(out)
+
+
 def list_of_tables(ops, note=NOTE):
     """Each table is in a file of its own, so that a change to one operator compiles one file."""
     out = [f"// {note.format('*.toml')}", '#include "core/declaration/declaration.hpp"', "", "// clang-format off",

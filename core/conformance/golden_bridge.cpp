@@ -47,8 +47,15 @@ golden::Rounding rounding_of(const Call& call) {
   return call.dtypes[0] == Dtype::bf16 ? golden::Rounding{7, -126} : golden::Rounding{10, -14};
 }
 
-// The call of another operator with the inputs and parameters of the same names; of its outputs those that are always
-// there.
+int output_index(const OpDecl& decl, std::string_view name) {
+  for (size_t i = 0; i < decl.outputs.size(); ++i) {
+    if (name == decl.outputs[i].name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+}  // namespace
+
 Call forward_call(const Call& call, const OpDecl& decl) {
   Call forward;
   forward.decl = &decl;
@@ -73,15 +80,6 @@ Call forward_call(const Call& call, const OpDecl& decl) {
   for (size_t i = 0; i < decl.outputs.size(); ++i) forward.outputs[i].present = !decl.outputs[i].optional;
   return forward;
 }
-
-int output_index(const OpDecl& decl, std::string_view name) {
-  for (size_t i = 0; i < decl.outputs.size(); ++i) {
-    if (name == decl.outputs[i].name) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-}  // namespace
 
 bool has_golden(const OpDecl& decl) {
   return golden::find(decl.name) != nullptr;

@@ -1,7 +1,5 @@
 // Scaled dot-product attention: for each query, the scores of the keys it sees, their softmax, the weighted values.
 // fp64.
-#include <rlk/ops/attention.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,10 +20,9 @@ struct Score {
 };
 
 // Appends out (head_size numbers) and lse of query i, head h.
-void attend(const AttentionCall& call, const AttentionShape& shape, const AttentionSequence& sequence, int64_t i,
-            int64_t h, const AttentionRows& q, const AttentionRows& k, const AttentionRows& v,
-            AttentionResult& result) {
-  const int64_t g = shape.kv_head(h);
+void attend(AttentionCall& call, const AttentionSequence& sequence, int64_t i, int64_t h, const AttentionRows& q,
+            const AttentionRows& k, const AttentionRows& v) {
+  const int64_t g = kv_head(call, h);
   const double scale = scale_of(call);
   std::vector<Score> scores;
   for (int64_t j = 0; j < sequence.k_length; ++j) {
@@ -46,13 +43,13 @@ void attend(const AttentionCall& call, const AttentionShape& shape, const Attent
     score.p = std::exp(score.s - max) / sum;  // not exp(s - lse): a large lse has lost the digits that matter
     mean_magnitude += score.p * score.magnitude;
   }
-  if (call.want_lse) {
+  if (call.lse.wanted) {
     // As in logp: d lse / d s[j] = p[j]; the maximum and the result are rounded; the sum is off by a relative eps.
-    result.lse.value.push_back(lse);
-    result.lse.cond.push_back(std::isfinite(lse) ? kTiny + 1 + std::fabs(max) + std::fabs(lse) + mean_magnitude : 0.0);
+    call.lse.value.push_back(lse);
+    call.lse.cond.push_back(std::isfinite(lse) ? kTiny + 1 + std::fabs(max) + std::fabs(lse) + mean_magnitude : 0.0);
   }
 
-  const auto size = static_cast<size_t>(shape.head_size);
+  const auto size = static_cast<size_t>(call.D);
   std::vector<Sum> weighted(size);
   for (const Score& score : scores) {
     const std::span<const double> value = v(score.j, g);
@@ -72,60 +69,33 @@ void attend(const AttentionCall& call, const AttentionShape& shape, const Attent
     }
   }
   for (size_t d = 0; d < size; ++d) {
-    result.out.value.push_back(out[d]);
-    result.out.cond.push_back(std::isfinite(out[d]) && !scores.empty() ? cond[d] : 0.0);
-    if (call.rounding) result.out.rounded.push_back(std::isfinite(out[d]) ? rounded[d] : 0.0);
+    call.out.value.push_back(out[d]);
+    call.out.cond.push_back(std::isfinite(out[d]) && !scores.empty() ? cond[d] : 0.0);
+    if (call.rounding) call.out.rounded.push_back(std::isfinite(out[d]) ? rounded[d] : 0.0);
   }
 }
 
 }  // namespace
 
-AttentionResult attention(const AttentionCall& call) {
-  const AttentionShape shape(call);
-  AttentionResult result;
-  result.error = check_seqlens(call);
-  if (result.error.kind != kNoDataError) {
-    const auto rows = static_cast<size_t>(call.q.shape[0] * shape.q_heads);
-    result.out.value.assign(rows * static_cast<size_t>(shape.head_size), kNan);
-    result.out.cond.assign(result.out.value.size(), 0.0);
-    if (call.rounding) result.out.rounded.assign(result.out.value.size(), 0.0);
-    if (call.want_lse) {
-      result.lse.value.assign(rows, kNan);
-      result.lse.cond.assign(rows, 0.0);
-    }
-    return result;
+// A bad cu_seqlens makes out and lse NaN as a whole.
+DataError attention(AttentionCall& call) {
+  if (const DataError error = check_seqlens(call); error.kind != kNoDataError) {
+    const int64_t rows = call.Tq * call.Hq;
+    fill(call.out, rows * call.D, kNan);
+    if (call.rounding) call.out.rounded.assign(call.out.value.size(), 0.0);
+    fill(call.lse, rows, kNan);
+    return error;
   }
   for (const AttentionSequence& sequence : sequences_of(call)) {
-    const AttentionRows q(call.q, call.layout, sequence.batch, sequence.q_first, sequence.q_length);
-    const AttentionRows k(call.k, call.layout, sequence.batch, sequence.k_first, sequence.k_length);
-    const AttentionRows v(call.v, call.layout, sequence.batch, sequence.k_first, sequence.k_length);
+    const Layout layout = call.params.layout;
+    const AttentionRows q(call.q, layout, sequence.batch, sequence.q_first, sequence.q_length);
+    const AttentionRows k(call.k, layout, sequence.batch, sequence.k_first, sequence.k_length);
+    const AttentionRows v(call.v, layout, sequence.batch, sequence.k_first, sequence.k_length);
     for (int64_t i = 0; i < sequence.q_length; ++i) {
-      for (int64_t h = 0; h < shape.q_heads; ++h) attend(call, shape, sequence, i, h, q, k, v, result);
+      for (int64_t h = 0; h < call.Hq; ++h) attend(call, sequence, i, h, q, k, v);
     }
   }
-  return result;
-}
-
-Answer answer_attention(const Call& call) {
-  const auto& params = call.params_as<rlk_attention_params>();
-  AttentionCall golden;
-  golden.q = call[RLK_ATTENTION_IN_Q];
-  golden.k = call[RLK_ATTENTION_IN_K];
-  golden.v = call[RLK_ATTENTION_IN_V];
-  golden.cu_seqlens_q = call[RLK_ATTENTION_IN_CU_SEQLENS_Q];
-  golden.cu_seqlens_k = call[RLK_ATTENTION_IN_CU_SEQLENS_K];
-  golden.key_mask = call[RLK_ATTENTION_IN_KEY_MASK];
-  golden.layout = static_cast<Layout>(params.layout);
-  golden.causal = static_cast<Causal>(params.causal);
-  golden.causal_alignment = static_cast<CausalAlignment>(params.causal_alignment);
-  golden.window_left = params.window_left;
-  golden.window_right = params.window_right;
-  golden.scale = params.scale;
-  golden.softcap = params.softcap;
-  golden.want_lse = call.wants(RLK_ATTENTION_OUT_LSE);
-  golden.rounding = call.rounding;
-  AttentionResult result = attention(golden);
-  return {{std::move(result.out), std::move(result.lse)}, result.error};
+  return {};
 }
 
 }  // namespace rlk::golden

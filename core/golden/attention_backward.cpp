@@ -1,6 +1,7 @@
 // The gradients of attention with respect to q, k and v: the declaration's formula, pair by pair of query and key,
 // fp64.
-#include <rlk/ops/attention_backward.h>
+#include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
 
 #include <cmath>
 #include <limits>
@@ -9,6 +10,8 @@
 
 namespace rlk::golden {
 namespace {
+
+using BackwardCall = CallOf<sdk::ops::AttentionBackward>;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -40,15 +43,13 @@ public:
     }
   }
 
-  Output output(bool all_nan, double scale) const {
-    Output output;
+  void write(Output& output, bool all_nan, double scale) const {
     for (size_t i = 0; i < sums_.size(); ++i) {
       const double value = all_nan ? kNan : scale * sums_[i].value();
       output.value.push_back(value);
       output.cond.push_back(std::isfinite(value) ? scale * conds_[i] : 0.0);
       if (rounding_) output.rounded.push_back(std::isfinite(value) ? scale * rounded_[i] : 0.0);
     }
-    return output;
   }
 
 private:
@@ -66,24 +67,23 @@ double load_row(const View& tensor, Layout layout, int64_t batch, int64_t token,
 
 class Backward {
 public:
-  explicit Backward(const AttentionBackwardCall& call)
+  explicit Backward(BackwardCall& call)
       : call_(call),
-        forward_(call.forward),
-        shape_(call.forward),
-        scale_(scale_of(call.forward)),
-        grad_q_(forward_.q, forward_.layout, forward_.rounding),
-        grad_k_(forward_.k, forward_.layout, forward_.rounding),
-        grad_v_(forward_.v, forward_.layout, forward_.rounding) {}
+        forward_(sdk::forward_of<AttentionCall>(call)),
+        scale_(scale_of(forward_)),
+        grad_q_(call.q, call.params.layout, call.rounding),
+        grad_k_(call.k, call.params.layout, call.rounding),
+        grad_v_(call.v, call.params.layout, call.rounding) {}
 
   void add_sequence(const AttentionSequence& sequence) {
     const auto of_queries = [&](const View& tensor) {
-      return AttentionRows(tensor, forward_.layout, sequence.batch, sequence.q_first, sequence.q_length);
+      return AttentionRows(tensor, call_.params.layout, sequence.batch, sequence.q_first, sequence.q_length);
     };
     const AttentionRows q = of_queries(forward_.q), out = of_queries(call_.out), grad_out = of_queries(call_.grad_out);
-    const AttentionRows k(forward_.k, forward_.layout, sequence.batch, sequence.k_first, sequence.k_length);
-    const AttentionRows v(forward_.v, forward_.layout, sequence.batch, sequence.k_first, sequence.k_length);
+    const AttentionRows k(call_.k, call_.params.layout, sequence.batch, sequence.k_first, sequence.k_length);
+    const AttentionRows v(call_.v, call_.params.layout, sequence.batch, sequence.k_first, sequence.k_length);
     for (int64_t i = 0; i < sequence.q_length; ++i) {
-      for (int64_t h = 0; h < shape_.q_heads; ++h) add_query(sequence, i, h, q, k, v, out, grad_out);
+      for (int64_t h = 0; h < call_.Hq; ++h) add_query(sequence, i, h, q, k, v, out, grad_out);
     }
   }
 
@@ -92,12 +92,12 @@ public:
                  const AttentionRows& k, const AttentionRows& v, const AttentionRows& out,
                  const AttentionRows& grad_out) {
     const int64_t query = sequence.q_first + i;
-    const double lse = load_row(call_.lse, forward_.layout, sequence.batch, query, h);
+    const double lse = load_row(call_.lse, call_.params.layout, sequence.batch, query, h);
     const double g_lse =
-        call_.grad_lse.present() ? load_row(call_.grad_lse, forward_.layout, sequence.batch, query, h) : 0.0;
+        call_.grad_lse.present() ? load_row(call_.grad_lse, call_.params.layout, sequence.batch, query, h) : 0.0;
     const AttentionDot delta = dot(grad_out(i, h), out(i, h));
 
-    const int64_t g = shape_.kv_head(h);
+    const int64_t g = kv_head(forward_, h);
     for (int64_t j = 0; j < sequence.k_length; ++j) {
       if (!visible(forward_, sequence, i, j)) continue;
       const AttentionScore score = score_of(forward_, scale_, q(i, h), k(j, g));
@@ -117,56 +117,29 @@ public:
     }
   }
 
-  AttentionBackwardResult run() {
-    AttentionBackwardResult result;
-    result.error = check_seqlens(forward_);
-    const bool failed = result.error.kind != kNoDataError;
+  DataError run() {
+    const DataError error = check_seqlens(forward_);
+    const bool failed = error.kind != kNoDataError;
     if (!failed) {
       for (const AttentionSequence& sequence : sequences_of(forward_)) add_sequence(sequence);
     }
-    result.grad_q = grad_q_.output(failed, scale_);
-    result.grad_k = grad_k_.output(failed, scale_);
-    result.grad_v = grad_v_.output(failed, 1.0);
-    return result;
+    grad_q_.write(call_.grad_q, failed, scale_);
+    grad_k_.write(call_.grad_k, failed, scale_);
+    grad_v_.write(call_.grad_v, failed, 1.0);
+    return error;
   }
 
 private:
-  const AttentionBackwardCall& call_;
-  const AttentionCall& forward_;
-  const AttentionShape shape_;
+  BackwardCall& call_;
+  const AttentionCall forward_;
   const double scale_;
   Gradient grad_q_, grad_k_, grad_v_;
 };
 
 }  // namespace
 
-AttentionBackwardResult attention_backward(const AttentionBackwardCall& call) {
+DataError attention_backward(BackwardCall& call) {
   return Backward(call).run();
-}
-
-Answer answer_attention_backward(const Call& call) {
-  const auto& params = call.params_as<rlk_attention_backward_params>();
-  AttentionBackwardCall golden;
-  golden.forward.q = call[RLK_ATTENTION_BACKWARD_IN_Q];
-  golden.forward.k = call[RLK_ATTENTION_BACKWARD_IN_K];
-  golden.forward.v = call[RLK_ATTENTION_BACKWARD_IN_V];
-  golden.forward.cu_seqlens_q = call[RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_Q];
-  golden.forward.cu_seqlens_k = call[RLK_ATTENTION_BACKWARD_IN_CU_SEQLENS_K];
-  golden.forward.key_mask = call[RLK_ATTENTION_BACKWARD_IN_KEY_MASK];
-  golden.forward.layout = static_cast<Layout>(params.layout);
-  golden.forward.causal = static_cast<Causal>(params.causal);
-  golden.forward.causal_alignment = static_cast<CausalAlignment>(params.causal_alignment);
-  golden.forward.window_left = params.window_left;
-  golden.forward.window_right = params.window_right;
-  golden.forward.scale = params.scale;
-  golden.forward.softcap = params.softcap;
-  golden.forward.rounding = call.rounding;
-  golden.out = call[RLK_ATTENTION_BACKWARD_IN_OUT];
-  golden.lse = call[RLK_ATTENTION_BACKWARD_IN_LSE];
-  golden.grad_out = call[RLK_ATTENTION_BACKWARD_IN_GRAD_OUT];
-  golden.grad_lse = call[RLK_ATTENTION_BACKWARD_IN_GRAD_LSE];
-  AttentionBackwardResult result = attention_backward(golden);
-  return {{std::move(result.grad_q), std::move(result.grad_k), std::move(result.grad_v)}, result.error};
 }
 
 }  // namespace rlk::golden

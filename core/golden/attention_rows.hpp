@@ -1,55 +1,49 @@
 // What attention and its backward agree on: sequences, which keys a query sees, and what a score is.
 #pragma once
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include <cmath>
 #include <span>
 #include <vector>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
+#include "core/golden/sequences.hpp"
 #include "core/golden/sum.hpp"
 
 namespace rlk::golden {
+
+using sdk::ops::attention::Causal;
+using sdk::ops::attention::CausalAlignment;
+using sdk::ops::attention::Layout;
+
+// A call of attention, or what its backward has of one.
+using AttentionCall = CallOf<sdk::ops::Attention>;
 
 // Its queries are tokens q_first .. q_first + q_length of q (or of batch entry `batch`), its keys likewise.
 struct AttentionSequence {
   int64_t batch, q_first, q_length, k_first, k_length;
 };
 
-struct AttentionShape {
-  int64_t q_heads, kv_heads, head_size;
-
-  explicit AttentionShape(const AttentionCall& call)
-      : q_heads(call.q.shape[call.q.ndim - 2]),
-        kv_heads(call.k.shape[call.k.ndim - 2]),
-        head_size(call.q.shape[call.q.ndim - 1]) {}
-  int64_t kv_head(int64_t h) const { return h / (q_heads / kv_heads); }
-};
-
-inline DataError check_seqlens(const View& cu_seqlens, int64_t total) {
-  const int64_t last = cu_seqlens.shape[0] - 1;
-  for (int64_t position = 0; position <= last; ++position) {
-    const int64_t content = cu_seqlens.load_int(position);
-    const bool bad = (position == 0 && content != 0) || (position > 0 && content < cu_seqlens.load_int(position - 1)) ||
-                     (position == last && content != total);
-    if (bad) return {kBadSeqlens, position, content};
-  }
-  return {};
+inline int64_t kv_head(const AttentionCall& call, int64_t h) {
+  return h / (call.Hq / call.Hkv);
 }
 
+// cu_seqlens_q are checked before cu_seqlens_k.
 inline DataError check_seqlens(const AttentionCall& call) {
-  if (call.layout == Layout::dense) return {};
-  const DataError error = check_seqlens(call.cu_seqlens_q, call.q.shape[0]);
-  return error.kind != kNoDataError ? error : check_seqlens(call.cu_seqlens_k, call.k.shape[0]);
+  if (call.params.layout == Layout::dense) return {};
+  const DataError error = check_seqlens(call.cu_seqlens_q, call.Tq);
+  return error.kind != kNoDataError ? error : check_seqlens(call.cu_seqlens_k, call.Tk);
 }
 
 // Of a call whose cu_seqlens are right.
 inline std::vector<AttentionSequence> sequences_of(const AttentionCall& call) {
   std::vector<AttentionSequence> list;
-  if (call.layout == Layout::dense) {
-    for (int64_t b = 0; b < call.q.shape[0]; ++b) list.push_back({b, 0, call.q.shape[1], 0, call.k.shape[1]});
-    return list;
-  }
-  for (int64_t b = 0; b + 1 < call.cu_seqlens_q.shape[0]; ++b) {
+  for (int64_t b = 0; b < call.B; ++b) {
+    if (call.params.layout == Layout::dense) {
+      list.push_back({b, 0, call.Sq, 0, call.Sk});
+      continue;
+    }
     const int64_t q_first = call.cu_seqlens_q.load_int(b), k_first = call.cu_seqlens_k.load_int(b);
     list.push_back({b, q_first, call.cu_seqlens_q.load_int(b + 1) - q_first, k_first,
                     call.cu_seqlens_k.load_int(b + 1) - k_first});
@@ -58,16 +52,17 @@ inline std::vector<AttentionSequence> sequences_of(const AttentionCall& call) {
 }
 
 inline bool visible(const AttentionCall& call, const AttentionSequence& sequence, int64_t i, int64_t j) {
-  const bool from_the_end = call.causal_alignment == CausalAlignment::bottom_right;
+  const auto& params = call.params;
+  const bool from_the_end = params.causal_alignment == CausalAlignment::bottom_right;
   const int64_t position = from_the_end ? i + sequence.k_length - sequence.q_length : i;  // of the query, among keys
-  if (call.causal != Causal::off && j > position) return false;
-  if (call.window_left >= 0 && position - j > call.window_left) return false;
-  if (call.window_right >= 0 && j - position > call.window_right) return false;
+  if (params.causal != Causal::off && j > position) return false;
+  if (params.window_left >= 0 && position - j > params.window_left) return false;
+  if (params.window_right >= 0 && j - position > params.window_right) return false;
   return !call.key_mask.present() || call.key_mask.load_int(sequence.batch, j) != 0;
 }
 
 inline double scale_of(const AttentionCall& call) {
-  return call.scale > 0 ? call.scale : 1 / std::sqrt(static_cast<double>(AttentionShape(call).head_size));
+  return call.params.scale > 0 ? call.params.scale : 1 / std::sqrt(static_cast<double>(call.D));
 }
 
 // The numbers of one sequence in a tensor [B, S, heads, D] or [T, heads, D], read once: each meets every other token.
@@ -121,13 +116,13 @@ inline AttentionScore score_of(const AttentionCall& call, double scale, std::spa
   AttentionScore score;
   score.s = scale * product.value;
   score.magnitude = scale * product.magnitude;
-  if (call.softcap > 0) {
+  if (call.params.softcap > 0) {
     // x and x / softcap are off by eps magnitude, tanh and its product by an eps of the result; 1 - tanh^2 moves by
     // 2 slope / softcap with x, and is off by an absolute eps.
-    const double t = std::tanh(score.s / call.softcap);
-    score.s = call.softcap * t;
+    const double t = std::tanh(score.s / call.params.softcap);
+    score.s = call.params.softcap * t;
     score.slope = 1 - t * t;
-    score.slope_cond = 1 + 2 * score.slope * score.magnitude / call.softcap;
+    score.slope_cond = 1 + 2 * score.slope * score.magnitude / call.params.softcap;
     score.magnitude = 2 * score.magnitude * score.slope + 2 * std::fabs(score.s);
   }
   return score;

@@ -2,7 +2,9 @@
 #include "core/golden/operator.hpp"
 #include <rlk/sdk/ops/logp.hpp>
 #include <rlk/sdk/ops/logp_backward.hpp>
+#include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
@@ -29,9 +31,9 @@ namespace rlk::golden {
 
 DataError logp(CallOf<sdk::ops::Logp>& call);
 DataError logp_backward(CallOf<sdk::ops::LogpBackward>& call);
-Answer answer_attention(const Call& call);
+DataError attention(CallOf<sdk::ops::Attention>& call);
 DataError add(CallOf<sdk::ops::Add>& call);
-Answer answer_attention_backward(const Call& call);
+DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
@@ -57,9 +59,9 @@ DataError whiten(CallOf<sdk::ops::Whiten>& call);
 Function find(std::string_view op) {
   if (op == "logp") return &answer<sdk::ops::Logp, logp>;
   if (op == "logp_backward") return &answer<sdk::ops::LogpBackward, logp_backward>;
-  if (op == "attention") return answer_attention;
+  if (op == "attention") return &answer<sdk::ops::Attention, attention>;
   if (op == "add") return &answer<sdk::ops::Add, add>;
-  if (op == "attention_backward") return answer_attention_backward;
+  if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;

@@ -145,48 +145,4 @@ struct Answer {
 using Function = Answer (*)(const Call& call);
 Function find(std::string_view op);
 
-// attention and its backward also have a form of their own, which tests call directly.
-enum class Layout : int32_t { dense = 0, packed = 1 };
-enum class Causal : int32_t { off = 0, on = 1 };
-enum class CausalAlignment : int32_t { bottom_right = 0, top_left = 1 };
-struct AttentionCall {
-  View q;             // dense [B, Sq, Hq, D], packed [Tq, Hq, D]
-  View k;             // dense [B, Sk, Hkv, D], packed [Tk, Hkv, D]
-  View v;             // as k
-  View cu_seqlens_q;  // packed: [B + 1] i32 or i64
-  View cu_seqlens_k;  // packed: [B + 1]
-  View key_mask;      // dense: [B, Sk] u8, optional
-  Layout layout = Layout::dense;
-  Causal causal = Causal::off;
-  CausalAlignment causal_alignment = CausalAlignment::bottom_right;
-  int64_t window_left = -1;
-  int64_t window_right = -1;
-  double scale = 0.0;
-  double softcap = 0.0;
-  bool want_lse = false;
-  Rounding rounding{};  // of the weights; in the backward of the score gradients too
-};
-// cu_seqlens_q is checked before cu_seqlens_k; a bad one makes out and lse NaN as a whole.
-struct AttentionResult {
-  Output out;  // as q
-  Output lse;  // as q without D
-  DataError error;
-};
-AttentionResult attention(const AttentionCall& call);
-
-struct AttentionBackwardCall {
-  AttentionCall forward;  // want_lse is not looked at
-  View out;               // as q
-  View lse;               // as q without D
-  View grad_out;          // as q
-  View grad_lse;          // as lse, optional
-};
-struct AttentionBackwardResult {
-  Output grad_q;  // as q
-  Output grad_k;  // as k
-  Output grad_v;  // as k
-  DataError error;
-};
-AttentionBackwardResult attention_backward(const AttentionBackwardCall& call);
-
 }  // namespace rlk::golden

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "conformance/hosts.hpp"
 #include "conformance/random_calls.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/conformance/data.hpp"
@@ -33,27 +34,6 @@ namespace {
 int64_t setting(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
   return text != nullptr ? std::atoll(text) : otherwise;
-}
-
-// ---- a host that says it has seven threads and runs the ranges last first, in single grains
-
-void run_backwards(void*, int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
-  if (n <= 0) return;
-  for (int64_t begin = (n - 1) / grain * grain; begin >= 0; begin -= grain)
-    body(user, begin, std::min(begin + grain, n));
-}
-const rlk_host* backwards_host() {
-  static const rlk_parallel_service parallel = {sizeof(rlk_parallel_service), 0, run_backwards,
-                                                [](void*) -> uint32_t { return 7; }};
-  static const rlk_host host = [] {
-    rlk_host copy = *host_services();
-    copy.get_service = [](void* context, const char* id) -> const void* {
-      if (std::strcmp(id, RLK_SERVICE_PARALLEL) == 0) return &parallel;
-      return host_services()->get_service(context, id);
-    };
-    return copy;
-  }();
-  return &host;
 }
 
 // ---- what is running, for a crash

@@ -1,15 +1,15 @@
 // The fp64 reference of the operators that only tests have.
-#include <rlk/ops/block_dequantize.h>
-#include <rlk/ops/cache_append.h>
-#include <rlk/ops/prefix_count.h>
-#include <rlk/ops/shift_left.h>
-#include <rlk/ops/window_max.h>
+#include <rlk/sdk/ops/block_dequantize.hpp>
+#include <rlk/sdk/ops/cache_append.hpp>
+#include <rlk/sdk/ops/prefix_count.hpp>
+#include <rlk/sdk/ops/shift_left.hpp>
+#include <rlk/sdk/ops/window_max.hpp>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -40,113 +40,91 @@ int64_t wrapped(int64_t value, Dtype dtype) {
 
 }  // namespace
 
-Answer answer_cache_append(const Call& call) {
-  const View& rows = call[RLK_CACHE_APPEND_IN_ROWS];
-  const View& cache = call[RLK_CACHE_APPEND_IN_CACHE];
-  const View& slots = call[RLK_CACHE_APPEND_IN_SLOTS];
-  const double scale = call.params_as<rlk_cache_append_params>().scale;
-  const int64_t n_slots = cache.shape[0], size = cache.shape[1];
-  Answer answer;
-  answer.outputs.resize(RLK_CACHE_APPEND_N_OUTPUTS);
-  Output& out = answer.outputs[RLK_CACHE_APPEND_OUT_CACHE];
-  for (int64_t s = 0; s < n_slots; ++s) {
-    for (int64_t d = 0; d < size; ++d) add_exact(out, cache.load(s, d));
+DataError cache_append(CallOf<sdk::ops::CacheAppend>& call) {
+  DataError error;
+  Output& out = call.out_cache;
+  for (int64_t s = 0; s < call.S; ++s) {
+    for (int64_t d = 0; d < call.D; ++d) add_exact(out, call.cache.load(s, d));
   }
   out.kept.assign(out.value.size(), true);
-  std::vector<int64_t> writes(static_cast<size_t>(n_slots), 0);
-  for (int64_t n = 0; n < rows.shape[0]; ++n) {
-    const int64_t slot = slots.load_int(n);
-    if (slot < 0 || slot >= n_slots) {
-      if (answer.error.kind == kNoDataError) answer.error = {kRowOutOfRange, n, slot};
+  std::vector<int64_t> writes(static_cast<size_t>(call.S), 0);
+  for (int64_t n = 0; n < call.N; ++n) {
+    const int64_t slot = call.slots.load_int(n);
+    if (slot < 0 || slot >= call.S) {
+      if (error.kind == kNoDataError) error = {kRowOutOfRange, n, slot};
       continue;
     }
     ++writes[static_cast<size_t>(slot)];
-    for (int64_t d = 0; d < size; ++d) {
-      const auto at = static_cast<size_t>(slot * size + d);
-      const double product = scale * rows.load(n, d);
+    for (int64_t d = 0; d < call.D; ++d) {
+      const auto at = static_cast<size_t>(slot * call.D + d);
+      const double product = call.params.scale * call.rows.load(n, d);
       out.value[at] = product;
       out.cond[at] = std::isfinite(product) ? kTiny + std::fabs(product) : 0.0;
       out.kept[at] = false;
     }
   }
-  if (!call.wants(RLK_CACHE_APPEND_OUT_COUNTS)) return answer;
-  Output& counts = answer.outputs[RLK_CACHE_APPEND_OUT_COUNTS];
-  for (int64_t s = 0; s < n_slots; ++s) {
+  for (int64_t s = 0; s < call.S && call.out_counts.wanted; ++s) {
     const int64_t written = writes[static_cast<size_t>(s)];
-    add_exact(counts, static_cast<double>(call[RLK_CACHE_APPEND_IN_COUNTS].load_int(s) + written));
-    counts.kept.push_back(written == 0);
+    add_exact(call.out_counts, static_cast<double>(call.counts.load_int(s) + written));
+    call.out_counts.kept.push_back(written == 0);
   }
-  return answer;
+  return error;
 }
 
-Answer answer_prefix_count(const Call& call) {
-  const View& mask = call[RLK_PREFIX_COUNT_IN_MASK];
-  Answer answer;
-  answer.outputs.resize(RLK_PREFIX_COUNT_N_OUTPUTS);
-  int64_t count = call.params_as<rlk_prefix_count_params>().start;
-  for (int64_t n = 0; n < mask.shape[0]; ++n) {
-    add_exact(answer.outputs[RLK_PREFIX_COUNT_OUT_OUT], static_cast<double>(count));
-    answer.outputs[RLK_PREFIX_COUNT_OUT_OUT].exact.push_back(count);
-    count += mask.load_int(n) != 0 ? 1 : 0;
+DataError prefix_count(CallOf<sdk::ops::PrefixCount>& call) {
+  int64_t count = call.params.start;
+  for (int64_t n = 0; n < call.N; ++n) {
+    add_exact(call.out, static_cast<double>(count));
+    call.out.exact.push_back(count);
+    count += call.mask.load_int(n) != 0 ? 1 : 0;
   }
-  return answer;
+  return {};
 }
 
-Answer answer_shift_left(const Call& call) {
-  const View& x = call[RLK_SHIFT_LEFT_IN_X];
-  const int64_t factor = int64_t{1} << call.params_as<rlk_shift_left_params>().shift;
-  Answer answer;
-  answer.outputs.resize(RLK_SHIFT_LEFT_N_OUTPUTS);
-  for (int64_t r = 0; r < x.shape[0]; ++r) {
-    for (int64_t c = 0; c < x.shape[1]; ++c) {
-      const int64_t value = x.load_int(r, c), shifted = wrapped(value * factor, x.dtype);
-      add_exact(answer.outputs[RLK_SHIFT_LEFT_OUT_OUT], static_cast<double>(shifted));
-      if (!call.wants(RLK_SHIFT_LEFT_OUT_LOST)) continue;
-      add_exact(answer.outputs[RLK_SHIFT_LEFT_OUT_LOST], shifted != value * factor ? 1 : 0);
+DataError shift_left(CallOf<sdk::ops::ShiftLeft>& call) {
+  const int64_t factor = int64_t{1} << call.params.shift;
+  for (int64_t r = 0; r < call.R; ++r) {
+    for (int64_t c = 0; c < call.C; ++c) {
+      const int64_t value = call.x.load_int(r, c), shifted = wrapped(value * factor, call.x.dtype);
+      add_exact(call.out, static_cast<double>(shifted));
+      add_exact(call.lost, shifted != value * factor ? 1 : 0);
     }
   }
-  return answer;
+  return {};
 }
 
-Answer answer_block_dequantize(const Call& call) {
-  const View& x = call[RLK_BLOCK_DEQUANTIZE_IN_X];
-  const View& scales = call[RLK_BLOCK_DEQUANTIZE_IN_SCALES];
-  const int64_t block = call.params_as<rlk_block_dequantize_params>().block;
-  Answer answer;
-  answer.outputs.resize(RLK_BLOCK_DEQUANTIZE_N_OUTPUTS);
-  for (int64_t n = 0; n < x.shape[0]; ++n) {
-    for (int64_t b = 0; b < scales.shape[1]; ++b) {
+DataError block_dequantize(CallOf<sdk::ops::BlockDequantize>& call) {
+  const int64_t block = call.params.block;
+  for (int64_t n = 0; n < call.N; ++n) {
+    for (int64_t b = 0; b * block < call.K; ++b) {
       double amax = 0;
-      for (int64_t k = b * block; k < std::min((b + 1) * block, x.shape[1]); ++k) {
-        const double product = x.load(n, k) * scales.load(n, b);
+      for (int64_t k = b * block; k < std::min((b + 1) * block, call.K); ++k) {
+        const double product = call.x.load(n, k) * call.scales.load(n, b);
         amax = std::isnan(product) || std::fabs(product) > amax ? std::fabs(product) : amax;
-        add_product(answer.outputs[RLK_BLOCK_DEQUANTIZE_OUT_OUT], product);
+        add_product(call.out, product);
       }
-      if (call.wants(RLK_BLOCK_DEQUANTIZE_OUT_AMAX)) add_product(answer.outputs[RLK_BLOCK_DEQUANTIZE_OUT_AMAX], amax);
+      add_product(call.amax, amax);
     }
   }
-  return answer;
+  return {};
 }
 
-Answer answer_window_max(const Call& call) {
-  const View& x = call[RLK_WINDOW_MAX_IN_X];
-  const auto& params = call.params_as<rlk_window_max_params>();
-  const int64_t windows = (x.shape[1] + 2 * params.pad - params.width) / params.stride + 1;
-  Answer answer;
-  answer.outputs.resize(RLK_WINDOW_MAX_N_OUTPUTS);
-  for (int64_t n = 0; n < x.shape[0]; ++n) {
+DataError window_max(CallOf<sdk::ops::WindowMax>& call) {
+  const auto& params = call.params;
+  const int64_t windows = (call.W + 2 * params.pad - params.width) / params.stride + 1;
+  for (int64_t n = 0; n < call.N; ++n) {
     for (int64_t p = 0; p < windows; ++p) {
       double largest = -std::numeric_limits<double>::infinity();
       for (int64_t i = 0; i < params.width; ++i) {
         const int64_t column = p * params.stride - params.pad + i;
-        if (column < 0 || column >= x.shape[1]) continue;
-        const double number = x.load(n, column);
+        if (column < 0 || column >= call.W) continue;
+        const double number = call.x.load(n, column);
         if (std::isnan(number) || number > largest) largest = number;
       }
-      add_exact(answer.outputs[RLK_WINDOW_MAX_OUT_OUT], largest);
+      add_exact(call.out, largest);
     }
   }
-  return answer;
+  return {};
 }
 
 }  // namespace rlk::golden

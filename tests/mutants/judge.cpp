@@ -1,10 +1,12 @@
-// mutants_judge OP [--full]: is the built-in CPU plugin's operator right? Exit 0: all of it is verified. Exit 1: it is
-// not, and the first thing that is wrong is printed in one line. mutants.py links it with a kernel that was made wrong.
+// mutants_judge OP [--properties | --full]: is the built-in CPU plugin's operator right, by the smoke test, by the
+// properties of every kernel, or by full conformance? Exit 0: it is. Exit 1: the first thing that is wrong is printed
+// in one line. mutants.py links it with a kernel that was made wrong.
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "conformance/properties.hpp"
 #include "conformance/simple/combines_rows.hpp"
 #include "conformance/simple/target.hpp"
 #include "core/declaration/declaration.hpp"
@@ -51,16 +53,26 @@ int judge(const OpDecl& decl, bool full) {
   return kRight;
 }
 
+int judge_properties(const OpDecl& decl) {
+  test::Tried tried;
+  for (const std::string& text : test::broken_properties(decl, 1, tried)) {
+    std::printf("%s\n", text.c_str());
+    return kWrong;
+  }
+  return kRight;
+}
+
 }  // namespace
 }  // namespace rlk::core
 
 int main(int count, char** words) {
   using namespace rlk::core;
-  const bool full = count == 3 && std::string_view(words[2]) == "--full";
-  const OpDecl* decl = count == 2 || full ? find_declaration(words[1]) : nullptr;
+  const std::string_view stage = count == 3 ? words[2] : "";
+  const bool full = stage == "--full", properties = stage == "--properties";
+  const OpDecl* decl = count == 2 || full || properties ? find_declaration(words[1]) : nullptr;
   if (decl == nullptr) {
-    std::fprintf(stderr, "expected mutants_judge OP [--full], where `rlk-plugins ops` lists OP\n");
+    std::fprintf(stderr, "expected mutants_judge OP [--properties | --full], where `rlk-plugins ops` lists OP\n");
     return kUsage;
   }
-  return judge(*decl, full);
+  return properties ? judge_properties(*decl) : judge(*decl, full);
 }

@@ -4,8 +4,8 @@
 Every table NAME.toml beside this file is about one kernel: its files below core/cpu, the operators and tests that judge
 it, and the mutants that only a person thinks of, each a replacement of text. With --rules the mutants are made by rule
 instead, at every place of the files' syntax trees (syntax.py). Each is compiled on its own, in a scratch folder, with the commands of an existing build folder, linked before
-the archives of the judging programs, and judged by the smoke test of its operators, by their full conformance, then by
-the kernel's unit tests, until one notices. README.md has more.
+the archives of the judging programs, and judged by the smoke test of its operators, by the properties that every kernel
+has, by full conformance, then by the kernel's unit tests, until one notices. README.md has more.
 """
 import argparse
 import concurrent.futures
@@ -32,7 +32,7 @@ import syntax
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CPU = ROOT / "core" / "cpu"
-STAGES = ("smoke", "full", "unit")
+STAGES = ("smoke", "properties", "full", "unit")
 # A mutant may take this many times what the same program without the fault takes, and then it hangs.
 PATIENCE, LEAST_DEADLINE = 20, 20.0
 HONEST_DEADLINE = 1800.0
@@ -272,7 +272,7 @@ class Version:
         if stage == "unit":
             words = [self.program("unit_cpu"), f"--gtest_filter={subject}", "--gtest_fail_fast", "--gtest_color=no"]
         else:
-            words = [self.program("mutants_judge"), subject] + (["--full"] if stage == "full" else [])
+            words = [self.program("mutants_judge"), subject] + ([] if stage == "smoke" else [f"--{stage}"])
         start = time.monotonic()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("RLK_", "GTEST_"))}
         code, output = run(words, deadline, env=environment | {"RLK_NUM_THREADS": "2"})

@@ -1,6 +1,11 @@
-// Which sequences, heads and rows of attention go where. No SIMD here.
-#include "core/cpu/attention/attention.hpp"
-
+// Scaled dot-product attention, forward, over dense batches or packed sequences: which sequences, heads and rows go
+// where. No SIMD here.
+//
+// Cost model: 4 * D floating-point operations for every visible (query, key) pair, done as outer products of register
+// tiles; K and V are read once for every tile of queries, and are what a few queries wait for. A tile's queries lie in
+// the lanes of vectors, so maximum, sum and rescaling need no horizontal operations, and a row's bits depend on that
+// row, its keys' positions in the sequence and the options alone: batch_invariant and deterministic. Scratch: up to 3
+// MiB per thread.
 #include <algorithm>
 
 #include "core/cpu/attention/attention_sequences.hpp"
@@ -11,126 +16,107 @@ namespace {
 
 constexpr int64_t kTasksPerThread = 8;
 
-class Kernel {
+class Tasks {
 public:
-  explicit Kernel(const AttentionArgs& args)
-      : args_(args),
-        sequences_(args),
+  // starts: room for the number of tasks before each sequence (packed only).
+  Tasks(const AttentionCall& call, int64_t* starts)
+      : call_(call),
+        sequences_(call),
         in_f64_(sequences_.in_f64()),
         group_(sequences_.group()),
-        task_rows_(attention_tile_rows(in_f64_)) {}
+        task_rows_(attention_tile_rows(in_f64_)),
+        starts_(starts) {}
 
   DataError check_seqlens() const { return sequences_.check(); }
 
   // Cuts the rows into tasks and returns their number. The more rows a task has the less often K and V are read, but
   // every thread should get several. Bits do not depend on it.
-  int64_t plan_tasks(int64_t threads) {
-    const int64_t sequences = args_.packed ? 1 : args_.batch;  // packed: all tokens together, roughly
-    const int64_t tiles = sequences * args_.kv_heads * tasks_of(args_.q_tokens);
+  int64_t plan(int64_t threads) {
+    const int64_t tiles = batch_entries(call_) * call_.Hkv * tasks_of(queries_of(call_));  // packed: roughly
     task_rows_ *= std::clamp<int64_t>(tiles / (kTasksPerThread * std::max<int64_t>(threads, 1)), 1, kMaxAttentionTiles);
-    return count_tasks();
+    return count();
   }
 
-  // starts_[b]: the number of tasks before sequence b (packed only).
-  int64_t count_tasks() {
-    if (!args_.packed) return args_.batch * args_.kv_heads * tasks_of(args_.q_tokens);
-    starts_ = static_cast<int64_t*>(args_.workspace);
+  int64_t count() {
+    if (!is_packed(call_)) return call_.B * call_.Hkv * tasks_of(call_.Sq);
     starts_[0] = 0;
-    for (int64_t b = 0; b < args_.batch; ++b) {
-      starts_[b + 1] = starts_[b] + args_.kv_heads * tasks_of(sequences_[b].q_length);
-    }
-    return starts_[args_.batch];
+    for (int64_t b = 0; b < call_.B; ++b) starts_[b + 1] = starts_[b] + call_.Hkv * tasks_of(sequences_[b].q_length);
+    return starts_[call_.B];
   }
 
-  bool run_task(int64_t index) const {
+  bool run(int64_t index) const {
     int64_t b = 0;
-    if (args_.packed) {
-      b = std::upper_bound(starts_, starts_ + args_.batch + 1, index) - starts_ - 1;
+    if (is_packed(call_)) {
+      b = std::upper_bound(starts_, starts_ + call_.B + 1, index) - starts_ - 1;
       index -= starts_[b];
     } else {
-      const int64_t per_sequence = args_.kv_heads * tasks_of(args_.q_tokens);
+      const int64_t per_sequence = call_.Hkv * tasks_of(call_.Sq);
       b = index / per_sequence;
       index %= per_sequence;
     }
     const AttentionSequence sequence = sequences_[b];
     const int64_t tasks = tasks_of(sequence.q_length);
     // Late tasks first: with a causal mask they are the long ones, and short ones fill the gaps at the end.
-    const AttentionTask task = make_task(sequence, index / tasks, tasks - 1 - index % tasks);
+    const AttentionTask task = make(sequence, index / tasks, tasks - 1 - index % tasks);
     return task.end - task.begin <= few_rows_ ? attention_few_task(task) : attention_task(task);
-  }
-
-  void fill_nan() const {
-    sequences_.fill_nan(args_.out, args_.q_tokens, args_.q_heads, args_.head_size, args_.dtype);
-    sequences_.fill_nan(args_.lse, args_.q_tokens, args_.q_heads, 1, accumulator(args_.dtype));
   }
 
 private:
   int64_t tasks_of(int64_t q_length) const { return (q_length * group_ + task_rows_ - 1) / task_rows_; }
 
-  AttentionTask make_task(const AttentionSequence& s, int64_t kv_head, int64_t task) const {
+  AttentionTask make(const AttentionSequence& s, int64_t kv_head, int64_t index) const {
     const AttentionWindow window = sequences_.window(s);
     const int64_t head = kv_head * group_;
-    return {args_.dtype,
-            in_f64_,
-            sequences_.row(args_.q, s, s.q_first, head, args_.dtype),
-            sequences_.row(args_.k, s, s.k_first, kv_head, args_.dtype),
-            sequences_.row(args_.v, s, s.k_first, kv_head, args_.dtype),
-            sequences_.row(args_.out, s, s.q_first, head, args_.dtype),
-            sequences_.row(args_.lse, s, s.q_first, head, accumulator(args_.dtype)),
-            args_.q.token_stride,
-            args_.q.head_stride,
-            args_.q.d_stride,
-            args_.k.token_stride,
-            args_.k.d_stride,
-            args_.v.token_stride,
-            args_.v.d_stride,
-            args_.out.token_stride,
-            args_.out.head_stride,
-            args_.out.d_stride,
-            args_.lse.token_stride,
-            args_.lse.head_stride,
-            group_,
-            args_.head_size,
-            s.k_length,
-            window.first,
-            window.last,
-            sequences_.scale(),
-            args_.softcap,
-            sequences_.key_mask(s),
-            args_.key_mask_token_stride,
-            task * task_rows_,
-            std::min((task + 1) * task_rows_, s.q_length * group_)};
+    AttentionTask task;
+    task.in_f64 = in_f64_;
+    task.q = sequences_.rows(call_.q, s, s.q_first, head, group_);
+    task.k = sequences_.rows(call_.k, s, s.k_first, kv_head, 1);
+    task.v = sequences_.rows(call_.v, s, s.k_first, kv_head, 1);
+    task.out = sequences_.rows(call_.out, s, s.q_first, head, group_);
+    task.lse = sequences_.rows(call_.lse, s, s.q_first, head, group_);
+    task.key_mask = sequences_.key_mask(s);
+    task.head_size = call_.D;
+    task.k_length = s.k_length;
+    task.first_visible = window.first;
+    task.last_visible = window.last;
+    task.scale = sequences_.scale();
+    task.softcap = call_.params.softcap;
+    task.begin = index * task_rows_;
+    task.end = std::min(task.begin + task_rows_, s.q_length * group_);
+    return task;
   }
 
-  const AttentionArgs& args_;
+  const AttentionCall& call_;
   const AttentionSequences sequences_;
   const bool in_f64_;
   const int64_t group_;
   const int64_t few_rows_ = attention_few_rows();
   int64_t task_rows_;  // of a task: a multiple of the tile's
-  int64_t* starts_ = nullptr;
+  int64_t* const starts_;
 };
+
+DataError attention(const AttentionCall& call, const Context& context) {
+  Tasks tasks(call, static_cast<int64_t*>(context.workspace));
+  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) {
+    fill_nan(call.out);
+    fill_nan(call.lse);
+    return error;
+  }
+  run_attention_tasks(context.parallel, tasks.plan(context.parallel.threads),
+                      [&tasks](int64_t index) { return tasks.run(index); });
+  return {};
+}
+
+int64_t workspace(const AttentionCall& call) {
+  return is_packed(call) ? (call.B + 1) * static_cast<int64_t>(sizeof(int64_t)) : 0;
+}
+
+double operations(const AttentionCall& call) {
+  return 4 * attention_pairs(call) * static_cast<double>(call.D);
+}
 
 }  // namespace
 
-int64_t attention_workspace_bytes(int64_t batch, bool packed) {
-  return packed ? (batch + 1) * 8 : 0;
-}
-
-AttentionStatus attention(const AttentionArgs& args, const ParallelFor& hook, DataError* error) {
-  Kernel kernel(args);
-  *error = kernel.check_seqlens();
-  if (error->kind != kNoDataError) {
-    kernel.fill_nan();
-    return AttentionStatus::ok;
-  }
-  std::atomic<bool> had_memory{true};
-  parallel_for(hook, kernel.plan_tasks(hook.threads), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t index = begin; index < end; ++index) {
-      if (!kernel.run_task(index)) had_memory.store(false, std::memory_order_relaxed);
-    }
-  });
-  return had_memory.load() ? AttentionStatus::ok : AttentionStatus::out_of_memory;
-}
+RLK_CPU_KERNEL(Attention, .run = attention, .operations = operations, .workspace_bytes = workspace);
 
 }  // namespace rlk::cpu

@@ -1,5 +1,12 @@
-// Which sequences, heads and tiles of the backward of attention go where. No SIMD here.
-#include "core/cpu/attention/attention_backward.hpp"
+// The gradients of attention with respect to q, k and v: which sequences, heads and tiles go where. No SIMD here.
+//
+// Cost model: 14 * D floating-point operations for every visible (query, key) pair: scores and dp are computed twice,
+// once for tiles of queries (grad_q) and once for tiles of keys (grad_k, grad_v). That is two of seven products more
+// than with one pass, whose tasks would have to add to each other's gradients; here each gradient has one writer and
+// one order of summation, so a sequence's bits depend on that sequence and the options alone. Scratch: up to 1 MiB per
+// thread.
+#include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
 
 #include <algorithm>
 
@@ -9,51 +16,48 @@
 namespace rlk::cpu {
 namespace {
 
+using Call = CallOf<sdk::ops::AttentionBackward>;
+
 constexpr int64_t kTermsRows = 256;  // a task's
 
-class Kernel {
+// Queries times query heads, of all sequences together.
+int64_t q_rows(const Call& call) {
+  return batch_entries(call) * queries_of(call) * call.Hq;
+}
+
+class Tasks {
 public:
-  explicit Kernel(const AttentionBackwardArgs& args)
-      : args_(args),
-        forward_(args.forward),
-        sequences_(args.forward),
+  // Workspace: what queries have to themselves, then the numbers of tiles before each sequence.
+  Tasks(const Call& call, void* workspace)
+      : call_(call),
+        forward_(sdk::forward_of<AttentionCall>(call)),
+        sequences_(forward_),
         in_f64_(sequences_.in_f64()),
         group_(sequences_.group()),
         tile_rows_(attention_backward_tile_rows(in_f64_)) {
-    // Workspace: what queries have to themselves, then the numbers of tiles before each sequence.
-    const int64_t q_rows = token_rows() * forward_.q_heads;
-    auto* const memory = static_cast<double*>(forward_.workspace);
-    terms_ = {memory, memory + q_rows};
-    starts_ = reinterpret_cast<int64_t*>(memory + 2 * q_rows);
+    auto* const memory = static_cast<double*>(workspace);
+    terms_ = {memory, memory + q_rows(call)};
+    starts_ = reinterpret_cast<int64_t*>(memory + 2 * q_rows(call));
   }
 
   DataError check_seqlens() const { return sequences_.check(); }
 
-  void fill_nan() const {
-    sequences_.fill_nan(args_.grad_q, forward_.q_tokens, forward_.q_heads, forward_.head_size, forward_.dtype);
-    sequences_.fill_nan(args_.grad_k, forward_.k_tokens, forward_.kv_heads, forward_.head_size, forward_.dtype);
-    sequences_.fill_nan(args_.grad_v, forward_.k_tokens, forward_.kv_heads, forward_.head_size, forward_.dtype);
-  }
-
   // ---- the terms of queries: tasks of up to kTermsRows rows (token, head) of one batch entry ----------------------
-  int64_t terms_tasks() const { return batch_entries() * terms_per_entry(); }
+  int64_t count_terms() const { return batch_entries(call_) * terms_per_entry(); }
 
   bool run_terms(int64_t index) const {
     const int64_t entry = index / terms_per_entry(), part = index % terms_per_entry();
-    const AttentionSequence tokens = {entry, 0, forward_.q_tokens, 0, 0};
-    const int64_t rows = forward_.q_tokens * forward_.q_heads;
+    const AttentionSequence tokens = {entry, 0, queries_of(call_), 0, 0};
+    const int64_t rows = queries_of(call_) * call_.Hq;
+    const auto rows_of = [&](const Array& array) { return sequences_.rows(array, tokens, 0, 0, call_.Hq); };
     AttentionTermsTask task;
     task.in_f64 = in_f64_;
-    task.out = rows_of(forward_.out, tokens, 0, 0, forward_.q_heads);
-    task.grad_out = rows_of(args_.grad_out, tokens, 0, 0, forward_.q_heads);
-    task.lse = sequences_.row(forward_.lse, tokens, 0, 0, accumulator(forward_.dtype));
-    task.grad_lse = sequences_.row(args_.grad_lse, tokens, 0, 0, accumulator(forward_.dtype));
-    task.lse_token_stride = forward_.lse.token_stride;
-    task.lse_head_stride = forward_.lse.head_stride;
-    task.grad_lse_token_stride = args_.grad_lse.token_stride;
-    task.grad_lse_head_stride = args_.grad_lse.head_stride;
+    task.out = rows_of(call_.out);
+    task.grad_out = rows_of(call_.grad_out);
+    task.lse = rows_of(call_.lse);
+    task.grad_lse = rows_of(call_.grad_lse);
     task.terms = terms_from(entry * rows);
-    task.head_size = forward_.head_size;
+    task.head_size = call_.D;
     task.begin = part * kTermsRows;
     task.end = std::min(task.begin + kTermsRows, rows);
     return attention_terms_task(task);
@@ -61,21 +65,19 @@ public:
 
   // ---- tiles: of each sequence and key head first those of queries, then those of keys --------------------------
   int64_t plan_tiles() {
-    if (!forward_.packed) return forward_.batch * forward_.kv_heads * tiles_of(sequences_[0]);
+    if (!is_packed(call_)) return call_.B * call_.Hkv * tiles_of(sequences_[0]);
     starts_[0] = 0;
-    for (int64_t b = 0; b < forward_.batch; ++b) {
-      starts_[b + 1] = starts_[b] + forward_.kv_heads * tiles_of(sequences_[b]);
-    }
-    return starts_[forward_.batch];
+    for (int64_t b = 0; b < call_.B; ++b) starts_[b + 1] = starts_[b] + call_.Hkv * tiles_of(sequences_[b]);
+    return starts_[call_.B];
   }
 
   bool run_tile(int64_t index) const {
     int64_t b = 0;
-    if (forward_.packed) {
-      b = std::upper_bound(starts_, starts_ + forward_.batch + 1, index) - starts_ - 1;
+    if (is_packed(call_)) {
+      b = std::upper_bound(starts_, starts_ + call_.B + 1, index) - starts_ - 1;
       index -= starts_[b];
     } else {
-      const int64_t per_sequence = forward_.kv_heads * tiles_of(sequences_[0]);
+      const int64_t per_sequence = call_.Hkv * tiles_of(sequences_[0]);
       b = index / per_sequence;
       index %= per_sequence;
     }
@@ -83,53 +85,46 @@ public:
     const int64_t kv_head = index / tiles_of(s), tile = index % tiles_of(s);
     const AttentionWindow window = sequences_.window(s);
     const int64_t head = kv_head * group_, q_tiles = tiles(s.q_length * group_);
-    const int64_t row = (forward_.packed ? 0 : s.batch * forward_.q_tokens) + s.q_first;
+    const int64_t row = (is_packed(call_) ? 0 : s.batch * call_.Sq) + s.q_first;
+    const auto of_queries = [&](const Array& array) { return sequences_.rows(array, s, s.q_first, head, group_); };
+    const auto of_keys = [&](const Array& array) { return sequences_.rows(array, s, s.k_first, kv_head, 1); };
     AttentionBackwardTask task;
     task.in_f64 = in_f64_;
     task.of_keys = tile >= q_tiles;
-    task.q = rows_of(forward_.q, s, s.q_first, head, group_);
-    task.k = rows_of(forward_.k, s, s.k_first, kv_head, 1);
-    task.v = rows_of(forward_.v, s, s.k_first, kv_head, 1);
-    task.grad_out = rows_of(args_.grad_out, s, s.q_first, head, group_);
-    task.grad_q = rows_of(args_.grad_q, s, s.q_first, head, group_);
-    task.grad_k = rows_of(args_.grad_k, s, s.k_first, kv_head, 1);
-    task.grad_v = rows_of(args_.grad_v, s, s.k_first, kv_head, 1);
-    task.terms = terms_from(row * forward_.q_heads + head);
-    task.terms_stride = forward_.q_heads;
+    task.q = of_queries(call_.q);
+    task.k = of_keys(call_.k);
+    task.v = of_keys(call_.v);
+    task.grad_out = of_queries(call_.grad_out);
+    task.grad_q = of_queries(call_.grad_q);
+    task.grad_k = of_keys(call_.grad_k);
+    task.grad_v = of_keys(call_.grad_v);
+    task.terms = terms_from(row * call_.Hq + head);
+    task.terms_stride = call_.Hq;
     task.key_mask = sequences_.key_mask(s);
-    task.key_mask_stride = forward_.key_mask_token_stride;
-    task.head_size = forward_.head_size;
+    task.head_size = call_.D;
     task.q_length = s.q_length;
     task.k_length = s.k_length;
     task.first_visible = window.first;
     task.last_visible = window.last;
     task.scale = sequences_.scale();
-    task.softcap = forward_.softcap;
+    task.softcap = call_.params.softcap;
     task.begin = (task.of_keys ? tile - q_tiles : tile) * tile_rows_;
     task.end = std::min(task.begin + tile_rows_, task.of_keys ? s.k_length : s.q_length * group_);
     return attention_backward_task(task);
   }
 
 private:
-  int64_t batch_entries() const { return forward_.packed ? 1 : forward_.batch; }
-  int64_t token_rows() const { return batch_entries() * forward_.q_tokens; }
-  int64_t terms_per_entry() const { return (forward_.q_tokens * forward_.q_heads + kTermsRows - 1) / kTermsRows; }
+  int64_t terms_per_entry() const { return (queries_of(call_) * call_.Hq + kTermsRows - 1) / kTermsRows; }
   int64_t tiles(int64_t rows) const { return (rows + tile_rows_ - 1) / tile_rows_; }
   int64_t tiles_of(const AttentionSequence& s) const { return tiles(s.q_length * group_) + tiles(s.k_length); }
 
-  AttentionRows rows_of(const AttentionTensor& tensor, const AttentionSequence& s, int64_t token, int64_t head,
-                        int64_t group) const {
-    return {forward_.dtype,      sequences_.row(tensor, s, token, head, forward_.dtype),
-            tensor.token_stride, tensor.head_stride,
-            tensor.d_stride,     group};
-  }
   AttentionQueryTerms terms_from(int64_t row) const {
     const Dtype dtype = in_f64_ ? Dtype::f64 : Dtype::f32;
     return {element(terms_.lse, row, dtype), element(terms_.offset, row, dtype)};
   }
 
-  const AttentionBackwardArgs& args_;
-  const AttentionArgs& forward_;
+  const Call& call_;
+  const AttentionCall forward_;
   const AttentionSequences sequences_;
   const bool in_f64_;
   const int64_t group_, tile_rows_;
@@ -137,30 +132,30 @@ private:
   int64_t* starts_;
 };
 
+DataError attention_backward(const Call& call, const Context& context) {
+  Tasks tasks(call, context.workspace);
+  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) {
+    fill_nan(call.grad_q);
+    fill_nan(call.grad_k);
+    fill_nan(call.grad_v);
+    return error;
+  }
+  run_attention_tasks(context.parallel, tasks.count_terms(), [&](int64_t index) { return tasks.run_terms(index); });
+  run_attention_tasks(context.parallel, tasks.plan_tiles(), [&](int64_t index) { return tasks.run_tile(index); });
+  return {};
+}
+
+int64_t workspace(const Call& call) {
+  return 2 * static_cast<int64_t>(sizeof(double)) * q_rows(call) +
+         (is_packed(call) ? (call.B + 1) * static_cast<int64_t>(sizeof(int64_t)) : 0);
+}
+
+double operations(const Call& call) {
+  return 14 * attention_pairs(call) * static_cast<double>(call.D);
+}
+
 }  // namespace
 
-int64_t attention_backward_workspace_bytes(int64_t batch, int64_t q_rows, bool packed) {
-  return 16 * q_rows + (packed ? (batch + 1) * 8 : 0);
-}
-
-AttentionStatus attention_backward(const AttentionBackwardArgs& args, const ParallelFor& hook, DataError* error) {
-  Kernel kernel(args);
-  *error = kernel.check_seqlens();
-  if (error->kind != kNoDataError) {
-    kernel.fill_nan();
-    return AttentionStatus::ok;
-  }
-  std::atomic<bool> had_memory{true};
-  const auto for_each = [&](int64_t tasks, auto&& run) {
-    parallel_for(hook, tasks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t index = begin; index < end; ++index) {
-        if (!run(index)) had_memory.store(false, std::memory_order_relaxed);
-      }
-    });
-  };
-  for_each(kernel.terms_tasks(), [&](int64_t index) { return kernel.run_terms(index); });
-  for_each(kernel.plan_tiles(), [&](int64_t index) { return kernel.run_tile(index); });
-  return had_memory.load() ? AttentionStatus::ok : AttentionStatus::out_of_memory;
-}
+RLK_CPU_KERNEL(AttentionBackward, .run = attention_backward, .operations = operations, .workspace_bytes = workspace);
 
 }  // namespace rlk::cpu

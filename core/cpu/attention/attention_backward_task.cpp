@@ -29,10 +29,6 @@ constexpr double kLog2E = 1.4426950408889634;
 constexpr int64_t kBlock = 64;  // streamed rows; blocks are aligned in the sequence
 constexpr int64_t kBlocksPerSum = 16;
 
-HWY_INLINE void* row_of(const AttentionRows& rows, int64_t r) {
-  return element(rows.data, r / rows.group * rows.token_stride + r % rows.group * rows.head_stride, rows.dtype);
-}
-
 template <typename T>
 class BackwardTile {
   using D = hn::ScalableTag<T>;
@@ -110,9 +106,7 @@ private:
     free_ += count;
     return taken;
   }
-  bool is_masked(int64_t key) const {
-    return task_.key_mask != nullptr && task_.key_mask[key * task_.key_mask_stride] == 0;
-  }
+  bool is_masked(int64_t key) const { return !task_.key_mask.keeps(key); }
   const T* term(const void* terms, int64_t r) const {
     return static_cast<const T*>(terms) + r / task_.q.group * task_.terms_stride + r % task_.q.group;
   }
@@ -124,7 +118,7 @@ private:
       const int64_t r = task_.begin + t;
       std::fill_n(row, size_, T{0});
       if (r < task_.end && !(task_.of_keys && is_masked(r))) {
-        widen(row_of(rows, r), rows.dtype, rows.d_stride, size_, row);
+        widen(rows.row(r), rows.dtype, rows.d_stride, size_, row);
       }
       for (int64_t i = 0; i < size_; ++i) to[i * width_ + t] = row[i] * factor;
     }
@@ -153,8 +147,8 @@ private:
     }
     if (n_masked_ == to - from) return false;
     const bool* masked = n_masked_ > 0 ? masked_ : nullptr;
-    const auto at_first = [&first](int64_t r) { return row_of(first, r); };
-    const auto at_second = [&second](int64_t r) { return row_of(second, r); };
+    const auto at_first = [&first](int64_t r) { return first.row(r); };
+    const auto at_second = [&second](int64_t r) { return second.row(r); };
     load_rows(at_first, first.dtype, first.d_stride, size_, padded_, from, to, masked, streamed_[0]);
     load_rows(at_second, second.dtype, second.d_stride, size_, padded_, from, to, masked, streamed_[1]);
     return true;
@@ -304,7 +298,7 @@ private:
       for (int64_t i = 0; i < size_; ++i) {
         row[i] = is_zero ? T{0} : totals[i * width_ + r - task_.begin] * factor;
       }
-      narrow(row, size_, row_of(gradient, r), gradient.dtype, gradient.d_stride);
+      narrow(row, size_, gradient.row(r), gradient.dtype, gradient.d_stride);
     }
   }
 
@@ -339,24 +333,21 @@ HWY_NOINLINE bool run_terms(const AttentionTermsTask& task) {
   T* const grads = static_cast<T*>(thread_scratch(static_cast<size_t>(2 * padded) * sizeof(T)));
   if (grads == nullptr) return false;
   T* const outs = grads + padded;
-  const Dtype acc = accumulator(task.out.dtype);
   std::fill_n(grads, 2 * padded, T{0});
   for (int64_t r = task.begin; r < task.end; ++r) {
-    const int64_t token = r / task.out.group, head = r % task.out.group;
-    const double lse = load_element(task.lse, acc, token * task.lse_token_stride + head * task.lse_head_stride);
+    const double lse = load_element(task.lse.row(r), task.lse.dtype, 0);
     const bool sees_nothing = lse == -std::numeric_limits<double>::infinity();
     T offset = 0;
     if (!sees_nothing) {
-      widen(row_of(task.grad_out, r), task.grad_out.dtype, task.grad_out.d_stride, task.head_size, grads);
-      widen(row_of(task.out, r), task.out.dtype, task.out.d_stride, task.head_size, outs);
+      widen(task.grad_out.row(r), task.grad_out.dtype, task.grad_out.d_stride, task.head_size, grads);
+      widen(task.out.row(r), task.out.dtype, task.out.d_stride, task.head_size, outs);
       auto delta = hn::Zero(d);
       for (int64_t i = 0; i < padded; i += lanes) {
         delta = hn::MulAdd(hn::LoadU(d, grads + i), hn::LoadU(d, outs + i), delta);
       }
       offset = -hn::GetLane(hn::SumOfLanes(d, delta));
-      if (task.grad_lse != nullptr) {
-        offset += static_cast<T>(
-            load_element(task.grad_lse, acc, token * task.grad_lse_token_stride + head * task.grad_lse_head_stride));
+      if (task.grad_lse.present()) {
+        offset += static_cast<T>(load_element(task.grad_lse.row(r), task.grad_lse.dtype, 0));
       }
     }
     static_cast<T*>(task.terms.lse)[r] = sees_nothing ? std::numeric_limits<T>::infinity() : static_cast<T>(lse);

@@ -2,16 +2,10 @@
 // kernels.
 #pragma once
 
-#include "core/cpu/simd/kernel.hpp"
+#include "core/cpu/attention/attention_rows.hpp"
+#include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {
-
-// Rows of D elements of one sequence and key head: row r is token r / group, head r % group. group is 1 for keys.
-struct AttentionRows {
-  Dtype dtype;
-  void* data;  // of row 0
-  int64_t token_stride, head_stride, d_stride, group;
-};
 
 // The numbers of a query row that its pairs with keys share, as compute type (fp64 when in_f64, else fp32).
 struct AttentionQueryTerms {
@@ -19,12 +13,10 @@ struct AttentionQueryTerms {
   void* offset;  // grad_lse - delta
 };
 
-// Rows [begin, end) of `out` and grad_out; lse and grad_lse (may be null) are numbers of acc(dtype).
+// Rows [begin, end) of `out`, grad_out, lse and grad_lse (may be absent).
 struct AttentionTermsTask {
   bool in_f64;
-  AttentionRows out, grad_out;
-  const void *lse, *grad_lse;
-  int64_t lse_token_stride, lse_head_stride, grad_lse_token_stride, grad_lse_head_stride;
+  AttentionRows out, grad_out, lse, grad_lse;
   AttentionQueryTerms terms;  // of row 0
   int64_t head_size;
   int64_t begin, end;
@@ -39,8 +31,7 @@ struct AttentionBackwardTask {
   AttentionRows grad_q, grad_k, grad_v;  // of_keys: the last two are written, else the first
   AttentionQueryTerms terms;             // of the group's first row; terms_stride apart from token to token
   int64_t terms_stride;
-  const uint8_t* key_mask;  // [key], 0: nobody sees it; may be null
-  int64_t key_mask_stride;
+  Line key_mask;  // [key], 0: nobody sees it; may be absent
   int64_t head_size, q_length, k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;

@@ -79,8 +79,7 @@ private:
   void load_queries() {
     const T factor = static_cast<T>(task_.scale * 1.4426950408889634);
     for (int64_t row = task_.begin; row < task_.end; ++row) {
-      const int64_t at = task_.query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride;
-      widen(element(task_.q, at, task_.dtype), task_.dtype, task_.q_d_stride, size_, keys_.k);
+      widen(task_.q.row(row), task_.q.dtype, task_.q.d_stride, size_, keys_.k);
       for (int64_t i = 0; i < size_; ++i) q_[i * kRows + row - task_.begin] = keys_.k[i] * factor;
     }
   }
@@ -90,16 +89,17 @@ private:
     const int64_t first_query = task_.query_of(task_.begin), last_query = task_.query_of(task_.end - 1);
     const bool all_visible =
         keys_.n_masked == 0 && from >= task_.first_key(last_query) && from + count - 1 <= task_.last_key(first_query);
-    const bool is_whole = task_.k_d_stride == 1 && task_.v_d_stride == 1 && size_ % kChain == 0;
+    const bool is_whole = task_.k.d_stride == 1 && task_.v.d_stride == 1 && size_ % kChain == 0;
     bool is_done = false;
     if (all_visible && is_whole) {
-      with_element(task_.dtype, [&](auto tag) HWY_ATTR {
+      with_element(task_.k.dtype, [&](auto tag) HWY_ATTR {
         using E = decltype(tag);
         if constexpr (kWidens<T, E>) {
           const int64_t ahead = from + 2 * kKeys <= task_.k_length ? kKeys : 0;
-          process_as<E>({static_cast<const E*>(task_.k) + from * task_.k_token_stride, task_.k_token_stride},
-                        {static_cast<const E*>(task_.v) + from * task_.v_token_stride, task_.v_token_stride}, from,
-                        count, ahead, true);
+          const auto tokens = [from](const AttentionRows& rows) {
+            return Tokens<E>{static_cast<const E*>(rows.row(from, 0)), rows.token_stride};
+          };
+          process_as<E>(tokens(task_.k), tokens(task_.v), from, count, ahead, true);
           is_done = true;
         }
       });

@@ -35,8 +35,8 @@ struct KeyBlock {
   // Which of the keys [from, to) are masked? False when all are.
   bool find_masked(int64_t from, int64_t to) {
     n_masked = 0;
-    for (int64_t j = from; j < to && task.key_mask != nullptr; ++j) {
-      masked[j - from] = task.key_mask[j * task.key_mask_stride] == 0;
+    for (int64_t j = from; j < to && task.key_mask.present(); ++j) {
+      masked[j - from] = !task.key_mask.keeps(j);
       n_masked += masked[j - from] ? 1 : 0;
     }
     return n_masked < to - from;
@@ -45,28 +45,30 @@ struct KeyBlock {
   // Keys and values [from, to) into k and v. Of masked ones nothing is read, they are 0 here.
   void load(int64_t from, int64_t to) {
     const bool* hidden = n_masked > 0 ? masked : nullptr;
-    const auto k_row = [this](int64_t j) { return element(task.k, j * task.k_token_stride, task.dtype); };
-    const auto v_row = [this](int64_t j) { return element(task.v, j * task.v_token_stride, task.dtype); };
-    load_rows(k_row, task.dtype, task.k_d_stride, task.head_size, padded, from, to, hidden, k);
-    load_rows(v_row, task.dtype, task.v_d_stride, task.head_size, padded, from, to, hidden, v);
+    load(task.k, from, to, hidden, k);
+    load(task.v, from, to, hidden, v);
+  }
+
+private:
+  void load(const AttentionRows& rows, int64_t from, int64_t to, const bool* hidden, T* room) {
+    const auto row = [&rows](int64_t j) { return rows.row(j, 0); };
+    load_rows(row, rows.dtype, rows.d_stride, task.head_size, padded, from, to, hidden, room);
   }
 };
 
 // One row's sums as output and lse; values is the sum of values, and room for as many.
 template <typename T>
 void store_row(const AttentionTask& task, int64_t row, T* values, T shift, T sum) {
-  const int64_t query = task.query_of(row), head = row % task.group;
+  const int64_t query = task.query_of(row), head = row % task.q.group;
   const bool sees_nothing = sum == 0;
   const T inverse = sees_nothing ? T{0} : T{1} / sum;
   for (int64_t i = 0; i < task.head_size; ++i) values[i] *= inverse;
-  narrow(values, task.head_size,
-         element(task.out, query * task.out_token_stride + head * task.out_head_stride, task.dtype), task.dtype,
-         task.out_d_stride);
-  if (task.lse == nullptr) return;
+  narrow(values, task.head_size, task.out.row(query, head), task.out.dtype, task.out.d_stride);
+  if (!task.lse.present()) return;
   const double lse = sees_nothing
                          ? -std::numeric_limits<double>::infinity()
                          : (static_cast<double>(shift) + std::log2(static_cast<double>(sum))) * 0.6931471805599453;
-  store_element(task.lse, accumulator(task.dtype), query * task.lse_token_stride + head * task.lse_head_stride, lse);
+  store_element(task.lse.row(query, head), task.lse.dtype, 0, lse);
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

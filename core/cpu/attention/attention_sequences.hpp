@@ -1,13 +1,21 @@
 // What attention and its backward agree on: where a sequence lies, which keys a query sees, how a score is scaled.
 #pragma once
 
+#include <rlk/sdk/ops/attention.hpp>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 
-#include "core/cpu/attention/attention.hpp"
-#include "core/cpu/simd/element.hpp"
+#include "core/cpu/attention/attention_rows.hpp"
+#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/scratch.hpp"
+#include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {
+
+// A call of attention, or what its backward has of one.
+using AttentionCall = CallOf<sdk::ops::Attention>;
 
 struct AttentionSequence {
   int64_t batch, q_first, q_length, k_first, k_length;
@@ -18,83 +26,109 @@ struct AttentionWindow {
   int64_t first, last;
 };
 
+template <class Call>
+bool is_packed(const Call& call) {
+  return call.params.layout == sdk::ops::attention::Layout::packed;
+}
+// Tensors of one sequence after the other are one entry of the batch.
+template <class Call>
+int64_t batch_entries(const Call& call) {
+  return is_packed(call) ? 1 : call.B;
+}
+// Of a batch entry.
+template <class Call>
+int64_t queries_of(const Call& call) {
+  return is_packed(call) ? call.Tq : call.Sq;
+}
+
+// Pairs of query and key that see each other, roughly.
+template <class Call>
+double attention_pairs(const Call& call) {
+  const auto queries = static_cast<double>(batch_entries(call) * queries_of(call) * call.Hq);
+  const double keys = is_packed(call) ? static_cast<double>(call.Tk) / static_cast<double>(std::max<int64_t>(call.B, 1))
+                                      : static_cast<double>(call.Sk);
+  return queries * (call.params.causal == sdk::ops::attention::Causal::on ? keys / 2 : keys);
+}
+
 class AttentionSequences {
 public:
-  explicit AttentionSequences(const AttentionArgs& args) : args_(args) {}
+  explicit AttentionSequences(const AttentionCall& call) : call_(call) {}
 
-  double scale() const { return args_.scale > 0 ? args_.scale : 1 / std::sqrt(static_cast<double>(args_.head_size)); }
+  double scale() const {
+    return call_.params.scale > 0 ? call_.params.scale : 1 / std::sqrt(static_cast<double>(call_.D));
+  }
   // Extreme parameters leave the range of fp32.
   bool in_f64() const {
-    const bool ordinary_cap = args_.softcap == 0 || (args_.softcap > 0x1p-60 && args_.softcap < 0x1p60);
-    return args_.dtype == Dtype::f64 || scale() > 0x1p60 || !ordinary_cap;
+    const double softcap = call_.params.softcap;
+    const bool ordinary_cap = softcap == 0 || (softcap > 0x1p-60 && softcap < 0x1p60);
+    return call_.q.dtype == Dtype::f64 || scale() > 0x1p60 || !ordinary_cap;
   }
-  int64_t group() const { return args_.q_heads / args_.kv_heads; }
+  int64_t group() const { return call_.Hq / call_.Hkv; }
 
   DataError check() const {
-    if (!args_.packed) return {};
-    const DataError error = check(args_.cu_seqlens_q, args_.cu_seqlens_q_stride, args_.q_tokens);
-    return error.kind != kNoDataError ? error : check(args_.cu_seqlens_k, args_.cu_seqlens_k_stride, args_.k_tokens);
+    if (!is_packed(call_)) return {};
+    const DataError error = check_seqlens(call_.cu_seqlens_q.integers(), call_.B, call_.Tq);
+    return error.kind != kNoDataError ? error : check_seqlens(call_.cu_seqlens_k.integers(), call_.B, call_.Tk);
   }
 
   AttentionSequence operator[](int64_t b) const {
-    if (!args_.packed) return {b, 0, args_.q_tokens, 0, args_.k_tokens};
-    const int64_t q = seqlen(args_.cu_seqlens_q, b * args_.cu_seqlens_q_stride);
-    const int64_t k = seqlen(args_.cu_seqlens_k, b * args_.cu_seqlens_k_stride);
-    return {b, q, seqlen(args_.cu_seqlens_q, (b + 1) * args_.cu_seqlens_q_stride) - q, k,
-            seqlen(args_.cu_seqlens_k, (b + 1) * args_.cu_seqlens_k_stride) - k};
+    if (!is_packed(call_)) return {b, 0, call_.Sq, 0, call_.Sk};
+    const int64_t q = call_.cu_seqlens_q.integer(b), k = call_.cu_seqlens_k.integer(b);
+    return {b, q, call_.cu_seqlens_q.integer(b + 1) - q, k, call_.cu_seqlens_k.integer(b + 1) - k};
   }
 
   AttentionWindow window(const AttentionSequence& s) const {
+    const auto& params = call_.params;
     const auto limit = [](int64_t window) { return window < 0 ? kUnlimited : std::min(window, kUnlimited); };
-    const int64_t diagonal = args_.top_left ? 0 : s.k_length - s.q_length;
-    const int64_t after = args_.causal ? 0 : kUnlimited;
-    return {diagonal - limit(args_.window_left), diagonal + std::min(after, limit(args_.window_right))};
+    const bool top_left = params.causal_alignment == sdk::ops::attention::CausalAlignment::top_left;
+    const int64_t diagonal = top_left ? 0 : s.k_length - s.q_length;
+    const int64_t after = params.causal == sdk::ops::attention::Causal::on ? 0 : kUnlimited;
+    return {diagonal - limit(params.window_left), diagonal + std::min(after, limit(params.window_right))};
   }
 
-  // The row of a tensor at the sequence's token and a head.
-  void* row(const AttentionTensor& tensor, const AttentionSequence& s, int64_t token, int64_t head, Dtype dtype) const {
-    const int64_t batch = args_.packed ? 0 : s.batch * tensor.batch_stride;
-    return element(tensor.data, batch + token * tensor.token_stride + head * tensor.head_stride, dtype);
+  // Rows of a tensor [B, S, H, (D)] or [T, H, (D)]: `group` heads of each token, from the sequence's token and a head
+  // on.
+  AttentionRows rows(const Array& array, const AttentionSequence& s, int64_t token, int64_t head, int64_t group) const {
+    const int64_t* strides = array.strides + (is_packed(call_) ? 0 : 1);
+    const int64_t batch = is_packed(call_) ? 0 : s.batch * array.strides[0];
+    return {array.dtype, element(array.data, batch + token * strides[0] + head * strides[1], array.dtype),
+            strides[0],  strides[1],
+            strides[2],  group};
   }
-  const uint8_t* key_mask(const AttentionSequence& s) const {
-    return args_.key_mask == nullptr ? nullptr : args_.key_mask + s.batch * args_.key_mask_batch_stride;
-  }
-
-  // After a data error. d_count is 1 for a tensor without D.
-  void fill_nan(const AttentionTensor& tensor, int64_t tokens, int64_t heads, int64_t d_count, Dtype dtype) const {
-    const int64_t sequences = args_.packed ? 1 : args_.batch;
-    for (int64_t b = 0; b < sequences && tensor.data != nullptr; ++b) {
-      for (int64_t token = 0; token < tokens; ++token) {
-        for (int64_t h = 0; h < heads; ++h) {
-          const int64_t row = b * tensor.batch_stride + token * tensor.token_stride + h * tensor.head_stride;
-          for (int64_t d = 0; d < d_count; ++d) {
-            store_element(tensor.data, dtype, row + d * tensor.d_stride, std::numeric_limits<double>::quiet_NaN());
-          }
-        }
-      }
-    }
+  Line key_mask(const AttentionSequence& s) const {
+    const Array& mask = call_.key_mask;
+    return {element(mask.data, s.batch * mask.strides[0], mask.dtype), mask.dtype, mask.strides[1]};
   }
 
 private:
   static constexpr int64_t kUnlimited = int64_t{1} << 60;  // positions stay far below; sums of two stay in range
 
-  int64_t seqlen(const void* cu_seqlens, int64_t at) const {
-    return args_.cu_seqlens_are_i64 ? static_cast<const int64_t*>(cu_seqlens)[at]
-                                    : static_cast<const int32_t*>(cu_seqlens)[at];
-  }
-  DataError check(const void* cu_seqlens, int64_t stride, int64_t total) const {
-    int64_t previous = 0;
-    for (int64_t position = 0; position <= args_.batch; ++position) {
-      const int64_t content = seqlen(cu_seqlens, position * stride);
-      const bool starts_wrong = position == 0 && content != 0;
-      const bool ends_wrong = position == args_.batch && content != total;
-      if (starts_wrong || content < previous || ends_wrong) return {kBadSeqlens, position, content};
-      previous = content;
-    }
-    return {};
-  }
-
-  const AttentionArgs& args_;
+  const AttentionCall& call_;
 };
+
+// After a data error. The array may be absent.
+inline void fill_nan(const Array& array) {
+  int64_t count = array.present() ? 1 : 0;
+  for (int axis = 0; axis < array.ndim; ++axis) count *= array.shape[axis];
+  for (int64_t flat = 0; flat < count; ++flat) {
+    int64_t at = 0;
+    for (int64_t axis = array.ndim, rest = flat; axis-- > 0; rest /= array.shape[axis]) {
+      at += rest % array.shape[axis] * array.strides[axis];
+    }
+    store_element(array.data, array.dtype, at, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+// Calls run(task) of every task.
+template <typename Run>
+void run_attention_tasks(const ParallelFor& hook, int64_t tasks, Run&& run) {
+  std::atomic<bool> had_memory{true};
+  parallel_for(hook, tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      if (!run(task)) had_memory.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!had_memory.load()) throw_no_scratch();
+}
 
 }  // namespace rlk::cpu

@@ -110,9 +110,7 @@ private:
       std::fill(keys_.v, keys_.v + size_, T{0});
       const int64_t row = begin + t;
       if (row < end) {
-        widen(element(task_.q, task_.query_of(row) * task_.q_token_stride + row % task_.group * task_.q_head_stride,
-                      task_.dtype),
-              task_.dtype, task_.q_d_stride, size_, keys_.v);
+        widen(task_.q.row(row), task_.q.dtype, task_.q.d_stride, size_, keys_.v);
       }
       for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = keys_.v[i] * factor;
     }

@@ -3,34 +3,25 @@
 
 #include <algorithm>
 
-#include "core/cpu/simd/kernel.hpp"
+#include "core/cpu/attention/attention_rows.hpp"
+#include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {
 
-// Pointers are at the sequence's first token and, for q, out and lse, at the group's first head.
 struct AttentionTask {
-  Dtype dtype;
   bool in_f64;
-  const void *q, *k, *v;
-  void *out, *lse;  // lse may be null
-  int64_t q_token_stride, q_head_stride, q_d_stride;
-  int64_t k_token_stride, k_d_stride;
-  int64_t v_token_stride, v_d_stride;
-  int64_t out_token_stride, out_head_stride, out_d_stride;
-  int64_t lse_token_stride, lse_head_stride;
-  int64_t group;      // query heads per key head
-  int64_t head_size;  // D
+  AttentionRows q, k, v;   // only read
+  AttentionRows out, lse;  // written; lse may be absent
+  Line key_mask;           // [key], 0: nobody sees it; may be absent
+  int64_t head_size;       // D
   int64_t k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;
-  double scale;
-  double softcap;           // 0: none
-  const uint8_t* key_mask;  // [key], 0: nobody sees it; may be null
-  int64_t key_mask_stride;
-  // Row t of the group is query t / group, head t % group; the task is rows [begin, end).
+  double scale, softcap;  // softcap 0: none
+  // Rows of q, out and lse: the task is [begin, end).
   int64_t begin, end;
 
-  int64_t query_of(int64_t row) const { return row / group; }
+  int64_t query_of(int64_t row) const { return row / q.group; }
   int64_t first_key(int64_t query) const { return std::max<int64_t>(0, query + first_visible); }
   int64_t last_key(int64_t query) const { return std::min(k_length - 1, query + last_visible); }
 };

@@ -75,11 +75,4 @@ struct CpuImplementation {
   }
 };
 
-// Of operators whose query and plan are written by hand, in this folder.
-template <class OpType>
-struct HandBound {
-  using Op = OpType;
-  static constexpr const char* kName = "simd";
-};
-
 }  // namespace rlk::cpu

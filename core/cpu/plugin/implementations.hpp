@@ -12,16 +12,12 @@ template <>
 const Kernel<sdk::ops::Logp>& kernel<sdk::ops::Logp>();
 template <>
 const Kernel<sdk::ops::LogpBackward>& kernel<sdk::ops::LogpBackward>();
-struct CpuAttention : HandBound<sdk::ops::Attention> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::Attention>& kernel<sdk::ops::Attention>();
 template <>
 const Kernel<sdk::ops::Add>& kernel<sdk::ops::Add>();
-struct CpuAttentionBackward : HandBound<sdk::ops::AttentionBackward> {
-  static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call);
-  static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call);
-};
+template <>
+const Kernel<sdk::ops::AttentionBackward>& kernel<sdk::ops::AttentionBackward>();
 template <>
 const Kernel<sdk::ops::Gae>& kernel<sdk::ops::Gae>();
 template <>
@@ -67,7 +63,8 @@ const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
 
 // clang-format off
 using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImplementation<sdk::ops::LogpBackward>,
-  CpuAttention, CpuImplementation<sdk::ops::Add>, CpuAttentionBackward, CpuImplementation<sdk::ops::Gae>,
+  CpuImplementation<sdk::ops::Attention>, CpuImplementation<sdk::ops::Add>,
+  CpuImplementation<sdk::ops::AttentionBackward>, CpuImplementation<sdk::ops::Gae>,
   CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
   CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::LinearLogp>,
   CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,

@@ -1,51 +1,35 @@
-// One call of attention, forward or backward, for the kernel and for golden alike.
+// Calls of attention and of its backward with random numbers, and the kernel against golden.
 #pragma once
 
-#include "core/cpu/attention/attention_backward.hpp"
-#include "unit/cpu/support.hpp"
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
+
+#include "unit/cpu/operator.hpp"
 
 namespace rlk::test {
 
-struct AttentionCase {
-  Tensor q, k, v, cu_seqlens_q, cu_seqlens_k, key_mask;
-  bool causal = false, top_left = false;
-  int64_t window_left = -1, window_right = -1;
-  double scale = 0.0, softcap = 0.0;
-  Strides output_strides = Strides::contiguous;
-  // Of the backward.
-  Tensor out, lse, grad_out, grad_lse;
+using sdk::ops::attention::Causal;
+using sdk::ops::attention::CausalAlignment;
+using sdk::ops::attention::Layout;
 
-  bool packed() const { return cu_seqlens_q.present(); }
-};
+using Attention = CallOf<ops::Attention>;
+using AttentionBackward = CallOf<ops::AttentionBackward>;
 
 struct Heads {
   int64_t q, kv, size;
 };
 
-AttentionCase dense_attention(Dtype dtype, int64_t batch, int64_t queries, int64_t keys, Heads heads,
-                              Strides strides = Strides::contiguous);
-AttentionCase packed_attention(Dtype dtype, const std::vector<int64_t>& q_lengths,
-                               const std::vector<int64_t>& k_lengths, Heads heads, Dtype index = Dtype::i32);
-
-struct AttentionOutputs {
-  Tensor out, lse;
-  cpu::DataError error;
-};
-AttentionOutputs run_attention(AttentionCase& c, const cpu::ParallelFor& hook);
-golden::AttentionCall golden_call(const AttentionCase& c);
+// lse is asked for. Strides are those of inputs and outputs.
+Attention dense_attention(Dtype dtype, int64_t batch, int64_t queries, int64_t keys, Heads heads,
+                          Strides strides = Strides::contiguous);
+Attention packed_attention(Dtype dtype, const std::vector<int64_t>& q_lengths, const std::vector<int64_t>& k_lengths,
+                           Heads heads, Dtype index = Dtype::i32);
 
 // The kernel against golden, and the same bits from every hook.
-void expect_golden(AttentionCase& c);
+void expect_golden(const Attention& c);
+void expect_golden(const AttentionBackward& c);
 
-// out and lse of golden's forward, rounded to their dtypes, and random gradients.
-void add_gradients(AttentionCase& c, bool grad_lse, uint32_t seed);
-
-struct AttentionGradients {
-  Tensor q, k, v;
-  cpu::DataError error;
-};
-AttentionGradients run_attention_backward(AttentionCase& c, const cpu::ParallelFor& hook);
-golden::AttentionBackwardCall golden_backward_call(const AttentionCase& c);
-void expect_golden_gradients(AttentionCase& c);
+// With out and lse of golden's forward, rounded to their dtypes, and random gradients.
+AttentionBackward with_gradients(const Attention& c, bool grad_lse, uint32_t seed);
 
 }  // namespace rlk::test

@@ -264,21 +264,5 @@ TEST(CpuGae, SequencesThatDoNotCoverTheTokensAreADataError) {
   }
 }
 
-TEST(CpuGae, BitsDoNotDependOnThreadsAndEmptySequencesAreLegal) {
-  for (const Dtype dtype : kFloatDtypes) {
-    Gae c = gae_of(random_tensor(dtype, {37, 301}, 1, 1), random_tensor(dtype, {37, 301}, 1, 2, Strides::gaps));
-    c.bootstrap = random_tensor(dtype, {37}, 1, 3);
-    const Gae want = run(c);
-    const Tensor returns = run(returns_of(c)).returns;
-    for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(c, hook).advantages.bytes(), want.advantages.bytes());
-      EXPECT_EQ(run(returns_of(c), hook).returns.bytes(), returns.bytes());
-    }
-  }
-  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{3, 0}, {0, 3}}) {
-    EXPECT_EQ(run(gae_of(Tensor(Dtype::f32, shape), Tensor(Dtype::f32, shape))).advantages.size(), 0);
-  }
-}
-
 }  // namespace
 }  // namespace rlk::test

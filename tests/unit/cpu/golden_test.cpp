@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "unit/cpu/attention_case.hpp"
 #include "unit/cpu/logp_case.hpp"
 
 namespace rlk::test {
@@ -55,66 +56,35 @@ TEST(Golden, GradientOfLogpIsTargetMinusSoftmax) {
   for (size_t v = 0; v < 4; ++v) EXPECT_NEAR(result.grad_logits.value[v], v == 2 ? 0.75 : -0.25, 1e-15);
 }
 
-// Every gradient of the golden backward is the golden forward's central difference.
-TEST(Golden, BackwardIsTheDerivativeOfForward) {
-  LogpCase c = make_logp_case(Dtype::f64, 2, 7, 3);
-  c.params.temperature = 1.3, c.params.softcap = 4.0;
-  add_gradients(c, true, true, 4);
-  const auto result = golden_logp_backward(c);
-  for (int64_t i = 0; i < 14; ++i) {
-    const double value = c.logits.get(i), step = 1e-5;
-    double objective[2];
-    for (int side = 0; side < 2; ++side) {
-      c.logits.set(i, value + (side == 0 ? step : -step));
-      const auto forward = golden_logp(c);
-      objective[side] = 0;
-      for (int64_t n = 0; n < 2; ++n) {
-        const auto at = static_cast<size_t>(n);
-        objective[side] += c.grad_logp.get(n) * forward.logp.value[at] + c.grad_lse.get(n) * forward.lse.value[at] +
-                           c.grad_entropy.get(n) * forward.entropy.value[at];
-      }
-    }
-    c.logits.set(i, value);
-    EXPECT_NEAR(result.grad_logits.value[static_cast<size_t>(i)], (objective[0] - objective[1]) / (2 * step), 1e-9);
-  }
+// One head of size 1, keys 0: every visible key weighs the same, so out is the mean of the visible values.
+Attention mean_of_visible(int64_t queries, int64_t keys) {
+  Attention c;
+  c.q = Tensor(Dtype::f64, {1, queries, 1, 1}).fill([](int64_t) { return 1.0; });
+  c.k = Tensor(Dtype::f64, {1, keys, 1, 1}).fill([](int64_t) { return 0.0; });
+  c.v = Tensor(Dtype::f64, {1, keys, 1, 1}).fill([](int64_t j) { return static_cast<double>(j); });
+  c.lse = wanted();
+  return c;
 }
 
-// One head of size 1, keys 0: every visible key weighs the same, so out is the mean of the visible values.
-struct MeanOfVisible {
-  Tensor q, k, v;
-  golden::AttentionCall call;
-  MeanOfVisible(int64_t queries, int64_t keys)
-      : q(Dtype::f64, {1, queries, 1, 1}), k(Dtype::f64, {1, keys, 1, 1}), v(Dtype::f64, {1, keys, 1, 1}) {
-    q.fill([](int64_t) { return 1.0; });
-    k.fill([](int64_t) { return 0.0; });
-    v.fill([](int64_t j) { return static_cast<double>(j); });
-    call.q = q.view();
-    call.k = k.view();
-    call.v = v.view();
-    call.want_lse = true;
-  }
-};
-
 TEST(Golden, CausalAttentionIsAlignedAtTheEnd) {
-  MeanOfVisible mean(2, 4);
-  mean.call.causal = golden::Causal::on;
-  const golden::AttentionResult result = golden::attention(mean.call);
+  Attention c = mean_of_visible(2, 4);
+  c.params.causal = Causal::on;
+  const auto result = golden_answer(c);
   EXPECT_NEAR(result.out.value[0], 1.0, 1e-15);  // keys 0 1 2
   EXPECT_NEAR(result.out.value[1], 1.5, 1e-15);  // all four
   EXPECT_NEAR(result.lse.value[0], std::log(3.0), 1e-15);
 }
 
 TEST(Golden, WindowsCountFromTheQuerysOwnPosition) {
-  MeanOfVisible mean(4, 4);
-  mean.call.window_left = 1, mean.call.window_right = 0;
-  const golden::AttentionResult result = golden::attention(mean.call);
-  EXPECT_EQ(result.out.value, (std::vector<double>{0.0, 0.5, 1.5, 2.5}));
+  Attention c = mean_of_visible(4, 4);
+  c.params.window_left = 1, c.params.window_right = 0;
+  EXPECT_EQ(golden_answer(c).out.value, (std::vector<double>{0.0, 0.5, 1.5, 2.5}));
 }
 
 TEST(Golden, AQueryThatSeesNothingIsZeroWithLseMinusInfinity) {
-  MeanOfVisible mean(3, 1);
-  mean.call.causal = golden::Causal::on;
-  const golden::AttentionResult result = golden::attention(mean.call);
+  Attention c = mean_of_visible(3, 1);
+  c.params.causal = Causal::on;
+  const auto result = golden_answer(c);
   EXPECT_EQ(result.out.value[0], 0.0);
   EXPECT_EQ(result.lse.value[0], -std::numeric_limits<double>::infinity());
   EXPECT_EQ(result.lse.value[2], 0.0);

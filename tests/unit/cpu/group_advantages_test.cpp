@@ -378,15 +378,5 @@ TEST(CpuGroupAdvantages, ManyGroupsHaveNoCapAndBitsDoNotDependOnThreads) {
   for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(advantages_of(by_ids, hook).bytes(), want.bytes());
 }
 
-TEST(CpuGroupAdvantages, NoRowsAreNoWork) {
-  GroupCase c;
-  c.rewards = Tensor(Dtype::f32, {0});
-  EXPECT_EQ(advantages_of(c).size(), 0);
-  set_boundaries(c, integers({0}));
-  EXPECT_EQ(run(c).error.kind, cpu::kNoDataError);
-  set_ids(c, Tensor(Dtype::i64, {0}));
-  EXPECT_EQ(advantages_of(c).size(), 0);
-}
-
 }  // namespace
 }  // namespace rlk::test

@@ -1,5 +1,5 @@
 // grpo_loss against RL-Kernel's published formula from logits to loss, and its promises: groups without variance,
-// masks, strides, data errors. The gradient is that of finite differences in the logits.
+// masks, data errors.
 #include <rlk/sdk/forward.hpp>
 
 #include <algorithm>
@@ -331,45 +331,6 @@ TEST(GrpoLoss, IgnoredIdsAreMasked) {
     masked.mask = {};
     return run(masked).loss.get(0);
   }());
-}
-
-TEST(GrpoLoss, ThreadsAndInPlaceDoNotChangeBits) {
-  for (const Dtype dtype : kFloatDtypes) {
-    for (const Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
-      GrpoCase c = make_case(dtype, 5, 7, 33, 8, strides);
-      mask_some(c);
-      c.params.beta = 0.3;
-      const auto plain = run(c);
-      const auto gradient = run_backward(c, plain);
-      for (const cpu::ParallelFor& hook : {cpu::tbb_parallel(), backwards_parallel()}) {
-        const auto again = run(c, hook);
-        EXPECT_EQ(again.loss.bytes(), plain.loss.bytes());
-        EXPECT_EQ(again.lse.bytes(), plain.lse.bytes());
-        EXPECT_EQ(run_backward(c, plain, hook).grad_logits.bytes(), gradient.grad_logits.bytes());
-      }
-      const auto in_place =
-          run(backward_of(c, plain), cpu::serial_parallel(), &Gradient::grad_logits, &Gradient::logits);
-      EXPECT_EQ(in_place.grad_logits.bits(0, c.logits.size()), gradient.grad_logits.bits(0, c.logits.size()));
-    }
-  }
-}
-
-TEST(GrpoLoss, StridedTensorsGiveTheSameNumbers) {
-  GrpoCase plain = make_case(Dtype::f64, 5, 7, 33, 12);
-  plain.params.beta = 0.3;
-  mask_some(plain);
-  const auto expected = run(plain);
-  const auto gradient = run_backward(plain, expected);
-  for (const Strides strides : {Strides::gaps, Strides::reversed}) {
-    GrpoCase c = make_case(Dtype::f64, 5, 7, 33, 12, strides);
-    c.params.beta = 0.3;
-    mask_some(c);
-    const auto got = run(c);
-    EXPECT_NEAR(got.loss.get(0), expected.loss.get(0), 1e-14);
-    const auto strided = run_backward(c, got);
-    for (int64_t i = 0; i < c.logits.size(); ++i)
-      EXPECT_NEAR(strided.grad_logits.get(i), gradient.grad_logits.get(i), 1e-15);
-  }
 }
 
 TEST(GrpoLoss, DataErrorsNameTheTokenInEveryLayout) {

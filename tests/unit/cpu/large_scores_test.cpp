@@ -235,16 +235,16 @@ TEST(LargeScores, AttentionGradientsOfCertainKeys) {
         for (const double scale : {1.0, 0.3}) {
           if (scale != 1 && root > 0x1p10 && dtype != Dtype::f64) continue;  // lse is off by more than exp can hold
           SCOPED_TRACE(name(dtype) + " " + std::to_string(root) + " " + std::to_string(scale));
-          AttentionCase c = dense_attention(dtype, 1, 1, 2, {1, 1, 1});
-          c.scale = scale;
+          Attention c = dense_attention(dtype, 1, 1, 2, {1, 1, 1});
+          c.params.scale = scale;
           c.q.set(0, root);
           c.k.set(0, root).set(1, 0);
-          add_gradients(c, false, 4);
-          c.grad_out.set(0, 1);
-          const AttentionGradients got = run_attention_backward(c, cpu::serial_parallel());
-          const double p = std::exp(root * root * scale - c.lse.get(0));
-          EXPECT_NEAR(got.v.get(0) / p, 1, dtype == Dtype::bf16 ? 4e-3 : 1e-6);
-          EXPECT_NEAR(got.v.get(1), 0, 1e-30);
+          AttentionBackward backward = with_gradients(c, false, 4);
+          backward.grad_out.set(0, 1);
+          const auto got = run(backward);
+          const double p = std::exp(root * root * scale - backward.lse.get(0));
+          EXPECT_NEAR(got.grad_v.get(0) / p, 1, dtype == Dtype::bf16 ? 4e-3 : 1e-6);
+          EXPECT_NEAR(got.grad_v.get(1), 0, 1e-30);
         }
       }
     }

@@ -217,26 +217,5 @@ TEST(CpuLogpMerge, LargeScoresKeepTheirDifferences) {
   EXPECT_NEAR(got.logp.get(1), -52, 1e-14);
 }
 
-TEST(CpuLogpMerge, AnyStridesAndNoEntropy) {
-  for (Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
-    for (Dtype dtype : {Dtype::f32, Dtype::f64}) {
-      MergeCase c;
-      c.shard_lse = random_tensor(dtype, {5, 3000}, 4.0, 3, strides);
-      c.shard_logp = Tensor(dtype, {5, 3000}, strides).fill([](int64_t i) {
-        return i / 3000 == i % 5 ? -static_cast<double>(i % 7) : -kInfinity;
-      });
-      expect_golden(c, strides);
-      c.shard_entropy = random_tensor(dtype, {5, 3000}, 1.0, 4, strides);
-      expect_golden(c, strides);
-    }
-  }
-}
-
-TEST(CpuLogpMerge, NoRowsAreLegal) {
-  MergeCase c;
-  c.shard_lse = c.shard_logp = Tensor(Dtype::f32, {3, 0});
-  EXPECT_EQ(expect_golden(c).error.kind, cpu::kNoDataError);
-}
-
 }  // namespace
 }  // namespace rlk::test

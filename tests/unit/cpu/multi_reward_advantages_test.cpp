@@ -235,27 +235,5 @@ TEST(CpuMultiReward, DataErrorsAreThoseOfTheSamplesThatHaveARewardOfTheirOwn) {
   }
 }
 
-TEST(CpuMultiReward, BitsDoNotDependOnThreadsAndNoSamplesAreNoWork) {
-  for (const Combine combine : kBoth) {
-    MultiCase c;
-    c.rewards = random_tensor(Dtype::f16, {20000, 3}, 1, 5, Strides::reversed);
-    c.mask = Tensor(Dtype::u8, {20000, 3});
-    c.params.grouping = Grouping::ids;
-    c.group_ids = Tensor(Dtype::i64, {20000});
-    for (int64_t i = 0; i < 60000; ++i) c.mask.set_int(i, i * 7 % 5 == 0 ? 0 : 1);
-    for (int64_t b = 0; b < 20000; ++b) c.group_ids.set_int(b, b * 7919 % 20000 / 8);
-    c.params.combine = combine;
-    const Tensor want = advantages_of(c);
-    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(advantages_of(c, hook).bytes(), want.bytes());
-    MultiCase empty;
-    empty.rewards = Tensor(Dtype::f32, {0, 3});
-    empty.params.combine = combine;
-    EXPECT_EQ(advantages_of(empty).size(), 0);
-    empty.params.grouping = Grouping::boundaries;
-    empty.group_boundaries = integers({0, 1});
-    EXPECT_EQ(run(empty).error.kind, cpu::kBadSeqlens);
-  }
-}
-
 }  // namespace
 }  // namespace rlk::test

@@ -316,24 +316,5 @@ TEST(CpuOptimalTokenBaseline, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
   }
 }
 
-TEST(CpuOptimalTokenBaseline, BitsDoNotDependOnThreadsAndEmptyBatchesAreLegal) {
-  for (const bool active : {false, true}) {
-    TokenCase c = make_case(12, 3000, Dtype::bf16);
-    set_lengths(c, {3000, 10, 2999, 512, 513, 1, 0, 1024, 7, 2048, 2049, 100}, true);
-    c.params.position = active ? Position::active : Position::token;
-    c.params.samples_per_prompt = 6;
-    const TokenCase want = run(c);
-    for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(c, hook).advantages.bytes(), want.advantages.bytes());
-    }
-    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{0, 3}, {3, 0}}) {
-      TokenCase empty;
-      empty.rewards = empty.logp = empty.sum_p2 = Tensor(Dtype::f32, shape);
-      empty.params.position = active ? Position::active : Position::token;
-      EXPECT_EQ(run(empty).advantages.size(), 0);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace rlk::test

@@ -297,59 +297,6 @@ TEST(CpuRatioKl, K3KeepsItsDigitsNearZeroAndIsInfiniteWhereTheTokenIsImpossible)
   EXPECT_EQ(kl.get(2), kInfinity);
 }
 
-TEST(CpuRatioKl, GradientIsTheSlopeOfGolden) {
-  const int64_t n_tokens = 9;
-  for (const KlKind kind : {KlKind::k1, KlKind::abs, KlKind::k2, KlKind::k3}) {
-    for (const KlWeight weight : {KlWeight::none, KlWeight::ratio}) {
-      for (const double clamp : {0.0, 0.5}) {
-        const auto draw = [&](uint32_t seed) { return random_tensor(Dtype::f64, {n_tokens}, 0.6, seed); };
-        RatioKl c = call_of(draw(1), draw(2), draw(3));
-        c.params.kl_kind = kind;
-        c.params.kl_weight = weight;
-        c.params.diff_clamp = c.params.value_clamp = c.params.log_ratio_clamp = clamp;
-        const Tensor grad_ratio = random_tensor(Dtype::f64, {n_tokens}, 1, 4);
-        const Tensor grad_kl = random_tensor(Dtype::f64, {n_tokens}, 1, 5);
-        const Tensor gradient = gradient_of(c, grad_ratio, grad_kl);
-        const auto sum_at = [&](double step) {
-          RatioKl moved = c;
-          moved.logp.fill([&](int64_t n) { return c.logp.get(n) + step; });
-          const auto answer = golden_answer(moved);
-          std::vector<double> sums;
-          for (size_t n = 0; n < static_cast<size_t>(n_tokens); ++n) {
-            sums.push_back(grad_ratio.get(static_cast<int64_t>(n)) * answer.ratio.value[n] +
-                           grad_kl.get(static_cast<int64_t>(n)) * answer.kl.value[n]);
-          }
-          return sums;
-        };
-        const std::vector<double> up = sum_at(1e-6), down = sum_at(-1e-6);
-        for (size_t n = 0; n < up.size(); ++n) {
-          EXPECT_NEAR(gradient.get(static_cast<int64_t>(n)), (up[n] - down[n]) / 2e-6, 1e-7)
-              << "kind " << static_cast<int64_t>(kind);
-        }
-      }
-    }
-  }
-}
-
-TEST(CpuRatioKl, BitsDoNotDependOnThreadsOrStrides) {
-  for (const Dtype dtype : kFloatDtypes) {
-    const RatioKl c = call_of(random_tensor(dtype, {10007}, 1, 1), random_tensor(dtype, {10007}, 1, 2),
-                              random_tensor(dtype, {10007}, 1, 3));
-    const Tensor grad = ones(10007, accumulator(dtype));
-    const auto out = run(c);
-    const Tensor gradient = gradient_of(c, grad, grad);
-    for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(c, hook).kl.bytes(), out.kl.bytes());
-      EXPECT_EQ(run(c, hook).ratio.bytes(), out.ratio.bytes());
-      EXPECT_EQ(gradient_of(c, grad, grad, hook).bytes(), gradient.bytes());
-    }
-    RatioKl strided = c;
-    strided.logp = numbers(list_of(c.logp), {}, dtype, Strides::reversed);
-    strided.ref_logp = numbers(list_of(c.ref_logp), {}, dtype, Strides::gaps);
-    EXPECT_EQ(run(strided).kl.bytes(), out.kl.bytes());
-  }
-}
-
 TEST(CpuRatioKl, NoTokensAreNoWork) {
   const RatioKl c = call_of(Tensor(Dtype::f32, {0}), Tensor(), Tensor());
   EXPECT_EQ(run(c).ratio.size(), 0);

@@ -101,16 +101,5 @@ TEST(CpuResamplingWeights, ANanScoreLeavesNoEnds) {
   EXPECT_EQ(weights[2], 9 + 1e-8);
 }
 
-TEST(CpuResamplingWeights, BitsDoNotDependOnThreadsAndNoSamplesAreNoWork) {
-  const Tensor scores = random_tensor(Dtype::f16, {30000}, 1, 1);
-  for (const Method method : {Method::pow, Method::max_min, Method::max_random}) {
-    const Tensor want = run(call_of(scores, method)).weights;
-    for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(call_of(scores, method), hook).weights.bytes(), want.bytes());
-    }
-    EXPECT_EQ(run(call_of(Tensor(Dtype::f32, {0}), method)).weights.size(), 0);
-  }
-}
-
 }  // namespace
 }  // namespace rlk::test

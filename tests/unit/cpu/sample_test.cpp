@@ -65,25 +65,6 @@ TEST(CpuSample, WeightsAreTheExponentialAndNeverRise) {
 const std::vector<std::pair<int64_t, int64_t>> kShapes = {{5, 37}, {1, 1},  {0, 8},    {3, 63},    {2, 64},
                                                           {4, 65}, {9, 17}, {2, 4097}, {33, 1031}, {2, 16385}};
 
-TEST(CpuSample, MatchesGoldenForEveryShapeAndDtype) {
-  for_each_target([] {
-    for (Dtype dtype : kFloatDtypes) {
-      for (auto [rows, vocab] : kShapes) {
-        SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + "x" + std::to_string(vocab));
-        SampleCase c = random_rows(dtype, rows, vocab, 5);
-        expect_golden(c);
-        c.params = {};
-        c.params.temperature = 0.73;
-        c.params.top_k = 11;
-        c.params.top_p = 0.83;
-        c.params.min_p = 0.01;
-        c.id_dtype = Dtype::i32;
-        expect_golden(c);
-      }
-    }
-  });
-}
-
 // Every option at once, of every order and rule, per row and with gaps between elements.
 TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
   for_each_target([] {

@@ -252,29 +252,6 @@ TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
   EXPECT_EQ(gradient_of(c, kNan, of_tokens).bytes(), want.bytes());
 }
 
-TEST(CpuValueLoss, GradientIsTheSlopeOfGolden) {
-  for (const Aggregation kind : kAggregations) {
-    ValueLoss c = make_case(true);
-    c.params.aggregation = kind;
-    c.params.exclude_empty_sequences = kOn;
-    c.params.seq_denominator_floor = 2;
-    const Tensor of_tokens = random_tensor(Dtype::f64, {4, 5}, 1, 9);
-    const Tensor gradient = gradient_of(c, 0.7, of_tokens);
-    for (int64_t i = 0; i < 20; ++i) {
-      const auto total_at = [&](double step) {
-        ValueLoss moved = c;
-        moved.values.set(i, c.values.get(i) + step);
-        const auto answer = golden_answer(moved);
-        double sum = 0.7 * answer.loss.value[0];
-        for (int64_t k = 0; k < 20; ++k) sum += of_tokens.get(k) * answer.token_loss.value[static_cast<size_t>(k)];
-        return sum;
-      };
-      EXPECT_NEAR(gradient.get(i), (total_at(1e-6) - total_at(-1e-6)) / 2e-6, 1e-8)
-          << static_cast<int64_t>(kind) << " " << i;
-    }
-  }
-}
-
 TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
   ValueLoss c = make_case(true);
   const auto want = run(c);
@@ -336,22 +313,6 @@ TEST(CpuValueLoss, PackedSequencesReduceLikeDenseOnesAndBadOnesAreADataError) {
   EXPECT_EQ(bad.error.value, 4);
   EXPECT_TRUE(std::isnan(bad.loss.get(0)) && std::isnan(bad.clip_fraction.get(0)) && std::isnan(bad.token_loss.get(8)));
   EXPECT_TRUE(std::isnan(gradient_of(packed, 2).get(0)));
-}
-
-TEST(CpuValueLoss, BitsDoNotDependOnThreadsAndEmptyBatchesAreLegal) {
-  for (const Dtype dtype : kFloatDtypes) {
-    const ValueLoss c =
-        call_of(random_tensor(dtype, {41, 1000}, 1, 1, Strides::gaps), random_tensor(dtype, {41, 1000}, 1, 2));
-    const auto want = run(c);
-    const Tensor gradient = gradient_of(c, 1);
-    for (const cpu::ParallelFor& hook : other_hooks()) {
-      EXPECT_EQ(run(c, hook).loss.bytes(), want.loss.bytes());
-      EXPECT_EQ(gradient_of(c, 1, Tensor(), hook).bytes(), gradient.bytes());
-    }
-  }
-  const ValueLoss empty = call_of(Tensor(Dtype::f32, {0, 4}), Tensor(Dtype::f32, {0, 4}));
-  EXPECT_EQ(run(empty).loss.get(0), 0.0);
-  EXPECT_EQ(gradient_of(empty, 1).size(), 0);
 }
 
 }  // namespace

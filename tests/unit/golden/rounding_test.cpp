@@ -1,14 +1,20 @@
 // What golden allows for intermediates that may be rounded, against numbers worked out by hand.
 #include <gtest/gtest.h>
 #include <rlk/ops/linear_logp_backward.h>
+#include <rlk/sdk/ops/attention.hpp>
+#include <rlk/sdk/ops/attention_backward.hpp>
 
 #include <array>
 #include <cmath>
 #include <deque>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/operator.hpp"
 
 namespace rlk::golden {
+
+DataError attention(CallOf<sdk::ops::Attention>& call);
+DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
+
 namespace {
 
 constexpr Rounding kBf16 = {7, -126}, kF16 = {10, -14};
@@ -53,61 +59,69 @@ TEST(GoldenRounding, HalfAnUlpIsRelativeAndBelowTheSmallestNormalNumberAbsolute)
 }
 
 // One query and two keys; head size 1.
-AttentionCall two_keys(Tensors& tensors, double q, std::vector<double> k, std::vector<double> v) {
-  AttentionCall call;
+template <class Attention>
+Attention two_keys(Tensors& tensors, double q, std::vector<double> k, std::vector<double> v) {
+  Attention call;
   call.q = tensors({1, 1, 1, 1}, {q});
   call.k = tensors({1, 2, 1, 1}, std::move(k));
   call.v = tensors({1, 2, 1, 1}, std::move(v));
+  call.B = call.Sq = call.Hq = call.Hkv = call.D = 1;
+  call.Sk = 2;
   return call;
 }
+using Attention = CallOf<sdk::ops::Attention>;
 
 TEST(GoldenRounding, AttentionAllowsHalfAnUlpOfEachWeightTimesItsValue) {
   Tensors tensors;
-  AttentionCall call = two_keys(tensors, 0, {1, 2}, {3, -1});
-  EXPECT_TRUE(attention(call).out.rounded.empty());
-  call.want_lse = true;
+  auto exact = two_keys<Attention>(tensors, 0, {1, 2}, {3, -1});
+  auto call = exact;
+  attention(exact);
+  EXPECT_TRUE(exact.out.rounded.empty());
+  call.lse.wanted = true;
   call.rounding = kBf16;
-  const AttentionResult result = attention(call);
-  EXPECT_DOUBLE_EQ(result.out.value[0], 1.0);
-  EXPECT_DOUBLE_EQ(result.out.rounded[0], kHalfUlpBf16 * (0.5 * 3 + 0.5 * 1));
-  EXPECT_TRUE(result.lse.rounded.empty());  // the sum of the weights is not one of rounded ones
+  attention(call);
+  EXPECT_DOUBLE_EQ(call.out.value[0], 1.0);
+  EXPECT_DOUBLE_EQ(call.out.rounded[0], kHalfUlpBf16 * (0.5 * 3 + 0.5 * 1));
+  EXPECT_TRUE(call.lse.rounded.empty());  // the sum of the weights is not one of rounded ones
 }
 
 TEST(GoldenRounding, AttentionAllowsAWeightThatIsSubnormalInF16HalfTheirDistance) {
   Tensors tensors;
-  AttentionCall call = two_keys(tensors, 1, {0, -15}, {1, 100});
+  auto call = two_keys<Attention>(tensors, 1, {0, -15}, {1, 100});
   call.rounding = kF16;
   const double p = 1 / (1 + std::exp(-15.0));
   ASSERT_LT(1 - p, 0x1p-14);
   ASSERT_GT(1 - p, 0x1p-25);
-  EXPECT_DOUBLE_EQ(attention(call).out.rounded[0], kHalfUlpF16 * p + 0x1p-25 * 100);
+  attention(call);
+  EXPECT_DOUBLE_EQ(call.out.rounded[0], kHalfUlpF16 * p + 0x1p-25 * 100);
 }
 
 TEST(GoldenRounding, AQueryThatSeesNoKeyIsExactlyZero) {
   Tensors tensors;
-  AttentionCall call = two_keys(tensors, 1, {1, 1}, {1, 1});
+  auto call = two_keys<Attention>(tensors, 1, {1, 1}, {1, 1});
   call.k.shape = call.v.shape = tensors({1, 0, 1, 1}, {}).shape;
+  call.Sk = 0;
   call.rounding = kBf16;
-  EXPECT_EQ(attention(call).out.rounded, std::vector<double>{0});
+  attention(call);
+  EXPECT_EQ(call.out.rounded, std::vector<double>{0});
 }
 
 TEST(GoldenRounding, AttentionBackwardAllowsItForWeightsAndScoreGradients) {
   Tensors tensors;
-  AttentionBackwardCall call;
-  call.forward = two_keys(tensors, 4, {5, 5}, {3, -1});
-  call.forward.scale = 0.5;
-  call.forward.rounding = kBf16;
+  auto call = two_keys<CallOf<sdk::ops::AttentionBackward>>(tensors, 4, {5, 5}, {3, -1});
+  call.params.scale = 0.5;
+  call.rounding = kBf16;
   call.out = tensors({1, 1, 1, 1}, {1});
   call.lse = tensors({1, 1, 1}, {10 + std::log(2.0)});
   call.grad_out = tensors({1, 1, 1, 1}, {2});
   // p = 1/2 each; grad_out v = 6 and -2, grad_out out = 2: the score gradients are 2 and -2.
-  const AttentionBackwardResult result = attention_backward(call);
-  EXPECT_NEAR(result.grad_q.value[0], 0, 1e-14);
-  EXPECT_NEAR(result.grad_q.rounded[0], 0.5 * kHalfUlpBf16 * (2 * 5 + 2 * 5), 1e-14);
-  EXPECT_NEAR(result.grad_k.value[1], 0.5 * -2 * 4, 1e-13);
-  EXPECT_NEAR(result.grad_k.rounded[1], 0.5 * kHalfUlpBf16 * 2 * 4, 1e-14);
-  EXPECT_NEAR(result.grad_v.value[0], 1, 1e-14);
-  EXPECT_NEAR(result.grad_v.rounded[0], kHalfUlpBf16 * 0.5 * 2, 1e-14);
+  attention_backward(call);
+  EXPECT_NEAR(call.grad_q.value[0], 0, 1e-14);
+  EXPECT_NEAR(call.grad_q.rounded[0], 0.5 * kHalfUlpBf16 * (2 * 5 + 2 * 5), 1e-14);
+  EXPECT_NEAR(call.grad_k.value[1], 0.5 * -2 * 4, 1e-13);
+  EXPECT_NEAR(call.grad_k.rounded[1], 0.5 * kHalfUlpBf16 * 2 * 4, 1e-14);
+  EXPECT_NEAR(call.grad_v.value[0], 1, 1e-14);
+  EXPECT_NEAR(call.grad_v.rounded[0], kHalfUlpBf16 * 0.5 * 2, 1e-14);
 }
 
 TEST(GoldenRounding, LinearLogpBackwardAllowsItInBothProductsAndNotInTheSumOfTheBias) {
@@ -119,7 +133,8 @@ TEST(GoldenRounding, LinearLogpBackwardAllowsItInBothProductsAndNotInTheSumOfThe
   inputs[RLK_LINEAR_LOGP_BACKWARD_IN_LSE] = tensors({1}, {6 + std::log(2.0)});
   inputs[RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LOGP] = tensors({1}, {4});
   const rlk_linear_logp_backward_params params = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
-  Call call{inputs, &params, 7, kF16};
+  const int64_t symbols[] = {1, 2, 1};  // N, V, D
+  Call call{inputs, &params, 7, kF16, symbols};
   // dx = 4 (1 - 1/2) and -4/2.
   const Answer answer = find("linear_logp_backward")(call);
   const Output& grad_hidden = answer.outputs[RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_HIDDEN];
