@@ -132,9 +132,18 @@ private:
     compare(call, words, serial, run(backwards_.rig, call), "with seven threads that take the last ranges first");
     compare(call, words, serial, run(pool_.rig, call), "on the pool of threads");
     ++tried_.threads;
-    if (!make_plain(call)) return;
-    compare(call, words, run(serial_.rig, call), serial, "so and in memory of its own without gaps");
-    ++tried_.strides;
+    if (make_plain(call)) {
+      compare(call, words, run(serial_.rig, call), serial, "so and in memory of its own without gaps");
+      ++tried_.strides;
+      return;
+    }
+    for (const Layout layout : {Layout::stepped, Layout::transposed}) {
+      for (std::vector<Argument>* list : {&call.inputs, &call.outputs}) {
+        for (Argument& argument : *list) argument.layout = layout;
+      }
+      compare(call, words, serial, run(serial_.rig, call), name_of(layout));
+      ++tried_.strides;
+    }
   }
 
   // ---- nothing at all ----------------------------------------------------------------------------------------------
