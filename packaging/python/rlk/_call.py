@@ -71,7 +71,7 @@ class Operator:
         self.dtypes, self.form, self.backward, self.rules = dtypes, form, backward, rules
         self.packed_params = struct.Struct("=II" + "".join("d" if p.type == "f64" else "q" for p in params))
         self._handle = None
-        self._tuples = {}
+        self._tuples, self._codes, self._inferred = {}, {}, {}
         places = len(inputs) + len(outputs)
         # In one block: params, options, pointers to inputs and outputs, the tensors, then each one's shape and strides.
         self._at_options = self.packed_params.size
@@ -173,7 +173,17 @@ class Operator:
                         (views, made, held))
 
     def codes(self, params):
-        """The parameters as numbers, enumerations by their words."""
+        """The parameters as numbers, enumerations by their words; those of calls before are remembered."""
+        try:
+            key = (*params, *map(type, params))
+            codes = self._codes.get(key)
+        except TypeError:  # a parameter without a hash is none that is right
+            return self.checked(params)
+        if codes is None:
+            codes = remembered(self._codes, key, self.checked(params))
+        return codes
+
+    def checked(self, params):
         codes = []
         for p, value in zip(self.params, params):
             if p.type == "enum":
@@ -233,7 +243,7 @@ class Operator:
     def make(self, views, codes, given, first):
         """({output: array} of what is wanted, [View or None of every output])."""
         form = self.form_of(codes)
-        symbols = variables = None
+        inferred = None
         results, made = {}, []
         for declared in self.outputs:
             wish = given.get(declared.name)
@@ -257,20 +267,32 @@ class Operator:
                     made.append(out)
                     results[declared.name] = wish
                     continue
-            if symbols is None:
-                symbols, variables = self.symbols(views, form), self.variables(views)
+            if inferred is None:
+                key = (*codes, *given, *[v and (v.dtype, v.shape) for v in views])
+                inferred = self._inferred.get(key)
+                if inferred is None:
+                    inferred = remembered(self._inferred, key, self.infer(views, codes, given, form))
+            shape, name = inferred[declared.name]
+            name = dtype or name
+            array = first.kind.empty(shape, name, first.owner)
+            made.append(view(array, declared.name)._replace(device=first.device))
+            results[declared.name] = array
+        return results, made
+
+    def infer(self, views, codes, given, form):
+        """{output: (shape, dtype's name)} of a form's outputs."""
+        symbols, variables, inferred = self.symbols(views, form), self.variables(views), {}
+        for declared in self.outputs:
             try:
                 shape = self.shape(declared.shapes[form], symbols, views, codes, given)
-                name = dtype or self.dtype(declared.dtype, variables)
+                name = self.dtype(declared.dtype, variables)
                 if shape and min(shape) < 0:
                     raise _Unknown(declared.name)
             except (_Unknown, KeyError, ZeroDivisionError):
                 # Wrong inputs. The C API looks at them first and says what is wrong; this is nothing but a place.
                 shape, name = (), "f32"
-            array = first.kind.empty(shape, name, first.owner)
-            made.append(view(array, declared.name)._replace(device=first.device))
-            results[declared.name] = array
-        return results, made
+            inferred[declared.name] = shape, name
+        return inferred
 
     def writable(self, out, declared):
         if out.readonly:
@@ -329,6 +351,14 @@ class Operator:
                 raise _Unknown(sizes)
             out.append(present.pop() if present else 1)
         return tuple(out)
+
+
+def remembered(cache, key, value):
+    """Bounded: what is forgotten is found again."""
+    if len(cache) >= 1024:
+        cache.clear()
+    cache[key] = value
+    return value
 
 
 def accumulator(dtype):
