@@ -64,7 +64,9 @@ class Function:
         if self.operator.backward is not None and torch.is_grad_enabled() and any(
                 getattr(x, "requires_grad", False) for x in inputs):
             every |= self.saved(inputs, codes, wanted)
-        tensors = self.overload(*inputs, *self.lists(codes), every, pin, numerics)
+        # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
+        # gradients too many.
+        tensors = self.overload(*inputs, *self.lists(codes), every, pin, numerics or "")
         results = dict(zip(self.names(codes, every), tensors))
         if len(self.made) < len(self.operator.outputs):
             given = {a.name: x for a, x in zip(self.operator.inputs, inputs) if x is not None}
