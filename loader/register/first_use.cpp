@@ -10,21 +10,24 @@ void FirstUses::know(const std::vector<ProbedPlugin>& plugins) {
     const PluginRecord& record = plugin.record;
     const bool will_run = record.state == State::smoke_tested || record.state == State::partial;
     if (!will_run || record.path.empty()) continue;
-    Known known = {state_of_plugin(record, &store_), record.path};
+    Known plugin_now = {state_of_plugin(record, &store_), record.path};
     const std::lock_guard lock(mutex_);
-    known_[record.id] = std::move(known);
+    known_[record.id] = std::move(plugin_now);
   }
 }
 
+std::optional<FirstUses::Known> FirstUses::known(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = known_.find(id);
+  return found != known_.end() ? std::optional(found->second) : std::nullopt;
+}
+
 core::Trace FirstUses::leave(const core::FirstUse& use) {
+  const std::optional<Known> plugin = known(std::string(use.plugin));
+  if (!plugin) return nullptr;
   Crumb crumb;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = known_.find(use.plugin);
-    if (known == known_.end()) return nullptr;
-    crumb.key = known->second.key;
-    crumb.path = known->second.path;
-  }
+  crumb.key = plugin->key;
+  crumb.path = plugin->path;
   crumb.id = use.plugin;
   crumb.op = use.op;
   crumb.implementation = use.implementation;
@@ -34,14 +37,11 @@ core::Trace FirstUses::leave(const core::FirstUse& use) {
 }
 
 void FirstUses::keep(const core::Quarantined& failed) {
+  const std::optional<Known> plugin = known(failed.plugin);
+  if (!plugin) return;
   QuarantineEntry entry;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = known_.find(failed.plugin);
-    if (known == known_.end()) return;
-    entry.key = known->second.key;
-    entry.path = known->second.path;
-  }
+  entry.key = plugin->key;
+  entry.path = plugin->path;
   entry.id = failed.plugin;
   entry.op = failed.op;
   entry.implementation = failed.implementation;

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,13 @@ private:
     std::string path;
   };
 
+  // Nothing of a plugin that know() was not told of.
+  std::optional<Known> known(const std::string& id) const;
+
   Store& store_;
   QuarantineList list_;
   Crumbs crumbs_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::string, Known, std::less<>> known_;  // by plugin id
 };
 

@@ -2,8 +2,8 @@
 //
 // Common rules of the kernels in this folder. A kernel is a function of plain pointers, sizes and strides (in elements,
 // any sign, 0 included); shapes and parameters have been validated, tensor *values* are not trusted. It is thread-safe,
-// throws nothing, returns when the work is done, and writes every output element. Its bits do not depend on the number
-// of threads or on how the hook cuts the ranges.
+// throws nothing but throw_no_scratch(), returns when the work is done, and writes every output element. Its bits do
+// not depend on the number of threads or on how the hook cuts the ranges.
 #pragma once
 
 #include <rlk/sdk/data_error.hpp>
