@@ -2,14 +2,15 @@
 #define P(name) hip##name
 #include "functions.inc"
 
-namespace fake_simt {
+const Runtime& fake::runtime() {
+  static constexpr Runtime only = shared_numbers("hip", "RLK_FAKE_HIP_", 60342134);
+  return only;
+}
 
-const Vendor& vendor() {
+const Vendor& fake_simt::vendor() {
   static const auto* const only =
-      new Vendor{"hip",
-                 "RLK_FAKE_HIP_",
-                 "Simulated Instinct",
-                 60342134,
+      new Vendor{"Simulated Instinct",
+                 0xe0,
                  // The numbers of 5.0 to 7.1.
                  {{19, 8 << 20}, {23, 9}, {59, 8192}, {60, 1600000}, {61, 0}, {63, 4}, {67, 0xe0}, {68, 0}, {88, 1}},
                  87,
@@ -25,54 +26,47 @@ const Vendor& vendor() {
   return *only;
 }
 
-}  // namespace fake_simt
-
 API hipHostMalloc(void** pointer, size_t bytes, unsigned) {
-  ENTER_SAFE(HostMalloc);
+  S(HostMalloc);
   return allocate_pinned(bytes, pointer);
 }
 API hipHostFree(void* pointer) {
-  ENTER_SAFE(HostFree);
+  S(HostFree);
   return release(pointer, true, "hipHostFree"), 0;
 }
 API hipDeviceGetUuid(char* uuid, int device) {
-  ENTER(DeviceGetUuid, true);
+  E(DeviceGetUuid);
   for (int i = 0; i < 16; ++i) uuid[i] = static_cast<char>(0x40 + 16 * device + i);
   return 0;
 }
 API hipPointerGetAttribute(void* value, int attribute, void* pointer) {
-  ENTER(PointerGetAttribute, true);
-  const int kind = kind_of(pointer);
-  if (kind == 0) return kInvalidValue;
+  E(PointerGetAttribute);
+  const Kind kind = kind_of(pointer);
+  if (kind == Kind::kUnknown) return runtime().invalid_value;
   // Before 6 host memory was 0 and device memory 1.
-  const unsigned type = static_cast<unsigned>(kind) - (knob("VERSION", vendor().version) < 60000000 ? 1 : 0);
+  const unsigned type = (kind == Kind::kPinned ? 1 : 2) - (version() < 60000000 ? 1u : 0u);
   return *static_cast<unsigned*>(value) = attribute == 2 ? type : 0, 0;
 }
-API hipStreamGetCaptureInfo_v2(void* handle, int* status, unsigned long long* id, void** graph, const void***,
-                               size_t*) {
-  ENTER(StreamGetCaptureInfo_v2, true);
-  const auto stream = stream_of(handle, "hipStreamGetCaptureInfo_v2");
-  *status = stream->capture == nullptr ? 0 : stream->capture->broken ? 2 : 1;
-  if (*status == 1 && id != nullptr) *id = stream->capture->id;
-  if (*status == 1 && graph != nullptr) *graph = graphs().add(stream->capture->graph);
+API hipStreamGetCaptureInfo_v2(void* handle, int* status, uint64_t* id, void** graph, const void***, size_t*) {
+  E(StreamGetCaptureInfo_v2);
+  if (const int code = capture_info(handle, status, id, "hipStreamGetCaptureInfo_v2")) return code;
+  if (*status == 1 && graph != nullptr) *graph = graphs().add(stream_of(handle, "")->capture->graph);
   return 0;
 }
 API hipUserObjectCreate(void** object, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
-  ENTER(UserObjectCreate, true);
-  if (references != 1 || flags != 1) return kInvalidValue;
+  E(UserObjectCreate);
+  if (references != 1 || flags != 1) return runtime().invalid_value;
   const auto held = std::shared_ptr<Held>(new Held{user, destroy});
   return *object = user_objects().add(std::make_shared<std::shared_ptr<Held>>(held)), 0;
 }
 API hipUserObjectRelease(void* object, unsigned) {
-  ENTER(UserObjectRelease, true);
-  user_objects().get(object, "hipUserObjectRelease");
-  return user_objects().remove(object), 0;
+  E(UserObjectRelease);
+  return user_objects().take(object, "hipUserObjectRelease"), 0;
 }
 API hipGraphRetainUserObject(void* graph, void* object, unsigned count, unsigned flags) {
-  ENTER(GraphRetainUserObject, true);
-  if (count != 1 || flags != 1) return kInvalidValue;
-  graphs()
-      .get(graph, "hipGraphRetainUserObject")
-      ->held.push_back(*user_objects().get(object, "hipGraphRetainUserObject"));
-  return user_objects().remove(object), 0;
+  E(GraphRetainUserObject);
+  if (count != 1 || flags != 1) return runtime().invalid_value;
+  const auto kept = graphs().get(graph, "hipGraphRetainUserObject");
+  kept->held.push_back(*user_objects().take(object, "hipGraphRetainUserObject"));
+  return 0;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/env.hpp"
+#include "plugins/simt/args.h"
 
 extern "C" {
 int hipSetDevice(int device);
@@ -29,8 +30,14 @@ int hipEventCreateWithFlags(void** event, unsigned flags);
 int hipEventDestroy(void* event);
 int hipEventRecord(void* event, void* stream);
 int hipEventQuery(void* event);
+int hipEventSynchronize(void* event);
+int hipMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device, size_t bytes, void* stream);
 int hipModuleLoadData(void** module, const void* image);
-void fakeSimtResetCalls();
+int hipModuleGetFunction(void** function, void* module, const char* name);
+int hipModuleLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                          unsigned block_y, unsigned block_z, unsigned shared, void* stream, void** parameters,
+                          void** extra);
+void fakeResetCalls();
 }
 
 namespace {
@@ -41,7 +48,7 @@ class SimtFakeTest : public testing::Test {
 protected:
   void SetUp() override {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    fakeSimtResetCalls();
+    fakeResetCalls();
     ASSERT_EQ(hipSetDevice(0), 0);
     ASSERT_EQ(hipStreamCreateWithFlags(&stream, 1), 0);
     ASSERT_EQ(hipMalloc(&memory, 64), 0);
@@ -119,6 +126,60 @@ TEST_F(SimtFakeTest, WhatIsNoCodeObjectIsRefusedAndACapturingStreamIsNotDestroye
       "CAPTURING");
 }
 
+TEST_F(SimtFakeTest, AKernelMayNotFollowAnAddressThatDoesNotFitItsType) {
+  void *module = nullptr, *kernel = nullptr;
+  ASSERT_EQ(hipModuleLoadData(&module, "simulated code object of add\n"), 0);
+  ASSERT_EQ(hipModuleGetFunction(&kernel, module, "add_f32_strided"), 0);
+  rlk::simt::AddArgs args{};
+  args.a = args.b = args.out = memory;
+  args.alpha = 1;
+  args.elements = args.shape[0] = 1;
+  args.dims = 1;
+  void* parameters[] = {&args};
+  const auto launch = [&] {
+    hipModuleLaunchKernel(kernel, 1, 1, 1, 64, 1, 1, 0, stream, parameters, nullptr);
+    return hipStreamSynchronize(stream);
+  };
+  EXPECT_EQ(launch(), 0);
+  args.a = static_cast<char*>(memory) + 2;
+  EXPECT_DEATH(launch(), "MISALIGNED: add_f32_strided: .*no multiple of 4 bytes");
+  args.a = host;
+  EXPECT_DEATH(launch(), "NOT_DEVICE_MEMORY: add_f32_strided");
+}
+
+TEST_F(SimtFakeTest, ACopyBetweenDevicesNamesWhoseMemoryItIs) {
+  void* there = nullptr;
+  ASSERT_EQ(hipSetDevice(1), 0);
+  ASSERT_EQ(hipMalloc(&there, 64), 0);
+  ASSERT_EQ(hipSetDevice(0), 0);
+  EXPECT_EQ(hipMemcpyPeerAsync(there, 1, memory, 0, 64, stream), 0);
+  EXPECT_DEATH(hipMemcpyPeerAsync(there, 0, memory, 1, 64, stream), "WRONG_DEVICE");
+  EXPECT_EQ(hipStreamSynchronize(stream), 0);
+  ASSERT_EQ(hipSetDevice(1), 0);
+  EXPECT_EQ(hipFree(there), 0);
+  ASSERT_EQ(hipSetDevice(0), 0);
+}
+
+TEST_F(SimtFakeTest, WhatFailsOnTheStreamIsToldByItAndByItsEventsAndNobodyWaitsForEver) {
+  fakeResetCalls();
+  void* event = nullptr;
+  ASSERT_EQ(hipEventCreateWithFlags(&event, 0), 0);
+  {
+    const rlk::testing::ScopedEnv fail("RLK_FAKE_HIP_ASYNC_FAIL", "hipMemsetAsync:2:700");
+    EXPECT_EQ(hipMemsetAsync(memory, 7, 64, stream), 0);
+    EXPECT_EQ(hipStreamSynchronize(stream), 0);
+    const rlk::testing::ScopedEnv slow("RLK_FAKE_HIP_DELAY_US", "1000");
+    void* other = nullptr;
+    ASSERT_EQ(hipStreamCreateWithFlags(&other, 1), 0);
+    EXPECT_EQ(hipMemsetAsync(memory, 7, 64, other), 0);
+    EXPECT_EQ(hipEventRecord(event, other), 0);
+    EXPECT_EQ(hipEventSynchronize(event), 700);
+    EXPECT_EQ(hipStreamQuery(other), 700);
+  }
+  EXPECT_EQ(hipEventDestroy(event), 700);  // sticky
+  fakeResetCalls();
+}
+
 TEST_F(SimtFakeTest, WorkRunsAfterTheCallAndInOrderAcrossStreams) {
   static std::atomic<bool> go;
   static std::atomic<int> order;
@@ -149,7 +210,7 @@ TEST_F(SimtFakeTest, WorkRunsAfterTheCallAndInOrderAcrossStreams) {
 }
 
 TEST_F(SimtFakeTest, TheNthCallFailsAndALostDeviceStaysLost) {
-  fakeSimtResetCalls();
+  fakeResetCalls();
   const rlk::testing::ScopedEnv fail("RLK_FAKE_HIP_FAIL", "hipMemsetAsync:2:1,hipStreamQuery:1:719");
   EXPECT_EQ(hipMemsetAsync(memory, 7, 64, stream), 0);
   EXPECT_EQ(hipMemsetAsync(memory, 7, 64, stream), 1);
@@ -157,7 +218,7 @@ TEST_F(SimtFakeTest, TheNthCallFailsAndALostDeviceStaysLost) {
   EXPECT_EQ(host[63], 7);
   EXPECT_EQ(hipStreamQuery(stream), 719);
   EXPECT_EQ(hipMemsetAsync(memory, 7, 64, stream), 719);
-  fakeSimtResetCalls();
+  fakeResetCalls();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "framework/plugin_fixture.hpp"
 
-extern "C" void fakeSimtResetCalls();
+extern "C" void fakeResetCalls();
 
 namespace {
 
@@ -85,7 +85,7 @@ void walk(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_graph_
           rlk_status expected) {
   int failures = 0;
   for (int n = 1; n < 400; ++n) {
-    fakeSimtResetCalls();
+    fakeResetCalls();
     const std::string list = "*:" + std::to_string(n) + ":" + std::to_string(code);
     const rlk::test::Variable fail("RLK_FAKE_HIP_FAIL", list.c_str());
     const Step step = Tour(api, instance, graphs).run();
@@ -96,7 +96,7 @@ void walk(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_graph_
     EXPECT_FALSE(step.text.empty()) << n;
   }
   EXPECT_GT(failures, 20);
-  fakeSimtResetCalls();
+  fakeResetCalls();
   EXPECT_TRUE(Tour(api, instance, graphs).run().done);
 }
 

@@ -1,18 +1,23 @@
-// Simulated device memory: a file per device, mapped twice. Device addresses belong to a mapping that is closed while
-// no kernel runs; the simulator itself works through the second one. Fresh memory is 0xFF bytes, and so are the red
-// zones around each allocation until somebody writes there, which is found when the allocation is freed.
+// A file per device, mapped twice: device addresses belong to a mapping that is closed while no kernel runs.
+#include "memory.hpp"
+
+#include "streams.hpp"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
 
-#include "runtime.hpp"
-
-namespace fake_simt {
+namespace fake {
 namespace {
 
-constexpr size_t kAlignment = 256, kRedZone = 256;
+constexpr size_t kRedZone = 256;
 constexpr unsigned char kRed = 0xa5;
 
 struct Arena {
@@ -22,7 +27,7 @@ struct Arena {
   std::map<uintptr_t, size_t> live;
 
   explicit Arena(size_t bytes) : capacity(bytes) {
-    const int file = memfd_create("fake_simt_device", MFD_CLOEXEC);
+    const int file = memfd_create("fake_device", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) std::abort();
     device = reinterpret_cast<uintptr_t>(mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0));
     host = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0));
@@ -83,7 +88,7 @@ bool find_range(const std::map<uintptr_t, size_t>& live, uintptr_t address, Rang
 }  // namespace
 
 size_t memory_bytes() {
-  return static_cast<size_t>(knob("MEMORY_MB", 2048)) << 20;
+  return static_cast<size_t>(knob("MEMORY_MB", runtime().memory_mb)) << 20;
 }
 size_t used_bytes(int device) {
   const std::lock_guard lock(memory().mutex);
@@ -94,13 +99,13 @@ int allocate(int device, size_t bytes, void** out) {
   const std::lock_guard lock(memory().mutex);
   Arena& arena = arena_of(device);
   if (bytes == 0) return *out = nullptr, 0;
-  if (arena.used + bytes > memory_bytes()) return kOutOfMemory;
+  if (arena.used + bytes > memory_bytes()) return runtime().out_of_memory;
   uintptr_t at = arena.device + kRedZone;
   for (const auto& [begin, size] : arena.live) {
     if (at + rounded(bytes) + 2 * kRedZone <= begin) break;
     at = begin + rounded(size) + 2 * kRedZone;
   }
-  if (at + rounded(bytes) + kRedZone > arena.device + arena.capacity) return kOutOfMemory;
+  if (at + rounded(bytes) + kRedZone > arena.device + arena.capacity) return runtime().out_of_memory;
   arena.live.emplace(at, bytes);
   arena.used += bytes;
   std::memset(arena.at(at) - kRedZone, kRed, kRedZone);
@@ -112,7 +117,7 @@ int allocate(int device, size_t bytes, void** out) {
 int allocate_pinned(size_t bytes, void** out) {
   if (bytes == 0) return *out = nullptr, 0;
   auto* const block = static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 8191) / 4096 * 4096));
-  if (block == nullptr) return kOutOfMemory;
+  if (block == nullptr) return runtime().out_of_memory;
   std::memset(block + bytes, kRed, kRedZone);
   const std::lock_guard lock(memory().mutex);
   memory().pinned.emplace(reinterpret_cast<uintptr_t>(block), bytes);
@@ -131,9 +136,11 @@ void release(void* pointer, bool pinned, const char* call) {
   }
   const Range range{at, at + found->second};
   lock.unlock();
-  // The device finishes what uses the memory first, as the real one does.
   std::string user;
-  while (!(user = pending_use(range)).empty()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  while (!(user = pending_use(range)).empty()) {
+    if (!runtime().free_waits) violation("FREED_IN_USE", std::string(call) + ": " + user + " uses the memory");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   lock.lock();
   std::byte* const bytes = pinned ? static_cast<std::byte*>(pointer) : arena->at(at);
   if (!pinned) require_red(bytes - kRedZone, call);
@@ -148,12 +155,25 @@ void release(void* pointer, bool pinned, const char* call) {
   live.erase(found);
 }
 
-int kind_of(const void* pointer) {
+Kind kind_of(const void* pointer) {
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   const std::lock_guard lock(memory().mutex);
-  if (arena_at(at) != nullptr) return 2;
+  if (arena_at(at) != nullptr) return Kind::kDevice;
   Range range;
-  return find_range(memory().pinned, at, &range) && at < range.end ? 1 : 0;
+  return find_range(memory().pinned, at, &range) && at < range.end ? Kind::kPinned : Kind::kUnknown;
+}
+
+int device_at(const void* pointer) {
+  const std::lock_guard lock(memory().mutex);
+  for (const auto& [device, arena] : memory().arenas) {
+    if (arena->contains(reinterpret_cast<uintptr_t>(pointer))) return device;
+  }
+  return -1;
+}
+
+void require_aligned(const void* pointer, size_t alignment, const std::string& what) {
+  if (reinterpret_cast<uintptr_t>(pointer) % alignment == 0) return;
+  violation("MISALIGNED", what + " is no multiple of " + std::to_string(alignment) + " bytes");
 }
 
 void require_device(const void* pointer, size_t bytes, const std::string& what) {
@@ -205,4 +225,4 @@ OpenMemory::~OpenMemory() {
   }
 }
 
-}  // namespace fake_simt
+}  // namespace fake

@@ -1,0 +1,162 @@
+// Counts, logs, injected failures, rules about who may call.
+#include "calls.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+namespace fake {
+namespace {
+
+// Never destroyed, here and in the other parts: workers outlive static destructors.
+struct Calls {
+  std::mutex mutex;
+  std::map<std::string, uint64_t> count, async_count;
+  uint64_t violations = 0;
+  std::string last_violation;
+  std::atomic<int> lost{0};
+  std::atomic<bool> initialized{false};
+};
+Calls& calls() {
+  static auto* const only = new Calls;
+  return *only;
+}
+
+const char* variable(const char* name) {
+  return std::getenv((std::string(runtime().variable) + name).c_str());
+}
+
+// "call[:nth[:code]],...": the nth call (0: every one) of that name, or of any ("*"), returns the code.
+int injected(const char* list, const std::string& call, uint64_t nth, uint64_t nth_of_all, int otherwise) {
+  if (list == nullptr) return 0;
+  std::string text = std::string(list) + ",";
+  for (size_t end; (end = text.find(',')) != std::string::npos; text.erase(0, end + 1)) {
+    const std::string item = text.substr(0, end);
+    const size_t first = item.find(':'), second = first == std::string::npos ? first : item.find(':', first + 1);
+    const std::string name = item.substr(0, first);
+    if (name != call && name != "*") continue;
+    const uint64_t wanted = first == std::string::npos ? 0 : std::strtoull(item.c_str() + first + 1, nullptr, 10);
+    if (wanted != 0 && wanted != (name == "*" ? nth_of_all : nth)) continue;
+    return second == std::string::npos ? otherwise : std::atoi(item.c_str() + second + 1);
+  }
+  return 0;
+}
+
+int remember(int code) {
+  if (code != 0 && runtime().is_sticky(code)) calls().lost = code;
+  return code;
+}
+
+thread_local int thread_device = -1;
+
+}  // namespace
+
+int64_t knob(const char* name, int64_t otherwise) {
+  const char* text = variable(name);
+  return text != nullptr && *text != '\0' ? std::atoll(text) : otherwise;
+}
+int version() {
+  return static_cast<int>(knob("VERSION", runtime().version));
+}
+
+void violation(const char* rule, const std::string& text) {
+  const std::string line = std::string(rule) + ": " + text;
+  std::fprintf(stderr, "fake %s: violation: %s\n", runtime().name, line.c_str());
+  std::fflush(stderr);
+  const char* mode = variable("ON_VIOLATION");
+  if (mode == nullptr || std::string(mode) != "report") std::abort();
+  {
+    const std::lock_guard lock(calls().mutex);
+    ++calls().violations;
+    calls().last_violation = line;
+  }
+  throw Reported{};
+}
+
+void log_line(const std::string& line) {
+  // Opened by the first call, not at load, so that a program may still set the variable.
+  static FILE* const file = [] {
+    const char* path = variable("LOG");
+    return path == nullptr || *path == '\0' ? nullptr : std::fopen(path, "a");
+  }();
+  if (file != nullptr) std::fprintf(file, "%s\n", line.c_str()), std::fflush(file);
+}
+
+int enter(const char* call, Needs needs) {
+  uint64_t nth = 0, all = 0;
+  {
+    const std::lock_guard lock(calls().mutex);
+    nth = ++calls().count[call];
+    all = ++calls().count["*"];
+    log_line(call);
+  }
+  if (calls().lost != 0) return calls().lost;
+  if (const int code = remember(injected(variable("FAIL"), call, nth, all, runtime().invalid_value))) return code;
+  if (needs == Needs::kNothing) return 0;
+  if (runtime().must_initialize && !calls().initialized) {
+    violation("NOT_INITIALIZED", std::string(call) + " before the runtime is initialized");
+  }
+  if (needs == Needs::kRuntime) return 0;
+  if (device_count() == 0) return runtime().no_device;
+  if (runtime().must_set_device && thread_device < 0) {
+    violation("NO_DEVICE_ON_THREAD", std::string(call) + " on a thread that has no device");
+  }
+  return 0;
+}
+
+int injected_async(const std::string& command) {
+  const char* list = variable("ASYNC_FAIL");
+  if (list == nullptr) return 0;
+  uint64_t nth = 0, all = 0;
+  {
+    const std::lock_guard lock(calls().mutex);
+    nth = ++calls().async_count[command];
+    all = ++calls().async_count["*"];
+  }
+  return remember(injected(list, command, nth, all, runtime().launch_failed));
+}
+
+int lost() {
+  return calls().lost;
+}
+void initialize(bool now) {
+  calls().initialized = now;
+}
+bool is_initialized() {
+  return calls().initialized;
+}
+
+int device_count() {
+  return static_cast<int>(knob("DEVICES", 1));
+}
+bool is_device(int device) {
+  return device >= 0 && device < device_count();
+}
+int current_device() {
+  return thread_device < 0 && !runtime().must_set_device ? 0 : thread_device;
+}
+int set_device(int device) {
+  if (!is_device(device)) return runtime().invalid_device;
+  return thread_device = device, 0;
+}
+
+}  // namespace fake
+
+// For tests in one process. As if it began: counts are 0, no device is lost.
+FAKE_EXPORT void fakeResetCalls() {
+  const std::lock_guard lock(fake::calls().mutex);
+  fake::calls().count.clear();
+  fake::calls().async_count.clear();
+  fake::calls().lost = 0;
+}
+FAKE_EXPORT uint64_t fakeCallCount(const char* call) {
+  const std::lock_guard lock(fake::calls().mutex);
+  const auto found = fake::calls().count.find(call);
+  return found == fake::calls().count.end() ? 0 : found->second;
+}
+FAKE_EXPORT uint64_t fakeViolationCount() {
+  const std::lock_guard lock(fake::calls().mutex);
+  return fake::calls().violations;
+}

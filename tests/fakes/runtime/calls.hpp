@@ -1,0 +1,69 @@
+// The first part of a strict simulated runtime: what a vendor's library says of itself, and what each of its functions
+// does first. The other parts are handles.hpp, memory.hpp and streams.hpp; README.md says how a vendor uses them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fake {
+
+// Defined once by each vendor's library: its name, and its numbers where runtimes differ.
+struct Runtime {
+  const char* name;      // "hip": in messages
+  const char* variable;  // "RLK_FAKE_HIP_": of environment variables
+  int version;           // unless ..._VERSION says otherwise
+
+  int invalid_value, out_of_memory, no_device, invalid_device, invalid_handle, not_ready;
+  int launch_failed;                                      // what an injected asynchronous failure is, unless it says
+  int capture_forbids, capture_broken, event_in_capture;  // answers in and around a capture
+  bool (*is_sticky)(int code);                            // after such an error every call and every command returns it
+
+  bool must_initialize = false;  // who needs a device before initialize() breaks a rule
+  bool must_set_device = false;  // and so does a thread before set_device(); otherwise device 0 is current
+  bool free_waits = true;        // for commands that use the memory; otherwise freeing it breaks a rule
+  int64_t memory_mb = 2048;      // of each device, unless ..._MEMORY_MB says otherwise
+};
+const Runtime& runtime();
+
+// The number in the variable of that name behind the vendor's prefix, or `otherwise`.
+int64_t knob(const char* name, int64_t otherwise);
+int version();
+
+// One line on stderr, then the end of the process. With ..._ON_VIOLATION=report it throws Reported instead, and the
+// line is kept: for tests of the rules in one process, of a vendor whose functions catch it (FAKE_TRY).
+[[noreturn]] void violation(const char* rule, const std::string& text);
+struct Reported {};
+
+enum class Needs { kNothing, kRuntime, kDevice };
+// Counts and logs the call, fails it when ..._FAIL says so, checks what it needs. Not 0: return it.
+int enter(const char* call, Needs needs);
+// The code that ..._ASYNC_FAIL gives this command of a stream; 0: none.
+int injected_async(const std::string& command);
+// A line in the log that is no call.
+void log_line(const std::string& line);
+// The code that the lost device answers with; 0 while there is none.
+int lost();
+
+void initialize(bool now = true);
+bool is_initialized();
+int device_count();
+// Of the calling thread. -1: none.
+int current_device();
+// The vendor's code for a device that is not there.
+int set_device(int device);
+bool is_device(int device);
+
+// A capture forbids to other threads, or to this one, what is no work for a stream (streams.hpp).
+bool is_safe();
+
+}  // namespace fake
+
+#define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
+// First in every function.
+#define FAKE_ENTER(call, needs) \
+  if (const int entered = fake::enter(call, fake::Needs::needs); entered != 0) return entered
+// In one that is unsafe beside a capture in global mode.
+#define FAKE_ENTER_SAFE(call) \
+  FAKE_ENTER(call, kDevice);  \
+  if (!fake::is_safe()) return fake::runtime().capture_forbids

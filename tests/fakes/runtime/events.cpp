@@ -1,0 +1,180 @@
+// Events, captures and graphs.
+#include "streams.hpp"
+
+namespace fake {
+
+FAKE_HANDLES(Event, events, 2, "event")
+FAKE_HANDLES(Graph, graphs, 3, "graph")
+FAKE_HANDLES(Graph, executables, 4, "executable graph")
+
+int Mark::wait() {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return done; });
+  return code;
+}
+
+int create_event(void** out, bool timing) {
+  auto created = std::make_shared<Event>();
+  created->device = current_device();
+  created->timing = timing;
+  return *out = events().add(created), 0;
+}
+
+int destroy_event(void* event, const char* call) {
+  events().take(event, call);
+  return 0;
+}
+
+int record_event(void* handle, void* stream_handle, const char* call) {
+  const auto event = events().get(handle, call);
+  const auto stream = stream_of(stream_handle, call);
+  if (event->device != stream->device) {
+    violation("WRONG_DEVICE", std::string(call) + ": an event of device " + std::to_string(event->device) +
+                                  " on a stream of device " + std::to_string(stream->device));
+  }
+  const std::lock_guard lock(event->mutex);
+  if ((event->capture = stream->capture) != nullptr) return 0;
+  event->mark = std::make_shared<Mark>();
+  stream->submit({call,
+                  [mark = event->mark, stream] {
+                    const int code = lost() != 0 ? lost() : stream->error();
+                    const std::lock_guard done(mark->mutex);
+                    mark->done = true;
+                    mark->code = code;
+                    mark->time = std::chrono::steady_clock::now();
+                    return mark->changed.notify_all(), 0;
+                  },
+                  {},
+                  true});
+  return 0;
+}
+
+int wait_for_event(void* stream_handle, void* handle, const char* call) {
+  const auto event = events().get(handle, call);
+  const auto stream = stream_of(stream_handle, call);
+  const std::lock_guard lock(event->mutex);
+  if (event->capture != nullptr) return stream->capture = event->capture, 0;  // joins it
+  if (event->mark == nullptr) return 0;
+  return enqueue(stream_handle, call, {call, [mark = event->mark] { return mark->wait(), 0; }, {}});
+}
+
+int query_event(void* handle, const char* call) {
+  const auto event = events().get(handle, call);
+  const std::lock_guard lock(event->mutex);
+  if (event->capture != nullptr) return runtime().event_in_capture;
+  if (event->mark == nullptr) return 0;
+  const std::lock_guard done(event->mark->mutex);
+  return event->mark->done ? event->mark->code : runtime().not_ready;
+}
+
+int synchronize_event(void* handle, const char* call) {
+  const auto event = events().get(handle, call);
+  std::shared_ptr<Mark> mark;
+  {
+    const std::lock_guard lock(event->mutex);
+    if (event->capture != nullptr) return runtime().event_in_capture;
+    mark = event->mark;
+  }
+  return mark == nullptr ? 0 : mark->wait();
+}
+
+int elapsed(void* start, void* end, float* ms, const char* call) {
+  const auto from = events().get(start, call), to = events().get(end, call);
+  if (!from->timing || !to->timing || from->mark == nullptr || to->mark == nullptr) return runtime().invalid_handle;
+  std::chrono::steady_clock::time_point times[2];
+  for (int i = 0; i < 2; ++i) {
+    Mark& mark = *(i == 0 ? from : to)->mark;
+    const std::lock_guard lock(mark.mutex);
+    if (!mark.done) return runtime().not_ready;
+    times[i] = mark.time;
+  }
+  return *ms = std::chrono::duration<float, std::milli>(times[1] - times[0]).count(), 0;
+}
+
+// --- captures --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+struct Captures {
+  std::mutex mutex;
+  uint64_t last_id = 0;
+  std::vector<std::weak_ptr<Capture>> all;
+};
+Captures& captures() {
+  static auto* const only = new Captures;
+  return *only;
+}
+
+}  // namespace
+
+int& capture_mode() {
+  thread_local int mode = 0;
+  return mode;
+}
+
+bool is_safe() {
+  if (capture_mode() == 2) return true;
+  const std::lock_guard lock(captures().mutex);
+  bool safe = true;
+  for (const auto& weak : captures().all) {
+    const auto capture = weak.lock();
+    if (capture == nullptr || capture->mode == 2) continue;
+    if (capture->thread != std::this_thread::get_id() && (capture->mode == 1 || capture_mode() == 1)) continue;
+    capture->broken = true;
+    safe = false;
+  }
+  return safe;
+}
+
+int begin_capture(void* handle, int mode, const char* call) {
+  if (handle == nullptr) return runtime().capture_forbids;
+  const auto stream = stream_of(handle, call);
+  if (stream->capture != nullptr) return runtime().capture_forbids;
+  if (mode < 0 || mode > 2) return runtime().invalid_value;
+  const std::lock_guard lock(captures().mutex);
+  stream->capture = std::make_shared<Capture>();
+  stream->capture->id = ++captures().last_id;
+  stream->capture->mode = mode;
+  stream->capture->thread = std::this_thread::get_id();
+  captures().all.push_back(stream->capture);
+  return 0;
+}
+
+int end_capture(void* handle, void** graph, const char* call) {
+  const auto stream = stream_of(handle, call);
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr) return runtime().capture_forbids;
+  for (const auto& other : streams().all()) {
+    if (other->capture == capture) other->capture = nullptr;
+  }
+  if (capture->broken) return *graph = nullptr, runtime().capture_broken;
+  return *graph = graphs().add(capture->graph), 0;
+}
+
+int capture_info(void* handle, int* status, uint64_t* id, const char* call) {
+  const auto stream = stream_of(handle, call);
+  *status = stream->capture == nullptr ? 0 : stream->capture->broken ? 2 : 1;
+  if (*status == 1 && id != nullptr) *id = stream->capture->id;
+  return 0;
+}
+
+int instantiate(void* graph, void** out, const char* call) {
+  return *out = executables().add(std::make_shared<Graph>(*graphs().get(graph, call))), 0;
+}
+
+int launch_graph(void* executable, void* stream, const char* call) {
+  const auto graph = executables().get(executable, call);
+  for (const Command& command : graph->work) {
+    if (const int code = enqueue(stream, call, command)) return code;
+  }
+  return 0;
+}
+
+int destroy_executable(void* executable, const char* call) {
+  return executables().take(executable, call), 0;
+}
+int destroy_graph(void* graph, const char* call) {
+  return graphs().take(graph, call), 0;
+}
+
+}  // namespace fake

@@ -1,0 +1,47 @@
+// Simulated device memory, closed to the host: who follows a device address faults. Fresh memory is 0xFF bytes, freed
+// memory 0xDD, and a red zone around each allocation tells at its end whether somebody wrote beside it.
+#pragma once
+
+#include "calls.hpp"
+
+namespace fake {
+
+struct Range {
+  uintptr_t begin = 0, end = 0;
+};
+constexpr size_t kAlignment = 256;  // of what allocate() gives
+
+int allocate(int device, size_t bytes, void** out);
+int allocate_pinned(size_t bytes, void** out);
+// Waits for the commands that use the memory. Memory of the other kind, or freed before, is a violation.
+void release(void* pointer, bool pinned, const char* call);
+size_t memory_bytes();
+size_t used_bytes(int device);
+
+enum class Kind { kUnknown, kPinned, kDevice };  // kUnknown: host memory that the runtime has not given
+Kind kind_of(const void* pointer);
+// The device whose memory it is; -1.
+int device_at(const void* pointer);
+
+// Rules: [pointer, pointer + bytes) is inside one live allocation of device memory; an address is a multiple; every
+// word of a kernel's arguments that looks like an address leads into a live allocation.
+void require_device(const void* pointer, size_t bytes, const std::string& what);
+void require_aligned(const void* pointer, size_t alignment, const std::string& what);
+void require_addresses(const void* arguments, size_t bytes, const std::string& kernel);
+
+// Where simulator code reads and writes: device memory through a second mapping, anything else as it is.
+std::byte* bytes_at(const void* pointer);
+template <class T>
+T* at(const void* pointer) {
+  return reinterpret_cast<T*>(bytes_at(pointer));
+}
+// While one lives, kernels may follow device addresses.
+class OpenMemory {
+public:
+  OpenMemory();
+  ~OpenMemory();
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+};
+
+}  // namespace fake

@@ -1,0 +1,122 @@
+// Streams (queues), events (notifiers), captures and graphs. Streams are threads: nothing runs on the caller's. The
+// functions are what runtimes have in common; each checks its handles before it enqueues anything, and returns a code
+// of the vendor's (0: done).
+#pragma once
+
+#include "handles.hpp"
+#include "memory.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <thread>
+
+namespace fake {
+
+struct Mark {  // the end of what was in a stream when an event was recorded
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  int code = 0;  // the stream's error at that time
+  std::chrono::steady_clock::time_point time;
+  int wait();
+};
+// Not 0: the stream carries this error from then on. While it is pending, `uses` is in use.
+struct Command {
+  std::string name;
+  std::function<int()> run;
+  std::vector<Range> uses;
+  bool always = false;  // also after the device is lost: somebody waits for it
+};
+struct Held {  // what a graph keeps for its owner
+  void* user;
+  void (*destroy)(void*);
+  ~Held() { destroy(user); }
+};
+struct Graph {
+  std::vector<Command> work;
+  std::vector<std::shared_ptr<Held>> held;
+};
+struct Capture {
+  uint64_t id = 0;
+  bool broken = false;
+  std::thread::id thread;
+  int mode = 0;  // 0 global, 1 of the thread, 2 relaxed
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+};
+struct Event {
+  int device = 0;
+  bool timing = true;
+  std::mutex mutex;
+  std::shared_ptr<Mark> mark;        // of the last record outside a capture
+  std::shared_ptr<Capture> capture;  // that the last record was part of
+};
+
+class Stream {
+public:
+  // Its thread holds it until it is stopped.
+  static std::shared_ptr<Stream> start(int device);
+  explicit Stream(int on_device) : device(on_device) {}
+  void stop();
+  void submit(Command command);
+  int wait();   // for everything, the error of what failed
+  int state();  // 0, not ready, or that error
+  int error();
+  bool uses(const Range& range, std::string* by);
+
+  const int device;
+  std::shared_ptr<Capture> capture;
+
+private:
+  void work();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Command> queue_;
+  int error_ = 0;
+  bool stopped_ = false;
+};
+
+Handles<Stream>& streams();
+Handles<Event>& events();
+Handles<Graph>& graphs();
+Handles<Graph>& executables();
+
+// Also of the default stream (nullptr), which is each device's own. A stream of another device is a violation.
+std::shared_ptr<Stream> stream_of(void* stream, const char* call);
+int enqueue(void* stream, const char* call, Command command);
+// The name of a command that uses the memory; empty: none does.
+std::string pending_use(const Range& range);
+
+int create_stream(void** out);
+int destroy_stream(void* stream, const char* call);
+int query_stream(void* stream, const char* call);
+int synchronize_stream(void* stream, const char* call);
+int synchronize_device();
+int call_host(void* stream, void (*function)(void*), void* user, const char* call);
+
+enum class Direction { kToDevice = 1, kToHost = 2, kOnDevice = 3 };
+int copy(void* to, const void* from, size_t bytes, Direction direction, void* stream, const char* call);
+int fill(void* to, int value, size_t bytes, void* stream, const char* call);
+
+int create_event(void** out, bool timing);
+int destroy_event(void* event, const char* call);
+int record_event(void* event, void* stream, const char* call);
+int wait_for_event(void* stream, void* event, const char* call);
+int query_event(void* event, const char* call);
+int synchronize_event(void* event, const char* call);
+// Of events that lack a time: the vendor's invalid handle.
+int elapsed(void* start, void* end, float* ms, const char* call);
+
+// Of the calling thread; see Capture.
+int& capture_mode();
+int begin_capture(void* stream, int mode, const char* call);
+int end_capture(void* stream, void** graph, const char* call);
+// status: 0 no capture, 1 one, 2 a broken one. id may be NULL.
+int capture_info(void* stream, int* status, uint64_t* id, const char* call);
+int instantiate(void* graph, void** out, const char* call);
+int launch_graph(void* executable, void* stream, const char* call);
+int destroy_executable(void* executable, const char* call);
+int destroy_graph(void* graph, const char* call);
+
+}  // namespace fake
