@@ -13,6 +13,8 @@ extern const OpDecl kGaeDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
 extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
+extern const OpDecl kJsdDeclaration;
+extern const OpDecl kJsdBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
@@ -27,6 +29,9 @@ extern const OpDecl kRatioKlBackwardDeclaration;
 extern const OpDecl kResamplingWeightsDeclaration;
 extern const OpDecl kReturnsDeclaration;
 extern const OpDecl kSampleDeclaration;
+extern const OpDecl kTokenRewardsDeclaration;
+extern const OpDecl kTopkKlDeclaration;
+extern const OpDecl kTopkKlBackwardDeclaration;
 extern const OpDecl kValueLossDeclaration;
 extern const OpDecl kValueLossBackwardDeclaration;
 extern const OpDecl kWhitenDeclaration;
@@ -42,6 +47,8 @@ std::span<const OpDecl> declarations() {
       kGroupAdvantagesDeclaration,
       kGrpoLossDeclaration,
       kGrpoLossBackwardDeclaration,
+      kJsdDeclaration,
+      kJsdBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
       kLogitsRatioKlDeclaration,
@@ -56,6 +63,9 @@ std::span<const OpDecl> declarations() {
       kResamplingWeightsDeclaration,
       kReturnsDeclaration,
       kSampleDeclaration,
+      kTokenRewardsDeclaration,
+      kTopkKlDeclaration,
+      kTopkKlBackwardDeclaration,
       kValueLossDeclaration,
       kValueLossBackwardDeclaration,
       kWhitenDeclaration,

@@ -9,6 +9,8 @@
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
+#include <rlk/sdk/ops/jsd.hpp>
+#include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
@@ -23,6 +25,9 @@
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/token_rewards.hpp>
+#include <rlk/sdk/ops/topk_kl.hpp>
+#include <rlk/sdk/ops/topk_kl_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
@@ -38,6 +43,8 @@ DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
+DataError jsd(CallOf<sdk::ops::Jsd>& call);
+DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
 DataError linear_logp(CallOf<sdk::ops::LinearLogp>& call);
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
@@ -52,6 +59,9 @@ DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
 DataError returns(CallOf<sdk::ops::Returns>& call);
 DataError sample(CallOf<sdk::ops::Sample>& call);
+DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
+DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
+DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
 DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call);
 DataError whiten(CallOf<sdk::ops::Whiten>& call);
@@ -66,6 +76,8 @@ Function find(std::string_view op) {
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
+  if (op == "jsd") return &answer<sdk::ops::Jsd, jsd>;
+  if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
   if (op == "linear_logp") return &answer<sdk::ops::LinearLogp, linear_logp>;
   if (op == "linear_logp_backward") return &answer<sdk::ops::LinearLogpBackward, linear_logp_backward>;
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
@@ -80,6 +92,9 @@ Function find(std::string_view op) {
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
   if (op == "returns") return &answer<sdk::ops::Returns, returns>;
   if (op == "sample") return &answer<sdk::ops::Sample, sample>;
+  if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
+  if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
+  if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;
   if (op == "value_loss_backward") return &answer<sdk::ops::ValueLossBackward, value_loss_backward>;
   if (op == "whiten") return &answer<sdk::ops::Whiten, whiten>;

@@ -15,8 +15,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// F(d)
-Tracked estimate(KlKind kind, Tracked d) {
+}  // namespace
+
+Tracked kl_estimate(KlKind kind, Tracked d) {
   switch (kind) {
     case KlKind::k1:
       return -d;
@@ -30,6 +31,8 @@ Tracked estimate(KlKind kind, Tracked d) {
   }
   return d.value == kInfinity ? Tracked(kInfinity) : exp(d) - d - Tracked(1.0);
 }
+
+namespace {
 
 // F'(d)
 Tracked slope(KlKind kind, Tracked d) {
@@ -78,7 +81,7 @@ TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tr
 
   const Tracked difference = *ref_logp - logp;
   const Tracked d = clamp(difference, params.diff_clamp);
-  const Tracked f = estimate(params.kl_kind, d);
+  const Tracked f = kl_estimate(params.kl_kind, d);
   const bool weighted = params.kl_weight == KlWeight::ratio;
   const Tracked product = weighted ? weight * f : f;
   token.kl = clamp(product, params.value_clamp);

@@ -1,11 +1,16 @@
 // One token of ratio_kl: what its four operators (from log-probabilities or logits, forward and backward) agree on.
 #pragma once
 
+#include <rlk/sdk/ops/ratio_kl.hpp>
+
 #include <optional>
 
 #include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
+
+// F(d) of a kind of estimate.
+Tracked kl_estimate(sdk::ops::ratio_kl::KlKind kind, Tracked d);
 
 // Values, and derivatives with respect to logp.
 struct TokenRatioKl {

@@ -180,12 +180,13 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
 
 // A straight-through estimator has another gradient and the same value. Ignoring it in the forward operator changes
 // nothing, and the liar of the backward operator is caught. No generated ratio of
-// grpo_loss, and no generated difference of ratio_kl, lies exactly at a bound; no generated rollout_logp is missing
-// (their unit tests make some that do).
+// grpo_loss, and no generated difference of ratio_kl or log-probability of topk_kl, lies exactly at a bound; no
+// generated rollout_logp is missing (their unit tests make some that do).
 bool is_no_lie(std::string_view op, std::string_view name) {
   return (op == "policy_loss" && name.substr(0, 11) == "kl_gradient") ||
          (op.substr(0, 11) == "policy_loss" && name == "rollout_missing=one") ||
-         ((op == "grpo_loss_backward" || op == "ratio_kl_backward" || op == "logits_ratio_kl_backward") &&
+         ((op == "grpo_loss_backward" || op == "ratio_kl_backward" || op == "logits_ratio_kl_backward" ||
+           op == "topk_kl_backward") &&
           name.substr(0, 14) == "clamp_gradient");
 }
 

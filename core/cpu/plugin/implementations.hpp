@@ -27,6 +27,10 @@ const Kernel<sdk::ops::GrpoLoss>& kernel<sdk::ops::GrpoLoss>();
 template <>
 const Kernel<sdk::ops::GrpoLossBackward>& kernel<sdk::ops::GrpoLossBackward>();
 template <>
+const Kernel<sdk::ops::Jsd>& kernel<sdk::ops::Jsd>();
+template <>
+const Kernel<sdk::ops::JsdBackward>& kernel<sdk::ops::JsdBackward>();
+template <>
 const Kernel<sdk::ops::LinearLogp>& kernel<sdk::ops::LinearLogp>();
 template <>
 const Kernel<sdk::ops::LinearLogpBackward>& kernel<sdk::ops::LinearLogpBackward>();
@@ -55,6 +59,12 @@ const Kernel<sdk::ops::Returns>& kernel<sdk::ops::Returns>();
 template <>
 const Kernel<sdk::ops::Sample>& kernel<sdk::ops::Sample>();
 template <>
+const Kernel<sdk::ops::TokenRewards>& kernel<sdk::ops::TokenRewards>();
+template <>
+const Kernel<sdk::ops::TopkKl>& kernel<sdk::ops::TopkKl>();
+template <>
+const Kernel<sdk::ops::TopkKlBackward>& kernel<sdk::ops::TopkKlBackward>();
+template <>
 const Kernel<sdk::ops::ValueLoss>& kernel<sdk::ops::ValueLoss>();
 template <>
 const Kernel<sdk::ops::ValueLossBackward>& kernel<sdk::ops::ValueLossBackward>();
@@ -66,14 +76,16 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::Attention>, CpuImplementation<sdk::ops::Add>,
   CpuImplementation<sdk::ops::AttentionBackward>, CpuImplementation<sdk::ops::Gae>,
   CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
-  CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::LinearLogp>,
+  CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::Jsd>,
+  CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::LinearLogp>,
   CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,
   CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuImplementation<sdk::ops::LogpMerge>,
   CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>,
-  CpuImplementation<sdk::ops::Sample>, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::Sample>, CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopkKl>,
+  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
   CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 

@@ -11,6 +11,8 @@
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
+#include <rlk/sdk/ops/jsd.hpp>
+#include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
@@ -25,6 +27,9 @@
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/token_rewards.hpp>
+#include <rlk/sdk/ops/topk_kl.hpp>
+#include <rlk/sdk/ops/topk_kl_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
