@@ -50,7 +50,7 @@ constexpr OpDecl kJsdDeclaration
     {"jsd",
      1,
      "distillation",
-     "Divergence of each row between a teacher's and a student's distribution over the vocabulary: forward and reverse KL, generalised JSD.",
+     "Divergence between a teacher's and a student's distribution over the vocabulary: both KLs, generalised JSD.",
      "lse[n]         = log sum_v exp(logits[n, v] / temperature), teacher_lse[n] likewise from teacher_logits\nq[v]           = exp(logits[n, v] / temperature - lse[n]), p[v] likewise of the teacher, m = beta p + (1 - beta) q\nloss[n]        = sum_v p log(p / q) for beta 0 (forward KL), sum_v q log(q / p) for beta 1 (reverse KL), else\n                 beta sum_v p log(p / m) + (1 - beta) sum_v q log(q / m)\nstudent_kl[n]  = sum_v q log(q / m) (m is q for beta 0, and student_kl 0)",
      "A term whose first probability is 0 is 0: logits of -inf are legal, and a divergence from an impossible token is +inf. A\nmasked row has loss and every other output 0 and is never read. An active row whose every logit of either model is -inf is\na data error, and all its outputs are NaN. What jsd_backward reads is lse, teacher_lse and student_kl.\nNaN and +inf: a NaN or a +inf among the logits of either model makes loss and student_kl of the row NaN.\nPresets: TRL's DistillationTrainer and GKD, Liger-Kernel's LigerFusedLinearJSD: beta and temperature as there; their batch\nmeans are sums of loss over active rows, divided by the caller. verl's full-vocabulary KL: beta 0 or 1.",
      jsd_25,

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /*
-Divergence of each row between a teacher's and a student's distribution over the vocabulary: forward and reverse KL, generalised JSD.
+Divergence between a teacher's and a student's distribution over the vocabulary: both KLs, generalised JSD.
 
 lse[n]         = log sum_v exp(logits[n, v] / temperature), teacher_lse[n] likewise from teacher_logits
 q[v]           = exp(logits[n, v] / temperature - lse[n]), p[v] likewise of the teacher, m = beta p + (1 - beta) q
