@@ -1,0 +1,192 @@
+// The device's memory, properties and current device of a thread, in terms of CNRT.
+#include "device.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
+namespace rlk::cambricon {
+namespace {
+
+constexpr size_t kRecordBytes = kRecordFields * sizeof(int32_t);
+
+// -1 when the system does not tell.
+int32_t numa_node_of(std::string pci_bus_id) {
+  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
+  int32_t node = -1;
+  return file >> node ? node : -1;
+}
+
+}  // namespace
+
+CurrentDevice::CurrentDevice(int wanted) {
+  const Runtime& r = runtime();
+  int seen = -1;
+  if (r.cnrtGetDevice(&seen) != 0) seen = -1;
+  // A thread without a context shows device 0 all the same; going "back" there would open a context on it.
+  void* context = nullptr;
+  if (r.cnCtxGetCurrent != nullptr && (r.cnCtxGetCurrent(&context) != 0 || context == nullptr)) seen = -1;
+  if (seen == wanted) return;
+  check(r.cnrtSetDevice(wanted), "cnrtSetDevice");
+  previous_ = seen;
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (previous_ >= 0) runtime().cnrtSetDevice(previous_);
+}
+
+Device::Device(int ordinal) : ordinal_(ordinal) {
+  const CurrentDevice current(ordinal_);
+  check_cnnl(runtime().cnnlCreate(&handle_), "cnnlCreate");
+}
+
+Device::~Device() {
+  try {
+    const CurrentDevice current(ordinal_);
+    // A wrapped stream may have left while its work still writes to the record that it had.
+    runtime().cnrtSyncDevice();
+    records_.drain([](int32_t* record, CnrtNotifier busy_until) {
+      if (busy_until != nullptr) runtime().cnrtNotifierDestroy(busy_until);
+      runtime().cnrtFree(record);
+    });
+    runtime().cnnlDestroy(handle_);
+  } catch (const sdk::Error&) {
+    // The device is gone and the memory with it.
+  }
+}
+
+std::string name_of(int ordinal) {
+  const Runtime& r = runtime();
+  CnDevice device = 0;
+  char name[256] = {};
+  const bool known = r.cnDeviceGet != nullptr && r.cnDeviceGetName != nullptr && r.cnDeviceGet(&device, ordinal) == 0 &&
+                     r.cnDeviceGetName(name, sizeof(name) - 1, device) == 0;
+  return known ? name : "";
+}
+
+void describe(int ordinal, rlk_device_properties& out) {
+  const Runtime& r = runtime();
+  const auto ask = [&r, ordinal](int attribute) {
+    int value = 0;
+    const bool known = r.cnrtDeviceGetAttribute != nullptr && r.cnrtDeviceGetAttribute(&value, attribute, ordinal) == 0;
+    return known && value > 0 ? static_cast<uint64_t>(value) : 0;
+  };
+  const std::string name = name_of(ordinal);
+  sdk::detail::copy_text(out.name, (name.rfind("MLU", 0) == 0 ? "Cambricon " + name : name).c_str());
+  const uint64_t isa = ask(kIsa);
+  sdk::detail::copy_text(out.arch, isa != 0 ? sdk::format("mtp_%d", static_cast<int>(isa)).c_str() : name.c_str());
+  out.compute_units = static_cast<uint32_t>(ask(kClusters) * ask(kCoresPerCluster));
+  out.memory_bytes = ask(kMemoryMegabytes) << 20;
+  out.l2_bytes = ask(kL2);
+  char bus[32] = {};
+  if (r.cnrtDeviceGetPCIBusId != nullptr && r.cnrtDeviceGetPCIBusId(bus, sizeof(bus) - 1, ordinal) == 0) {
+    sdk::detail::copy_text(out.pci_bus_id, bus);
+    out.numa_node = numa_node_of(bus);
+  }
+  int x = 0, y = 0, z = 0;
+  if (r.cnrtDriverGetVersion != nullptr && r.cnrtDriverGetVersion(&x, &y, &z) == 0)
+    sdk::detail::copy_text(out.driver_version, sdk::format("%d.%d.%d", x, y, z).c_str());
+  sdk::detail::copy_text(out.runtime_version, r.cnrt_version.c_str());
+}
+
+void* Device::allocate(int32_t kind, uint64_t bytes) {
+  const CurrentDevice current(ordinal_);
+  void* memory = nullptr;
+  if (kind == RLK_MEMORY_PINNED) {
+    check(runtime().cnrtHostMalloc(&memory, bytes), "cnrtHostMalloc");
+  } else if (kind == RLK_MEMORY_DEVICE) {
+    check(runtime().cnrtMalloc(&memory, bytes), "cnrtMalloc");
+  } else {
+    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("memory kind %d; device is 0 and pinned 1", kind));
+  }
+  if (reinterpret_cast<uintptr_t>(memory) % 256 == 0) return memory;
+  deallocate(kind, memory);
+  throw sdk::Error(RLK_BACKEND_ERROR,
+                   sdk::format("the runtime gave memory at %p, which is not aligned to 256 bytes", memory));
+}
+
+void Device::deallocate(int32_t kind, void* memory) {
+  const CurrentDevice current(ordinal_);
+  if (kind == RLK_MEMORY_PINNED)
+    check(runtime().cnrtFreeHost(memory), "cnrtFreeHost");
+  else
+    check(runtime().cnrtFree(memory), "cnrtFree");
+}
+
+void Device::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {
+  const CurrentDevice current(ordinal_);
+  size_t available = 0, total = 0;
+  check(runtime().cnrtMemGetInfo(&available, &total), "cnrtMemGetInfo");
+  free_bytes = available;
+  total_bytes = total;
+}
+
+bool Device::can_access_peer(sdk::Device& peer) {
+  unsigned can = 0;
+  if (runtime().cnrtGetPeerAccessibility == nullptr) return false;
+  check(runtime().cnrtGetPeerAccessibility(&can, ordinal_, static_cast<Device&>(peer).ordinal_),
+        "cnrtGetPeerAccessibility");
+  return can != 0;
+}
+
+void Device::native(rlk_native_device& out) {
+  out.ordinal = ordinal_;
+  out.device = ordinal_;
+}
+
+std::unique_ptr<sdk::Stream> Device::create_stream(int32_t priority) {
+  const CurrentDevice current(ordinal_);
+  const Runtime& r = runtime();
+  CnrtQueue native = nullptr;
+  int least = 0, greatest = 0;  // 7 and 0 where it is known: lower is more urgent, as ours, and nothing below 0
+  const bool urgent = priority < 0 && r.cnrtQueueCreateWithPriority != nullptr &&
+                      r.cnrtDeviceGetQueuePriorityRange != nullptr &&
+                      r.cnrtDeviceGetQueuePriorityRange(&least, &greatest) == 0 && greatest < least;
+  if (urgent)
+    check(r.cnrtQueueCreateWithPriority(&native, 0, greatest), "cnrtQueueCreateWithPriority");
+  else
+    check(r.cnrtQueueCreate(&native), "cnrtQueueCreate");
+  try {
+    return std::make_unique<Stream>(*this, native, true);
+  } catch (...) {
+    r.cnrtQueueDestroy(native);
+    throw;
+  }
+}
+
+std::unique_ptr<sdk::Stream> Device::wrap_stream(void* native) {
+  return std::make_unique<Stream>(*this, native, false);
+}
+
+std::unique_ptr<sdk::Event> Device::create_event(bool timing) {
+  return std::make_unique<Event>(*this, timing);
+}
+
+std::unique_ptr<sdk::Event> Device::wrap_event(void* native) {
+  if (native == nullptr) throw sdk::Error(RLK_INVALID_ARGUMENT, "the event to wrap is NULL; pass a cnrtNotifier_t");
+  return std::make_unique<Event>(*this, native);
+}
+
+int32_t* Device::take_record() {
+  const CurrentDevice current(ordinal_);
+  const auto is_free = [](CnrtNotifier busy_until) {
+    if (busy_until == nullptr) return true;
+    const int code = runtime().cnrtQueryNotifier(busy_until);
+    if (code == kNotReady || code == kBusy) return false;
+    check(code, "cnrtQueryNotifier");
+    check(runtime().cnrtNotifierDestroy(busy_until), "cnrtNotifierDestroy");
+    return true;
+  };
+  int32_t* record = records_.take(is_free, [] {
+    void* memory = nullptr;
+    check(runtime().cnrtMalloc(&memory, kRecordBytes), "cnrtMalloc");
+    return static_cast<int32_t*>(memory);
+  });
+  const int code = runtime().cnrtMemset(record, 0, kRecordBytes);
+  if (code != 0) records_.give_back(record, nullptr);
+  check(code, "cnrtMemset");
+  return record;
+}
+
+}  // namespace rlk::cambricon

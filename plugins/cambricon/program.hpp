@@ -1,0 +1,111 @@
+// How is an operator composed of CNNL calls? The same code runs twice: to measure the workspace, when nothing is
+// enqueued, and to enqueue. CNNL takes what descriptors say when it is called, so they live for one call.
+#pragma once
+
+#include <functional>
+
+#include "device.hpp"
+
+namespace rlk::cambricon {
+
+using Dims = std::vector<int>;
+
+// A tensor of a call. Without strides it is row-major and dense; only copy() takes others.
+struct Operand {
+  void* data = nullptr;
+  CnnlDtype dtype = kFloat;
+  Dims dims;
+  Dims strides = {};  // elements
+};
+
+int64_t count(const Dims& dims);
+// The same memory under other dims, and `rows` rows from `first` of the leading dimension.
+Operand reshaped(Operand operand, Dims dims);
+Operand rows(Operand operand, int first, int rows);
+Operand operand_of(const rlk_tensor& tensor, CnnlDtype dtype);
+
+class Calls {
+public:
+  explicit Calls(Device& device) : device_(device) {}  // measures
+  Calls(Stream& stream, const sdk::Run& run);          // enqueues
+  bool measures() const { return stream_ == nullptr; }
+  uint64_t used() const { return most_used_; }
+
+  // Workspace for the whole program, or until rewind(mark()).
+  Operand scratch(CnnlDtype dtype, Dims dims);
+  uint64_t mark() const { return used_; }
+  void rewind(uint64_t mark) { used_ = mark; }
+
+  // Shapes are equal unless a method says otherwise.
+  void fill(const Operand& out, float value) { fill_with(out, &value); }
+  void fill(const Operand& out, int32_t value) { fill_with(out, &value); }
+  void fill_bytes(const Operand& out, uint8_t value);
+  void copy(const Operand& x, const Operand& out);        // from strided to dense
+  void copy_bytes(const Operand& x, const Operand& out);  // dense
+  void expand(const Operand& x, const Operand& out);      // sizes of 1 repeat
+  void add(const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out) {
+    combine(kOpAdd, x, x_factor, y, y_factor, out);  // y broadcasts
+  }
+  void multiply(const Operand& x, const Operand& y, const Operand& out) { combine(kOpMultiply, x, 1, y, 1, out); }
+  void divide(const Operand& x, const Operand& y, const Operand& out);
+  void scale(const Operand& x, float factor, const Operand& out);
+  void at_least(const Operand& x, float low, const Operand& out);
+  void exp(const Operand& x, const Operand& out);
+  void log(const Operand& x, const Operand& out);
+  // Along `axis`, which stays with size 1. `where`, if any, receives the first position of the maximum.
+  void sum(const Operand& x, int axis, const Operand& out) { reduce(kReduceSum, x, axis, out, nullptr); }
+  void max(const Operand& x, int axis, const Operand& out, const Operand* where = nullptr) {
+    reduce(kReduceMax, x, axis, out, where);
+  }
+  void compare(int operation, const Operand& x, const Operand& y, const Operand& out);  // out is of kBool
+  void select(const Operand& condition, const Operand& x, const Operand& y, const Operand& out);
+  void gather(const Operand& x, int axis, const Operand& index, const Operand& out);
+  void index_select(const Operand& x, int axis, const Operand& index, const Operand& out);
+
+private:
+  void fill_with(const Operand& out, const void* value);
+  void combine(int operation, const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out);
+  void reduce(int operation, const Operand& x, int axis, const Operand& out, const Operand* where);
+  void* take(uint64_t bytes);
+  // What a call needs beside its operands: `ask` fills in the bytes.
+  struct Extra {
+    void* data;
+    size_t bytes;
+  };
+  Extra extra(const char* name, const std::function<int(CnnlHandle, size_t*)>& ask);
+  template <class Call>
+  void call(const char* name, Call&& function) {
+    if (stream_ != nullptr) check_cnnl(function(stream_->handle()), name);
+  }
+
+  Device& device_;
+  Stream* stream_ = nullptr;
+  std::byte* workspace_ = nullptr;
+  uint64_t workspace_bytes_ = 0, used_ = 0, most_used_ = 0;
+};
+
+// A plan that keeps nothing: its program depends on the call's sizes alone.
+class ProgramPlan : public sdk::Plan {
+public:
+  uint64_t prepare(const sdk::Run& run) final;
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) final;
+
+protected:
+  ProgramPlan(Device& device, const char* of_variant, uint32_t of_numerics);
+  virtual void build(Calls& calls, const sdk::Run& run, Stream* stream) = 0;
+  Device& device_;
+};
+
+// Reasons to decline that every operator shares: a function that the installed CNNL lacks, sizes beyond 32 bits, gaps.
+struct Needed {
+  const char* name;
+  bool present;
+};
+#define RLK_CNNL_NEEDS(name)                           \
+  ::rlk::cambricon::Needed {                           \
+#name, ::rlk::cambricon::runtime().name != nullptr \
+  }
+sdk::Refusal refuse_missing(std::initializer_list<Needed> functions);
+sdk::Refusal refuse_tensors(const rlk_call_desc& desc);
+
+}  // namespace rlk::cambricon
