@@ -127,6 +127,11 @@ void check(int code, const char* call) {
 
 void check_cnnl(int status, const char* call) {
   if (status == 0) return;
+  // CNNL does not say that the device is lost; the runtime below it does.
+  const auto last_error = runtime().cnrtPeekAtLastError;
+  if ((status == kCnnlInternalError || status == kCnnlExecutionFailed) && last_error != nullptr) {
+    if (const int code = last_error(); status_of(code) == RLK_DEVICE_LOST) check(code, call);
+  }
   const auto text = runtime().cnnlGetErrorString;
   fail(status == kCnnlAllocFailed    ? RLK_OUT_OF_MEMORY
        : status == kCnnlNotSupported ? RLK_UNSUPPORTED

@@ -31,7 +31,7 @@ constexpr int kNoTiming = 4;                                                    
 constexpr int kClusters = 0x205, kCoresPerCluster = 0x206, kIsa = 0x20a, kL2 = 0x301,  // cnrtDeviceAttr_t
     kMemoryMegabytes = 0x405;
 // [header] of CNNL (2021)
-constexpr int kCnnlAllocFailed = 2, kCnnlNotSupported = 7;
+constexpr int kCnnlAllocFailed = 2, kCnnlInternalError = 4, kCnnlExecutionFailed = 6, kCnnlNotSupported = 7;
 constexpr int kArray = 4;  // cnnlTensorLayout_t
 enum CnnlDtype : int { kFloat = 2, kInt32 = 6, kUint8 = 7, kBool = 8 };
 constexpr int kMaxDims = 8;
@@ -72,6 +72,7 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnrtNotifierElapsedTime, (CnrtNotifier start, CnrtNotifier end, float* milliseconds))
 
 #define RLK_CNRT_OPTIONAL(X)                                                  \
+  X(cnrtPeekAtLastError, ())                                                  \
   X(cnrtDriverGetVersion, (int*, int*, int*))                                 \
   X(cnrtDeviceGetAttribute, (int*, int, int))                                 \
   X(cnrtDeviceGetPCIBusId, (char*, int, int))                                 \

@@ -1,0 +1,18 @@
+// One state for three libraries: libcnrt.so has the framework (../runtime), libcndrv.so and libcnnl.so reach it through
+// this table. client.cpp is the framework's functions over it.
+#pragma once
+
+#include "tests/fakes/runtime/streams.hpp"
+
+struct FakeBridge {
+  int (*enter)(const char* call, fake::Needs needs);
+  void (*violation)(const char* rule, const std::string& text);
+  int (*enqueue)(void* stream, const char* call, fake::Command command);
+  void (*require_device)(const void* pointer, size_t bytes, const std::string& what);
+  void (*require_aligned)(const void* pointer, size_t alignment, const std::string& what);
+  std::byte* (*bytes_at)(const void* pointer);
+  int (*current_device)();
+  int (*device_count)();
+  int (*lost)();
+};
+FAKE_EXPORT const FakeBridge& fakeBridge();

@@ -1,0 +1,118 @@
+"""The cambricon plugin without Cambricon's hardware: what it says where Neuware is missing, old or shows nothing, and its
+operators on a strict simulated Neuware. What this cannot show: whether CNNL's functions take what the plugin gives them
+(most of their declarations are public in no document), and how CNNL computes."""
+import ctypes
+import os
+import shutil
+import tempfile
+import unittest
+
+import command
+
+FAKES = os.environ["RLK_TEST_FAKES"]
+PLUGIN = os.environ["RLK_TEST_CAMBRICON_PLUGIN"]
+
+
+def neuware_is_installed():
+    try:
+        ctypes.CDLL("libcnrt.so")
+        return True
+    except OSError:
+        return os.path.isdir("/usr/local/neuware")
+
+
+class Cambricon(command.Case):
+    def cambricon(self, library, **variables):
+        variables.setdefault("LD_LIBRARY_PATH", os.path.join(FAKES, library))
+        # What the simulation is told is no part of a verdict's key.
+        with tempfile.TemporaryDirectory() as cache:
+            answer = self.json("list", RLK_PLUGIN_PATH=PLUGIN, RLK_CACHE_DIR=cache, **variables)
+        [plugin] = [p for p in answer["plugins"] if p["id"] == "cambricon"]
+        return plugin
+
+    def conformance(self, library, op, code=0, **variables):
+        answer = self.json("conformance", PLUGIN, "--op", op, code=code,
+                           LD_LIBRARY_PATH=os.path.join(FAKES, library), **variables)
+        return answer["plugin"]
+
+    def test_without_neuware_everything_that_was_looked_for_is_evidence(self):
+        if neuware_is_installed():
+            self.skipTest("this machine has Neuware")
+        plugin = self.cambricon("none", NEUWARE_HOME="/nowhere/neuware")
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
+        for text in ("libcnrt.so, libcndrv.so, libcnnl.so", "/nowhere/neuware/lib64", "/usr/local/neuware/lib64"):
+            self.assertIn(text, plugin["reason"])
+        self.assertIn("NEUWARE_HOME", plugin["hint"])
+        self.assertEqual({e["kind"] for e in plugin["evidence"]},
+                         {"device_node", "pci_device", "environment", "runtime_library"})
+
+    def test_a_library_that_is_missing_alone_is_named_alone(self):
+        if neuware_is_installed():
+            self.skipTest("this machine has Neuware")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("libcnrt.so", "libcndrv.so"):
+                shutil.copy(os.path.join(FAKES, "fake_cambricon", name), folder)
+            plugin = self.cambricon("", LD_LIBRARY_PATH=folder)
+        self.assertEqual(plugin["reason_code"], "RUNTIME_LIBRARY_MISSING")
+        self.assertIn("cannot open libcnnl.so;", plugin["reason"])
+
+    def test_what_the_runtime_says_becomes_the_state(self):
+        for library, variables, state, code, text in (
+                ("fake_cambricon", {"RLK_FAKE_CNRT_DEVICES": "0"}, "absent", "NO_DEVICE", "sees no device (code 0)"),
+                ("fake_cambricon", {"RLK_FAKE_CNRT_VERSION": "41001"}, "absent", "RUNTIME_TOO_OLD", "is CNRT 4.10.1; 5.0"),
+                ("fake_cambricon", {"RLK_FAKE_CNRT_FAIL": "cnInit:0:100002"}, "absent", "RUNTIME_INIT_FAILED", "100002"),
+                ("fake_cambricon", {"RLK_FAKE_CNRT_FAIL": "cnrtGetDeviceCount:0:632015"}, "absent", "NO_DEVICE", "632015"),
+                ("fake_cambricon", {"RLK_FAKE_CNRT_NAME": "GeForce"}, "absent", "UNKNOWN_DEVICE", "\"GeForce\""),
+                ("fake_cambricon_old", {}, "absent", "RUNTIME_SYMBOL_MISSING", "lacks cnrtQueueQuery; tried ")):
+            with self.subTest(code=code, **variables):
+                plugin = self.cambricon(library, **variables)
+                self.assertEqual((plugin["state"], plugin["reason_code"]), (state, code))
+                self.assertIn(text, plugin["reason"])
+
+    def test_the_device_is_described_with_its_evidence(self):
+        plugin = self.cambricon("fake_cambricon")
+        self.assertEqual(plugin["state"], "registered")
+        self.assertEqual([(d["name"], d["arch"]) for d in plugin["devices"]], [("Cambricon MLU590-Simulated", "mtp_592")])
+        evidence = {e["kind"]: e["value"] for e in plugin["evidence"]}
+        self.assertEqual(evidence["runtime_version"], "CNRT 6.14.1, CNNL 1.27.0")
+        self.assertIn("fake_cambricon/libcnnl.so", evidence["runtime_library"])
+
+    def test_operators_are_verified_in_fp32_and_declined_elsewhere_with_a_reason(self):
+        for op, least in (("add", 4), ("logp", 8)):
+            for library in ("fake_cambricon", "fake_cambricon_lean"):
+                with self.subTest(op=op, library=library):
+                    units = self.conformance(library, op)["units"]
+                    verified = [unit for unit in units if unit["verdict"] == "verified"]
+                    self.assertGreaterEqual(len(verified), least)
+                    self.assertEqual({unit["dtype"] for unit in verified}, {"f32"})
+                    for unit in units:
+                        self.assertIn(unit["verdict"], ("verified", "declined"))
+                        if unit["verdict"] == "declined":
+                            self.assertTrue(unit["reason"], unit)
+
+    def test_small_chunks_and_a_late_busy_queue_change_nothing(self):
+        for variables in ({"RLK_CAMBRICON_WORKSPACE_MB": "1"}, {"RLK_FAKE_CNRT_BUSY": "1", "RLK_FAKE_CNRT_DELAY_US": "50"}):
+            with self.subTest(**variables):
+                units = self.conformance("fake_cambricon", "logp", **variables)["units"]
+                self.assertEqual({unit["verdict"] for unit in units}, {"verified", "declined"})
+
+    def test_a_function_that_cnnl_lacks_turns_off_what_needs_it_and_nothing_else(self):
+        plugin = self.cambricon("fake_cambricon_bare")
+        self.assertEqual(plugin["state"], "registered")
+        self.assertEqual(plugin["ops"]["verified"], 1)
+        units = self.conformance("fake_cambricon_bare", "logp", code=1)["units"]
+        self.assertTrue(any("1.27.0 has no cnnlGather" in unit["reason"] for unit in units), units)
+
+    def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
+        for fault, status in (("FAIL=cnnlOpTensor:3:100132", "DEVICE_LOST"), ("FAIL=cnrtMalloc:2:100100", "OUT_OF_MEMORY"),
+                              ("FAIL=cnnlSetTensorDescriptor:5:3", "CNNL_STATUS_BAD_PARAM"),
+                              ("FAIL=cnnlCreate:1:2", "OUT_OF_MEMORY"), ("ASYNC_FAIL=cnnlOpTensor:4", "DEVICE_LOST")):
+            with self.subTest(fault=fault):
+                name, value = fault.split("=")
+                plugin = self.conformance("fake_cambricon", "add", code=1, **{"RLK_FAKE_CNRT_" + name: value})
+                told = [plugin["reason"]] + [unit["reason"] for unit in plugin["units"] if unit["verdict"] == "failed"]
+                self.assertTrue(any(status in reason for reason in told), told)
+
+
+if __name__ == "__main__":
+    unittest.main()
