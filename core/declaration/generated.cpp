@@ -28,6 +28,8 @@ extern const OpDecl kRatioKlDeclaration;
 extern const OpDecl kRatioKlBackwardDeclaration;
 extern const OpDecl kResamplingWeightsDeclaration;
 extern const OpDecl kReturnsDeclaration;
+extern const OpDecl kRmsNormDeclaration;
+extern const OpDecl kRmsNormBackwardDeclaration;
 extern const OpDecl kSampleDeclaration;
 extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopkKlDeclaration;
@@ -62,6 +64,8 @@ std::span<const OpDecl> declarations() {
       kRatioKlBackwardDeclaration,
       kResamplingWeightsDeclaration,
       kReturnsDeclaration,
+      kRmsNormDeclaration,
+      kRmsNormBackwardDeclaration,
       kSampleDeclaration,
       kTokenRewardsDeclaration,
       kTopkKlDeclaration,

@@ -24,6 +24,8 @@
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
+#include <rlk/sdk/ops/rms_norm.hpp>
+#include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
@@ -58,6 +60,8 @@ DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
 DataError returns(CallOf<sdk::ops::Returns>& call);
+DataError rms_norm(CallOf<sdk::ops::RmsNorm>& call);
+DataError rms_norm_backward(CallOf<sdk::ops::RmsNormBackward>& call);
 DataError sample(CallOf<sdk::ops::Sample>& call);
 DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
@@ -91,6 +95,8 @@ Function find(std::string_view op) {
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
   if (op == "returns") return &answer<sdk::ops::Returns, returns>;
+  if (op == "rms_norm") return &answer<sdk::ops::RmsNorm, rms_norm>;
+  if (op == "rms_norm_backward") return &answer<sdk::ops::RmsNormBackward, rms_norm_backward>;
   if (op == "sample") return &answer<sdk::ops::Sample, sample>;
   if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;

@@ -57,6 +57,10 @@ const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>()
 template <>
 const Kernel<sdk::ops::Returns>& kernel<sdk::ops::Returns>();
 template <>
+const Kernel<sdk::ops::RmsNorm>& kernel<sdk::ops::RmsNorm>();
+template <>
+const Kernel<sdk::ops::RmsNormBackward>& kernel<sdk::ops::RmsNormBackward>();
+template <>
 const Kernel<sdk::ops::Sample>& kernel<sdk::ops::Sample>();
 template <>
 const Kernel<sdk::ops::TokenRewards>& kernel<sdk::ops::TokenRewards>();
@@ -84,6 +88,7 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
   CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>,
+  CpuImplementation<sdk::ops::RmsNorm>, CpuImplementation<sdk::ops::RmsNormBackward>,
   CpuImplementation<sdk::ops::Sample>, CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopkKl>,
   CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
   CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;

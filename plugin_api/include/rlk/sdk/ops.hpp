@@ -26,6 +26,8 @@
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
+#include <rlk/sdk/ops/rms_norm.hpp>
+#include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>

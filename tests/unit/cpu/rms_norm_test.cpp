@@ -1,0 +1,66 @@
+// rms_norm: torch's formula, sizes near the ends of a dtype's range, bits.
+#include <rlk/sdk/ops/rms_norm.hpp>
+#include <rlk/sdk/ops/rms_norm_backward.hpp>
+
+#include <cmath>
+
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<double>;
+using RmsNorm = CallOf<ops::RmsNorm>;
+
+TEST(CpuRmsNorm, IsTorchsFormulaAndGivesItsRoots) {
+  RmsNorm c;
+  c.x = numbers({3, 4, 0, 0, 1, 1}, {3, 2});
+  c.weight = numbers({2, -1}, {2});
+  c.params.eps = 0.5;
+  c.rstd = wanted();
+  const auto got = run(c);
+  const List roots = {1 / std::sqrt(13), 1 / std::sqrt(0.5), 1 / std::sqrt(1.5)};
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_NEAR(got.y.get(i), c.x.get(i) * roots[static_cast<size_t>(i / 2)] * c.weight.get(i % 2), 1e-15);
+  }
+  for (int64_t n = 0; n < 3; ++n) EXPECT_NEAR(got.rstd.get(n), roots[static_cast<size_t>(n)], 1e-15);
+}
+
+// Squares of these leave the dtype's range, in both directions.
+TEST(CpuRmsNorm, RowsNearTheEndsOfTheRangeHaveFiniteResults) {
+  for (const double size : {1e38, 1e-30, 1e300, 1e-300}) {
+    const Dtype dtype = std::fabs(std::log10(size)) > 40 ? Dtype::f64 : Dtype::f32;
+    RmsNorm c;
+    c.x = numbers({size, -size, size, 0}, {1, 4}, dtype);
+    c.params.eps = 0;
+    const Tensor y = run(c).y;
+    EXPECT_NEAR(y.get(0), std::sqrt(4.0 / 3), 1e-6) << size;
+    EXPECT_NEAR(y.get(1), -std::sqrt(4.0 / 3), 1e-6) << size;
+    EXPECT_EQ(y.get(3), 0) << size;
+  }
+}
+
+TEST(CpuRmsNorm, BitsDoNotDependOnThreadsOrStrides) {
+  for (const Dtype dtype : kFloatDtypes) {
+    RmsNorm c;
+    c.x = random_tensor(dtype, {37, 1001}, 1, 1);
+    c.weight = random_tensor(dtype, {1001}, 1, 2);
+    const Tensor want = run(c).y;
+    CallOf<ops::RmsNormBackward> b;
+    b.grad_y = random_tensor(dtype, {37, 1001}, 1, 3);
+    b.x = c.x;
+    b.weight = c.weight;
+    b.grad_weight = wanted();
+    const auto gradients = run(b);
+    for (const cpu::ParallelFor& hook : other_hooks()) {
+      EXPECT_EQ(run(c, hook).y.bytes(), want.bytes());
+      EXPECT_EQ(run(b, hook).grad_x.bytes(), gradients.grad_x.bytes());
+      EXPECT_EQ(run(b, hook).grad_weight.bytes(), gradients.grad_weight.bytes());
+    }
+    c.x = numbers(list_of(c.x), {37, 1001}, dtype, Strides::reversed);
+    EXPECT_EQ(run(c).y.bytes(), want.bytes());
+  }
+}
+
+}  // namespace
+}  // namespace rlk::test
