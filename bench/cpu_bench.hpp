@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/simd/operator.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 
 namespace rlk::bench {

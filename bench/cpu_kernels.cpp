@@ -1,5 +1,7 @@
 // How fast are the CPU kernels beside what the machine can do? Each operator's rate stands beside a limit measured at
 // the same time (cpu_limits.cpp). Read ratios, not times: machines are shared.
+
+#include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/logp.hpp>

@@ -1,6 +1,8 @@
 // Operators over [N, V]: losses from logits, and log-probabilities from hidden states. Bytes are the logits read, and
 // their gradients written; operations those of the products, with the weights.
 #include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/grpo_loss.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>

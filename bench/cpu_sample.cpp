@@ -1,4 +1,6 @@
 // Sampling: one row, a few, and a batch, with the filters that are used. Bytes are the logits read once.
+#include <rlk/sdk/ops/sample.hpp>
+
 #include <vector>
 
 #include "bench/cpu_bench.hpp"

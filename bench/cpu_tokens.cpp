@@ -1,8 +1,11 @@
 // Operators with one number per token, on 4 million tokens: more than a cache holds. Bytes are the tensors of tokens,
 // each read or written once.
+
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/returns.hpp>

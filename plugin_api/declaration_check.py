@@ -97,11 +97,29 @@ class Checker:
             self.check_values(f"{where} violate", violate.get("params", {}), violate.get("present", []))
             for name in violate.get("symbols", {}):
                 self.known(f"{where} violate", name, self.names("symbol"), "symbol")
-        free = [a["name"] for a in self.op.get("input", []) if a["shape"] == "any" or str(a["shape"]).startswith("*")]
+        free = self.free_shapes()
         for i, case in enumerate(self.op.get("shape_case", [])):
             shapes = len(case) - ("production" in case)
             if shapes != len(free):
                 self.fail(f"[[shape_case]] {i + 1}", f"{shapes} shapes; expected one for each of {', '.join(free)}")
+
+    def free_shapes(self):
+        """The names of shapes that may be any ("*A"), each by the first input that has it, which every call has."""
+        free = []
+        for where, a in self.rows("input"):
+            shape = a["shape"]
+            if not isinstance(shape, str) or shape in free:
+                continue
+            if not re.fullmatch(r"\*[A-Z]\w*", shape):
+                self.fail(where, f"shape is {shape!r}; expected a list of sizes, or a name for any shape (\"*A\")")
+            if a.get("optional"):
+                self.fail(where, f"is optional and the first of shape {shape}: where it is absent nothing says the shape")
+            free.append(shape)
+        for where, a in self.rows("output"):
+            shape = a.get("shape")
+            if isinstance(shape, str) and shape not in free and not shape.startswith("broadcast("):
+                self.fail(where, f"shape is {shape!r}, which no input has; expected one of {', '.join(free) or 'none'}")
+        return free
 
     def limits(self):
         for kind, most in LIMITS.items():
@@ -324,5 +342,11 @@ def check_together(ops):
                 if key not in a["domain"]:
                     checker.fail(f"{where} domain", f"{key} is missing")
             checker.known(f"{where} domain", a["domain"]["op"], by_name, "operator")
-            outputs = Checker("", by_name[a["domain"]["op"]]).names("output")
+            of = Checker("", by_name[a["domain"]["op"]])
+            outputs = of.names("output")
+            own = checker.names("input")
+            missing = [b["name"] for _, b in of.rows("input") if not b.get("optional") and b["name"] not in own]
+            if missing:
+                checker.fail(f"{where} domain", f"is an output of {a['domain']['op']}, which cannot be computed here: there is no "
+                                                f"{', '.join(missing)}. Say its values by a domain of its own")
             checker.known(f"{where} domain", a["domain"]["output"], outputs, "output")

@@ -31,6 +31,9 @@ VALUE = (int, float, str)  # a number, or an expression
 # A size in `shape` is a symbol, a symbol + a number, a number, or computed from symbols and integer parameters:
 # "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed.
 #
+# Instead of sizes, "*A" is any shape: that of the first input of shape "*A", which all others have too; an output may have
+# "broadcast(*A, *B)". Cases are made of the shapes in [[shape_case]].
+#
 # An in-out argument (a cache that is appended to) is declared once, by [[input]] with inout = true. Its place among the
 # outputs is where [[output]] inout = "its name" stands, which says nothing else. It is one tensor, and golden gives all
 # of it and says which elements keep their bits. must_alias = "input" is the same for a result of another name;

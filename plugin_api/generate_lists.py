@@ -18,10 +18,7 @@ def cpu_implementations(ops):
     """Each operator's kernel, as it is registered beside itself."""
     out = [f"// {NOTE.format('*.toml')}", "// The built-in plugin implements every operator that is declared.",
            "#pragma once", "", "#include <rlk/sdk/ops.hpp>", "", '#include "core/cpu/plugin/implementation.hpp"', "",
-           "namespace rlk::cpu {", ""]
-    for op in ops:
-        name = camel(op["name"])
-        out += ["template <>", f"const Kernel<sdk::ops::{name}>& kernel<sdk::ops::{name}>();"]
+           "namespace rlk::cpu {"]
     names = ", ".join(f"CpuImplementation<sdk::ops::{camel(op['name'])}>" for op in ops)
     out += ["", "// clang-format off", *folded(f"using CpuImplementations = std::tuple<{names}>;"), "// clang-format on"]
     out += ["", "}  // namespace rlk::cpu", ""]

@@ -38,12 +38,16 @@ class Tables(Expressions):
             raise DeclarationError(f"{self.name}: no dtype variable {variable!r}")
         return f"{{DtypeExpr::Kind::{kind}, Dtype::f32, {self.variables[variable]}}}"
 
-    def shape(self, shape):
+    def shape(self, shape, argument):
         if shape is None:
             return "{ShapeDecl::Kind::none, {}, \"\"}"
         if isinstance(shape, str):
-            kind = "broadcast" if shape.startswith("broadcast") else "any"
-            return f"{{ShapeDecl::Kind::{kind}, {{}}, {text(shape)}}}"
+            first = next((i for i, a in enumerate(self.op["input"]) if a["shape"] == shape), None)
+            if shape.startswith("broadcast"):
+                return f"{{ShapeDecl::Kind::broadcast, {{}}, {text(shape)}}}"
+            if first is not None and argument is self.op["input"][first]:
+                return f"{{ShapeDecl::Kind::any, {{}}, {text(shape)}}}"
+            return f"{{ShapeDecl::Kind::same, {{}}, {text(shape)}, {first}}}"
         dims = []
         for d in shape:
             match = re.fullmatch(r"(?:(\w*[A-Za-z]\w*)\s*(?:\+\s*(\d+))?|(\d+))", str(d))
@@ -104,7 +108,7 @@ class Tables(Expressions):
     def argument(self, a):
         forms = self.op["form_names"]
         shapes = [a["shape"].get(f) for f in forms] if isinstance(a["shape"], dict) else [a["shape"]] * len(forms)
-        spans = self.array("ShapeDecl", [self.shape(s) for s in shapes])
+        spans = self.array("ShapeDecl", [self.shape(s, a) for s in shapes])
         alias = self.array("int", [str(self.inputs[i]) for i in a.get("may_alias", [])])
         names = self.array("const char*", [text(n) for n in elements(self.op, a)])
         flag = lambda key: "true" if a.get(key) else "false"

@@ -103,6 +103,8 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
       const auto& given = c.decl->shape_cases[static_cast<size_t>(c.shape_case)].shapes[free_shape++];
       argument.shape.assign(given.begin(), given.end());
       resize_free_shape(c, argument.shape);
+    } else if (shape.kind == ShapeDecl::Kind::same) {
+      argument.shape = call.inputs[static_cast<size_t>(shape.of)].shape;
     }
   }
   return true;

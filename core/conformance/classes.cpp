@@ -234,9 +234,13 @@ std::vector<Part> broadcast_parts(const Call& whole, const std::vector<std::vect
       input.shape[0] = kept;
     }
     part.expected.resize(outputs.size());
-    part.call.outputs[0].shape[0] = kept;
-    part.expected[0].compared = true;
-    part.expected[0].bytes = gather(outputs[0], shape, 0, choice.rows, size_of(whole.outputs[0].dtype));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Argument& output = whole.outputs[i];
+      if (!output.present || output.shape.size() < shape.size() || output.shape[0] == 1) continue;
+      part.call.outputs[i].shape[0] = kept;
+      part.expected[i].compared = true;
+      part.expected[i].bytes = gather(outputs[i], output.shape, 0, choice.rows, size_of(output.dtype));
+    }
     parts.push_back(std::move(part));
   }
   return parts;

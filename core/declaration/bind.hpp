@@ -53,7 +53,8 @@ private:
   rlk_status check_symbols() const;
   rlk_status check_computed_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& tensor,
                                  bool output) const;
-  rlk_status check_broadcast() const;
+  rlk_status check_broadcast();
+  rlk_status check_same_shapes();
   std::string expected_dtypes(const ArgDecl& arg) const;
 
   const OpDecl& decl_;

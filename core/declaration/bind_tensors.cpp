@@ -280,7 +280,11 @@ bool broadcast_shape(const OpDecl& decl, int form, Tensors inputs, int64_t* shap
   return fits;
 }
 
-rlk_status Binder::check_broadcast() const {
+static bool has_shape(const rlk_tensor& t, const int64_t* shape, int32_t ndim) {
+  return t.ndim == ndim && std::equal(shape, shape + ndim, t.shape);
+}
+
+rlk_status Binder::check_broadcast() {
   const auto form = static_cast<size_t>(call_.form);
   int64_t shape[RLK_MAX_NDIM];
   int32_t ndim = 0;
@@ -296,14 +300,24 @@ rlk_status Binder::check_broadcast() const {
   for (size_t i = 0; i < decl_.outputs.size() && !infer_; ++i) {
     const ShapeDecl& declared = decl_.outputs[i].shapes[form];
     const rlk_tensor* t = tensor(true, i);
-    if (declared.kind != ShapeDecl::Kind::broadcast || t == nullptr) continue;
-    bool same = t->ndim == ndim;
-    for (int32_t d = 0; d < ndim && same; ++d) same = t->shape[d] == shape[d];
-    if (same) continue;
+    if (declared.kind != ShapeDecl::Kind::broadcast || t == nullptr || has_shape(*t, shape, ndim)) continue;
     return refuse(name_of_argument(decl_.outputs[i], true) + " has shape " + text_of_shape(t->shape, t->ndim) +
                   "; expected " + text_of_shape(shape, ndim) + ", that is " + declared.text);
   }
-  return RLK_OK;
+  return check_same_shapes();
+}
+
+// Every argument of shape *A has that of the first.
+rlk_status Binder::check_same_shapes() {
+  return for_each_given([&](const ArgDecl& arg, const rlk_tensor& t, bool output) {
+    const ShapeDecl& declared = arg.shapes[static_cast<size_t>(call_.form)];
+    if (declared.kind != ShapeDecl::Kind::same) return RLK_OK;
+    const auto first = static_cast<size_t>(declared.of);
+    const rlk_tensor& expected = *tensor(false, first);
+    if (has_shape(t, expected.shape, expected.ndim)) return RLK_OK;
+    return refuse(name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim) + "; expected " +
+                  text_of_shape(expected.shape, expected.ndim) + ", that of '" + decl_.inputs[first].name + "'");
+  });
 }
 
 }  // namespace rlk::core

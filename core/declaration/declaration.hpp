@@ -90,9 +90,16 @@ struct Dim {
 };
 
 struct ShapeDecl {
-  enum class Kind : uint8_t { none, dims, any, broadcast } kind = Kind::none;  // none: not part of this form
-  std::span<const Dim> dims;                                                   // dims
-  const char* text = "";                                                       // as declared: "[R, V]", "*A"
+  enum class Kind : uint8_t {
+    none,  // not part of this form
+    dims,
+    any,        // of an input: whatever it is
+    same,       // that of an input, which has `any`
+    broadcast,  // of an output: the common one of all inputs that have `any`
+  } kind = Kind::none;
+  std::span<const Dim> dims;  // dims
+  const char* text = "";      // as declared: "[R, V]", "*A"
+  int of = -1;                // same: the input
 };
 
 struct SymbolDecl {

@@ -10,6 +10,8 @@ extern const OpDecl kAttentionDeclaration;
 extern const OpDecl kAddDeclaration;
 extern const OpDecl kAttentionBackwardDeclaration;
 extern const OpDecl kGaeDeclaration;
+extern const OpDecl kGeluDeclaration;
+extern const OpDecl kGeluBackwardDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
 extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
@@ -17,6 +19,8 @@ extern const OpDecl kJsdDeclaration;
 extern const OpDecl kJsdBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
+extern const OpDecl kLogSoftmaxDeclaration;
+extern const OpDecl kLogSoftmaxBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
 extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
@@ -26,11 +30,19 @@ extern const OpDecl kPolicyLossDeclaration;
 extern const OpDecl kPolicyLossBackwardDeclaration;
 extern const OpDecl kRatioKlDeclaration;
 extern const OpDecl kRatioKlBackwardDeclaration;
+extern const OpDecl kReluDeclaration;
+extern const OpDecl kReluBackwardDeclaration;
 extern const OpDecl kResamplingWeightsDeclaration;
 extern const OpDecl kReturnsDeclaration;
 extern const OpDecl kRmsNormDeclaration;
 extern const OpDecl kRmsNormBackwardDeclaration;
 extern const OpDecl kSampleDeclaration;
+extern const OpDecl kSigmoidDeclaration;
+extern const OpDecl kSigmoidBackwardDeclaration;
+extern const OpDecl kSiluDeclaration;
+extern const OpDecl kSiluBackwardDeclaration;
+extern const OpDecl kSoftmaxDeclaration;
+extern const OpDecl kSoftmaxBackwardDeclaration;
 extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
@@ -46,6 +58,8 @@ std::span<const OpDecl> declarations() {
       kAddDeclaration,
       kAttentionBackwardDeclaration,
       kGaeDeclaration,
+      kGeluDeclaration,
+      kGeluBackwardDeclaration,
       kGroupAdvantagesDeclaration,
       kGrpoLossDeclaration,
       kGrpoLossBackwardDeclaration,
@@ -53,6 +67,8 @@ std::span<const OpDecl> declarations() {
       kJsdBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
+      kLogSoftmaxDeclaration,
+      kLogSoftmaxBackwardDeclaration,
       kLogitsRatioKlDeclaration,
       kLogitsRatioKlBackwardDeclaration,
       kLogpMergeDeclaration,
@@ -62,11 +78,19 @@ std::span<const OpDecl> declarations() {
       kPolicyLossBackwardDeclaration,
       kRatioKlDeclaration,
       kRatioKlBackwardDeclaration,
+      kReluDeclaration,
+      kReluBackwardDeclaration,
       kResamplingWeightsDeclaration,
       kReturnsDeclaration,
       kRmsNormDeclaration,
       kRmsNormBackwardDeclaration,
       kSampleDeclaration,
+      kSigmoidDeclaration,
+      kSigmoidBackwardDeclaration,
+      kSiluDeclaration,
+      kSiluBackwardDeclaration,
+      kSoftmaxDeclaration,
+      kSoftmaxBackwardDeclaration,
       kTokenRewardsDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,

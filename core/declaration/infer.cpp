@@ -15,6 +15,11 @@ bool infer_shape(const OpDecl& decl, const ShapeDecl& declared, const BoundCall&
     shape.assign(sizes, sizes + ndim);
     return fits;
   }
+  if (declared.kind == ShapeDecl::Kind::same) {
+    const rlk_tensor& first = *inputs[static_cast<size_t>(declared.of)];
+    shape.assign(first.shape, first.shape + first.ndim);
+    return true;
+  }
   if (declared.kind != ShapeDecl::Kind::dims) return false;
   for (const Dim& dim : declared.dims) {
     shape.push_back(dim.evaluate(call.values()));

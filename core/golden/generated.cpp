@@ -6,6 +6,8 @@
 #include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/gelu.hpp>
+#include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
@@ -13,6 +15,8 @@
 #include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
+#include <rlk/sdk/ops/log_softmax.hpp>
+#include <rlk/sdk/ops/log_softmax_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
@@ -22,11 +26,19 @@
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
+#include <rlk/sdk/ops/relu.hpp>
+#include <rlk/sdk/ops/relu_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/sigmoid.hpp>
+#include <rlk/sdk/ops/sigmoid_backward.hpp>
+#include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_backward.hpp>
+#include <rlk/sdk/ops/softmax.hpp>
+#include <rlk/sdk/ops/softmax_backward.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
@@ -42,6 +54,8 @@ DataError attention(CallOf<sdk::ops::Attention>& call);
 DataError add(CallOf<sdk::ops::Add>& call);
 DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
+DataError gelu(CallOf<sdk::ops::Gelu>& call);
+DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
@@ -49,6 +63,8 @@ DataError jsd(CallOf<sdk::ops::Jsd>& call);
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
 DataError linear_logp(CallOf<sdk::ops::LinearLogp>& call);
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call);
+DataError log_softmax(CallOf<sdk::ops::LogSoftmax>& call);
+DataError log_softmax_backward(CallOf<sdk::ops::LogSoftmaxBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
@@ -58,11 +74,19 @@ DataError policy_loss(CallOf<sdk::ops::PolicyLoss>& call);
 DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
+DataError relu(CallOf<sdk::ops::Relu>& call);
+DataError relu_backward(CallOf<sdk::ops::ReluBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
 DataError returns(CallOf<sdk::ops::Returns>& call);
 DataError rms_norm(CallOf<sdk::ops::RmsNorm>& call);
 DataError rms_norm_backward(CallOf<sdk::ops::RmsNormBackward>& call);
 DataError sample(CallOf<sdk::ops::Sample>& call);
+DataError sigmoid(CallOf<sdk::ops::Sigmoid>& call);
+DataError sigmoid_backward(CallOf<sdk::ops::SigmoidBackward>& call);
+DataError silu(CallOf<sdk::ops::Silu>& call);
+DataError silu_backward(CallOf<sdk::ops::SiluBackward>& call);
+DataError softmax(CallOf<sdk::ops::Softmax>& call);
+DataError softmax_backward(CallOf<sdk::ops::SoftmaxBackward>& call);
 DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
@@ -77,6 +101,8 @@ Function find(std::string_view op) {
   if (op == "add") return &answer<sdk::ops::Add, add>;
   if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
+  if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
+  if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
@@ -84,6 +110,8 @@ Function find(std::string_view op) {
   if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
   if (op == "linear_logp") return &answer<sdk::ops::LinearLogp, linear_logp>;
   if (op == "linear_logp_backward") return &answer<sdk::ops::LinearLogpBackward, linear_logp_backward>;
+  if (op == "log_softmax") return &answer<sdk::ops::LogSoftmax, log_softmax>;
+  if (op == "log_softmax_backward") return &answer<sdk::ops::LogSoftmaxBackward, log_softmax_backward>;
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
@@ -93,11 +121,19 @@ Function find(std::string_view op) {
   if (op == "policy_loss_backward") return &answer<sdk::ops::PolicyLossBackward, policy_loss_backward>;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
+  if (op == "relu") return &answer<sdk::ops::Relu, relu>;
+  if (op == "relu_backward") return &answer<sdk::ops::ReluBackward, relu_backward>;
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
   if (op == "returns") return &answer<sdk::ops::Returns, returns>;
   if (op == "rms_norm") return &answer<sdk::ops::RmsNorm, rms_norm>;
   if (op == "rms_norm_backward") return &answer<sdk::ops::RmsNormBackward, rms_norm_backward>;
   if (op == "sample") return &answer<sdk::ops::Sample, sample>;
+  if (op == "sigmoid") return &answer<sdk::ops::Sigmoid, sigmoid>;
+  if (op == "sigmoid_backward") return &answer<sdk::ops::SigmoidBackward, sigmoid_backward>;
+  if (op == "silu") return &answer<sdk::ops::Silu, silu>;
+  if (op == "silu_backward") return &answer<sdk::ops::SiluBackward, silu_backward>;
+  if (op == "softmax") return &answer<sdk::ops::Softmax, softmax>;
+  if (op == "softmax_backward") return &answer<sdk::ops::SoftmaxBackward, softmax_backward>;
   if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;

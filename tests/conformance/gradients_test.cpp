@@ -137,9 +137,9 @@ private:
       Argument& source = forward_.inputs[i];
       source.present = true;
       source.dtype = Dtype::f64;
-      for (const Dim& dim : decl.shapes[static_cast<size_t>(backward_.form)].dims) {
-        source.shape.push_back(forward_.symbols[static_cast<size_t>(dim.symbol)]);
-      }
+      const ShapeDecl& shape = decl.shapes[static_cast<size_t>(backward_.form)];
+      for (const Dim& dim : shape.dims) source.shape.push_back(forward_.symbols[static_cast<size_t>(dim.symbol)]);
+      if (shape.kind != ShapeDecl::Kind::dims) source.shape = backward_.inputs[taken[0].first].shape;
       source.bytes.assign(static_cast<size_t>(source.byte_count()), std::byte{0});
       std::normal_distribution<double> normal(0, decl.domain.scale);
       for (int64_t k = 0; k < source.count(); ++k) set(source, k, normal(engine));

@@ -158,6 +158,8 @@ private:
     } else if (shape.kind == core::ShapeDecl::Kind::any) {
       const auto& list = decl->shape_cases[0].shapes;
       sizes.assign(list[index].begin(), list[index].end());
+    } else if (shape.kind == core::ShapeDecl::Kind::same) {
+      sizes = inputs[static_cast<size_t>(shape.of)].shape;
     } else if (shape.kind == core::ShapeDecl::Kind::broadcast) {
       for (const Argument& input : inputs) {
         if (!input.given) continue;

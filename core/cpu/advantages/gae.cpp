@@ -3,7 +3,7 @@
 #include <rlk/sdk/ops/returns.hpp>
 
 #include "core/cpu/advantages/reverse_scan.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

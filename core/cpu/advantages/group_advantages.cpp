@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/cpu/simd/long_sum.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations

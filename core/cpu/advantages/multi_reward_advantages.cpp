@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu/advantages/group_advantages.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "core/cpu/advantages/groups.hpp"
 #include "core/cpu/simd/long_sum.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 using namespace sdk::ops::resampling_weights;  // NOLINT(google-build-using-namespace): its enumerations

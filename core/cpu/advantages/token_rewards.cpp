@@ -7,7 +7,7 @@
 
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/ratio_kl.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/sequences.hpp"
 
 namespace rlk::cpu {

@@ -10,6 +10,7 @@
 
 #include "core/cpu/attention/attention_sequences.hpp"
 #include "core/cpu/attention/attention_task.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "core/cpu/attention/attention_backward_task.hpp"
 #include "core/cpu/attention/attention_sequences.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

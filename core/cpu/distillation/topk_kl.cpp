@@ -13,7 +13,7 @@
 #include "core/cpu/logp/logp_sums.hpp"
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/simd/long_sum.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

@@ -13,7 +13,7 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/simd/convert-inl.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 #ifndef RLK_CPU_ADD_LINE
 #define RLK_CPU_ADD_LINE

@@ -12,7 +12,7 @@
 
 #include "core/cpu/linear/linear_gradient.hpp"
 #include "core/cpu/logp/logp_rows.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/scratch.hpp"
 
 namespace rlk::cpu {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

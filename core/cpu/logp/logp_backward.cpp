@@ -7,6 +7,7 @@
 
 #include "core/cpu/logp/logp_backward_block.hpp"
 #include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

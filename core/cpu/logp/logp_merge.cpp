@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

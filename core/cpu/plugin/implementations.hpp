@@ -8,90 +8,28 @@
 
 namespace rlk::cpu {
 
-template <>
-const Kernel<sdk::ops::Logp>& kernel<sdk::ops::Logp>();
-template <>
-const Kernel<sdk::ops::LogpBackward>& kernel<sdk::ops::LogpBackward>();
-template <>
-const Kernel<sdk::ops::Attention>& kernel<sdk::ops::Attention>();
-template <>
-const Kernel<sdk::ops::Add>& kernel<sdk::ops::Add>();
-template <>
-const Kernel<sdk::ops::AttentionBackward>& kernel<sdk::ops::AttentionBackward>();
-template <>
-const Kernel<sdk::ops::Gae>& kernel<sdk::ops::Gae>();
-template <>
-const Kernel<sdk::ops::GroupAdvantages>& kernel<sdk::ops::GroupAdvantages>();
-template <>
-const Kernel<sdk::ops::GrpoLoss>& kernel<sdk::ops::GrpoLoss>();
-template <>
-const Kernel<sdk::ops::GrpoLossBackward>& kernel<sdk::ops::GrpoLossBackward>();
-template <>
-const Kernel<sdk::ops::Jsd>& kernel<sdk::ops::Jsd>();
-template <>
-const Kernel<sdk::ops::JsdBackward>& kernel<sdk::ops::JsdBackward>();
-template <>
-const Kernel<sdk::ops::LinearLogp>& kernel<sdk::ops::LinearLogp>();
-template <>
-const Kernel<sdk::ops::LinearLogpBackward>& kernel<sdk::ops::LinearLogpBackward>();
-template <>
-const Kernel<sdk::ops::LogitsRatioKl>& kernel<sdk::ops::LogitsRatioKl>();
-template <>
-const Kernel<sdk::ops::LogitsRatioKlBackward>& kernel<sdk::ops::LogitsRatioKlBackward>();
-template <>
-const Kernel<sdk::ops::LogpMerge>& kernel<sdk::ops::LogpMerge>();
-template <>
-const Kernel<sdk::ops::MultiRewardAdvantages>& kernel<sdk::ops::MultiRewardAdvantages>();
-template <>
-const Kernel<sdk::ops::OptimalTokenBaseline>& kernel<sdk::ops::OptimalTokenBaseline>();
-template <>
-const Kernel<sdk::ops::PolicyLoss>& kernel<sdk::ops::PolicyLoss>();
-template <>
-const Kernel<sdk::ops::PolicyLossBackward>& kernel<sdk::ops::PolicyLossBackward>();
-template <>
-const Kernel<sdk::ops::RatioKl>& kernel<sdk::ops::RatioKl>();
-template <>
-const Kernel<sdk::ops::RatioKlBackward>& kernel<sdk::ops::RatioKlBackward>();
-template <>
-const Kernel<sdk::ops::ResamplingWeights>& kernel<sdk::ops::ResamplingWeights>();
-template <>
-const Kernel<sdk::ops::Returns>& kernel<sdk::ops::Returns>();
-template <>
-const Kernel<sdk::ops::RmsNorm>& kernel<sdk::ops::RmsNorm>();
-template <>
-const Kernel<sdk::ops::RmsNormBackward>& kernel<sdk::ops::RmsNormBackward>();
-template <>
-const Kernel<sdk::ops::Sample>& kernel<sdk::ops::Sample>();
-template <>
-const Kernel<sdk::ops::TokenRewards>& kernel<sdk::ops::TokenRewards>();
-template <>
-const Kernel<sdk::ops::TopkKl>& kernel<sdk::ops::TopkKl>();
-template <>
-const Kernel<sdk::ops::TopkKlBackward>& kernel<sdk::ops::TopkKlBackward>();
-template <>
-const Kernel<sdk::ops::ValueLoss>& kernel<sdk::ops::ValueLoss>();
-template <>
-const Kernel<sdk::ops::ValueLossBackward>& kernel<sdk::ops::ValueLossBackward>();
-template <>
-const Kernel<sdk::ops::Whiten>& kernel<sdk::ops::Whiten>();
-
 // clang-format off
 using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImplementation<sdk::ops::LogpBackward>,
   CpuImplementation<sdk::ops::Attention>, CpuImplementation<sdk::ops::Add>,
-  CpuImplementation<sdk::ops::AttentionBackward>, CpuImplementation<sdk::ops::Gae>,
-  CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
-  CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::Jsd>,
-  CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::LinearLogp>,
-  CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,
+  CpuImplementation<sdk::ops::AttentionBackward>, CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::Gelu>,
+  CpuImplementation<sdk::ops::GeluBackward>, CpuImplementation<sdk::ops::GroupAdvantages>,
+  CpuImplementation<sdk::ops::GrpoLoss>, CpuImplementation<sdk::ops::GrpoLossBackward>,
+  CpuImplementation<sdk::ops::Jsd>, CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::LinearLogp>,
+  CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogSoftmax>,
+  CpuImplementation<sdk::ops::LogSoftmaxBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,
   CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuImplementation<sdk::ops::LogpMerge>,
   CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
-  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>,
-  CpuImplementation<sdk::ops::ResamplingWeights>, CpuImplementation<sdk::ops::Returns>,
-  CpuImplementation<sdk::ops::RmsNorm>, CpuImplementation<sdk::ops::RmsNormBackward>,
-  CpuImplementation<sdk::ops::Sample>, CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopkKl>,
-  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
-  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>, CpuImplementation<sdk::ops::Relu>,
+  CpuImplementation<sdk::ops::ReluBackward>, CpuImplementation<sdk::ops::ResamplingWeights>,
+  CpuImplementation<sdk::ops::Returns>, CpuImplementation<sdk::ops::RmsNorm>,
+  CpuImplementation<sdk::ops::RmsNormBackward>, CpuImplementation<sdk::ops::Sample>,
+  CpuImplementation<sdk::ops::Sigmoid>, CpuImplementation<sdk::ops::SigmoidBackward>, CpuImplementation<sdk::ops::Silu>,
+  CpuImplementation<sdk::ops::SiluBackward>, CpuImplementation<sdk::ops::Softmax>,
+  CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::TokenRewards>,
+  CpuImplementation<sdk::ops::TopkKl>, CpuImplementation<sdk::ops::TopkKlBackward>,
+  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
+  CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

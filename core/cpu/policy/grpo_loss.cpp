@@ -12,7 +12,7 @@
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/policy_kinds.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

@@ -11,7 +11,7 @@
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_rows.hpp"
 #include "core/cpu/policy/ratio_kl.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

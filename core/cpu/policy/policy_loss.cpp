@@ -10,6 +10,7 @@
 
 #include "core/cpu/policy/clamp_gradient.hpp"
 #include "core/cpu/policy/policy_terms.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations

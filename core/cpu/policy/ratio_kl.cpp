@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {

@@ -19,7 +19,7 @@
 #include "core/cpu/sampling/sample_block.hpp"
 #include "core/cpu/sampling/sample_filter.hpp"
 #include "core/cpu/sampling/sample_random.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 using namespace sdk::ops::sample;  // NOLINT(google-build-using-namespace): its enumerations

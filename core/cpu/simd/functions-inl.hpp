@@ -1,4 +1,5 @@
-// Functions of vectors for formulas: exp, exp(x) - 1, the logistic function, each good to a few ulp for every argument.
+// Functions of vectors for formulas: exp, exp(x) - 1, the logistic function, each good to a few ulp for every argument,
+// and erf, good to 1e-7 (fp32) and 3e-16 (fp64) beside 1.
 //
 // Other than exp2 of math-inl.hpp these keep their digits where the argument is large: x log2(e) rounded once is off by
 // |x| half ulps, so that exp subtracts the multiple of log(2) in two parts.
@@ -84,6 +85,35 @@ template <class D>
 HWY_INLINE hn::VFromD<D> sigmoid(D d, hn::VFromD<D> x) {
   const auto one = hn::Set(d, hn::TFromD<D>{1});
   return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
+}
+
+// erfc(x) exp(x^2) for x >= 0 as a polynomial of t = (x - k) / (x + k), highest power first: interpolated at Chebyshev
+// nodes, off by 1.4e-8 (k = 2) and 5e-17 (k = 3).
+constexpr float kErfF32[11] = {3.76202652e-06f,  1.09845154e-04f,  6.31604676e-05f, -9.21546963e-04f,
+                               -8.54943012e-04f, 6.97187973e-03f,  3.73421912e-03f, -7.89740899e-02f,
+                               2.41658129e-01f,  -4.27186070e-01f, 2.55395676e-01f};
+constexpr double kErfF64[23] = {
+    6.643453056687051e-10,  -8.094526670814713e-11, -7.13545624922474e-09,  -1.736801007668219e-09,
+    4.442333689876872e-08,  3.2416490857268025e-08, -2.324602315004507e-07, -2.973197304864827e-07,
+    1.2512303414399659e-06, 2.121889158013071e-06,  -7.977654048876724e-06, -1.2861183668613251e-05,
+    6.405644001950549e-05,  4.525546089582922e-05,  -0.0005970619314950936, 0.0007077464152211896,
+    0.004269136331436637,   -0.024392499316733204,  0.07166583719803174,    -0.15011593650085095,
+    0.24560380171233026,    -0.3262335600430364,    0.17900115118138996};
+
+template <class D>
+HWY_INLINE hn::VFromD<D> erf(D d, hn::VFromD<D> x) {
+  using T = hn::TFromD<D>;
+  const auto one = hn::Set(d, T{1}), k = hn::Set(d, sizeof(T) == 4 ? T{2} : T{3});
+  const auto magnitude = at_most(d, T{30}, hn::Abs(x));  // from there it is 1
+  const auto t = hn::Div(hn::Sub(magnitude, k), hn::Add(magnitude, k));
+  auto polynomial = hn::Zero(d);
+  if constexpr (sizeof(T) == 4) {
+    for (const float c : kErfF32) polynomial = hn::MulAdd(polynomial, t, hn::Set(d, c));
+  } else {
+    for (const double c : kErfF64) polynomial = hn::MulAdd(polynomial, t, hn::Set(d, c));
+  }
+  const auto power = exp(d, hn::Neg(hn::Mul(magnitude, magnitude)));
+  return hn::CopySign(hn::NegMulAdd(polynomial, power, one), x);
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

@@ -1,9 +1,5 @@
-// How a kernel becomes the built-in implementation of an operator: one registration beside it.
-//
-//   DataError whiten(const CallOf<sdk::ops::Whiten>& call, const Context& context);
-//   RLK_CPU_KERNEL(Whiten, .run = whiten, .operations = ..., .workspace_bytes = ...)
-//
-// The generated types name the call's arguments, symbols and parameters (<rlk/sdk/ops/whiten.hpp>).
+// What is known of an operator's kernel. The generated types name the call's arguments, symbols and parameters
+// (<rlk/sdk/ops/whiten.hpp>); registration.hpp says how a kernel is registered.
 #pragma once
 
 #include <rlk/abi/op.h>
@@ -41,7 +37,7 @@ struct Kernel {
   std::span<const rlk_switch> switches = {};
 };
 
-// The registration of an operator; core/cpu/plugin/implementations.hpp declares it.
+// The registration of an operator, whichever file it stands in.
 template <class Op>
 const Kernel<Op>& kernel();
 
@@ -50,13 +46,5 @@ int64_t workspace_bytes(const CallOf<Op>& call, int64_t threads) {
   if (kernel<Op>().workspace_of_threads != nullptr) return kernel<Op>().workspace_of_threads(call, threads);
   return kernel<Op>().workspace_bytes != nullptr ? kernel<Op>().workspace_bytes(call) : 0;
 }
-
-#define RLK_CPU_KERNEL(OP, ...)                                        \
-  template <>                                                          \
-  const Kernel<sdk::ops::OP>& kernel<sdk::ops::OP>() {                 \
-    static constexpr Kernel<sdk::ops::OP> kRegistered = {__VA_ARGS__}; \
-    return kRegistered;                                                \
-  }                                                                    \
-  static_assert(true, "a semicolon follows")
 
 }  // namespace rlk::cpu

@@ -20,7 +20,7 @@
 
 #include "core/cpu/simd/functions-inl.hpp"
 #include "core/cpu/simd/lines-inl.hpp"
-#include "core/cpu/simd/operator.hpp"
+#include "core/cpu/simd/registration.hpp"
 
 #ifndef RLK_CPU_SKELETON_ONCE
 #define RLK_CPU_SKELETON_ONCE

@@ -119,8 +119,7 @@ class Function:
         if callable(output.shapes[form]):
             present = [name for name, bit in self.bits.items() if wanted & bit]
             return self.operator.shape(output.shapes[form], symbols, views, codes, dict.fromkeys(present))
-        return torch.broadcast_shapes(*(v.shape for v, a in zip(views, self.operator.inputs)
-                                        if v is not None and isinstance(a.shapes[form], str)))
+        return torch.broadcast_shapes(*self.operator.named_shapes(output.shapes[form], views))
 
     # ---- gradients -----------------------------------------------------------------------------------------------
 

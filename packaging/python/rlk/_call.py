@@ -1,6 +1,7 @@
 """A call of an operator: what it is given becomes the C API's arrays, and what it gives is allocated like the inputs."""
 import collections
 import ctypes
+import re
 import struct
 from typing import Any, Iterable, Mapping, NamedTuple, Sequence, Tuple, Union
 
@@ -339,10 +340,13 @@ class Operator:
             return sizes(symbols, {p.name: code for p, code in zip(self.params, codes)}, present.__contains__)
         return self.broadcast(sizes, views)
 
+    def named_shapes(self, sizes, views):
+        names = re.findall(r"\*\w+", sizes)
+        return [v.shape for v, a in zip(views, self.inputs) if v is not None and set(a.shapes.values()) & set(names)]
+
     def broadcast(self, sizes, views):
-        """Of broadcast(*A, *B), the shapes of the inputs that are *A and *B."""
-        names = [part.strip() for part in sizes[sizes.index("(") + 1:sizes.rindex(")")].split(",")]
-        shapes = [v.shape for v, a in zip(views, self.inputs) if v is not None and set(a.shapes.values()) & set(names)]
+        """The common shape of the inputs that are named: of *A, or of broadcast(*A, *B)."""
+        shapes = self.named_shapes(sizes, views)
         ndim = max(map(len, shapes), default=0)
         out = []
         for axis in range(-ndim, 0):

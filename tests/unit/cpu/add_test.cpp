@@ -1,4 +1,6 @@
 // add against the golden reference over broadcasts, strides, aliasing and special numbers.
+#include <rlk/sdk/ops/add.hpp>
+
 #include <cmath>
 #include <limits>
 

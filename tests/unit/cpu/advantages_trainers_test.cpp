@@ -1,12 +1,15 @@
 // Estimators that trainers have and rlk composes: the operators in the order that the notes of group_advantages give,
 // against each trainer's own recursion over a whole batch, at the tokens that count.
+
 #include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include <cmath>
 #include <limits>
 
 #include "unit/cpu/scan_case.hpp"
+#include "unit/cpu/whitened.hpp"
 
 namespace rlk::test {
 namespace {

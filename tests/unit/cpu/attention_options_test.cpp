@@ -1,4 +1,6 @@
 // attention: softcap, padding keys, the edges of windows and alignment, tails, offsets beyond 32 bits.
+#include <rlk/sdk/ops/attention.hpp>
+
 #include <sys/mman.h>
 
 #include <cmath>

@@ -1,4 +1,6 @@
 // attention: few rows, data errors, hidden keys, chunks and packing bit by bit, large scores, no memory.
+#include <rlk/sdk/ops/attention.hpp>
+
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,6 +1,8 @@
 // grpo_loss against RL-Kernel's published formula from logits to loss, and its promises: groups without variance,
 // masks, data errors.
 #include <rlk/sdk/forward.hpp>
+#include <rlk/sdk/ops/grpo_loss.hpp>
+#include <rlk/sdk/ops/grpo_loss_backward.hpp>
 
 #include <algorithm>
 #include <cmath>

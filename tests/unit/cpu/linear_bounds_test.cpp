@@ -1,4 +1,7 @@
 // linear_logp and its backward read nothing behind their tensors: each one ends where the next page may not be touched.
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
+
 #include <sys/mman.h>
 #include <unistd.h>
 #include <rlk/sdk/forward.hpp>

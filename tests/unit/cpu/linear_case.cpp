@@ -1,4 +1,7 @@
 // The case as a call with outputs of the layout that it asks for; a shard or a row of it as a case.
+#include <rlk/sdk/ops/linear_logp.hpp>
+#include <rlk/sdk/ops/linear_logp_backward.hpp>
+
 #include "unit/cpu/linear_case.hpp"
 
 #include <rlk/sdk/forward.hpp>

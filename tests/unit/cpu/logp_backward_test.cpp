@@ -1,4 +1,6 @@
 // logp_backward against the golden reference, and its promises: exact zeros, one order of summation, data errors.
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include <cmath>
 #include <limits>
 

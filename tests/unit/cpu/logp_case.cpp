@@ -1,4 +1,7 @@
 // The case as a call with outputs of the layout that it asks for.
+#include <rlk/sdk/ops/logp.hpp>
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include "unit/cpu/logp_case.hpp"
 
 #include <rlk/sdk/forward.hpp>

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "unit/cpu/token_case.hpp"
+#include "unit/cpu/whitened.hpp"
 
 namespace rlk::test {
 namespace {

@@ -15,10 +15,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/cpu/plugin/implementations.hpp"
+#include "core/cpu/simd/operator.hpp"
 #include "core/cpu/tbb_parallel.hpp"
 #include "core/golden/operator.hpp"
 #include "unit/cpu/support.hpp"
+
+namespace rlk::sdk::ops {}  // namespace rlk::sdk::ops
 
 namespace rlk::test {
 

@@ -1,4 +1,7 @@
 // Cases, and what they are as the trainers' matrices.
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
+
 #include "unit/cpu/policy_case.hpp"
 
 #include <rlk/sdk/forward.hpp>

@@ -2,6 +2,9 @@
 // the same batch as plain matrices, for formulas written as the trainers publish them.
 #pragma once
 
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
+
 #include <functional>
 #include <vector>
 

@@ -1,5 +1,7 @@
 // policy_loss against the loss that Liger-Kernel publishes (LigerFusedLinearGRPOLoss): every loss type with its
 // defaults, and each of its options at every loss type that takes it.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <optional>
 #include <string>

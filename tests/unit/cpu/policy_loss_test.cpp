@@ -1,5 +1,7 @@
 // What policy_loss promises beside the trainers' formulas: kinks, conflicts, masks, layouts, metrics, data errors.
 #include <rlk/ops/policy_loss_backward.h>
+#include <rlk/sdk/ops/policy_loss.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,7 @@
 // policy_loss against the loss that OpenRLHF publishes (PolicyLoss, aggregate_loss, compute_approx_kl), each option
 // with the others at their defaults. The 1e-8 that it adds to the token counts of sequences is left out.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <optional>
 #include <string_view>

@@ -1,5 +1,7 @@
 // policy_loss against RL-Kernel's losses from log-probabilities: the operator's masked mean, the aggregation of ratios
 // and the three normalisers of its distributed loss. grpo_loss_test.cpp has the operator from logits.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <string_view>
 

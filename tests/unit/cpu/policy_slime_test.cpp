@@ -1,5 +1,7 @@
 // policy_loss against the losses that slime publishes (policy_loss_function and what it calls), each option with the
 // others at their defaults.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <functional>
 #include <optional>

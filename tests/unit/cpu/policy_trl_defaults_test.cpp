@@ -1,5 +1,7 @@
 // policy_loss against every loss type of TRL's GRPOTrainer with the defaults of GRPOConfig, with and without the
 // correction for a sampler, which is on by default. policy_trl_test.cpp has each option by itself.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <string>
 #include <string_view>

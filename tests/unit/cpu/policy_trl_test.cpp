@@ -1,5 +1,7 @@
 // policy_loss against the formulas that TRL publishes, each option by itself. policy_trl_defaults_test.cpp has every
 // loss type with the defaults.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <algorithm>
 #include <cmath>
 

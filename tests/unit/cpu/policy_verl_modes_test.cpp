@@ -1,6 +1,8 @@
 // policy_loss against every policy loss mode that verl publishes, with verl's defaults; its aggregations with and
 // without the counts of a global batch, its weights against the sampler, and its metrics. The 1e-8 that verl adds to
 // counts of tokens is left out.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <limits>
 #include <optional>

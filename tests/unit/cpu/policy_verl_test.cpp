@@ -1,5 +1,7 @@
 // policy_loss against the formulas that verl publishes: its KL, its entropy bonus and its rejections, and each mode
 // with numbers at which its options matter. policy_verl_modes_test.cpp has every mode with the defaults.
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cmath>
 #include <limits>
 #include <string>

@@ -1,6 +1,8 @@
 // One call of sample as tensors and parameters, run through the kernel and through the golden reference.
 #pragma once
 
+#include <rlk/sdk/ops/sample.hpp>
+
 #include "unit/cpu/operator.hpp"
 
 namespace rlk::test {

@@ -1,5 +1,7 @@
 // The same seed draws the same tokens: over batch size, position, thread count and instruction set, each on its own,
 // for ids, status, success and keep_mask. Expected is what golden says of the whole batch.
+#include <rlk/sdk/ops/sample.hpp>
+
 #include <cmath>
 #include <limits>
 #include <numeric>

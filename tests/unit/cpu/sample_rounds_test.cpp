@@ -1,5 +1,7 @@
 // Rounds of given random numbers, uniform_samples [rounds, batch]: which of them succeed, what a caller is told of rows
 // where none does, and that drawing these rows again with new numbers goes on where the first call stopped.
+#include <rlk/sdk/ops/sample.hpp>
+
 #include <cmath>
 #include <limits>
 #include <random>

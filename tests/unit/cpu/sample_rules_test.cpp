@@ -1,5 +1,7 @@
 // The rules of sample on rows small enough to work out by hand: each filter, its ties and boundaries from both sides,
 // both orders, penalties, greedy; and the defects that samplers have had.
+#include <rlk/sdk/ops/sample.hpp>
+
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,7 @@
 // sample against the golden reference on every instruction set, and what its specification promises: published vectors
 // of the generator, the stated exponential.
+#include <rlk/sdk/ops/sample.hpp>
+
 #include <cmath>
 #include <limits>
 #include <numeric>

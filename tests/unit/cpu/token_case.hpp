@@ -1,8 +1,6 @@
 // What the tests of operators with one number per token share: tensors from lists and lists from tensors.
 #pragma once
 
-#include <rlk/sdk/ops/whiten.hpp>
-
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/operator.hpp"
 
@@ -33,15 +31,6 @@ inline std::vector<double> list_of(const Tensor& tensor) {
 // Every way to run a parallel-for that must give the same bits as the serial one.
 inline std::vector<cpu::ParallelFor> other_hooks() {
   return {cpu::tbb_parallel(), backwards_parallel()};
-}
-
-// [rows, columns] of fp64 by the kernel of whiten.
-inline Tensor whitened(const Tensor& x, const Tensor& mask, const ops::whiten::Params& params = {}) {
-  CallOf<ops::Whiten> call;
-  call.x = x;
-  call.mask = mask;
-  call.params = params;
-  return run(call).y;
 }
 
 }  // namespace rlk::test

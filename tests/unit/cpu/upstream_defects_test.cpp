@@ -1,5 +1,8 @@
 // Defects that were read in upstream kernels of log-probabilities, as tests of ours; and the two conflicts that are
 // about logp: ids out of range, and the dtype of the output. plugin_api/ops/README.md lists them all.
+#include <rlk/sdk/ops/logp.hpp>
+#include <rlk/sdk/ops/logp_backward.hpp>
+
 #include <sys/mman.h>
 #include <rlk/sdk/forward.hpp>
 

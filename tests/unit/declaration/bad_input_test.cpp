@@ -300,12 +300,17 @@ TEST(BadInput, SymbolBelowItsMinimum) {
 TEST(BadInput, ShapesThatDoNotBroadcast) {
   for_each_argument([](OpCall& call, bool output, size_t i, const ArgDecl& arg) {
     const auto kind = arg.shapes[static_cast<size_t>(call.form)].kind;
-    if (kind != ShapeDecl::Kind::any && kind != ShapeDecl::Kind::broadcast) return;
+    const auto free = std::count_if(call.decl->inputs.begin(), call.decl->inputs.end(), [&](const ArgDecl& input) {
+      return input.shapes[static_cast<size_t>(call.form)].kind == ShapeDecl::Kind::any;
+    });
+    const bool is_broadcast = (kind == ShapeDecl::Kind::any && free > 1) || kind == ShapeDecl::Kind::broadcast;
+    if (!is_broadcast && kind != ShapeDecl::Kind::same) return;
     Argument& argument = side(call, output)[i];
     argument.shape.back() += 1;
     argument.strides = contiguous_strides(argument.shape);
     call.refresh();
-    expect_refused(call, quoted(arg, output), "[", output ? "expected [" : "equal or 1");
+    const char* expected = kind == ShapeDecl::Kind::same ? "that of '" : output ? "expected [" : "equal or 1";
+    expect_refused(call, quoted(arg, output), "[", expected);
   });
 }
 

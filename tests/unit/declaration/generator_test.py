@@ -132,6 +132,29 @@ class Declarations(unittest.TestCase):
             together(('{ kind = "real", scale = 1.0 }', forward))
         together(('{ kind = "real", scale = 1.0 }', forward.replace("steam", "out")))
 
+        milk = '[[input]]\nname = "milk"\ndtype = "T"\nshape = ["N"]\ndomain = { kind = "real" }\nnan = "all"\ndoc = ""\n'
+        real = ('{ kind = "real", scale = 1.0 }', forward.replace("steam", "out"))
+        cup = tomllib.loads(self.changed([("kettle", "cup"), real]))
+        kettle = tomllib.loads(self.changed([("[[output]]", milk + "[[output]]")]))
+        for op in (cup, kettle):
+            check(op["name"] + ".toml", op)
+        with self.assertRaisesRegex(DeclarationError, r"cup.toml: \[\[input\]\] water domain: is an output of kettle, which "
+                                                      "cannot be computed here: there is no milk"):
+            check_together([cup, kettle])
+
+    def test_any_shape_is_known_from_an_input_that_every_call_has(self):
+        anything = ('["N"]\ndomain', '"*A"\ndomain')
+        case = ("[[rule]]", "[[shape_case]]\nA = [2, 3]\nproduction = [9]\n[[rule]]")
+        same = ('["N"]\ndoc = "after"', '"*A"\ndoc = "after"')
+        emitted = self.accepted(anything, same, case)
+        self.assertIn('{ShapeDecl::Kind::any, {}, "*A"}', emitted)
+        self.assertIn('{ShapeDecl::Kind::same, {}, "*A", 0}', emitted)
+        self.refused("[[output]] out: shape is '*B', which no input has; expected one of *A", anything, case,
+                     ('["N"]\ndoc = "after"', '"*B"\ndoc = "after"'))
+        self.refused("[[input]] water: is optional and the first of shape *A", anything, same, case,
+                     ("domain = {", "optional = true\ndomain = {"))
+        self.refused("[[input]] water: shape is 'any'", ('["N"]\ndomain', '"any"\ndomain'))
+
     def test_what_a_nan_gives_is_never_left_open(self):
         rule = 'nan = "element"\n'
         self.refused("[[input]] water: nan is missing: say what a NaN in it gives, one of none, element, row", (rule, ""))

@@ -8,6 +8,8 @@
 #include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/gelu.hpp>
+#include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
@@ -15,6 +17,8 @@
 #include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
+#include <rlk/sdk/ops/log_softmax.hpp>
+#include <rlk/sdk/ops/log_softmax_backward.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
@@ -24,11 +28,19 @@
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
+#include <rlk/sdk/ops/relu.hpp>
+#include <rlk/sdk/ops/relu_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/sigmoid.hpp>
+#include <rlk/sdk/ops/sigmoid_backward.hpp>
+#include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_backward.hpp>
+#include <rlk/sdk/ops/softmax.hpp>
+#include <rlk/sdk/ops/softmax_backward.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>

@@ -1,0 +1,53 @@
+// silu and its gradient, from one exponential each.
+#include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_backward.hpp>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/activation/silu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/simd/skeleton-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// Of exp(-|x|) the root, which does not leave the range where x exp(x) is a normal number; 1 and that root, whose
+// square is the numerator of the logistic function of -|x|; and the denominator.
+template <class D, class V>
+HWY_INLINE void logistic_parts(D d, V x, V& root, V& numerator, V& denominator) {
+  using T = hn::TFromD<D>;
+  const auto one = hn::Set(d, T{1});
+  root = exp(d, hn::Mul(hn::Abs(x), hn::Set(d, static_cast<T>(-0.5))));
+  numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), root, one);
+  denominator = hn::MulAdd(root, root, one);
+}
+
+void silu(const CallOf<sdk::ops::Silu>& call, const Context& context) {
+  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR {
+    auto root = x, numerator = x, denominator = x;
+    logistic_parts(d, x, root, numerator, denominator);
+    return hn::Div(hn::Mul(hn::Mul(x, numerator), numerator), denominator);
+  });
+}
+
+void silu_backward(const CallOf<sdk::ops::SiluBackward>& call, const Context& context) {
+  map(context, to(call.grad_x), from(call.grad_y, call.x), [](auto d, auto grad, auto x) HWY_ATTR {
+    auto root = x, numerator = x, denominator = x;
+    logistic_parts(d, x, root, numerator, denominator);
+    const auto one = hn::Set(d, hn::TFromD<decltype(d)>{1});
+    const auto opposite = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), one, hn::Mul(root, root));  // 1 - s, times denominator
+    const auto slope = hn::MulAdd(x, hn::Div(opposite, denominator), one);
+    return hn::Div(hn::Mul(hn::Mul(hn::Mul(grad, numerator), slope), numerator), denominator);
+  });
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+namespace rlk::cpu {
+
+RLK_CPU_VECTOR_KERNEL(Silu, silu, .operations = per_element<30>);
+RLK_CPU_VECTOR_KERNEL(SiluBackward, silu_backward, .operations = per_element<35>);
+
+}  // namespace rlk::cpu

@@ -1,0 +1,74 @@
+// Activations where a generated case does not look: far from 0, at infinities, and torch's own numbers.
+#include <rlk/sdk/ops/gelu.hpp>
+#include <rlk/sdk/ops/gelu_backward.hpp>
+#include <rlk/sdk/ops/relu.hpp>
+#include <rlk/sdk/ops/sigmoid.hpp>
+#include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_backward.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<double>;
+using ops::gelu::Approximate;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(CpuActivations, FarFromZeroNothingOverflows) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+    const Tensor x = numbers({-1e30, -1000, 1000, 1e30}, {2, 2}, dtype), ones = numbers(List(4, 1.0), {2, 2}, dtype);
+    CallOf<ops::Silu> silu;
+    silu.x = x;
+    CallOf<ops::SiluBackward> silu_backward;
+    silu_backward.x = x;
+    silu_backward.grad_y = ones;
+    EXPECT_EQ(list_of(run(silu).y), (List{0, 0, x.get(2), x.get(3)}));
+    EXPECT_EQ(list_of(run(silu_backward).grad_x), (List{0, 0, 1, 1}));
+    for (const Approximate approximate : {Approximate::none, Approximate::tanh}) {
+      CallOf<ops::Gelu> gelu;
+      gelu.x = x;
+      gelu.params.approximate = approximate;
+      CallOf<ops::GeluBackward> gelu_backward;
+      gelu_backward.x = x;
+      gelu_backward.grad_y = ones;
+      gelu_backward.params.approximate = approximate;
+      const Tensor y = run(gelu).y;
+      for (const int64_t i : {0, 1}) EXPECT_EQ(y.get(i), 0) << name(dtype);
+      for (const int64_t i : {2, 3}) EXPECT_EQ(y.get(i), x.get(i)) << name(dtype);
+      EXPECT_EQ(list_of(run(gelu_backward).grad_x), (List{0, 0, 1, 1})) << name(dtype);
+    }
+  }
+}
+
+// The formulas of torch.nn.functional.gelu in 30 digits.
+TEST(CpuActivations, GeluIsTorchsInBothForms) {
+  CallOf<ops::Gelu> c;
+  c.x = numbers({-3, -0.5, 0.25, 2}, {1, 4});
+  const List exact = {-0.0040496940948902836, -0.15426876936299345, 0.14967658142073093, 1.9544997361036416};
+  const List tanh = {-0.0036373920817730188, -0.15428599017485608, 0.149675350701685, 1.954597694087775};
+  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(run(c).y.get(i), exact[static_cast<size_t>(i)], 1e-13);
+  c.params.approximate = Approximate::tanh;
+  for (int64_t i = 0; i < 4; ++i) EXPECT_NEAR(run(c).y.get(i), tanh[static_cast<size_t>(i)], 1e-13);
+}
+
+TEST(CpuActivations, InfinitiesAreTorchs) {
+  const Tensor x = numbers({-kInfinity, kInfinity}, {1, 2}, Dtype::f32);
+  CallOf<ops::Sigmoid> sigmoid;
+  sigmoid.x = x;
+  EXPECT_EQ(list_of(run(sigmoid).y), (List{0, 1}));
+  CallOf<ops::Relu> relu;
+  relu.x = x;
+  EXPECT_EQ(list_of(run(relu).y), (List{0, kInfinity}));
+  CallOf<ops::Silu> silu;
+  silu.x = x;
+  EXPECT_TRUE(std::isnan(run(silu).y.get(0)));
+  EXPECT_EQ(run(silu).y.get(1), kInfinity);
+}
+
+}  // namespace
+}  // namespace rlk::test

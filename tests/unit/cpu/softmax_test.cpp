@@ -1,0 +1,44 @@
+// softmax and log_softmax: torch's numbers, large scores, rows of -inf.
+#include <rlk/sdk/ops/log_softmax.hpp>
+#include <rlk/sdk/ops/softmax.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(CpuSoftmax, LargeScoresKeepTheirDifferences) {
+  for (const double size : {0.0, 1e4, -1e30, 3e38}) {
+    CallOf<ops::Softmax> c;
+    c.x = numbers({size, size, -kInfinity, size}, {1, 4}, Dtype::f32);
+    const Tensor y = run(c).y;
+    CallOf<ops::LogSoftmax> log;
+    log.x = c.x;
+    const Tensor logs = run(log).y;
+    for (const int64_t i : {0, 1, 3}) {
+      EXPECT_NEAR(y.get(i), 1.0 / 3, 1e-7) << size;
+      EXPECT_NEAR(logs.get(i), -std::log(3.0), 1e-6) << size;
+    }
+    EXPECT_EQ(y.get(2), 0);
+    EXPECT_EQ(logs.get(2), -kInfinity);
+  }
+}
+
+TEST(CpuSoftmax, ARowOfMinusInfinityIsNanAsInTorch) {
+  CallOf<ops::Softmax> c;
+  c.x = numbers({-kInfinity, -kInfinity, 0, 1}, {2, 2}, Dtype::bf16);
+  const Tensor y = run(c).y;
+  EXPECT_TRUE(std::isnan(y.get(0)) && std::isnan(y.get(1)));
+  EXPECT_NEAR(y.get(2), 1 / (1 + std::exp(1.0)), 1e-3);
+  CallOf<ops::LogSoftmax> log;
+  log.x = c.x;
+  EXPECT_TRUE(std::isnan(run(log).y.get(1)));
+}
+
+}  // namespace
+}  // namespace rlk::test
