@@ -54,7 +54,8 @@ TABLES = {
               "host": bool, "form": str, "inout": bool, "list": bool, "nan": (str, dict),
               "nan_when": list, "nan_text": str},
     "output": {"name": str, "doc": str, "dtype": str, "shape": (str, list, dict), "optional": bool, "form": str,
-               "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "elements": list, "inout": str,
+               "may_alias": list, "must_alias": str, "absolute_error": NUMBER, "at_least": NUMBER, "at_most": NUMBER,
+               "elements": list, "inout": str,
                "list": bool},
     "param": {"name": str, "doc": str, "type": {"f64", "i64", "enum"}, "default": VALUE, "values": list, "min": NUMBER,
               "min_exclusive": NUMBER, "finite": bool, "try": list},
@@ -80,7 +81,8 @@ LISTS = {"symbols": "symbol", "inputs": "input", "outputs": "output", "params": 
          "rules": "rule"}
 # What describes the values of an input, by its kind.
 DOMAINS = {
-    "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool},
+    "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool,
+             "extreme": bool},
     "uniform": {"min": NUMBER, "max": NUMBER},
     "integer": {"low": VALUE, "high": VALUE},
     "id": {"low": VALUE, "high": VALUE, "ignore": str},

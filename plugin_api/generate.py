@@ -6,7 +6,7 @@
 
 Written: include/rlk/ops/<op>.h (C parameters, indices), include/rlk/sdk/ops/<op>.hpp (the operators as C++ types),
 loader/api/include/rlk/ops/<op>.hpp (the call of a C++ application, arguments by name),
-core/declaration/generated/<op>.cpp (the tables of declaration.hpp), generated.cpp (their list) and slopes.cpp,
+core/declaration/generated/<op>.cpp (the tables of declaration.hpp), generated.cpp (their list), slopes.cpp and extremes.cpp,
 core/golden/generated.cpp (which function answers which operator) and core/cpu/plugin/implementations.hpp. What was
 generated for an operator that is no longer declared is removed. Needs Python 3.11 and nothing else.
 """
@@ -17,7 +17,7 @@ from declaration_load import load
 from declaration_schema import DeclarationError
 from generate_calls import call_header
 from generate_headers import c_header
-from generate_lists import cpu_implementations, golden_table
+from generate_lists import cpu_implementations, golden_table, table_of_extremes
 from generate_tables import list_of_tables, op_table, slope_list
 from generate_text import NOTE
 from generate_views import all_views, view_header
@@ -36,6 +36,7 @@ def generated():
     files |= {ROOT / "core/declaration/generated" / f"{op['name']}.cpp": op_table(op) for op in ops}
     files[ROOT / "core/declaration/generated.cpp"] = list_of_tables(ops)
     files[ROOT / "core/declaration/slopes.cpp"] = slope_list(ops)
+    files[ROOT / "core/declaration/extremes.cpp"] = table_of_extremes(ops)
     files[ROOT / "core/golden/generated.cpp"] = golden_table(ops)
     files[ROOT / "core/cpu/plugin/implementations.hpp"] = cpu_implementations(ops)
     return files | generated_for_tests()

@@ -4,6 +4,7 @@
 
 #include "core/conformance/cases.hpp"
 #include "core/conformance/data_errors.hpp"
+#include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -279,10 +280,11 @@ std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form
 
 std::vector<Case> content_cases(const Case& base) {
   std::vector<Case> list;
-  bool minus_inf = false, nan = false;
+  bool minus_inf = false, nan = false, extreme = false;
   for (const ArgDecl& input : base.decl->inputs) {
     minus_inf |= input.domain.minus_inf;
     nan |= input.domain.nan_rows;
+    extreme |= is_extreme(base.decl->name, input.name);
   }
   const auto add = [&](Content content) {
     Case c = base;
@@ -293,6 +295,7 @@ std::vector<Case> content_cases(const Case& base) {
   if (minus_inf) add(Content::all_minus_inf);
   if (nan) add(Content::nan);
   add(Content::wide);
+  if (extreme) add(Content::extreme);
   add(Content::tiny);
   Case c = base;
   c.misaligned_by = 1;

@@ -286,8 +286,9 @@ void append_members(std::string& text, const Case& c, const Call& call) {
 }  // namespace
 
 const char* name_of(Content content) {
-  static constexpr const char* kNames[] = {"",     "with -inf", "with a row of -inf", "with NaN", "with one NaN in",
-                                           "wide", "tiny",      "data error",         "positive", "sparse"};
+  static constexpr const char* kNames[] = {
+      "",        "with -inf", "with a row of -inf", "with NaN", "with one NaN in", "wide",
+      "extreme", "tiny",      "data error",         "positive", "sparse"};
   return kNames[static_cast<size_t>(content)];
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/conformance/elements.hpp"
+#include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -28,6 +29,19 @@ std::string difference_text(const Call& call, size_t output, int64_t index, doub
   const Dtype dtype = call.outputs[output].dtype;
   return "output " + element_name(call, output, index) + ": got " + number(got, dtype) + ", expected " +
          number(want, dtype) + ", allowed " + number(allowed, Dtype::f32);
+}
+
+// "output logp[3]: got 8.0e-07, expected at most 0 whatever the rounding: the declaration says so".
+std::optional<Failure> check_limits(const Call& call, size_t output, int64_t index, double got, double want) {
+  const Limits limits = limits_of(call.decl->name, call.decl->outputs[output].name);
+  const auto outside = [&](double value) { return value < limits.at_least || value > limits.at_most; };
+  if (!outside(got) || outside(want)) return std::nullopt;  // golden passes it where the caller's inputs do
+  const Dtype dtype = call.outputs[output].dtype;
+  const bool low = got < limits.at_least;
+  return Failure{"BEYOND_LIMIT", "output " + element_name(call, output, index) + ": got " + number(got, dtype) +
+                                     (low ? ", expected at least " : ", expected at most ") +
+                                     number(low ? limits.at_least : limits.at_most, dtype) +
+                                     " however it is rounded (by golden " + number(want, dtype) + ")"};
 }
 
 std::optional<Failure> check_output(const Call& call, size_t output, const golden::Output& expected,
@@ -89,6 +103,9 @@ std::optional<Failure> check_output(const Call& call, size_t output, const golde
       if (right && quality.inaccurate.empty() && !within(limits.accurate)) {
         quality.inaccurate = difference_text(call, output, static_cast<int64_t>(i), got, want, limits.accurate);
       }
+    }
+    if (right && !holds_poison(bytes, i * element, element, output_poison(poison))) {
+      if (auto failure = check_limits(call, output, static_cast<int64_t>(i), got, want)) return failure;
     }
     if (right) continue;
     if (holds_poison(bytes, i * element, element, output_poison(poison))) {

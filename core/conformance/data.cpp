@@ -10,6 +10,8 @@
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
 #include "core/conformance/nan.hpp"
+#include "core/conformance/quality.hpp"
+#include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -67,12 +69,28 @@ double wide_score(const DomainDecl& domain, double normal, int64_t row, bool is_
   return domain.scale * normal + (is_certain ? domain.scale * 4 + kCertain : 0);
 }
 
+// One score at a magnitude, the others about 0; or all about a magnitude, above or below 0, where most of them are the
+// same number. The magnitudes: ordinary for trained models, then where fp32 has no digits after the point, and half of
+// the largest number.
+double extreme_score(const DomainDecl& domain, Dtype dtype, double normal, int64_t row, bool is_certain) {
+  const double largest = largest_of(dtype) / 2;
+  const double magnitudes[] = {60, 6e4, 1e10, largest};
+  const double magnitude = std::min(largest, magnitudes[row % 4]);
+  if (row / 4 % 3 == 1) return magnitude + domain.scale * normal;
+  if (row / 4 % 3 == 2) return -magnitude + domain.scale * normal;
+  return is_certain ? magnitude : domain.scale * normal;
+}
+// The column of a row of scores that stands out, in wide and extreme contents.
+int64_t certain_column(int64_t row, int64_t columns) {
+  return (row * 7 + 3) % columns;
+}
+
 // Times numbers of the declared scales: many are subnormal and none is 0 for want of digits alone.
 double tiny(Dtype dtype) {
   return dtype == Dtype::f16 ? 0x1p-18 : dtype == Dtype::bf16 ? 0x1p-129 : dtype == Dtype::f32 ? 0x1p-140 : 0x1p-1060;
 }
 
-void fill_real(const DomainDecl& domain, Content content, const Random& random, Argument& argument) {
+void fill_real(const DomainDecl& domain, bool extreme, Content content, const Random& random, Argument& argument) {
   const int64_t count = argument.count();
   const int64_t columns = argument.shape.empty() ? 1 : argument.shape.back();
   const int64_t rows = columns > 0 ? count / columns : 0;
@@ -82,14 +100,17 @@ void fill_real(const DomainDecl& domain, Content content, const Random& random, 
     const int64_t row = i / columns, column = i % columns;
     const double normal = random.normal(static_cast<uint64_t>(i));
     double value = scale * normal;
-    if (is_wide && domain.wide > 0) value = wide_score(domain, normal, row, column == (row * 7 + 3) % columns);
+    if (is_wide && domain.wide > 0) value = wide_score(domain, normal, row, column == certain_column(row, columns));
+    if (content == Content::extreme && extreme) {
+      value = extreme_score(domain, argument.dtype, normal, row, column == certain_column(row, columns));
+    }
     if (domain.step > 0) value = domain.step * std::round(value / domain.step);
     if (content == Content::tiny) value = tiny(argument.dtype) * normal;
     if (content == Content::positive) value = std::fabs(value);
     if (content == Content::sparse && argument.shape.size() > 1 && row % columns != column) value = 0;
     if (content == Content::minus_inf && domain.minus_inf) {
       // Every row keeps one number; the first keeps no other.
-      const bool kept = column == (row * 7 + 3) % columns;
+      const bool kept = column == certain_column(row, columns);
       const bool hit = random.uniform(static_cast<uint64_t>(i) + (uint64_t{1} << 40)) < kMinusInfShare;
       if (!kept && (hit || row == 0)) value = -kInfinity;
     }
@@ -137,6 +158,25 @@ void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, 
     if (n % 2 == 0) id = edges[static_cast<size_t>(random.below(i, static_cast<int64_t>(edges.size())))];
     if (domain.ignore_param >= 0 && n % kIgnoredEvery == 3) id = call.i64(domain.ignore_param);
     set_int(argument, n, id);
+  }
+}
+
+// The certain tokens are chosen in most rows: their log-probability is 0, or just below.
+void choose_certain(Call& call) {
+  Argument* ids = find_domain(call, Domain::id);
+  const DomainDecl* of_ids = find_domain_declaration(call, Domain::id);
+  if (ids == nullptr || ids->layout == Layout::expanded) return;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const Argument& scores = call.inputs[i];
+    if (call.decl->inputs[i].domain.wide <= 0 || scores.shape.size() != ids->shape.size() + 1) continue;
+    const int64_t columns = scores.shape.back();
+    const Argument* rows = find_domain(call, Domain::row_index);
+    if (columns <= 0 || of_ids->high.eval(call.values()) != columns) return;  // a shard: not all columns are here
+    for (int64_t n = 0; n < ids->count(); ++n) {
+      if (n % 8 >= 6 || is_ignored(call, n)) continue;
+      set_int(*ids, n, certain_column(rows != nullptr ? get_int(*rows, n) : n, columns));
+    }
+    return;
   }
 }
 
@@ -248,7 +288,8 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     argument.bytes.assign(static_cast<size_t>(argument.byte_count()), std::byte{0});
     const DomainDecl& domain = call.decl->inputs[i].domain;
     const Random random(seed, i);
-    if (domain.kind == Domain::real) fill_real(domain, c.content, random, argument);
+    const bool extreme = is_extreme(call.decl->name, call.decl->inputs[i].name);
+    if (domain.kind == Domain::real) fill_real(domain, extreme, c.content, random, argument);
     if (domain.kind == Domain::uniform) fill_uniform(domain, random, argument);
     if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
@@ -258,6 +299,7 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);
     repeat_first_slice(argument);
   }
+  if (c.content == Content::wide || c.content == Content::extreme) choose_certain(call);
   spoil_ignored(call);
   for (const auto& [input, values] : forward_inputs(call)) {
     for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);

@@ -89,8 +89,9 @@ Answer golden_answer(const Call& call) {
   const Widened inputs(call);
   uint64_t wanted = 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
-  golden::Answer golden =
-      golden::find(call.decl->name)({inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols});
+  const double epsilon = call.arithmetic() == Dtype::f64 ? 0x1p-53 : 0x1p-24;
+  golden::Answer golden = golden::find(call.decl->name)(
+      {inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols, epsilon});
   const golden::DataError error = golden.error;
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;

@@ -129,6 +129,7 @@ struct Call {
   uint64_t wanted = 0;                 // bit i: output i is asked for
   Rounding rounding{};                 // of the intermediates in [numerics] rounded
   std::span<const int64_t> symbols{};  // in declared order
+  double epsilon = 0x1p-24;            // half an ulp of 1 in the arithmetic that is judged: views do not tell it
 
   const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
   bool wants(int output) const { return (wanted >> output & 1) != 0; }

@@ -32,7 +32,11 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
     }
     const int64_t target = call.ids.load_int(n);
     const Tracked lse = call.lse.load(n);
-    const auto score = [&](int64_t v) { return Tracked(call.logits.load(n, v)) / Tracked(call.params.temperature); };
+    const auto score = [&](int64_t v) {  // the logit itself, or rounded
+      const Tracked logit = call.logits.load(n, v);
+      return call.params.temperature == 1 ? logit : logit / Tracked(call.params.temperature);
+    };
+    const bool is_vague_row = is_vague(score(target).error, call.epsilon);
     const TokenRatioKl token =
         token_ratio_kl(call.params, score(target) - lse, maybe(call.old_logp, n), maybe(call.ref_logp, n));
     Tracked gradient = Tracked(call.grad_ratio.load(n)) * token.d_ratio;
@@ -45,7 +49,8 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
       const Tracked p = exp(score(v) - lse);
       put(out, gradient * (v == target ? Tracked(1.0) - p : -p) / Tracked(call.params.temperature));
       // An infinite gradient times a p that may be flushed to zero: infinity or NaN.
-      if (std::isinf(gradient.value) && v != target && p.value < kSmallestP) out.cond.back() = kInfinity;
+      const bool is_flushed = std::isinf(gradient.value) && v != target && p.value < kSmallestP;
+      if (is_flushed || is_vague_row || is_vague(score(v).error, call.epsilon)) out.cond.back() = kInfinity;
     }
   }
   return first;

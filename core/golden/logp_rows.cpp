@@ -18,7 +18,8 @@ std::vector<Score> scores_of(const CallOf<sdk::ops::Logp>& call, int64_t r) {
   std::vector<Score> scores;
   for (int64_t v = 0; v < call.V; ++v) {
     const double x = call.logits.load(r, v) + (call.bias.present() ? call.bias.load(v) : 0.0);
-    scores.push_back(score_of(call.params, x, 0));
+    const double x_error = call.bias.present() && std::isfinite(x) ? std::fabs(x) : 0.0;
+    scores.push_back(score_of(call.params, x, x_error));
   }
   return scores;
 }
@@ -48,28 +49,36 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   Sum mean_below_max;     // of z - max under p
   double mean_error = 0;  // of the scores' errors
   for (const Score& score : scores) {
-    if (score.z == -kInfinity) continue;
     const double p = std::exp(score.z - max) / sum;
+    if (p == 0) continue;
     mean_below_max.add(p * (score.z - max));
     mean_error += p * score.z_error;
   }
-  const double entropy = log_sum - mean_below_max.value();
+  const double mean_distance = -mean_below_max.value();
+  const double entropy = log_sum + mean_distance;
 
-  // d lse / d z[v] = p[v]; the maximum, its difference and the result are rounded; the sum and its logarithm are off by
-  // a relative, hence in lse absolute, eps.
-  row.lse = {lse, kTiny + 1 + std::fabs(max) + std::fabs(lse) + mean_error};
-  // d entropy / d z[v] = -p[v] (log p[v] + entropy), and the argument of exp is off by eps (1 + the score's error +
-  // |max|); the two terms that are subtracted are off like lse.
+  // A sum of n terms of one sign, added in pairs, is off by eps log2 n of itself, and its logarithm by as much.
+  const double sum_error = 1 + std::log2(static_cast<double>(scores.size()));
+  // Below the maximum there are only differences, each rounded once.
+  const double log_sum_error = kTiny + sum_error + std::fabs(log_sum) + mean_distance;
+  // d lse / d z[v] = p[v]; the maximum and the result are rounded.
+  row.lse = {lse, log_sum_error + std::fabs(max) + std::fabs(lse) + mean_error};
+  // d entropy / d z[v] = -p[v] (log p[v] + entropy), and p[v] is off by eps (1 + its distance) beside the score's
+  // error.
   double spread = 0;
   for (const Score& score : scores) {
-    if (score.z == -kInfinity) continue;
-    const double log_p = score.z - lse;
-    spread += std::exp(log_p) * std::fabs(log_p + entropy) * (1 + score.z_error + std::fabs(max));
+    const double below_max = score.z - max, p = std::exp(below_max) / sum;
+    if (p == 0) continue;
+    spread += p * std::fabs(below_max - log_sum + entropy) * (1 + std::fabs(below_max) + score.z_error);
   }
-  row.entropy = {entropy, row.lse.error + spread};
+  row.entropy = {entropy, log_sum_error + sum_error * mean_distance + spread};
   if (!is_here) return row;
+  // d logp / d z[v] = [v == target] - p[v]: what is certain does not depend on how its score was rounded.
   const Score& score = scores[static_cast<size_t>(target)];
-  row.logp = {(score.z - max) - log_sum, score.z_error + row.lse.error};
+  const double below_max = score.z - max, p = std::exp(below_max) / sum;
+  double logp_error = log_sum_error + std::fabs(below_max) + mean_error - p * score.z_error;
+  if (std::isfinite(score.z)) logp_error += -std::expm1(below_max - log_sum) * score.z_error;
+  row.logp = {below_max - log_sum, std::max(logp_error, log_sum_error + std::fabs(below_max))};
   return row;
 }
 
@@ -80,13 +89,14 @@ Tracked gradient_of(const Score& score, const RowGradients& row, bool is_target)
   const double target = is_target ? 1.0 : 0.0;
   double dz = row.of_logp * (target - p) + row.of_lse * p;
   if (row.of_entropy != 0) dz -= row.of_entropy * p * (log_p + row.entropy);
-  // log p is off by the score's error and eps |lse|, p by that relatively and once more for exp, and p may be flushed
-  // to zero; then each product and difference.
-  const double log_p_error = score.z_error + std::fabs(row.lse);
+  // log p is off by the score's error and once more for the difference to lse, p by that relatively and once more for
+  // exp, and p may be flushed to zero; then each product and difference.
+  const double log_p_error = score.z_error + std::fabs(log_p);
   const double p_error = kTiny + p * (1 + log_p_error);
   const double dz_cond = std::fabs(row.of_logp) * (target + p_error) + std::fabs(row.of_lse) * p_error +
                          std::fabs(row.of_entropy) *
                              (p_error * std::fabs(log_p + row.entropy) + p * (log_p_error + std::fabs(row.entropy)));
+  if (is_vague(score.z_error, row.epsilon)) return {dz * score.slope, kInfinity};
   return {dz * score.slope, kTiny + dz_cond * score.slope + std::fabs(dz) * score.slope_error};
 }
 

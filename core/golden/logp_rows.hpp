@@ -64,7 +64,8 @@ struct Score {
   double slope = 0, slope_error = 0;  // d z / d x, and what eps times it is off by
 };
 
-// x is off by eps x_error.
+// x is off by eps x_error. Where z is x itself nothing is rounded; a cap is a tanh and a product, a temperature a
+// quotient.
 template <class Params>
 Score score_of(const Params& params, double x, double x_error) {
   Score score;
@@ -78,9 +79,9 @@ Score score_of(const Params& params, double x, double x_error) {
     // 1 - t^2 is off by an absolute eps, and follows x with -2 t (1 - t^2) / softcap.
     score.slope_error += 2 * std::fabs(t) * score.slope * x_error / params.softcap;
   }
-  // The product of x and its slope is off as x is; the cap and the quotient round once more.
   score.z_error = score.slope * x_error;
-  if (score.z != -std::numeric_limits<double>::infinity()) score.z_error += std::fabs(score.z);
+  const int roundings = (params.softcap > 0 ? 2 : 0) + (params.temperature != 1 ? 1 : 0);
+  if (roundings > 0 && std::isfinite(score.z)) score.z_error += roundings * std::fabs(score.z);
   return score;
 }
 
@@ -119,16 +120,24 @@ DataError answer_rows(Call& call, Scores&& scores) {
   return first;
 }
 
+// Whether a score that is off by eps z_error says so little of its power that no first order tells what that is off by.
+inline bool is_vague(double z_error, double epsilon) {
+  return z_error * epsilon > 0x1p-8;
+}
+
 // What a row's gradients have in common.
 struct RowGradients {
   double lse, of_logp, of_lse, of_entropy, entropy;
   int64_t target;
+  double epsilon;  // of the call
 };
 template <class Call>
 RowGradients row_gradients(const Call& call, int64_t n) {
   const auto load = [n](const View& view) { return view.present() ? view.load(n) : 0.0; };
-  return {load(call.lse),          load(call.grad_logp), load(call.grad_lse),
-          load(call.grad_entropy), load(call.entropy),   call.ids.load_int(n) - call.params.vocab_start};
+  return {load(call.lse),      load(call.grad_logp),
+          load(call.grad_lse), load(call.grad_entropy),
+          load(call.entropy),  call.ids.load_int(n) - call.params.vocab_start,
+          call.epsilon};
 }
 // The gradient of one x.
 Tracked gradient_of(const Score& score, const RowGradients& row, bool is_target);

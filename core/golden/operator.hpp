@@ -15,7 +15,8 @@ namespace rlk::golden {
 // A call with its answer: inputs are views, outputs are numbers with their conditions.
 template <class Op>
 struct CallOf : Op::template Args<View, Output> {
-  Rounding rounding;  // of the intermediates in [numerics] rounded
+  Rounding rounding;         // of the intermediates in [numerics] rounded
+  double epsilon = 0x1p-24;  // half an ulp of 1 in the arithmetic that is judged
 };
 
 template <class Op, DataError (*function)(CallOf<Op>&)>
@@ -30,6 +31,7 @@ Answer answer(const Call& given) {
   Args::each_symbol(call, [&](int64_t& symbol) { symbol = i < given.symbols.size() ? given.symbols[i++] : -1; });
   std::memcpy(static_cast<void*>(&call.params), given.params, sizeof(call.params));
   call.rounding = given.rounding;
+  call.epsilon = given.epsilon;
   Answer answer;
   answer.error = function(call);
   Args::each_output(call,

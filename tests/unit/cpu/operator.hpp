@@ -118,7 +118,10 @@ GoldenResult<typename Args::Op> golden_answer(const Args& given, golden::Roundin
   Args::each_input(call, [&](const Tensor& tensor) { inputs.push_back(tensor.view()); });
   Args::each_output(call, [&](const Tensor& tensor) { asked |= uint64_t{tensor.present()} << output++; });
   Args::each_symbol(call, [&](int64_t symbol) { symbols.push_back(symbol); });
-  golden::Answer answer = golden::find(Op::kName)({inputs, &call.params, asked, rounding, symbols});
+  const bool in_f64 =
+      std::any_of(inputs.begin(), inputs.end(), [](const golden::View& view) { return view.dtype == Dtype::f64; });
+  const double epsilon = in_f64 ? 0x1p-53 : 0x1p-24;
+  golden::Answer answer = golden::find(Op::kName)({inputs, &call.params, asked, rounding, symbols, epsilon});
   GoldenResult<Op> result;
   result.error = answer.error;
   size_t i = 0;
