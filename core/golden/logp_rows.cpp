@@ -96,7 +96,10 @@ Tracked gradient_of(const Score& score, const RowGradients& row, bool is_target)
   const double dz_cond = std::fabs(row.of_logp) * (target + p_error) + std::fabs(row.of_lse) * p_error +
                          std::fabs(row.of_entropy) *
                              (p_error * std::fabs(log_p + row.entropy) + p * (log_p_error + std::fabs(row.entropy)));
-  if (is_vague(score.z_error, row.epsilon)) return {dz * score.slope, kInfinity};
+  if (is_vague(score.z_error, row.epsilon)) {  // p is any number, but a NaN in what it is multiplied by stays
+    const bool is_finite = std::isfinite(row.lse + row.of_logp + row.of_lse + row.of_entropy + row.entropy);
+    return {is_finite ? 0.0 : dz * score.slope, kInfinity};
+  }
   return {dz * score.slope, kTiny + dz_cond * score.slope + std::fabs(dz) * score.slope_error};
 }
 

@@ -56,6 +56,34 @@ TEST(Golden, GradientOfLogpIsTargetMinusSoftmax) {
   for (size_t v = 0; v < 4; ++v) EXPECT_NEAR(result.grad_logits.value[v], v == 2 ? 0.75 : -0.25, 1e-15);
 }
 
+// exp makes of a rounded score of 1e10 any number at all; a score that is the logit itself is not rounded.
+TEST(Golden, AsksNothingOfGradientsWhoseScoresRoundingMovesTooFar) {
+  const auto cond = [](Dtype dtype, double temperature) {
+    LogpCase c = make_logp_case(dtype, 1, 3, 1);
+    c.logits.set(0, 1e10).set(1, 0.0).set(2, 0.0);
+    c.ids.set_int(0, 1);
+    c.params.temperature = temperature;
+    add_gradients(c, false, false, 1);
+    return golden_logp_backward(c).grad_logits.cond[0];
+  };
+  EXPECT_TRUE(std::isinf(cond(Dtype::f32, 0.7)));
+  EXPECT_TRUE(std::isinf(cond(Dtype::bf16, 0.7)));
+  EXPECT_TRUE(std::isfinite(cond(Dtype::f64, 0.7)));
+  EXPECT_TRUE(std::isfinite(cond(Dtype::f32, 1.0)));
+}
+
+// However large its score, what is certain has a log-probability of 0 to the last digit.
+TEST(Golden, HoldsCertainTokensToTheDigitsOfTheirProbability) {
+  for (const double magnitude : {60.0, 6e4, 1e10}) {
+    LogpCase c = make_logp_case(Dtype::f32, 1, 3, 1);
+    c.logits.set(0, magnitude).set(1, 0.0).set(2, 0.0);
+    c.ids.set_int(0, 0);
+    const auto result = golden_logp(c);
+    EXPECT_LT(result.logp.cond[0], 4) << magnitude;
+    EXPECT_LT(result.entropy.cond[0], 4) << magnitude;
+  }
+}
+
 // One head of size 1, keys 0: every visible key weighs the same, so out is the mean of the visible values.
 Attention mean_of_visible(int64_t queries, int64_t keys) {
   Attention c;
