@@ -121,12 +121,22 @@ private:
     }
   }
 
+  // The difference first, then the temperature: a quotient is rounded as if it stood alone, and makes p larger than 1
+  // where scores are large.
+  template <class A>
+  A log_probability(A capped, A lse) const {
+    const A temperature = mutant("temperature_ignored") ? A(1) : static_cast<A>(params_.temperature);
+    const A base = lse * temperature;
+    const A lost = std::isinf(base) ? A(0) : std::fma(lse, temperature, -base);
+    return ((capped - base) - lost) / temperature;
+  }
+
   template <class A>
   A element(const Tokens<Params>& in, int64_t logits_row, int64_t v, const Row<A>& row) const {
     const A capped = in.capped<A>(logits_row, v);
     const bool missing = mutant("minus_inf_gradient") || (mutant("minus_inf_entropy_gradient") && row.g_entropy != 0);
     if (std::isinf(capped) && !missing) return 0;
-    const A log_p = in.score<A>(logits_row, v) - row.lse;
+    const A log_p = log_probability(capped, row.lse);
     const A p = std::exp(log_p);
     A dz = row.g_logp * ((v == row.column ? A(1) : A(0)) - p) + row.g_lse * p;
     if (row.g_entropy != 0) dz -= row.g_entropy * p * (log_p + row.entropy);

@@ -20,7 +20,8 @@ RowResult row_result(const double* z, int64_t vocab, int64_t target) {
   const double log_sum = std::log(sum.value());
   const double lse = max + log_sum;
   const bool here = target >= 0 && target < vocab;
-  return {here ? z[target] - lse : -kInfinity, lse, log_sum - mean.value() / sum.value()};
+  // The maximum before the logarithm: lse has lost its last digits where scores are large.
+  return {here ? (z[target] - max) - log_sum : -kInfinity, lse, log_sum - mean.value() / sum.value()};
 }
 
 }  // namespace
