@@ -3,14 +3,17 @@
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
+#include "loader/cli/place.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/builtin.hpp"
+#include "loader/store/support.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -24,6 +27,25 @@ std::string absolute_path(const std::string& path) {
   return real;
 }
 
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  char text[16];
+  std::strftime(text, sizeof(text), "%F", &utc);
+  return text;
+}
+
+void write_report(const std::string& path, const PluginRecord& record, bool full) {
+  if (record.units.empty()) throw Failure("there is nothing to report: " + record.id + " is " + reason_text(record));
+  write_whole(path, {report_to_json(host_identity(), record, full, today())});
+  const std::string objection = objection_to(record);
+  std::fprintf(stderr, "%s\n",
+               objection.empty()
+                   ? (path + ": makes " + printable(record.id) + " " + printable(record.version) + " active").c_str()
+                   : (path + ": does not make " + printable(record.id) + " active: " + printable(objection)).c_str());
+}
+
 int run_verb(const Arguments& arguments) {
   ConformanceRequest request;
   const std::string subject = arguments.operand(0);
@@ -32,6 +54,13 @@ int run_verb(const Arguments& arguments) {
   request.op = arguments.value("op");
   request.dtype = arguments.value("dtype");
   request.full = arguments.has("full");
+  const std::string report = arguments.value("report");
+  if (!report.empty()) {
+    if (!request.op.empty() || !request.dtype.empty() || request.path.empty())
+      throw UsageError("--report is of everything that a plugin's file has: without --op and --dtype, and not of " +
+                       (request.path.empty() ? subject : "a part"));
+    require_place(report);
+  }
   if (!request.op.empty()) find_op(request.op);
   core::Dtype dtype = core::Dtype::f32;
   if (!request.dtype.empty() && !core::dtype_from(request.dtype, dtype))
@@ -44,6 +73,7 @@ int run_verb(const Arguments& arguments) {
                   (request.dtype.empty() ? "" : " for " + request.dtype));
   }
   const int code = record.broken ? kBroken : kFine;
+  if (!report.empty()) write_report(report, record, request.full);
   if (arguments.json()) {
     const loader::OperatorCounts counts = count_operators(record);
     nlohmann::ordered_json out = {{"schema", 1}, {"full", request.full}};
@@ -79,6 +109,7 @@ Verb verb_conformance() {
           {{"FILE.so|cpu", true}},
           {{"op", "OP", "only this operator"},
            {"dtype", "D", "only this dtype of the first dtype variable"},
+           {"report", "FILE", "write the report that a support tier rests on (plugins/REPORTS.md)"},
            {"full", nullptr, "all shapes, pairs of features, algorithm switches, replay from graphs"}},
           run_verb};
 }

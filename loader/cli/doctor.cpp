@@ -19,6 +19,7 @@
 #include "loader/probe/probe.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/store.hpp"
+#include "loader/store/support.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -162,7 +163,9 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
                          "search", record.path + ": " + record.reason_code, record.hint, record.reason});
       continue;
     }
-    const std::string state(to_string(record.state));
+    const loader::Support support = support_of(record);
+    const std::string state =
+        std::string(to_string(record.state)) + ", " + std::string(support.tier()) + " (" + support.reason + ")";
     const std::string reason = reason_text(record);
     const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;
     checks->push_back({status, "plugin " + record.id, state, reason.empty() ? "" : record.hint, reason});

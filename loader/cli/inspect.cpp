@@ -12,7 +12,9 @@
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
+#include "loader/cli/template.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/store/support.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -74,8 +76,9 @@ void print_findings(const PluginRecord& record) {
 int run_inspect(const Arguments& arguments) {
   const Judgement judgement = judge_plugins({});
   const PluginRecord& record = find_record(judgement.records, arguments.operand(0));
+  const loader::Support support = support_of(record);
   if (arguments.json()) {
-    nlohmann::ordered_json out = {{"schema", 1}};
+    nlohmann::ordered_json out = {{"schema", 1}, {"tier", support.tier()}, {"tier_reason", support.reason}};
     out.update(nlohmann::ordered_json::parse(record_to_json(record)));
     std::fprintf(output(), "%s\n", out.dump().c_str());
     return record.broken ? kBroken : kFine;
@@ -88,6 +91,7 @@ int run_inspect(const Arguments& arguments) {
   field("source", record.source);
   std::fprintf(output(), "%-10s %s%s\n", "state", coloured(to_string(record.state), tone_of(record)).c_str(),
                record.from_cache ? ", remembered from an earlier probe" : "");
+  field("support", std::string(support.tier()) + ": " + support.reason);
   field("reason", reason_text(record));
   field("hint", record.reason_code.empty() ? "" : record.hint);
   field("tried", record.tried);
@@ -156,6 +160,10 @@ int run_scope(const Arguments& arguments) {
   const Judgement judgement = judge_plugins({});
   const PluginRecord& record = find_record(judgement.records, arguments.operand(0));
   const int code = record.broken ? kBroken : kFine;
+  if (arguments.has("template")) {
+    std::fprintf(output(), "%s", filled_template(record).c_str());
+    return code;
+  }
   if (arguments.json()) {
     nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
     for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
@@ -203,7 +211,7 @@ Verb verb_scope() {
           "",
           "rlk-plugins scope cpu",
           {{"ID", true}},
-          {},
+          {{"template", nullptr, "fill in the checklist for an issue about a platform, in Markdown"}},
           run_scope};
 }
 

@@ -9,6 +9,7 @@
 #include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/output.hpp"
+#include "loader/store/support.hpp"
 
 namespace rlk::cli {
 
@@ -66,7 +67,7 @@ void print_legend(const std::vector<PluginRecord>& records) {
 }  // namespace
 
 void print_list(const std::vector<PluginRecord>& records) {
-  Table table({"plugin", "backend", "version", "abi", "state", "devices", "operators", "source"});
+  Table table({"plugin", "backend", "version", "abi", "state", "support", "devices", "operators", "source"});
   Table places({"place", "named by", "finding"});
   for (const PluginRecord& record : records) {
     if (record.is_place) {
@@ -76,6 +77,7 @@ void print_list(const std::vector<PluginRecord>& records) {
       continue;
     }
     const loader::OperatorCounts counts = count_operators(record);
+    const loader::Support support = support_of(record);
     std::string operators = std::to_string(counts.verified) + " verified";
     if (counts.partial > 0) operators += ", " + std::to_string(counts.partial) + " partial";
     if (counts.unsupported > 0) operators += ", " + std::to_string(counts.unsupported) + " unsupported";
@@ -91,6 +93,7 @@ void print_list(const std::vector<PluginRecord>& records) {
                record.version,
                record.abi,
                {std::string(to_string(record.state)), tone_of(record)},
+               {std::string(support.tier()), support.active ? Tone::plain : Tone::faint},
                devices,
                operators,
                record.source});

@@ -9,6 +9,7 @@
 
 #include "core/declaration/numerics.hpp"
 #include "loader/store/record.hpp"
+#include "loader/store/support.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -291,6 +292,9 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
       continue;
     }
     ordered_json entry = summary_json(record);
+    const Support support = support_of(record);
+    entry["tier"] = support.tier();
+    entry["tier_reason"] = support.reason;
     const OperatorCounts counts = count_operators(record);
     entry["ops"] = {{"verified", counts.verified},
                     {"partial", counts.partial},

@@ -1,0 +1,107 @@
+"""plugins/SUPPORT.md is what plugins/support.py makes of today's plugins and reports; the tests that it names are there and
+name the operators; the operators that it reads from sources are those of the built plugins."""
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import unittest
+
+ROOT, LIBRARIES = pathlib.Path(os.environ["RLK_TEST_ROOT"]), pathlib.Path(os.environ["RLK_TEST_LIBRARIES"])
+sys.path.insert(0, str(ROOT / "plugins"))
+import support  # noqa: E402
+
+FACTS = tomllib.loads((ROOT / "plugins" / "support.toml").read_text())
+
+
+def sources_of(test):
+    """The files of a test, by the name that ctest has; empty when there is none of this name."""
+    for cmake in ROOT.glob("tests/**/CMakeLists.txt"):
+        text = cmake.read_text()
+        unit = re.search(r"rlk_add_test\(\s*" + test + r"\s+SOURCES\s+([^)]*?)(LIBRARIES|\))", text)
+        if unit:
+            return [cmake.parent / name for name in unit.group(1).split()]
+        story = cmake.parent / (test.split("_", 1)[1] + "_test.py")
+        if re.search(r"NAME " + test + r"\b", text) and story.exists():
+            return [story]
+    return []
+
+
+def built_operators(library):
+    """The operators of a plugin's table, whose entry touches no vendor's runtime."""
+    version = (ROOT / "plugin_api/include/rlk/abi/version.h").read_text()
+    number = lambda name: int(re.search(r"#define " + name + r"\s+(\d+)", version).group(1))  # noqa: E731
+    host = (ctypes.c_uint32 * 14)(56, number("RLK_ABI_MAJOR"), number("RLK_ABI_MINOR"), number("RLK_ABI_DRAFT"))
+    entry = ctypes.CDLL(str(library)).rlk_plugin_entry_v1
+    entry.restype = ctypes.c_void_p
+    table = entry(host, None)
+    count = ctypes.cast(table, ctypes.POINTER(ctypes.c_uint32))[6]
+    rows = ctypes.cast(table + 64, ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p)))[0]
+    return {ctypes.cast(rows[i] + 8, ctypes.POINTER(ctypes.c_char_p))[0].decode() for i in range(count)}
+
+
+class Page(unittest.TestCase):
+    def test_it_is_current(self):
+        self.assertEqual(support.PAGE.read_text(), support.page(), "run python3 plugins/support.py")
+
+    def test_every_plugin_is_on_it(self):
+        plugins = {path.parent.name for path in ROOT.glob("plugins/*/plugin.cpp")}
+        self.assertEqual(plugins - set(FACTS), set(), "add the vendor to plugins/support.toml")
+
+    def test_the_tests_that_it_names_are_there_and_name_the_operators(self):
+        for vendor, fact in FACTS.items():
+            for test, shown in fact["simulated"].items():
+                with self.subTest(vendor=vendor, test=test):
+                    sources = sources_of(test)
+                    self.assertTrue(sources, "there is no such test")
+                    text = "".join(source.read_text() for source in sources)
+                    if shown == "all":
+                        self.assertIn('["ops"]["verified"]', text)
+                    else:
+                        for op in shown:
+                            self.assertIn('"%s"' % op, text)
+
+    def test_the_operators_are_those_of_the_built_plugins(self):
+        compared = 0
+        for vendor in FACTS:
+            library = LIBRARIES / ("librlk_plugin_%s.so" % vendor)
+            if (ROOT / "plugins" / vendor / "plugin.cpp").exists() and library.exists():
+                with self.subTest(vendor=vendor):
+                    self.assertEqual(support.implementations(vendor, support.operators()), built_operators(library))
+                compared += 1
+        if compared == 0:
+            self.skipTest("no plugin is built")
+
+    def test_a_report_from_hardware_changes_the_page_and_another_does_not(self):
+        unit = {"op": "add", "dtype": "f32", "verdict": "verified", "cases": 3}
+        plugin = {"id": "cambricon", "version": "0.1.0", "devices": [{"name": "MLU590"}], "units": [unit],
+                  "evidence": [{"kind": "device_node", "value": "cambricon_dev0", "supports": True}]}
+        before = support.PLUGINS
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(before, pathlib.Path(folder, "plugins"), ignore=shutil.ignore_patterns("simt", "__pycache__"))
+            try:
+                support.PLUGINS = pathlib.Path(folder, "plugins")
+                reports = support.PLUGINS / "cambricon" / "reports"
+                reports.mkdir(exist_ok=True)
+                for change, active in (({}, True), ({"version": "0.0.9"}, False), ({"devices": []}, False),
+                                       ({"evidence": []}, False), ({"units": [dict(unit, verdict="failed")]}, False)):
+                    with self.subTest(**change):
+                        report = {"schema": 1, "date": "2026-01-31", "plugin": dict(plugin, **change)}
+                        (reports / "mlu590.json").write_text(json.dumps(report))
+                        self.assertEqual("**hardware**: MLU590, 2026-01-31: f32" in support.page(), active)
+                        self.assertEqual("active: MLU590" in support.page(), active)
+            finally:
+                support.PLUGINS = before
+
+    def test_the_check_of_the_command_says_what_to_do(self):
+        done = subprocess.run([sys.executable, "-B", str(support.PLUGINS / "support.py"), "--check"], capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
