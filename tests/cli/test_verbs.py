@@ -315,7 +315,7 @@ class Usage(command.Case):
             (("explain", "lgop"), "did you mean 'logp'?"),
             (("explain", "logp", "--shape", "V=0"), "V"),
             (("explain", "logp", "--numerics", "exact"), "no numerics class"),
-            (("ops", "softmax"), "no operator is called 'softmax'"),
+            (("ops", "rotary"), "no operator is called 'rotary'"),
             (("cache", "burn"), "expected ls or clear"),
             (("lint", "/nonexistent.so"), "no such file"),
             (("conformance", "/nonexistent.so"), "no such file"),
