@@ -55,6 +55,8 @@ void bind(Runtime& r, const std::vector<std::string>& aside) {
     return;
   }
 
+  if (!symbols.find(cnrt, "cnrtMemcpyAsync_V3", r.cnrtMemcpyAsync))
+    symbols.require(cnrt, "cnrtMemcpyAsync", r.cnrtMemcpyAsync);
 #define RLK_CAMBRICON_CNRT(name, arguments) symbols.require(cnrt, #name, r.name);
 #define RLK_CAMBRICON_CNDRV(name, arguments) symbols.require(cndrv, #name, r.name);
 #define RLK_CAMBRICON_CNNL(name, arguments) symbols.require(cnnl, #name, r.name);

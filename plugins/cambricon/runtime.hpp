@@ -56,7 +56,6 @@ constexpr int kOpAdd = 0, kOpMultiply = 2;
   X(cnrtFreeHost, (void*))                                      \
   X(cnrtMemGetInfo, (size_t*, size_t*))                         \
   X(cnrtMemcpy, (void*, void*, size_t, int))                    \
-  X(cnrtMemcpyAsync, (void*, void*, size_t, CnrtQueue, int))    \
   X(cnrtMemset, (void*, int, size_t))                           \
   X(cnrtMemsetAsync, (void*, int, size_t, CnrtQueue))           \
   X(cnrtQueueCreate, (CnrtQueue*))                              \
@@ -147,6 +146,8 @@ struct Runtime {
   RLK_CNNL_REQUIRED(RLK_CAMBRICON_MEMBER)
   RLK_CNNL_OPTIONAL(RLK_CAMBRICON_MEMBER)
 #undef RLK_CAMBRICON_MEMBER
+  // [header] 6.14 announces that the plain name goes; cnrtMemcpyAsync_V3 has the same arguments.
+  int (*cnrtMemcpyAsync)(void*, void*, size_t, CnrtQueue, int) = nullptr;
   // Looked at before anything else: CNRT 4 has other functions under some of these names.
   int (*cnrtGetLibVersion)(int*, int*, int*) = nullptr;
   void (*cnnlGetLibVersion)(int*, int*, int*) = nullptr;  // [calls]

@@ -1,9 +1,11 @@
 """Every prototype and number that the rocm and Ascend plugins re-declare is that of the vendors' headers. The headers are
 never part of rlk: packages that carry them are fetched into the build, once. RLK_TEST_HIP_HEADERS and
-RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped."""
+RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped. Cambricon's are in no package:
+RLK_TEST_NEUWARE_HEADERS names an installation's, and what was read in public copies is recorded in neuware.txt."""
 import glob
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -78,6 +80,38 @@ class Headers(unittest.TestCase):
         given = os.environ.get("RLK_TEST_ACL_HEADERS")
         self.check("acl.cpp", given or from_wheel("torch_npu==2.14.0", "torch_npu/include"),
                    ("aclrtSetDevice", "int (*)(int64_t)"))
+
+    def test_neuware(self):
+        given = os.environ.get("RLK_TEST_NEUWARE_HEADERS")
+        if not given:
+            self.skipTest("no headers: no package that can be fetched carries Cambricon's")
+        self.check("neuware.cpp", given, ("cnrtQueueQuery", "int (*)(void*, int)"))
+
+    def recorded(self):
+        text = pathlib.Path(ROOT, "tests", "headers", "neuware.txt").read_text()
+        lines = [line.split("|") for line in text.splitlines() if line and not line.startswith("#")]
+        return [[word.strip() for word in line] for line in lines]
+
+    def check_recorded(self, rows):
+        """What the compiler says of the plugin's declarations beside these."""
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder, "recorded.cpp")
+            source.write_text('#include "plugins/cambricon/runtime.hpp"\n#include "same.hpp"\n' + "".join(
+                "static_assert(rlk::headers::is_same_arguments<decltype(rlk::cambricon::Runtime::%s), void(%s)>, \"%s\");\n"
+                % (name, arguments, name) for name, arguments, _ in rows))
+            return self.compile(str(source), folder).stderr
+
+    def test_neuware_as_recorded(self):
+        rows = self.recorded()
+        header = pathlib.Path(ROOT, "plugins", "cambricon", "runtime.hpp").read_text()
+        declared = set(re.findall(r"X\((c\w+),", header)) | {"cnrtMemcpyAsync", "cnrtGetLibVersion"}
+        self.assertEqual({name for name, _, _ in rows}, declared)
+        self.assertEqual({where for _, _, where in rows} - {"both", "6.0.2", "core", "guide", "mlu-ops", "calls", "memory"}, set())
+        self.assertEqual(self.check_recorded(rows), "")
+        # It can fail: with an argument more, of another width, or in another place.
+        for name, arguments in (("cnrtQueueQuery", "void*, int"), ("cnrtMalloc", "void**, unsigned"),
+                                ("cnrtMemcpyAsync", "void*, void*, size_t, int, void*")):
+            self.assertIn(name, self.check_recorded([[name, arguments, ""]]))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,18 @@ struct Signature<R (*)(A...)> {
 template <class Ours, class Theirs>
 constexpr bool is_same_call = std::is_same_v<typename Signature<Ours>::type, typename Signature<Theirs>::type>;
 
+// The same of arguments alone.
+template <class F>
+struct Arguments;
+template <class R, class... A>
+struct Arguments<R(A...)> {
+  using type = void(typename Plain<std::remove_cv_t<A>>::type...);
+};
+template <class R, class... A>
+struct Arguments<R (*)(A...)> : Arguments<R(A...)> {};
+template <class Ours, class Theirs>
+constexpr bool is_same_arguments = std::is_same_v<typename Arguments<Ours>::type, typename Arguments<Theirs>::type>;
+
 static_assert(is_same_call<int (*)(void**, unsigned long), int (*)(struct Handle**, unsigned long long)>);
 static_assert(!is_same_call<int (*)(void*, int), int (*)(void*, long)>);
 static_assert(!is_same_call<int (*)(void*, int), int (*)(int, void*)>);

@@ -160,6 +160,7 @@ API cnrtFreeHost(void* pointer) {
   E(cnrtFreeHost);
   return release(pointer, true, "cnrtFreeHost"), 0;
 }
+#if !defined(RLK_FAKE_CNRT_6_0)
 API cnrtMemAllocAsync(void** pointer, size_t bytes, void* queue) {
   E(cnrtMemAllocAsync);
   stream_of(queue, "cnrtMemAllocAsync");
@@ -171,6 +172,7 @@ API cnrtMemFreeAsync(void* pointer, void* queue) {
   stream_of(queue, "cnrtMemFreeAsync")->wait();
   return release(pointer, false, "cnrtMemFreeAsync"), 0;
 }
+#endif
 API cnrtMemcpy(void* to, void* from, size_t bytes, int direction) {
   E(cnrtMemcpy);
   Direction kind{};
@@ -183,6 +185,11 @@ API cnrtMemcpyAsync(void* to, void* from, size_t bytes, void* queue, int directi
   if (!direction_of(direction, &kind)) return kBadDirection;
   return bytes == 0 ? kArgsInvalid : copy(to, from, bytes, kind, queue, "cnrtMemcpyAsync");
 }
+#if !defined(RLK_FAKE_CNRT_6_0)
+API cnrtMemcpyAsync_V3(void* to, void* from, size_t bytes, void* queue, int direction) {
+  return cnrtMemcpyAsync(to, from, bytes, queue, direction);
+}
+#endif
 API cnrtMemcpyPeerAsync(void* to, int to_device, void* from, int from_device, size_t bytes, void* queue) {
   E(cnrtMemcpyPeerAsync);
   if (!is_device(to_device) || !is_device(from_device)) return runtime().invalid_device;
