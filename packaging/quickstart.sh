@@ -12,7 +12,7 @@ packaging/install-deps.sh
 
 step "build and install rlk"
 cmake --preset release > "$(mkdir -p "$work" && echo "$work")/configure.log" || { cat "$work/configure.log"; exit 1; }
-cmake --build build/release --target rlk rlk-plugins rlk-prober rlk_plugin_cuda rlk_plugin_ascend rlk_plugin_rocm rlk_plugin_cambricon
+cmake --build build/release --target rlk rlk-plugins rlk-prober rlk_plugin_{cuda,rocm,maca,ascend,cambricon}
 cmake --install build/release > "$work/install.log"
 echo "installed into $prefix"
 

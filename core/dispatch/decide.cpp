@@ -365,6 +365,7 @@ rlk_status Dispatcher::check_wishes(rlk_error* error) const {
   std::vector<std::string> said;
   for (const OpDecl& decl : declarations()) {
     for (const Wish& wish : policy_.wishes(decl)) {
+      if (!wish.platform.empty() && !now.knows(wish.platform)) continue;  // of a platform that is not here
       if (now.knows(wish.who) || now.find_rejected(wish.who) != nullptr) continue;
       std::string text = wish.source + " asks for " + wish.text() + ", but no backend or plugin is called " + wish.who +
                          "; see rlk-plugins list";

@@ -107,6 +107,10 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
       problems.push_back(entry.source + " names the operator \"" + entry.op +
                          "\"; expected one of: " + known_operators());
+    } else if (!entry.off.empty()) {
+      if (!entry.value.empty() && !is_name(entry.value)) {
+        problems.push_back(entry.source + " turns \"" + entry.value + "\" off; expected an implementation's name");
+      }
     } else if (!parse_wish(entry.value, entry.source, &wish)) {
       problems.push_back(wish_problem(entry.value, entry.source));
     }
@@ -114,7 +118,28 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
   return problems;
 }
 
-Policy::Policy() : wishes_(declarations().size()) {}
+std::vector<Wish> Policy::wishes(const OpDecl& decl, std::string_view platform) const {
+  std::vector<Wish> here;
+  for (const Wish& wish : wishes(decl)) {
+    if (wish.platform.empty() || wish.platform == platform) here.push_back(wish);
+  }
+  return here;
+}
+
+const Ban* Policy::ban(const Candidate& candidate) const {
+  const std::string& platform = candidate.on->backend;
+  for (const Ban& one : bans_[index_of(*candidate.decl)]) {
+    if (!one.implementation.empty() && one.implementation != candidate.implementation->name) continue;
+    if (platform == "cpu" || (!one.platform.empty() && one.platform != platform)) continue;
+    for (const Wish& wish : wishes(*candidate.decl, platform)) {
+      if (wish.of_operator && wish.matches(candidate)) return nullptr;
+    }
+    return &one;
+  }
+  return nullptr;
+}
+
+Policy::Policy() : wishes_(declarations().size()), bans_(declarations().size()) {}
 
 rlk_status Policy::make(const Environment& environment, const std::vector<std::string>& names,
                         const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error) {
@@ -160,23 +185,29 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
   watch(value_of("RLK_WATCH"), "RLK_WATCH");
 
   // From the strongest source to the weakest.
-  const auto add = [&](const OpDecl& decl, const std::string& value, const std::string& source) {
+  const auto add = [&](const OpDecl& decl, const PolicyEntry& entry) {
     Wish wish;
-    if (value.empty()) return;
-    if (parse_wish(value, source, &wish)) {
-      policy.wishes_[static_cast<size_t>(&decl - declarations().data())].push_back(std::move(wish));
+    if (entry.value.empty() || !entry.off.empty()) return;
+    if (parse_wish(entry.value, entry.source, &wish)) {
+      wish.platform = entry.platform;
+      wish.of_operator = !entry.op.empty();
+      policy.wishes_[index_of(decl)].push_back(std::move(wish));
     } else {
-      problem(wish_problem(value, source));
+      problem(wish_problem(entry.value, entry.source));
     }
   };
   for (const OpDecl& decl : declarations()) {
-    add(decl, value_of(variable_of(decl).c_str()), variable_of(decl));
-    add(decl, value_of("RLK_BACKEND"), "RLK_BACKEND");
+    add(decl, {decl.name, value_of(variable_of(decl).c_str()), variable_of(decl)});
+    add(decl, {"", value_of("RLK_BACKEND"), "RLK_BACKEND"});
     for (const PolicyEntry& entry : entries) {
-      if (entry.op == decl.name) add(decl, entry.value, entry.source);
+      if (entry.op == decl.name) add(decl, entry);
     }
     for (const PolicyEntry& entry : entries) {
-      if (entry.op.empty()) add(decl, entry.value, entry.source);
+      if (entry.op.empty()) add(decl, entry);
+    }
+    for (const PolicyEntry& entry : entries) {
+      if (entry.off.empty() || entry.op != decl.name) continue;
+      policy.bans_[index_of(decl)].push_back({entry.value, entry.platform, entry.off, entry.source});
     }
   }
   const auto demand =

@@ -20,6 +20,8 @@ struct Wish {
   bool plugin_only = false;
   std::string implementation;  // "" is any
   std::string source;          // "RLK_OP_LOGP", "the call's pin", "/etc/rlk.toml:12"
+  std::string platform;        // the backend whose devices' calls it is for, "" is every one
+  bool of_operator = false;    // names this operator, not all of them
   std::string text() const { return who + (plugin_only ? "/" : implementation.empty() ? "" : ":") + implementation; }
   bool matches(const Candidate& candidate) const;
 };
@@ -33,6 +35,14 @@ struct PolicyEntry {
   std::string op;
   std::string value;  // "cuda:fused"; "accurate,deterministic"
   std::string source;
+  std::string platform = {};  // the backend whose devices' calls it is for, "" is every one
+  // Not empty: why implementations of `op` on devices are off; `value` is the one's name, "" is all.
+  std::string off = {};
+};
+
+// What is off until somebody asks for it by the operator's name.
+struct Ban {
+  std::string implementation, platform, reason, source;
 };
 
 enum class Fallback { allow, warn, strict };
@@ -51,9 +61,11 @@ public:
   static rlk_status of_process(const std::vector<PolicyEntry>& entries, Policy* out, rlk_error* error);
 
   // For an operator, the strongest first.
-  const std::vector<Wish>& wishes(const OpDecl& decl) const {
-    return wishes_[static_cast<size_t>(&decl - declarations().data())];
-  }
+  const std::vector<Wish>& wishes(const OpDecl& decl) const { return wishes_[index_of(decl)]; }
+  // Of these the ones for calls on a backend's devices.
+  std::vector<Wish> wishes(const OpDecl& decl, std::string_view platform) const;
+  // Why the implementation is off; nullptr when it is not, or when a wish turns it on.
+  const Ban* ban(const Candidate& candidate) const;
   Fallback fallback() const { return fallback_; }
   // The classes that every call demands beside its own, RLK_NUMERICS_*.
   uint32_t numerics() const { return numerics_; }
@@ -64,7 +76,9 @@ public:
   double watch_rate() const { return watch_rate_; }
 
 private:
+  static size_t index_of(const OpDecl& decl) { return static_cast<size_t>(&decl - declarations().data()); }
   std::vector<std::vector<Wish>> wishes_;  // by declaration
+  std::vector<std::vector<Ban>> bans_;     // by declaration
   Fallback fallback_ = Fallback::warn;
   uint32_t numerics_ = 0;
   std::string numerics_source_;

@@ -18,7 +18,7 @@ namespace {
 class Asker {
 public:
   Asker(const CallRequest& request, const Policy& policy)
-      : request_(request), policy_(policy), wishes_(policy.wishes(*request.call.decl)) {}
+      : request_(request), policy_(policy), wishes_(policy.wishes(*request.call.decl, request.on->backend)) {}
 
   Option ask(const Candidate& candidate) const {
     Option option;
@@ -103,7 +103,7 @@ private:
 
   const CallRequest& request_;
   const Policy& policy_;
-  const std::vector<Wish>& wishes_;
+  const std::vector<Wish> wishes_;
 };
 
 // The rules of the order, the strongest first, and the one that decides between two willing options.
@@ -186,7 +186,7 @@ const char* name_of(Verdict verdict) {
 
 rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequest& request, Selection* out,
                   rlk_error* error) {
-  const std::vector<Wish>& wishes = policy.wishes(*request.call.decl);
+  const std::vector<Wish> wishes = policy.wishes(*request.call.decl, request.on->backend);
   Wish pin;
   if (!request.pin.empty() && !parse_wish(request.pin, "the call's pin", &pin)) {
     return failf(error, RLK_INVALID_ARGUMENT,
@@ -196,6 +196,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
   const Asker asker(request, policy);
   std::vector<Option>& options = out->options;
   options.clear();
+  out->platform = request.on->backend;
   bool pin_met = false, required_met = request.required_plugin.empty();
   std::vector<bool> met(wishes.size());
   for (const Candidate& candidate : snapshot.candidates) {
@@ -207,17 +208,19 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
     const bool required_away = !request.required_plugin.empty() && request.required_plugin != candidate.plugin->id;
     pin_met = pin_met || !pinned_away;
     required_met = required_met || !required_away;
-    if (pinned_away || required_away) {
+    const Ban* const ban = request.pin.empty() && request.required_plugin.empty() ? policy.ban(candidate) : nullptr;
+    if (pinned_away || required_away || ban != nullptr) {
       Option option;
       option.candidate = &candidate;
       option.plugin = candidate.plugin->id;
       option.implementation = candidate.implementation->name;
       option.staged = candidate.on != request.on;
       option.verdict = Verdict::filtered;
-      option.reason_code = pinned_away ? "PINNED" : "PRIVATE_PARAMS";
-      option.reason = pinned_away
-                          ? "the call is pinned to " + pin.text()
-                          : "the call's private parameters are for " + std::string(request.required_plugin) + " alone";
+      option.reason_code = pinned_away ? "PINNED" : required_away ? "PRIVATE_PARAMS" : "OFF";
+      option.reason = pinned_away ? "the call is pinned to " + pin.text()
+                      : required_away
+                          ? "the call's private parameters are for " + std::string(request.required_plugin) + " alone"
+                          : ban->reason + " (" + ban->source + "; a wish for this operator by name turns it on)";
       options.push_back(std::move(option));
       continue;
     }
@@ -242,7 +245,7 @@ std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, co
                                     const Option& second) const {
   switch (deciding(first, second, by_cost)) {
     case Rule::wish:
-      for (const Wish& wish : policy.wishes(decl)) {
+      for (const Wish& wish : policy.wishes(decl, platform)) {
         if (wish.matches(*first.candidate) && !wish.matches(*second.candidate))
           return wish.source + " asks for " + wish.text();
       }
@@ -274,7 +277,7 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
     return nullptr;
   };
   // A pin is met or the call fails. Of the wishes only the strongest counts: it overrides the others.
-  const std::vector<Wish>& wishes = policy.wishes(*request.call.decl);
+  const std::vector<Wish> wishes = policy.wishes(*request.call.decl, request.on->backend);
   if (!request.pin.empty() || !request.required_plugin.empty()) return {};
   if (!wishes.empty()) {
     const Wish& wish = wishes.front();

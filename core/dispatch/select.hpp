@@ -49,6 +49,7 @@ struct FallbackReason {
 };
 
 struct Selection {
+  std::string platform;         // the backend of the call's device
   std::vector<Option> options;  // the willing first, best first; then the others
   bool by_cost = false;         // every willing one of the device states a cost
   // Why `first` stands before `second`, both willing: "a plugin of the call's device comes before the CPU".

@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "core/declaration/error.hpp"
+#include "core/dispatch/host.hpp"
+#include "loader/screen/trust.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 
@@ -87,6 +90,17 @@ private:
     out_.policy.push_back({std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
   }
 
+  // which: "attention" or "attention:fused".
+  void off(const std::string& which, const std::string& reason, const fs::path& path, size_t line) {
+    const size_t colon = which.find(':');
+    core::PolicyEntry entry;
+    entry.op = which.substr(0, colon);
+    entry.value = colon == std::string::npos ? "" : which.substr(colon + 1);
+    entry.source = path.string() + ":" + std::to_string(line);
+    entry.off = reason;
+    out_.policy.push_back(std::move(entry));
+  }
+
   bool probe_retry(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
     if (int64_t seconds = 0; !parse_retry_seconds(value, &seconds)) {
       *problem = path.string() + ":" + std::to_string(line) + ": " + kProbeRetry + " is " +
@@ -164,6 +178,13 @@ private:
           if (!backend) return complain(*item, "require is a backend or a list of them");
           out_.require += (out_.require.empty() ? "" : ",") + *backend;
         }
+      } else if (name == "off" && node.is_table()) {
+        for (const auto& [which, why] : *node.as_table()) {
+          const auto reason = why.value<std::string>();
+          if (!reason || reason->empty())
+            return complain(why, "off." + std::string(which.str()) + " is the reason, a text");
+          off(std::string(which.str()), *reason, path, why.source().begin.line);
+        }
       } else if (name == "dispatch" && node.is_table()) {
         for (const auto& [op, value] : *node.as_table()) {
           if (op == "numerics") {
@@ -181,9 +202,10 @@ private:
           wish(std::string(op.str()), *who, path, value.source().begin.line);
         }
       } else {
-        return complain(
-            node,
-            "'" + name + "' is not known here; known are include, plugin_path, probe_retry, require and [dispatch]");
+        return complain(node,
+                        "'" + name +
+                            "' is not known here; known are include, plugin_path, probe_retry, require, [off] and "
+                            "[dispatch]");
       }
     }
     return true;
@@ -220,6 +242,77 @@ rlk_status read_config(const std::string& path, Config* out, rlk_error* error) {
   // The strongest entry comes first: a later line, and the including file, win.
   std::reverse(out->policy.begin(), out->policy.end());
   return RLK_OK;
+}
+
+namespace {
+
+constexpr std::string_view kPlatformPrefix = "rlk_policy_", kPlatformSuffix = ".toml";
+
+// "/x/rlk_policy_maca.toml" -> "maca", "" for any other name.
+std::string platform_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (name.size() <= kPlatformPrefix.size() + kPlatformSuffix.size()) return {};
+  if (!name.starts_with(kPlatformPrefix) || !name.ends_with(kPlatformSuffix)) return {};
+  return name.substr(kPlatformPrefix.size(), name.size() - kPlatformPrefix.size() - kPlatformSuffix.size());
+}
+
+// The entries of one file; false with what is wrong with it.
+bool read_platform(const fs::path& path, const std::string& platform, std::vector<core::PolicyEntry>* out,
+                   std::string* problem) {
+  std::error_code failed;
+  const fs::path real = fs::canonical(path, failed);
+  const TrustResult trust = failed ? TrustResult{} : check_trust(real.string(), Identity::of_process());
+  if (failed || trust.problem != nullptr) return *problem = failed ? failed.message() : trust.text, false;
+  Config config;
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  if (read_config(real.string(), &config, &error) != RLK_OK) return *problem = error.text, false;
+  if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty()) {
+    return *problem = "a platform's policy has [off] and [dispatch] alone", false;
+  }
+  for (core::PolicyEntry& entry : config.policy) {
+    if (entry.op == "numerics" || entry.op == "fallback" || entry.op == "watch") {
+      return *problem = entry.source + ": " + entry.op + " is not a platform's to say", false;
+    }
+    entry.platform = platform;
+  }
+  out->insert(out->end(), config.policy.begin(), config.policy.end());
+  return true;
+}
+
+}  // namespace
+
+std::vector<core::PolicyEntry> platform_policies(const Environment& environment, const Config& config,
+                                                 const std::vector<SearchEntry>& defaults) {
+  std::vector<std::string> places;
+  for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
+    for (std::string& place : split(environment.path(variable).value_or(""), ':')) places.push_back(std::move(place));
+  }
+  if (!environment.path("RLK_PLUGIN_PATH")) {
+    for (const auto* entries : {&config.plugin_path, &defaults}) {
+      for (const SearchEntry& entry : *entries) places.push_back(entry.path);
+    }
+  }
+  std::vector<core::PolicyEntry> out;
+  std::set<std::string> seen;
+  for (const std::string& place : places) {
+    std::error_code failed;
+    if (place.empty() || place[0] != '/') continue;
+    // A plugin that is named itself has its policy beside it.
+    const fs::path folder = fs::is_directory(place, failed) ? fs::path(place) : fs::path(place).parent_path();
+    std::set<fs::path> files;
+    for (fs::directory_iterator file(folder, failed), end; !failed && file != end; file.increment(failed)) {
+      if (!platform_of(file->path()).empty()) files.insert(file->path());
+    }
+    for (const fs::path& file : files) {
+      const std::string platform = platform_of(file);
+      if (!seen.insert(platform).second) continue;
+      std::string problem;
+      if (read_platform(file, platform, &out, &problem)) continue;
+      core::log_line(RLK_LOG_WARN, "policy", file.string() + " is not used: " + problem);
+    }
+  }
+  return out;
 }
 
 }  // namespace rlk::loader

@@ -28,6 +28,8 @@ struct Config {
 //   plugin_path = ["/opt/acme/rlk"]
 //   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
 //   require = ["cuda"]                 # backends without which nothing starts, as RLK_REQUIRE
+//   [off]                              # implementations on devices that nobody gets without asking, and why
+//   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
 //   fallback = "strict"                # as RLK_FALLBACK
 //   attention = "cuda:cudnn"           # "all" is every operator
@@ -37,5 +39,11 @@ struct Config {
 // regular files and 1 MiB with all that is included. INVALID_ARGUMENT with file and line for anything else. An empty
 // path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
+
+// What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in, [off] and
+// [dispatch] OP = ... of them, for calls on that backend's devices. Weaker than everything else; the first file of a
+// backend counts. A file that another user could replace, or that says anything else, is left out with a warning.
+std::vector<core::PolicyEntry> platform_policies(const Environment& environment, const Config& config,
+                                                 const std::vector<SearchEntry>& defaults);
 
 }  // namespace rlk::loader

@@ -128,6 +128,10 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
         options.config_path != nullptr ? options.config_path : environment.path("RLK_CONFIG").value_or("");
     Config config;
     if (const rlk_status status = read_config(path, &config, error); status != RLK_OK) return status;
+    const Environment where = with_plugin_path(environment, options.plugin_path != nullptr ? options.plugin_path : "");
+    for (core::PolicyEntry& entry : platform_policies(where, config, default_folders())) {
+      config.policy.push_back(std::move(entry));
+    }
     process->reset(new Process(std::move(environment), std::move(config), options.plugin_path));
   } else if (options.plugin_path != nullptr && (*process)->plugin_path_ != options.plugin_path) {
     return core::failf(

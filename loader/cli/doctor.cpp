@@ -39,12 +39,12 @@ struct Check {
 using Checks = std::vector<Check>;
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
-                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
-                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
-                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
-                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
-                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_WATCH"};
+constexpr const char* kVariables[] = {
+    "RLK_PLUGIN_PATH",   "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
+    "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
+    "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
+    "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
+    "RLK_CACHE_DIR",     "RLK_WATCH",           "RLK_CUDA_REMOTE"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));

@@ -16,4 +16,6 @@ public:
 
 }  // namespace rlk::cuda
 
-RLK_PLUGIN(rlk::cuda::Plugin, "cuda", "cuda", "0.1.0", "operators for NVIDIA devices of sm_80 and later")
+RLK_PLUGIN_WITH_ENVIRONMENT(rlk::cuda::Plugin, "cuda", "cuda", "0.1.0",
+                            "operators for NVIDIA devices of sm_80 and later",
+                            "LD_LIBRARY_PATH,CUDA_VISIBLE_DEVICES,MACA_PATH,RLK_CUDA_REMOTE")

@@ -1,9 +1,14 @@
 // Evidence from the driver library, the kernel module and the devices, then the verdict.
 #include "probe.hpp"
 
+#include "../simt/host/foreign.hpp"
 #include "../simt/host/plugin.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 
 namespace rlk::cuda {
@@ -13,14 +18,35 @@ using namespace simt::host;
 
 constexpr int kNvidiaWidth = 32;
 
-// Runtimes that look like CUDA and are another vendor's keep their libraries in folders of these names.
-bool in_foreign_tree(const std::string& path) {
-  std::string lower;
-  for (const char c : path) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  for (const char* name : {"/maca", "cu-bridge", "/metax"}) {
-    if (lower.find(name) != std::string::npos) return true;
+// Where a driver of NVIDIA's is, one of these is there: its module, its nodes (Windows' subsystem and boards have
+// others), its cards.
+constexpr const char* kModule = "/proc/driver/nvidia/version";
+const std::vector<const char*>& nodes() {
+  static const std::vector<const char*> all = {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-gpu",
+                                               "/dev/nvmap"};
+  return all;
+}
+
+// A driver that reaches cards over a network has none of them here; who runs one says so.
+constexpr const char* kRemote = "RLK_CUDA_REMOTE";
+
+// "" when something on this machine is NVIDIA's, else what was looked for.
+std::string without_nvidia(sdk::Evidence& evidence) {
+  const std::vector<std::string> on_the_bus = cards({"0x10de"});
+  for (const std::string& card : on_the_bus) evidence.supports("pci_device", card);
+  const auto is_there = [](const char* path) { return access(path, F_OK) == 0; };
+  if (!on_the_bus.empty() || is_there(kModule) || std::any_of(nodes().begin(), nodes().end(), is_there)) return {};
+  evidence.contradicts("pci_device", "no card of vendor 0x10de");
+  const char* remote = std::getenv(kRemote);
+  if (remote != nullptr && std::string(remote) == "1") {
+    evidence.neutral("environment", std::string(kRemote) + "=1: the driver's devices are elsewhere");
+    return {};
   }
-  return false;
+  return std::string("no card of vendor 0x10de, no ") + kModule + ", no " + nodes().front();
+}
+
+sdk::Verdict foreign(const Lookalike* found, const std::string& reason) {
+  return sdk::Verdict::not_mine("FOREIGN_RUNTIME", reason, advice(found));
 }
 
 sdk::Verdict no_driver(const Driver& table) {
@@ -51,17 +77,16 @@ std::string cuda_version() {
 }
 
 sdk::Verdict probe(sdk::Evidence& evidence) {
-  report_nodes(evidence, {"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"});  // the last is Windows' subsystem
+  report_nodes(evidence, nodes());
+  const std::string missing = without_nvidia(evidence);
   const Driver& table = driver();
   if (!table.usable()) {
     evidence.contradicts("runtime_library", table.problem());
     return no_driver(table);
   }
-  if (in_foreign_tree(table.path)) {
+  if (const Lookalike* found = lookalike_of_library(table.path, "CUDA")) {
     evidence.contradicts("runtime_library", table.path);
-    return sdk::Verdict::not_mine("FOREIGN_RUNTIME",
-                                  "libcuda.so.1 is " + table.path + ", another vendor's CUDA look-alike",
-                                  "use the plugin of that vendor");
+    return foreign(found, "libcuda.so.1 is " + table.path + ", " + found->vendor + "'s look-alike");
   }
   evidence.supports("runtime_library", table.path);
   const std::string module = kernel_driver_version();
@@ -85,6 +110,10 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
     check(table.device_get(&device, i), "opening a device");
     check(table.device_name(name, sizeof(name), device), "asking for a device's name");
     check(table.device_attribute(&width, table.attributes.warp_size, device), "asking for a device's SIMT width");
+    if (const Lookalike* found = lookalike_of_device(name, "CUDA")) {
+      evidence.contradicts("device_name", name);
+      return foreign(found, sdk::format("device %d of %s is a %s, %s's", i, table.path.c_str(), name, found->vendor));
+    }
     evidence.neutral("device_name", name);
     if (width != kNvidiaWidth) {
       evidence.contradicts("simt_width", std::to_string(width));
@@ -93,6 +122,11 @@ sdk::Verdict probe(sdk::Evidence& evidence) {
           "use the plugin of that device's vendor");
     }
     evidence.supports("simt_width", std::to_string(width));
+  }
+  // Only now: what shows devices and has nothing of NVIDIA's beside it is somebody's look-alike.
+  if (!missing.empty()) {
+    return foreign(nullptr, "the driver at " + table.path +
+                                sdk::format(" shows %d devices, and nothing here is NVIDIA's: ", count) + missing);
   }
   return sdk::Verdict::mine(module + ";" + cuda_version() + ";" + std::to_string(count));
 }

@@ -17,7 +17,6 @@ public:
         "HIP",
         {"/dev/kfd", "/dev/dri"},
         {"0x1002"},
-        {"/dtk"},  // Hygon's, whose devices have a plugin of their own or none
         {64, 32},
         "install the ROCm runtime (libamdhip64.so), or give the container access to it; ROCM_PATH names its folder",
         "check rocminfo, that this user may open /dev/kfd and /dev/dri, and HIP_VISIBLE_DEVICES",

@@ -41,6 +41,21 @@ class Good(command.Case):
         self.assertEqual(self.json("explain", "whiten", "--shape", "B=1,L=3")["chosen"]["plugin"], "cpu")
         self.assertEqual(self.json("explain", "add", **strict)["chosen"]["plugin"], "golden")
 
+    def test_what_its_platforms_policy_turns_off_is_told_with_the_reason_and_can_be_asked_for(self):
+        policy = os.path.join(os.path.dirname(self.add_plugin("golden")), "rlk_policy_golden.toml")
+        with open(policy, "w") as file:
+            file.write('[off]\nadd = "it adds too slowly"\n')
+        on_golden = {"RLK_BACKEND": "golden"}
+        explained = self.json("explain", "add", **on_golden)
+        self.assertEqual(explained["chosen"]["plugin"], "cpu")
+        [off] = [one for one in explained["candidates"] if one["plugin"] == "golden"]
+        self.assertEqual((off["verdict"], off["reason_code"]), ("filtered", "OFF"))
+        self.assertIn("it adds too slowly (%s:2;" % os.path.realpath(policy), off["reason"])
+        # Not in silence: who wants no fallback gets none.
+        self.assertIn("OFF", self.json("explain", "add", code=1, RLK_FALLBACK="strict", **on_golden)["refused"])
+        self.assertEqual(self.json("explain", "add", RLK_OP_ADD="golden")["chosen"]["plugin"], "golden")
+        self.assertEqual(self.json("explain", "logp", **on_golden)["chosen"]["plugin"], "golden")
+
     def test_a_filtered_plugin_is_no_fault(self):
         self.add_plugin("golden")
         plugins = {p["id"]: p for p in self.json("list", RLK_PLUGINS_DISABLE="gold*")["plugins"]}

@@ -1,4 +1,4 @@
-// The Ascend plugin's declarations of AscendCL against its headers. (aclnn's are in no package that can be fetched.)
+// The Ascend plugin's declarations of AscendCL against its headers.
 #include <acl/acl.h>
 #include <acl/acl_rt.h>
 

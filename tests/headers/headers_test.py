@@ -1,7 +1,9 @@
 """Every prototype and number that the rocm and Ascend plugins re-declare is that of the vendors' headers. The headers are
 never part of rlk: packages that carry them are fetched into the build, once. RLK_TEST_HIP_HEADERS and
-RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped. Cambricon's are in no package:
-RLK_TEST_NEUWARE_HEADERS names an installation's, and what was read in public copies is recorded in neuware.txt."""
+RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped. No package carries CANN's headers
+of operators, or Cambricon's: RLK_TEST_CANN_HEADERS names a folder with acl/, aclnn/ and aclnnop/ of CANN 8.1,
+RLK_TEST_NEUWARE_HEADERS an installation's, and what was read in public copies of the latter is recorded in neuware.txt.
+MACA's headers are not public."""
 import glob
 import os
 import pathlib
@@ -52,11 +54,11 @@ class Headers(unittest.TestCase):
                                "-I", ROOT + "/tests/headers", "-isystem", headers, *options, source],
                               capture_output=True, text=True)
 
-    def check(self, name, headers, seeded):
+    def check(self, name, headers, seeded, *options):
         if headers is None:
             self.skipTest("no headers: the package cannot be fetched")
         source = pathlib.Path(ROOT, "tests", "headers", name)
-        done = self.compile(str(source), headers)
+        done = self.compile(str(source), headers, *options)
         self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         # It can fail: with one declaration changed it does.
         before, after = seeded
@@ -64,7 +66,7 @@ class Headers(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             changed = pathlib.Path(folder, name)
             changed.write_text(text + "\nstatic_assert(rlk::headers::is_same_call<%s, decltype(&%s)>);\n" % (after, before))
-            done = self.compile(str(changed), headers)
+            done = self.compile(str(changed), headers, *options)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("static assertion failed", done.stderr)
 
@@ -112,6 +114,36 @@ class Headers(unittest.TestCase):
         for name, arguments in (("cnrtQueueQuery", "void*, int"), ("cnrtMalloc", "void**, unsigned"),
                                 ("cnrtMemcpyAsync", "void*, void*, size_t, int, void*")):
             self.assertIn(name, self.check_recorded([[name, arguments, ""]]))
+
+    def test_nnopbase_as_pytorchs_extension_declares_it(self):
+        found = from_wheel("torch_npu==2.14.0", "torch_npu/include")
+        if found is None:
+            self.skipTest("no headers: the package cannot be fetched")
+        [header] = pathlib.Path(found).rglob("op_api_common_base.h")
+        declarations = re.findall(r"^(?:typedef struct acl\w+ \w+;|typedef [^;{]*\(\*_acl\w+\)\([^;]*\);|"
+                                  r"using OpApiFunc = [^;]*;)", header.read_text(), re.M)
+        self.assertGreaterEqual(len(declarations), 20)
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "typedefs.h").write_text("\n".join(declarations) + "\n")
+            self.check("nnopbase.cpp", found, ("*static_cast<_aclCreateScalar>(nullptr)", "void* (*)(void*)"),
+                       "-I", folder)
+
+    def test_operators_of_cann(self):
+        headers = os.environ.get("RLK_TEST_CANN_HEADERS")
+        if headers is None:
+            self.skipTest("RLK_TEST_CANN_HEADERS is not set: no package carries these headers")
+        text = pathlib.Path(ROOT, "plugins", "ascend", "runtime.hpp").read_text()
+        table = text[text.index("#define RLK_ASCEND_OPERATORS"):text.index("using Phase2")]
+        names = re.findall(r"X\((\w+), ", table)
+        self.assertGreaterEqual(len(names), 25)
+        includes = []
+        for header in sorted(pathlib.Path(headers, "aclnnop").glob("*.h")):
+            declares = header.read_text(errors="replace")
+            if any("aclnn%sGetWorkspaceSize(" % name in declares for name in names):
+                includes.append("#include <aclnnop/%s>\n" % header.name)
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "operators.h").write_text("".join(includes))
+            self.check("aclnn.cpp", headers, ("aclnnExp", "int (*)(void*, int, void*, void*)"), "-I", folder)
 
 
 if __name__ == "__main__":

@@ -52,3 +52,18 @@ RLK_ROCM_REQUIRED(RLK_SAME)
                 #function);
 RLK_ROCM_OPTIONAL(RLK_SAME)
 #endif
+
+// hipRTC's own header: Debian has it, the wheel does not.
+#if __has_include(<hip/hiprtc.h>)
+#include <hip/hiprtc.h>
+
+#include "plugins/simt/host/compiler.hpp"
+
+using rlk::simt::host::Compiler;
+#define RLK_SAME_RTC(member, function, parameters) \
+  static_assert(rlk::headers::is_same_call<decltype(Compiler::member), decltype(&hiprtc##function)>, #function);
+RLK_SIMT_COMPILER_FUNCTIONS(RLK_SAME_RTC)
+static_assert(rlk::headers::is_same_call<decltype(Compiler::code_size), decltype(&hiprtcGetCodeSize)>);
+static_assert(rlk::headers::is_same_call<decltype(Compiler::code), decltype(&hiprtcGetCode)>);
+static_assert(HIPRTC_SUCCESS == 0);
+#endif

@@ -1,43 +1,14 @@
 // What speaks for and against a vendor's hardware on this machine.
 #include "runtime_api.hpp"
 
+#include "foreign.hpp"
 #include "plugin.hpp"
 
-#include <dirent.h>
-
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
-#include <fstream>
 
 namespace rlk::simt::host {
 namespace {
-
-std::string first_word(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
-}
-
-// "0x74a1 at 0000:c1:00.0" for each accelerator or display controller of the vendor.
-std::vector<std::string> cards(const std::vector<const char*>& vendors) {
-  const std::string root = "/sys/bus/pci/devices/";
-  std::vector<std::string> found;
-  DIR* folder = opendir(root.c_str());
-  if (folder == nullptr) return found;
-  while (const dirent* entry = readdir(folder)) {
-    const std::string card = root + entry->d_name;
-    const std::string type = first_word(card + "/class").substr(0, 4);
-    if (entry->d_name[0] == '.' || (type != "0x03" && type != "0x12")) continue;
-    const std::string vendor = first_word(card + "/vendor");
-    if (std::find(vendors.begin(), vendors.end(), vendor) == vendors.end()) continue;
-    found.push_back(vendor + ":" + first_word(card + "/device") + " at " + entry->d_name);
-  }
-  closedir(folder);
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
 sdk::Verdict absent_library(const Identity& identity, const Driver& table) {
   if (table.path.empty()) {
@@ -48,13 +19,6 @@ sdk::Verdict absent_library(const Identity& identity, const Driver& table) {
 }
 
 }  // namespace
-
-bool is_in_folders(const std::string& path, const std::vector<const char*>& words) {
-  std::string lower;
-  for (const char c : path) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::any_of(words.begin(), words.end(),
-                     [&](const char* word) { return lower.find(word) != std::string::npos; });
-}
 
 std::vector<std::string> library_folders(std::initializer_list<const char*> variables,
                                          std::initializer_list<const char*> roots) {
@@ -79,11 +43,11 @@ sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence) {
     evidence.contradicts("runtime_library", table.problem());
     return absent_library(identity, table);
   }
-  if (is_in_folders(table.path, identity.foreign_folders)) {
+  if (const Lookalike* foreign = lookalike_of_library(table.path, identity.runtime)) {
     evidence.contradicts("runtime_library", table.path);
-    return sdk::Verdict::not_mine(
-        "FOREIGN_RUNTIME", table.path + " is another vendor's look-alike of " + identity.runtime,
-        "use the plugin of that vendor; there is none for an unknown one, and its devices are never guessed at");
+    return sdk::Verdict::not_mine("FOREIGN_RUNTIME",
+                                  table.path + " is " + foreign->vendor + "'s look-alike of " + identity.runtime,
+                                  advice(foreign));
   }
   evidence.supports("runtime_library", table.path);
   const std::string version = identity.version();
@@ -102,6 +66,11 @@ sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence) {
   for (int i = 0; i < count; ++i) {
     char name[128] = "";
     check(table.device_name(name, sizeof(name), i), "asking for a device's name");
+    if (const Lookalike* foreign = lookalike_of_device(name, identity.runtime)) {
+      evidence.contradicts("device_name", name);
+      return sdk::Verdict::not_mine("FOREIGN_RUNTIME", sdk::format("device %d is a %s, %s's", i, name, foreign->vendor),
+                                    advice(foreign));
+    }
     evidence.neutral("device_name", name);
     const int width = attribute(i, table.attributes.warp_size);
     if (std::find(identity.widths.begin(), identity.widths.end(), width) == identity.widths.end()) {

@@ -67,12 +67,11 @@ namespace rlk::simt::host {
 
 // What only the vendor knows of finding its runtime and its hardware.
 struct Identity {
-  const char* vendor;                        // "AMD"
-  const char* runtime;                       // "HIP"
-  std::vector<const char*> nodes;            // device files, any of which will do
-  std::vector<const char*> pci_vendors;      // as in /sys/bus/pci/devices/*/vendor: "0x1002"
-  std::vector<const char*> foreign_folders;  // parts of paths, in lower case, of look-alikes of other vendors
-  std::vector<int> widths;                   // of its devices' SIMT
+  const char* vendor;                    // "AMD"
+  const char* runtime;                   // "HIP"
+  std::vector<const char*> nodes;        // device files, any of which will do
+  std::vector<const char*> pci_vendors;  // as in /sys/bus/pci/devices/*/vendor: "0x1002"
+  std::vector<int> widths;               // of its devices' SIMT
   const char* install_hint;
   const char* device_hint;
   std::string (*version)();  // of the runtime, empty when it does not say
@@ -80,9 +79,6 @@ struct Identity {
 
 // Evidence from the nodes, the PCI bus, the library and the devices, then the verdict.
 sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence);
-
-// Whether a path has one of the words in it, whatever their case.
-bool is_in_folders(const std::string& path, const std::vector<const char*>& words);
 
 // ROOT/lib for every variable that is set, in this order, then the default roots'.
 std::vector<std::string> library_folders(std::initializer_list<const char*> variables,

@@ -2,9 +2,9 @@
 // found by name among the emulated ones (emulation.hpp). Enough of the driver API for the plugin in plugins/cuda. While
 // a thread captures in global mode, what is not work for a stream is refused to threads that are not in relaxed mode,
 // and breaks the capture, as the driver does it. What it pretends to be: RLK_FAKE_CUDA_DEVICES (default 1),
-// RLK_FAKE_CUDA_WIDTH (32), RLK_FAKE_CUDA_ARCH (90), RLK_FAKE_CUDA_UVA (1: pinned memory has one address),
-// RLK_FAKE_CUDA_INIT (what cuInit returns, 0), RLK_FAKE_CUDA_LAUNCH (what launches return, 0), RLK_FAKE_CUDA_WORK (what
-// a stream's work ends with, 0).
+// RLK_FAKE_CUDA_NAME (its device's), RLK_FAKE_CUDA_VERSION (13000), RLK_FAKE_CUDA_WIDTH (32), RLK_FAKE_CUDA_ARCH (90),
+// RLK_FAKE_CUDA_UVA (1: pinned memory has one address), RLK_FAKE_CUDA_INIT (what cuInit returns, 0),
+// RLK_FAKE_CUDA_LAUNCH (what launches return, 0), RLK_FAKE_CUDA_WORK (what a stream's work ends with, 0).
 #include <dlfcn.h>
 
 #include <chrono>
@@ -158,7 +158,7 @@ API cuInit(unsigned) {
   return knob("RLK_FAKE_CUDA_INIT", 0);
 }
 API cuDriverGetVersion(int* version) {
-  return *version = 13000, 0;
+  return *version = knob("RLK_FAKE_CUDA_VERSION", 13000), 0;
 }
 API cuDeviceGetCount(int* count) {
   return *count = knob("RLK_FAKE_CUDA_DEVICES", 1), 0;
@@ -168,7 +168,8 @@ API cuDeviceGet(int* device, int ordinal) {
   return *device = ordinal, 0;
 }
 API cuDeviceGetName(char* name, int size, int) {
-  return std::snprintf(name, static_cast<size_t>(size), "Emulated device"), 0;
+  const char* wanted = std::getenv("RLK_FAKE_CUDA_NAME");
+  return std::snprintf(name, static_cast<size_t>(size), "%s", wanted != nullptr ? wanted : "Emulated device"), 0;
 }
 API cuDeviceGetUuid_v2(char* uuid, int device) {
   for (int i = 0; i < 16; ++i) uuid[i] = static_cast<char>(16 * device + i);

@@ -7,7 +7,7 @@
 
 #include "runtime.hpp"
 
-#define API extern "C" __attribute__((visibility("default"))) int
+#define API FAKE_EXPORT int
 #if defined(RLK_RTC_HIP)
 #define P(name) hiprtc##name
 #define CODE_SIZE hiprtcGetCodeSize

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <set>
+
 #include "core/dispatch/policy_check.hpp"
 #include "framework/fs.hpp"
 
@@ -45,6 +47,52 @@ TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {
 
 TEST_F(ConfigTest, AnEmptyFileIsAnEmptyPolicy) {
   EXPECT_EQ(wishes(folder_.file("empty.toml")), Wishes{});
+}
+
+TEST_F(ConfigTest, WhatIsOffHasItsReason) {
+  const std::string path =
+      folder_.file("rlk.toml", "[off]\nlogp = \"slow\"\n\"attention:fused\" = \"wrong in bf16\"\n");
+  EXPECT_EQ(wishes(path), (Wishes{"logp=", "attention=fused"}));
+  EXPECT_EQ(config_.policy[1].off, "wrong in bf16");
+  EXPECT_EQ(config_.policy[1].source, path + ":3");
+  EXPECT_EQ(refusal(folder_.file("bare.toml", "[off]\nlogp = true\n")),
+            folder_.path() + "/bare.toml:2: off.logp is the reason, a text");
+  folder_.file("wrong.toml", "[off]\nlogpp = \"why\"\n\"logp:a b\" = \"why\"\n");
+  wishes(folder_.path() + "/wrong.toml");
+  const std::vector<std::string> problems = core::problems_of(config_.policy);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_NE((problems[0] + problems[1]).find("names the operator \"logpp\""), std::string::npos);
+  EXPECT_NE((problems[0] + problems[1]).find("turns \"a b\" off"), std::string::npos);
+}
+
+TEST_F(ConfigTest, APlatformsPolicyStandsBesideItsPluginAndIsForItsDevicesAlone) {
+  folder_.file("one/rlk_policy_maca.toml", "[off]\nlogp = \"why\"\n[dispatch]\nadd = \"maca:packs\"\n");
+  folder_.file("one/librlk_plugin_maca.so", "");
+  folder_.file("two/rlk_policy_maca.toml", "[off]\nadd = \"not the first\"\n");
+  folder_.file("two/rlk_policy_rocm.toml", "[off]\nattention = \"why\"\n");
+  folder_.file("two/rlk_policy_cuda.toml", "require = [\"cuda\"]\n");  // not a platform's to say
+  folder_.file("two/rlk_policy_wide.toml", "[dispatch]\nfallback = \"strict\"\n");
+  folder_.file("two/policy_acme.toml", "[off]\nlogp = \"why\"\n");
+  loader::Environment environment;
+  const auto found = [&] {
+    std::set<std::string> list;
+    for (const core::PolicyEntry& entry :
+         loader::platform_policies(environment, config_, {{folder_.path() + "/two", ""}})) {
+      list.insert(entry.platform + " " + entry.op + "=" + entry.value + entry.off);
+    }
+    return list;
+  };
+  using Set = std::set<std::string>;
+  EXPECT_EQ(found(), (Set{"maca add=not the first", "rocm attention=why"}));
+  environment.values["RLK_ADD_PLUGIN_PATH"] = folder_.path() + "/one/librlk_plugin_maca.so";
+  EXPECT_EQ(found(), (Set{"maca logp=why", "maca add=maca:packs", "rocm attention=why"}));
+  environment.values = {{"RLK_PLUGIN_PATH", folder_.path() + "/one:" + folder_.path() + "/none"}};
+  EXPECT_EQ(found(), (Set{"maca logp=why", "maca add=maca:packs"}));
+  // One that anybody may change decides nothing.
+  chmod((folder_.path() + "/one/rlk_policy_maca.toml").c_str(), 0666);
+  EXPECT_EQ(found(), Set{});
+  environment.privileged = true;
+  EXPECT_EQ(found(), (Set{"maca add=not the first", "rocm attention=why"}));
 }
 
 TEST_F(ConfigTest, TomlNamesFoldersAndBackends) {

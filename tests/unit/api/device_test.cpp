@@ -78,6 +78,7 @@ protected:
     for (const std::string& backend : backends()) {
       SCOPED_TRACE(backend);
       const Stream stream = runtime().stream(backend.c_str());
+      std::cout << "backend " << backend << "\n";
       body(stream);
     }
   }

@@ -28,7 +28,7 @@ protected:
 TEST_F(Probe, without_the_libraries_names_them_all) {
   EXPECT_EXIT(tell("/nonexistent"), ::testing::ExitedWithCode(0),
               "verdict=3 devices=0 code=RUNTIME_LIBRARY_MISSING reason=cannot open libascendcl.so, libnnopbase.so, "
-              "libopapi.so hint=install.*set_env.sh");
+              "libopapi.so or libopapi_math.so hint=install.*set_env.sh");
 }
 
 TEST_F(Probe, with_a_runtime_that_lacks_functions_names_them) {

@@ -30,8 +30,10 @@ TEST(Symbols, NamesAllThatIsMissingInOneLine) {
   EXPECT_FALSE(symbols.require(library, "acme_wait", wait));
   EXPECT_FALSE(symbols.require(missing, "acme_other", other));  // its library is the news
   EXPECT_FALSE(symbols.complete());
-  EXPECT_EQ(symbols.problem(),
-            "cannot open libacme_of_nobody.so.2, libacme_other.so, the runtime lacks acme_launch, acme_wait");
+  EXPECT_EQ(
+      symbols.problem(),
+      "cannot open libacme_of_nobody.so.2 or libacme_of_nobody.so, libacme_other.so, the runtime lacks acme_launch, "
+      "acme_wait");
 }
 
 TEST(Symbols, AnOptionalFunctionMayBeMissing) {

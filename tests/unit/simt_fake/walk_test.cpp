@@ -1,5 +1,6 @@
-// The rocm plugin when the n-th call of its runtime fails, for every n: each entry returns a status with the runtime's
+// A SIMT plugin when the n-th call of its runtime fails, for every n: each entry returns a status with the runtime's
 // own words, nothing is used after it is gone (the simulated runtime would abort), and afterwards everything works.
+// RLK_TEST_PREFIX: of the simulated runtime's variables.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -87,7 +88,7 @@ void walk(const rlk_plugin& api, rlk_plugin_instance* instance, const rlk_graph_
   for (int n = 1; n < 400; ++n) {
     fakeResetCalls();
     const std::string list = "*:" + std::to_string(n) + ":" + std::to_string(code);
-    const rlk::test::Variable fail("RLK_FAKE_HIP_FAIL", list.c_str());
+    const rlk::test::Variable fail(RLK_TEST_PREFIX "FAIL", list.c_str());
     const Step step = Tour(api, instance, graphs).run();
     if (step.done) continue;  // the call was one that may fail, or came after the tour
     ++failures;
@@ -106,5 +107,11 @@ TEST_F(Walk, EveryCallThatRunsOutOfMemorySaysSo) {
 TEST_F(Walk, AfterALostDeviceEveryEntrySaysSo) {
   walk(*api, instance, graphs(), 719, RLK_DEVICE_LOST);
 }
+#if defined(RLK_TEST_MACA)
+TEST_F(Walk, CodesOfMacasOwnMeanTheSame) {
+  walk(*api, instance, graphs(), 10007, RLK_OUT_OF_MEMORY);
+  walk(*api, instance, graphs(), 10030, RLK_DEVICE_LOST);
+}
+#endif
 
 }  // namespace

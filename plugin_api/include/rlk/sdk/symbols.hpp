@@ -32,12 +32,15 @@ public:
     }
     return nullptr;
   }
-  // The same, remembered as missing under its first name, with the loader's words when a file is there and does not
-  // load.
+  // The same, remembered as missing under every name that was tried, with the loader's words when a file is there and
+  // does not load.
   void* require_library(const std::vector<std::string>& names, const std::vector<std::string>& aside = {}) {
     void* library = find_library(names, aside);
-    if (library == nullptr) append(missing_libraries_, names.front() + (why_.empty() ? "" : " (" + why_ + ")"));
-    return library;
+    if (library != nullptr) return library;
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : " or ") + name;
+    append(missing_libraries_, text + (why_.empty() ? "" : " (" + why_ + ")"));
+    return nullptr;
   }
 
   // Sets `function`; false, and null, when the library is null or lacks the name.
@@ -55,7 +58,7 @@ public:
   }
 
   bool complete() const { return missing_libraries_.empty() && missing_functions_.empty(); }
-  const std::string& missing_libraries() const { return missing_libraries_; }  // "libacme.so, libacmeops.so"
+  const std::string& missing_libraries() const { return missing_libraries_; }  // "libacme.so.2 or libacme.so"
   const std::string& missing_functions() const { return missing_functions_; }  // "acmeInit, acmeLaunch"
   // Everything that is missing, in one line; empty when nothing is.
   std::string problem() const {

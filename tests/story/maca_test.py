@@ -1,0 +1,94 @@
+"""The maca plugin without MetaX's hardware: what it says where the runtime is missing, of another release, incomplete or
+shows nothing, and its operators on a strict simulated runtime, where the shipped kernels run on fibers with waves of 64
+threads. What this cannot show is MetaX's compiler and its devices."""
+import re
+import os
+import unittest
+
+import simt_vendor
+
+ROOT = os.environ["RLK_TEST_ROOT"]
+LIBRARY = "fake_maca/libmcruntime.so"
+
+
+def required_functions():
+    """As the plugin declares them."""
+    names = []
+    for file, table in (("plugins/simt/host/runtime_api.hpp", "RLK_SIMT_RUNTIME_REQUIRED"),
+                        ("plugins/maca/maca.hpp", "RLK_MACA_REQUIRED")):
+        with open(os.path.join(ROOT, file)) as text:
+            body = re.search(r"#define %s\(.*?\n(?!\s*X\()" % table, text.read(), re.S).group(0)
+        names += ["mc" + name for name in re.findall(r"X\(\w+, (?:p##|mc)(\w+)\)", body)]
+    return names
+
+
+class Maca(simt_vendor.Vendor):
+    NAME = "maca"
+
+    def test_without_a_runtime_everything_that_was_looked_for_is_evidence(self):
+        if simt_vendor.is_installed(("libmcruntime.so", "libhcruntime.so")):
+            self.skipTest("this machine has MACA")
+        plugin = self.listed("none")
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
+        self.assertEqual(plugin["reason"], "cannot open libmcruntime.so or libhcruntime.so")
+        self.assertIn("MACA_PATH", plugin["hint"])
+        evidence = {e["kind"]: e["value"] for e in plugin["evidence"]}
+        self.assertEqual(set(evidence), {"device_node", "pci_device", "runtime_library"})
+        self.assertIn("0x9999", evidence["pci_device"])
+
+    def test_what_the_runtime_says_becomes_the_state(self):
+        self.expect_states((
+            ("fake_maca", {"RLK_FAKE_MACA_DEVICES": "0"}, "absent", "NO_DEVICE", "mcErrorInvalidDevice (101)"),
+            ("fake_maca", {"RLK_FAKE_MACA_VERSION": "0"}, "absent", "RUNTIME_TOO_OLD", "does not say its version"),
+            ("fake_maca", {"RLK_FAKE_MACA_FAIL": "mcInit:0:10003"}, "absent", "NO_DEVICE",
+             "mcErrorDriverMismatch (10003)"),
+            ("fake_maca", {"RLK_FAKE_MACA_FAIL": "mcGetDeviceCount:0:719"}, "absent", "NO_DEVICE",
+             "LaunchFailure (719)"),
+            ("fake_maca", {"RLK_FAKE_MACA_WIDTH": "32"}, "absent", "SIMT_WIDTH", "executes 32 threads together")))
+
+    def test_every_required_function_is_named_when_it_is_missing(self):
+        required = required_functions()
+        self.assertGreaterEqual(len(required), 30)
+        folder = self.without(LIBRARY, required)
+        plugin = self.listed(LD_LIBRARY_PATH=folder)
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
+        # What is there tells where the library is. A few at a time: a reason has a length.
+        rest = [name for name in required if name != "mcInit"]
+        for first in range(0, len(rest), 8):
+            missing = rest[first:first + 8]
+            with self.subTest(missing=missing):
+                plugin = self.listed(LD_LIBRARY_PATH=self.without(LIBRARY, missing))
+                self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_TOO_OLD"))
+                self.assertEqual(sorted(plugin["reason"].split(" lacks ")[1].split(", ")), sorted(missing))
+
+    def test_what_is_optional_may_be_missing(self):
+        folder = self.without(LIBRARY, ("mcStreamGetCaptureInfo", "mcThreadExchangeStreamCaptureMode", "mcMallocAsync",
+                                        "mcStreamIsCapturing", "mcDeviceGetUuid", "mcStreamCreateWithPriority",
+                                        "mcDeviceGetPCIBusId", "mcLaunchHostFunc", "mcrtcVersion"))
+        plugin = self.conformance("", "add", "f32", LD_LIBRARY_PATH=folder)
+        self.assertEqual({unit["verdict"] for unit in plugin["units"]}, {"verified"})
+
+    def test_without_the_compiler_nothing_is_offered_and_the_reason_says_what_to_install(self):
+        plugin = self.conformance("", "add", "f32", code=1,
+                                  LD_LIBRARY_PATH=self.without(LIBRARY, ["mcrtcCompileProgram"]))
+        self.assertEqual({unit["verdict"] for unit in plugin["units"]}, {"declined"})
+        self.assertIn("lacks mcrtcCompileProgram", plugin["units"][0]["reason"])
+
+    def test_operators_are_verified_at_width_64(self):
+        self.expect_verified("fake_maca", (("add", "bf16", 5), ("logp", "f32", 10), ("logp_backward", "f16", 10)))
+        units = self.conformance("fake_maca", "attention", "bf16")["units"]
+        self.assertTrue([unit for unit in units if unit["verdict"] == "verified"])
+        self.assertFalse([unit for unit in units if unit["verdict"] == "failed"])
+
+    def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
+        self.expect_failures("fake_maca", "RLK_FAKE_MACA_FAIL", (
+            ("mcModuleLaunchKernel:3:719", "DEVICE_LOST"), ("mcModuleLaunchKernel:3:10030", "DEVICE_LOST"),
+            ("mcMalloc:2:2", "OUT_OF_MEMORY"), ("mcMalloc:2:10007", "OUT_OF_MEMORY"),
+            ("mcModuleLoadData:1:209", "(209)")))
+
+    def test_a_failure_on_the_stream_is_told_by_it(self):
+        self.expect_failures("fake_maca", "RLK_FAKE_MACA_ASYNC_FAIL", (("add_f32_packs:2:700", "DEVICE_LOST"),))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,83 @@
+"""What the stories of the SIMT vendors share: the plugin on simulated runtimes, whole or with functions missing."""
+import ctypes
+import os
+import shutil
+import tempfile
+
+import command
+
+FAKES = os.environ["RLK_TEST_FAKES"]
+LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
+
+
+def is_installed(names):
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+            return True
+        except OSError:
+            pass
+    return False
+
+
+class Vendor(command.Case):
+    NAME = ""
+
+    def plugin_path(self):
+        return os.path.join(LIBRARIES, "librlk_plugin_%s.so" % self.NAME)
+
+    def listed(self, *libraries, **variables):
+        """The plugin's part of `list` with these folders of simulated runtimes."""
+        variables.setdefault("LD_LIBRARY_PATH", ":".join(os.path.join(FAKES, name) for name in libraries))
+        variables.setdefault("RLK_PLUGIN_PATH", self.plugin_path())
+        # What the simulation is told is no part of a verdict's key.
+        with tempfile.TemporaryDirectory() as cache:
+            answer = self.json("list", RLK_CACHE_DIR=cache, **variables)
+        [plugin] = [p for p in answer["plugins"] if p["id"] == self.NAME]
+        return plugin
+
+    def expect_states(self, states):
+        """(folder, variables, state, reason code, text) of each."""
+        for library, variables, state, code, text in states:
+            with self.subTest(library=library, code=code, **variables):
+                plugin = self.listed(library, **variables)
+                self.assertEqual((plugin["state"], plugin["reason_code"]), (state, code), plugin["reason"])
+                self.assertIn(text, plugin["reason"])
+
+    def without(self, library, functions):
+        """A folder with a copy of the simulated library that lacks these functions."""
+        with open(os.path.join(FAKES, library), "rb") as file:
+            data = file.read()
+        for function in functions:
+            name = b"\0" + function.encode() + b"\0"
+            self.assertIn(name, data, function)
+            # The loader finds a name by its hash and then compares: nobody asks for what is written here.
+            data = data.replace(name, b"\0_" + name[2:])
+        folder = tempfile.mkdtemp(dir=self.folder)
+        path = os.path.join(folder, os.path.basename(library))
+        with open(path, "wb") as file:
+            file.write(data)
+        shutil.copymode(os.path.join(FAKES, library), path)
+        return folder
+
+    def conformance(self, library, op, dtype, code=0, **variables):
+        variables.setdefault("LD_LIBRARY_PATH", os.path.join(FAKES, library))
+        return self.json("conformance", self.plugin_path(), "--op", op, "--dtype", dtype, code=code,
+                         **variables)["plugin"]
+
+    def expect_verified(self, library, units):
+        """(op, dtype, least number of units) of each: all of them are verified."""
+        for op, dtype, least in units:
+            with self.subTest(library=library, op=op, dtype=dtype):
+                verdicts = [unit["verdict"] for unit in self.conformance(library, op, dtype)["units"]]
+                self.assertEqual(set(verdicts), {"verified"})
+                self.assertGreaterEqual(len(verdicts), least)
+
+    def expect_failures(self, library, variable, faults):
+        """(what fails, text of the reason) of each: nothing is verified, in the runtime's words."""
+        for fault, text in faults:
+            with self.subTest(fault=fault):
+                plugin = self.conformance(library, "add", "f32", code=1, **{variable: fault})
+                failed = [unit for unit in plugin["units"] if unit["verdict"] == "failed"]
+                self.assertTrue(failed)
+                self.assertTrue(any(text in unit["reason"] for unit in failed), failed)

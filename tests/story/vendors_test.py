@@ -1,0 +1,93 @@
+"""Several vendors' runtimes on one machine: who is taken for whom, and all of them at once in one process."""
+import os
+import shutil
+import subprocess
+import unittest
+
+import simt_vendor
+
+FAKES, LIBRARIES = simt_vendor.FAKES, simt_vendor.LIBRARIES
+ASCEND_HOME = os.environ["RLK_TEST_ASCEND_HOME"]
+DEVICE_TEST = os.environ["RLK_TEST_DEVICE_TEST"]
+NVIDIA = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-gpu", "/dev/nvmap")
+
+
+class Cuda(simt_vendor.Vendor):
+    """Whose is libcuda.so.1?"""
+    NAME = "cuda"
+    # What MetaX's bridge says of a C500.
+    POSING = {"RLK_FAKE_CUDA_VERSION": "11060", "RLK_FAKE_CUDA_ARCH": "80"}
+
+    def expect_foreign(self, plugin, reason, hint):
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "FOREIGN_RUNTIME"), plugin["reason"])
+        self.assertIn(reason, plugin["reason"])
+        self.assertIn(hint, plugin["hint"])
+        self.assertEqual(plugin["devices"], [])
+
+    def test_metax_posing_as_cuda_is_told_by_the_folder_of_its_bridge(self):
+        folder = os.path.join(self.folder, "opt", "maca-3.5", "tools", "cu-bridge", "lib")
+        os.makedirs(folder)
+        shutil.copy(os.path.join(FAKES, "fake_cuda", "libcuda.so.1"), folder)
+        # Also where a link leads there, and where somebody says that the driver is remote.
+        other = os.path.join(self.folder, "elsewhere", "lib")
+        shutil.copytree(folder, other)
+        link = os.path.join(self.folder, "lib")
+        os.symlink(folder, link)
+        for path in (folder, link):
+            with self.subTest(path=path):
+                plugin = self.listed(LD_LIBRARY_PATH=path, RLK_CUDA_REMOTE="1", **self.POSING)
+                self.expect_foreign(plugin, "cu-bridge/lib/libcuda.so.1, MetaX's look-alike", "use the plugin maca")
+        plugin = self.listed(LD_LIBRARY_PATH=other, MACA_PATH=os.path.dirname(other), RLK_CUDA_REMOTE="1", **self.POSING)
+        self.expect_foreign(plugin, "elsewhere/lib/libcuda.so.1, MetaX's look-alike", "use the plugin maca")
+
+    def test_metax_posing_as_cuda_is_told_by_the_name_of_its_device(self):
+        plugin = self.listed("fake_cuda", RLK_CUDA_REMOTE="1", RLK_FAKE_CUDA_NAME="MetaX C500", **self.POSING)
+        self.expect_foreign(plugin, "is a MetaX C500, MetaX's", "use the plugin maca")
+
+    def test_a_device_of_another_width_is_not_nvidias(self):
+        plugin = self.listed("fake_cuda", RLK_CUDA_REMOTE="1", RLK_FAKE_CUDA_NAME="X", RLK_FAKE_CUDA_WIDTH="64",
+                             **self.POSING)
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "SIMT_WIDTH"))
+        self.assertIn("executes 64 threads together; NVIDIA's execute 32", plugin["reason"])
+
+    def test_an_unknown_stack_is_foreign_and_needs_a_vendor_key(self):
+        if any(os.path.exists(path) for path in NVIDIA):
+            self.skipTest("this machine has NVIDIA's hardware")
+        plugin = self.listed("fake_cuda", RLK_FAKE_CUDA_NAME="Acme X1", **self.POSING)
+        self.expect_foreign(plugin, "shows 1 devices, and nothing here is NVIDIA's: no card of vendor 0x10de",
+                            "needs a vendor key of its own")
+
+
+class Together(simt_vendor.Vendor):
+    NAME = "maca"
+
+    def environment(self, **variables):
+        paths = [os.path.join(FAKES, name) for name in ("fake_hip64", "fake_maca", "fake_cuda", "fake_cambricon")]
+        return dict(variables, LD_LIBRARY_PATH=":".join(paths), ASCEND_HOME_PATH=ASCEND_HOME, RLK_PLUGIN_PATH=LIBRARIES,
+                    RLK_PLUGINS_SELECT="rocm,maca,ascend,cambricon,cuda", RLK_FAKE_CUDA_NAME="MetaX C500")
+
+    def test_each_finds_its_own_and_they_serve_calls_in_one_process(self):
+        # A part of the smoke test is enough here; the vendors' own stories verify.
+        environment = self.environment(RLK_PROBE_TIMEOUT="20", RLK_CACHE_DIR=self.cache)
+        plugins = {p["id"]: p for p in self.json("list", **environment)["plugins"]}
+        self.assertEqual(plugins["cuda"]["reason_code"], "FOREIGN_RUNTIME")
+        for name, device in (("rocm", "Simulated Instinct"), ("maca", "MetaX C500 (simulated)"), ("ascend", "Ascend"),
+                             ("cambricon", "MLU")):
+            with self.subTest(name=name):
+                self.assertIn(plugins[name]["state"], ("registered", "partial"), plugins[name]["reason"])
+                self.assertIn(device, plugins[name]["devices"][0]["name"])
+                self.assertGreater(plugins[name]["ops"]["verified"] + plugins[name]["ops"]["partial"], 0)
+
+        # Streams, copies, staging and data errors on every one of them through the public API. What was not verified is
+        # staged, which a capture forbids: graphs are the vendors' own stories'.
+        whole = {k: v for k, v in os.environ.items() if not k.startswith("RLK_")}
+        whole.update(environment, GTEST_FILTER="-*.Graphs")
+        done = subprocess.run([DEVICE_TEST], env=whole, capture_output=True, text=True, timeout=600)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-1000:])
+        self.assertNotIn("SKIPPED", done.stdout)
+        for name in ("rocm", "maca", "ascend", "cambricon"):
+            self.assertIn("backend " + name, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
