@@ -103,23 +103,6 @@ class Cambricon(command.Case):
         units = self.conformance("fake_cambricon_bare", "logp", code=1)["units"]
         self.assertTrue(any("1.27.0 has no cnnlGather" in unit["reason"] for unit in units), units)
 
-    def test_two_vendors_compute_in_one_process(self):
-        ascend, home = os.environ.get("RLK_TEST_ASCEND_PLUGIN", ""), os.environ.get("RLK_TEST_ASCEND_HOME", "")
-        if not os.path.exists(ascend):
-            self.skipTest("the Ascend plugin is not built")
-        command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
-        both = {"RLK_PLUGIN_PATH": PLUGIN + ":" + ascend, "ASCEND_HOME_PATH": home,
-                "LD_LIBRARY_PATH": os.path.join(FAKES, "fake_cambricon")}
-        states = {p["id"]: p["state"] for p in self.json("list", **both)["plugins"]}
-        self.assertEqual((states["cambricon"], states["ascend"]), ("registered", "registered"))
-        # Each `run` loads and registers both.
-        for backend in ("cambricon", "ascend"):
-            with self.subTest(backend=backend):
-                done = self.output("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", "--output", "out=out.npy",
-                                   "--backend", backend, **both)
-                self.assertIn(backend + "/", done)
-                self.assertEqual(command.read_npy(self.path("out.npy"))[2], [2, 4, 6])
-
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         for fault, status in (("FAIL=cnnlOpTensor:3:100132", "DEVICE_LOST"), ("FAIL=cnrtMalloc:2:100100", "OUT_OF_MEMORY"),
                               ("FAIL=cnnlSetTensorDescriptor:5:3", "CNNL_STATUS_BAD_PARAM"),
