@@ -82,8 +82,8 @@ LISTS = {"symbols": "symbol", "inputs": "input", "outputs": "output", "params": 
 # What describes the values of an input, by its kind.
 DOMAINS = {
     "real": {"scale": NUMBER, "wide": NUMBER, "step": NUMBER, "minus_inf": bool, "nan_rows": bool,
-             "extreme": bool},
-    "uniform": {"min": NUMBER, "max": NUMBER},
+             "extreme": {"scores", "single", "certain"}},
+    "uniform": {"min": NUMBER, "max": NUMBER, "extreme": {"scores"}},
     "integer": {"low": VALUE, "high": VALUE},
     "id": {"low": VALUE, "high": VALUE, "ignore": str},
     "mask": {},

@@ -284,7 +284,7 @@ std::vector<Case> content_cases(const Case& base) {
   for (const ArgDecl& input : base.decl->inputs) {
     minus_inf |= input.domain.minus_inf;
     nan |= input.domain.nan_rows;
-    extreme |= is_extreme(base.decl->name, input.name);
+    extreme |= extreme_of(base.decl->name, input.name) != Extreme::none;
   }
   const auto add = [&](Content content) {
     Case c = base;

@@ -80,6 +80,13 @@ double extreme_score(const DomainDecl& domain, Dtype dtype, double normal, int64
   if (row / 4 % 3 == 2) return -magnitude + domain.scale * normal;
   return is_certain ? magnitude : domain.scale * normal;
 }
+// A row with one number, at the row's own column. Fused kernels of 16-bit tensors err by eps times the score: up to
+// here by less than their dtype does.
+double extreme_single(Dtype dtype, int64_t row, int64_t columns, int64_t column) {
+  constexpr double kMagnitudes[] = {0x1p6, 0x1p16, 0x1p33, 0x1p120};
+  const bool is_16_bit = dtype == Dtype::f16 || dtype == Dtype::bf16;
+  return column != row % columns ? 0.0 : is_16_bit ? std::min(0x1p14, kMagnitudes[row % 4]) : kMagnitudes[row % 4];
+}
 // The column of a row of scores that stands out, in wide and extreme contents.
 int64_t certain_column(int64_t row, int64_t columns) {
   return (row * 7 + 3) % columns;
@@ -90,7 +97,7 @@ double tiny(Dtype dtype) {
   return dtype == Dtype::f16 ? 0x1p-18 : dtype == Dtype::bf16 ? 0x1p-129 : dtype == Dtype::f32 ? 0x1p-140 : 0x1p-1060;
 }
 
-void fill_real(const DomainDecl& domain, bool extreme, Content content, const Random& random, Argument& argument) {
+void fill_real(const DomainDecl& domain, Extreme extreme, Content content, const Random& random, Argument& argument) {
   const int64_t count = argument.count();
   const int64_t columns = argument.shape.empty() ? 1 : argument.shape.back();
   const int64_t rows = columns > 0 ? count / columns : 0;
@@ -101,8 +108,14 @@ void fill_real(const DomainDecl& domain, bool extreme, Content content, const Ra
     const double normal = random.normal(static_cast<uint64_t>(i));
     double value = scale * normal;
     if (is_wide && domain.wide > 0) value = wide_score(domain, normal, row, column == certain_column(row, columns));
-    if (content == Content::extreme && extreme) {
+    if (content == Content::extreme && extreme == Extreme::scores) {
       value = extreme_score(domain, argument.dtype, normal, row, column == certain_column(row, columns));
+    }
+    if (content == Content::extreme && extreme == Extreme::single) {
+      value = extreme_single(argument.dtype, row, columns, column);
+    }
+    if (content == Content::extreme && extreme == Extreme::certain) {
+      value = row == certain_column(column, rows) ? 1.0 : std::min(value, 0.5);
     }
     if (domain.step > 0) value = domain.step * std::round(value / domain.step);
     if (content == Content::tiny) value = tiny(argument.dtype) * normal;
@@ -161,20 +174,26 @@ void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, 
   }
 }
 
-// The certain tokens are chosen in most rows: their log-probability is 0, or just below.
-void choose_certain(Call& call) {
+// The certain tokens are chosen in most rows: their log-probability is 0, or just below. In all of a batch of
+// sequences: what a loss makes of a token that cannot be is beyond its dtype.
+void choose_certain(Content content, Call& call) {
   Argument* ids = find_domain(call, Domain::id);
   const DomainDecl* of_ids = find_domain_declaration(call, Domain::id);
   if (ids == nullptr || ids->layout == Layout::expanded) return;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const Argument& scores = call.inputs[i];
-    if (call.decl->inputs[i].domain.wide <= 0 || scores.shape.size() != ids->shape.size() + 1) continue;
-    const int64_t columns = scores.shape.back();
+    const Extreme extreme =
+        content == Content::extreme ? extreme_of(call.decl->name, call.decl->inputs[i].name) : Extreme::none;
+    const bool is_factor = extreme == Extreme::certain;
+    if (!is_factor && extreme != Extreme::scores && call.decl->inputs[i].domain.wide <= 0) continue;
+    if (scores.shape.size() != ids->shape.size() + 1) continue;
+    const int64_t columns = is_factor ? scores.shape.front() : scores.shape.back();
     const Argument* rows = find_domain(call, Domain::row_index);
     if (columns <= 0 || of_ids->high.eval(call.values()) != columns) return;  // a shard: not all columns are here
     for (int64_t n = 0; n < ids->count(); ++n) {
-      if (n % 8 >= 6 || is_ignored(call, n)) continue;
-      set_int(*ids, n, certain_column(rows != nullptr ? get_int(*rows, n) : n, columns));
+      if ((n % 8 >= 6 && ids->shape.size() == 1) || is_ignored(call, n)) continue;
+      const int64_t row = is_factor ? n % scores.shape.back() : rows != nullptr ? get_int(*rows, n) : n;
+      set_int(*ids, n, certain_column(row, columns));
     }
     return;
   }
@@ -288,9 +307,10 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     argument.bytes.assign(static_cast<size_t>(argument.byte_count()), std::byte{0});
     const DomainDecl& domain = call.decl->inputs[i].domain;
     const Random random(seed, i);
-    const bool extreme = is_extreme(call.decl->name, call.decl->inputs[i].name);
-    if (domain.kind == Domain::real) fill_real(domain, extreme, c.content, random, argument);
-    if (domain.kind == Domain::uniform) fill_uniform(domain, random, argument);
+    const Extreme extreme = extreme_of(call.decl->name, call.decl->inputs[i].name);
+    const bool scores = c.content == Content::extreme && extreme == Extreme::scores;
+    if (domain.kind == Domain::real || scores) fill_real(domain, extreme, c.content, random, argument);
+    if (domain.kind == Domain::uniform && !scores) fill_uniform(domain, random, argument);
     if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
     if (domain.kind == Domain::mask) fill_mask(random, argument);
@@ -299,7 +319,7 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);
     repeat_first_slice(argument);
   }
-  if (c.content == Content::wide || c.content == Content::extreme) choose_certain(call);
+  if (c.content == Content::wide || c.content == Content::extreme) choose_certain(c.content, call);
   spoil_ignored(call);
   for (const auto& [input, values] : forward_inputs(call)) {
     for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);

@@ -13,6 +13,8 @@ struct LimitsRow {
 constexpr LimitsRow kLimits[] = {
     {"logp", "logp", {-kNone, 0.0}},
     {"logp", "entropy", {0.0, kNone}},
+    {"grpo_loss", "logp", {-kNone, 0.0}},
+    {"grpo_loss", "ref_logp", {-kNone, 0.0}},
     {"linear_logp", "logp", {-kNone, 0.0}},
     {"linear_logp", "entropy", {0.0, kNone}},
     {"logits_ratio_kl", "logp", {-kNone, 0.0}},
@@ -21,13 +23,21 @@ constexpr LimitsRow kLimits[] = {
 
 struct InputRow {
   std::string_view op, input;
+  Extreme extreme;
 };
 constexpr InputRow kExtreme[] = {
-    {"logp", "logits"},
-    {"logp_backward", "logits"},
-    {"logits_ratio_kl", "logits"},
-    {"logits_ratio_kl", "ref_logits"},
-    {"logits_ratio_kl_backward", "logits"},
+    {"logp", "logits", Extreme::scores},
+    {"logp_backward", "logits", Extreme::scores},
+    {"attention_backward", "q", Extreme::single},
+    {"grpo_loss", "logits", Extreme::scores},
+    {"grpo_loss_backward", "logits", Extreme::scores},
+    {"linear_logp", "hidden", Extreme::single},
+    {"linear_logp", "weight", Extreme::certain},
+    {"linear_logp_backward", "hidden", Extreme::single},
+    {"linear_logp_backward", "weight", Extreme::certain},
+    {"logits_ratio_kl", "logits", Extreme::scores},
+    {"logits_ratio_kl", "ref_logits", Extreme::scores},
+    {"logits_ratio_kl_backward", "logits", Extreme::scores},
 };
 
 }  // namespace
@@ -39,11 +49,11 @@ Limits limits_of(std::string_view op, std::string_view output) {
   return {};
 }
 
-bool is_extreme(std::string_view op, std::string_view input) {
+Extreme extreme_of(std::string_view op, std::string_view input) {
   for (const InputRow& row : kExtreme) {
-    if (row.op == op && row.input == input) return true;
+    if (row.op == op && row.input == input) return row.extreme;
   }
-  return false;
+  return Extreme::none;
 }
 
 }  // namespace rlk::core

@@ -29,13 +29,13 @@ public:
   }
 
   // Adds factor * values to a row. factor is off by eps factor_cond, products and sums by an eps of their magnitude;
-  // the factor is an intermediate that may be rounded.
-  void add(int64_t batch, int64_t token, int64_t head, double factor, double factor_cond,
+  // the factor is an intermediate that may be rounded, and off by `lost` where rounding is allowed.
+  void add(int64_t batch, int64_t token, int64_t head, double factor, double factor_cond, double lost,
            std::span<const double> values) {
     const size_t axis = layout_ == Layout::dense ? 1 : 0;
     const int64_t row = (layout_ == Layout::dense ? batch * shape_[axis] : 0) + token;
     const auto first = static_cast<size_t>((row * shape_[axis + 1] + head) * shape_[axis + 2]);
-    const double rounding = rounding_.of(factor);
+    const double rounding = rounding_.of(factor) + lost;
     for (size_t d = 0; d < values.size(); ++d) {
       sums_[first + d].add(factor * values[d]);
       conds_[first + d] += kTiny + (factor_cond + std::fabs(factor)) * std::fabs(values[d]);
@@ -47,7 +47,8 @@ public:
     for (size_t i = 0; i < sums_.size(); ++i) {
       const double value = all_nan ? kNan : scale * sums_[i].value();
       output.value.push_back(value);
-      output.cond.push_back(std::isfinite(value) ? scale * conds_[i] : 0.0);
+      const double cond = std::isnan(conds_[i]) ? std::numeric_limits<double>::infinity() : scale * conds_[i];
+      output.cond.push_back(std::isfinite(value) ? cond : 0.0);
       if (rounding_) output.rounded.push_back(std::isfinite(value) ? scale * rounded_[i] : 0.0);
     }
   }
@@ -101,9 +102,17 @@ public:
     for (int64_t j = 0; j < sequence.k_length; ++j) {
       if (!visible(forward_, sequence, i, j)) continue;
       const AttentionScore score = score_of(forward_, scale_, q(i, h), k(j, g));
-      const double p = std::exp(score.s - lse);
-      // s - lse is off by eps (magnitude + |s| + |lse|), p by that relatively and once more for exp; p may be flushed.
-      const double p_cond = kTiny + p * (1 + score.magnitude + std::fabs(score.s) + std::fabs(lse));
+      // Where a rounded score says nothing of its power, nothing is asked of p.
+      const bool vague = !score.exact && (score.magnitude + std::fabs(score.s)) * call_.epsilon > 0x1p-8 &&
+                         std::isfinite(score.s - lse);
+      const double p = vague ? 0 : std::exp(score.s - lse);
+      // A score that is not rounded has a difference to lse that is rounded once. Else s - lse is off by eps (magnitude
+      // + |s| + |lse|); p by that relatively and once more for exp, and p may be flushed.
+      const double apart =
+          score.exact ? std::fabs(score.s - lse) : score.magnitude + std::fabs(score.s) + std::fabs(lse);
+      const double p_cond = vague ? std::numeric_limits<double>::infinity() : kTiny + p * (1 + apart);
+      // What fused kernels lose where 16-bit tensors allow it: exp2(x c - lse c), each product rounded to fp32.
+      const double p_lost = p * 0x1p-23 * (std::fabs(score.s) + std::fabs(lse));
       const AttentionDot dp = dot(grad_out(i, h), v(j, g));
       const double inner = dp.value - delta.value + g_lse;
       const double inner_cond = dp.magnitude + delta.magnitude + std::fabs(g_lse);
@@ -111,9 +120,10 @@ public:
       const double ds_cond = p_cond * std::fabs(inner) + p * inner_cond;
       const double dx = ds * score.slope;
       const double dx_cond = kTiny + ds_cond * score.slope + std::fabs(ds) * score.slope_cond;
-      grad_q_.add(sequence.batch, query, h, dx, dx_cond, k(j, g));
-      grad_k_.add(sequence.batch, sequence.k_first + j, g, dx, dx_cond, q(i, h));
-      grad_v_.add(sequence.batch, sequence.k_first + j, g, p, p_cond, grad_out(i, h));
+      const double dx_lost = p_lost * std::fabs(inner) * score.slope;
+      grad_q_.add(sequence.batch, query, h, dx, dx_cond, dx_lost, k(j, g));
+      grad_k_.add(sequence.batch, sequence.k_first + j, g, dx, dx_cond, dx_lost, q(i, h));
+      grad_v_.add(sequence.batch, sequence.k_first + j, g, p, p_cond, p_lost, grad_out(i, h));
     }
   }
 

@@ -108,6 +108,7 @@ struct AttentionScore {
   double magnitude = 0;  // s is off by eps times this
   double slope = 1;      // d s / d x, x being the score before the softcap
   double slope_cond = 0;
+  bool exact = false;  // s is not rounded
 };
 
 inline AttentionScore score_of(const AttentionCall& call, double scale, std::span<const double> query,
@@ -116,6 +117,9 @@ inline AttentionScore score_of(const AttentionCall& call, double scale, std::spa
   AttentionScore score;
   score.s = scale * product.value;
   score.magnitude = scale * product.magnitude;
+  int exponent = 0;
+  const bool is_power_of_two = std::frexp(scale, &exponent) == 0.5;
+  score.exact = is_power_of_two && call.params.softcap == 0 && is_exact_product(query, key, call.epsilon);
   if (call.params.softcap > 0) {
     // x and x / softcap are off by eps magnitude, tanh and its product by an eps of the result; 1 - tanh^2 moves by
     // 2 slope / softcap with x, and is off by an absolute eps.

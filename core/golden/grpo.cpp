@@ -56,6 +56,7 @@ CallOf<sdk::ops::Logp> TokenRows::logp() const {
   call.V = matrix_shape_[1];
   call.params.temperature = call_.params.temperature;
   call.params.ignore_index = call_.params.ignore_index;
+  call.epsilon = call_.epsilon;
   return call;
 }
 
@@ -64,6 +65,7 @@ CallOf<sdk::ops::LogpBackward> TokenRows::logp_backward(const std::vector<double
   auto call = sdk::backward_of<CallOf<sdk::ops::LogpBackward>>(logp());
   call.lse = vector(lse);
   call.grad_logp = vector(grad_logp);
+  call.epsilon = call_.epsilon;
   return call;
 }
 

@@ -10,7 +10,8 @@
 namespace rlk::golden {
 
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call) {
-  const auto forward = sdk::forward_of<GrpoCall>(call);
+  auto forward = sdk::forward_of<GrpoCall>(call);
+  forward.epsilon = call.epsilon;
   const auto rows = static_cast<size_t>(call.B * call.T);
   if (const DataError error = group_error(forward); error.kind != kNoDataError) {
     fill(call.grad_logits, call.B * call.T * call.V, std::numeric_limits<double>::quiet_NaN());
@@ -31,8 +32,13 @@ DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call) {
       lse[row] = call.lse.load(b, t);
       const int64_t id = call.ids.load_int(b, t);
       if (id < 0 || id >= call.V) continue;  // logp_backward tells
-      const Tracked z = Tracked{call.logits.load(b, t, id), 0} / parameter(call.params.temperature);
-      const Dual logp(z - Tracked{lse[row], std::fabs(lse[row])}, {1, 0});
+      const Tracked logit{call.logits.load(b, t, id), 0};
+      const Tracked z = call.params.temperature == 1 ? logit : logit / parameter(call.params.temperature);
+      if (is_vague(z.error, call.epsilon)) {
+        gradient_error[row] = std::numeric_limits<double>::infinity();
+        continue;
+      }
+      const Dual logp(z - Tracked{lse[row]}, {1, 0});
       Dual loss = clipped_surrogate(forward, logp, call.old_logp.load(b, t), advantages[static_cast<size_t>(b)],
                                     call.params.clamp_gradient);
       if (call.params.beta != 0) {

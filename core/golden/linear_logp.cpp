@@ -24,7 +24,9 @@ std::vector<Score> scores_of(const CallOf<sdk::ops::LinearLogp>& call, const std
       sum.add(product);
       x_error += std::fabs(product);
     }
+    const std::span row(weight.data() + v * call.D, hidden.size());
     const double bias = call.bias.present() ? call.bias.load(v) : 0.0;
+    if (bias == 0 && is_exact_product(hidden, row, call.epsilon)) x_error = 0;
     if (std::isfinite(bias)) x_error += std::fabs(bias);
     scores.push_back(score_of(call.params, sum.value() + bias, x_error));
   }

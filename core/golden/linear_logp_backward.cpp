@@ -39,7 +39,8 @@ struct Sums {
 }  // namespace
 
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call) {
-  const auto forward = sdk::forward_of<CallOf<sdk::ops::LinearLogp>>(call);
+  auto forward = sdk::forward_of<CallOf<sdk::ops::LinearLogp>>(call);
+  forward.epsilon = call.epsilon;
   const std::vector<double> hidden = load_matrix(call.hidden), weight = load_matrix(call.weight);
   const auto at = [&call](const std::vector<double>& matrix, int64_t row, int64_t d) {
     return matrix[static_cast<size_t>(row * call.D + d)];

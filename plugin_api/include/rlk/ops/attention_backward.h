@@ -20,6 +20,8 @@ out and lse are those of attention with the same inputs and parameters. A query 
 query sees (padding too), have gradients of exactly 0; neither meets the values of what it does not see. The data errors
 are those of attention; all gradients are NaN then. Gradients of a sequence depend on that sequence alone, and the sum
 over query heads and queries has one order.
+p is exp of the difference of a score to lse: taken as a difference of rounded products (exp2(x c - lse c)) it passes 1
+where scores are large. For 16-bit tensors, whose fused kernels do so, class tolerance allows it; accurate does not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   q: grad_q row, grad_k head, grad_v head; where partial: undefined (a weight of 0 may meet the NaN in a tile)
