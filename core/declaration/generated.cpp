@@ -8,7 +8,11 @@ extern const OpDecl kLogpDeclaration;
 extern const OpDecl kLogpBackwardDeclaration;
 extern const OpDecl kAttentionDeclaration;
 extern const OpDecl kAddDeclaration;
+extern const OpDecl kAddRmsNormDeclaration;
+extern const OpDecl kAddRmsNormBackwardDeclaration;
 extern const OpDecl kAttentionBackwardDeclaration;
+extern const OpDecl kCausalSoftmaxDeclaration;
+extern const OpDecl kCausalSoftmaxBackwardDeclaration;
 extern const OpDecl kGaeDeclaration;
 extern const OpDecl kGeluDeclaration;
 extern const OpDecl kGeluBackwardDeclaration;
@@ -17,6 +21,8 @@ extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
 extern const OpDecl kJsdDeclaration;
 extern const OpDecl kJsdBackwardDeclaration;
+extern const OpDecl kLayerNormDeclaration;
+extern const OpDecl kLayerNormBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
 extern const OpDecl kLogSoftmaxDeclaration;
@@ -37,6 +43,8 @@ extern const OpDecl kReturnsDeclaration;
 extern const OpDecl kRmsNormDeclaration;
 extern const OpDecl kRmsNormBackwardDeclaration;
 extern const OpDecl kSampleDeclaration;
+extern const OpDecl kScaledSoftmaxDeclaration;
+extern const OpDecl kScaledSoftmaxBackwardDeclaration;
 extern const OpDecl kSigmoidDeclaration;
 extern const OpDecl kSigmoidBackwardDeclaration;
 extern const OpDecl kSiluDeclaration;
@@ -56,7 +64,11 @@ std::span<const OpDecl> declarations() {
       kLogpBackwardDeclaration,
       kAttentionDeclaration,
       kAddDeclaration,
+      kAddRmsNormDeclaration,
+      kAddRmsNormBackwardDeclaration,
       kAttentionBackwardDeclaration,
+      kCausalSoftmaxDeclaration,
+      kCausalSoftmaxBackwardDeclaration,
       kGaeDeclaration,
       kGeluDeclaration,
       kGeluBackwardDeclaration,
@@ -65,6 +77,8 @@ std::span<const OpDecl> declarations() {
       kGrpoLossBackwardDeclaration,
       kJsdDeclaration,
       kJsdBackwardDeclaration,
+      kLayerNormDeclaration,
+      kLayerNormBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
       kLogSoftmaxDeclaration,
@@ -85,6 +99,8 @@ std::span<const OpDecl> declarations() {
       kRmsNormDeclaration,
       kRmsNormBackwardDeclaration,
       kSampleDeclaration,
+      kScaledSoftmaxDeclaration,
+      kScaledSoftmaxBackwardDeclaration,
       kSigmoidDeclaration,
       kSigmoidBackwardDeclaration,
       kSiluDeclaration,

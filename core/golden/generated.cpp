@@ -4,7 +4,11 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/add_rms_norm.hpp>
+#include <rlk/sdk/ops/add_rms_norm_backward.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/causal_softmax.hpp>
+#include <rlk/sdk/ops/causal_softmax_backward.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
@@ -13,6 +17,8 @@
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
+#include <rlk/sdk/ops/layer_norm.hpp>
+#include <rlk/sdk/ops/layer_norm_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
@@ -33,6 +39,8 @@
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/scaled_softmax.hpp>
+#include <rlk/sdk/ops/scaled_softmax_backward.hpp>
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>
@@ -52,7 +60,11 @@ DataError logp(CallOf<sdk::ops::Logp>& call);
 DataError logp_backward(CallOf<sdk::ops::LogpBackward>& call);
 DataError attention(CallOf<sdk::ops::Attention>& call);
 DataError add(CallOf<sdk::ops::Add>& call);
+DataError add_rms_norm(CallOf<sdk::ops::AddRmsNorm>& call);
+DataError add_rms_norm_backward(CallOf<sdk::ops::AddRmsNormBackward>& call);
 DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
+DataError causal_softmax(CallOf<sdk::ops::CausalSoftmax>& call);
+DataError causal_softmax_backward(CallOf<sdk::ops::CausalSoftmaxBackward>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
 DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
@@ -61,6 +73,8 @@ DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
 DataError jsd(CallOf<sdk::ops::Jsd>& call);
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
+DataError layer_norm(CallOf<sdk::ops::LayerNorm>& call);
+DataError layer_norm_backward(CallOf<sdk::ops::LayerNormBackward>& call);
 DataError linear_logp(CallOf<sdk::ops::LinearLogp>& call);
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call);
 DataError log_softmax(CallOf<sdk::ops::LogSoftmax>& call);
@@ -81,6 +95,8 @@ DataError returns(CallOf<sdk::ops::Returns>& call);
 DataError rms_norm(CallOf<sdk::ops::RmsNorm>& call);
 DataError rms_norm_backward(CallOf<sdk::ops::RmsNormBackward>& call);
 DataError sample(CallOf<sdk::ops::Sample>& call);
+DataError scaled_softmax(CallOf<sdk::ops::ScaledSoftmax>& call);
+DataError scaled_softmax_backward(CallOf<sdk::ops::ScaledSoftmaxBackward>& call);
 DataError sigmoid(CallOf<sdk::ops::Sigmoid>& call);
 DataError sigmoid_backward(CallOf<sdk::ops::SigmoidBackward>& call);
 DataError silu(CallOf<sdk::ops::Silu>& call);
@@ -99,7 +115,11 @@ Function find(std::string_view op) {
   if (op == "logp_backward") return &answer<sdk::ops::LogpBackward, logp_backward>;
   if (op == "attention") return &answer<sdk::ops::Attention, attention>;
   if (op == "add") return &answer<sdk::ops::Add, add>;
+  if (op == "add_rms_norm") return &answer<sdk::ops::AddRmsNorm, add_rms_norm>;
+  if (op == "add_rms_norm_backward") return &answer<sdk::ops::AddRmsNormBackward, add_rms_norm_backward>;
   if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
+  if (op == "causal_softmax") return &answer<sdk::ops::CausalSoftmax, causal_softmax>;
+  if (op == "causal_softmax_backward") return &answer<sdk::ops::CausalSoftmaxBackward, causal_softmax_backward>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
   if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
@@ -108,6 +128,8 @@ Function find(std::string_view op) {
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
   if (op == "jsd") return &answer<sdk::ops::Jsd, jsd>;
   if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
+  if (op == "layer_norm") return &answer<sdk::ops::LayerNorm, layer_norm>;
+  if (op == "layer_norm_backward") return &answer<sdk::ops::LayerNormBackward, layer_norm_backward>;
   if (op == "linear_logp") return &answer<sdk::ops::LinearLogp, linear_logp>;
   if (op == "linear_logp_backward") return &answer<sdk::ops::LinearLogpBackward, linear_logp_backward>;
   if (op == "log_softmax") return &answer<sdk::ops::LogSoftmax, log_softmax>;
@@ -128,6 +150,8 @@ Function find(std::string_view op) {
   if (op == "rms_norm") return &answer<sdk::ops::RmsNorm, rms_norm>;
   if (op == "rms_norm_backward") return &answer<sdk::ops::RmsNormBackward, rms_norm_backward>;
   if (op == "sample") return &answer<sdk::ops::Sample, sample>;
+  if (op == "scaled_softmax") return &answer<sdk::ops::ScaledSoftmax, scaled_softmax>;
+  if (op == "scaled_softmax_backward") return &answer<sdk::ops::ScaledSoftmaxBackward, scaled_softmax_backward>;
   if (op == "sigmoid") return &answer<sdk::ops::Sigmoid, sigmoid>;
   if (op == "sigmoid_backward") return &answer<sdk::ops::SigmoidBackward, sigmoid_backward>;
   if (op == "silu") return &answer<sdk::ops::Silu, silu>;

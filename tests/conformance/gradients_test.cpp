@@ -119,8 +119,9 @@ public:
   }
 
 private:
-  // Where the backward takes an output of the forward (ref_logp) instead of the input that it comes from (ref_logits),
-  // which only the forward has: makes the input, and takes the output from the forward.
+  // Inputs that only the forward has: makes those that an output comes from (ref_logits) which the backward takes in
+  // their place (ref_logp), and takes that from the forward; and those whose gradient needs no value of theirs (a
+  // bias).
   void add_sources(std::mt19937_64& engine) {
     std::vector<std::pair<size_t, size_t>> taken;  // backward's input, forward's output
     for (size_t i = 0; i < backward_.inputs.size(); ++i) {
@@ -130,26 +131,32 @@ private:
           taken.emplace_back(i, k);
       }
     }
-    if (taken.empty()) return;
     for (size_t i = 0; i < forward_.inputs.size(); ++i) {
       const ArgDecl& decl = forward_.decl->inputs[i];
       if (input_index(*backward_.decl, decl.name) >= 0 || decl.domain.kind != Domain::real) continue;
+      if (taken.empty() && !has_gradient(decl.name)) continue;
       Argument& source = forward_.inputs[i];
       source.present = true;
       source.dtype = Dtype::f64;
       const ShapeDecl& shape = decl.shapes[static_cast<size_t>(backward_.form)];
       for (const Dim& dim : shape.dims) source.shape.push_back(forward_.symbols[static_cast<size_t>(dim.symbol)]);
-      if (shape.kind != ShapeDecl::Kind::dims) source.shape = backward_.inputs[taken[0].first].shape;
+      if (shape.kind != ShapeDecl::Kind::dims) source.shape = backward_.inputs[taken.at(0).first].shape;
       source.bytes.assign(static_cast<size_t>(source.byte_count()), std::byte{0});
       std::normal_distribution<double> normal(0, decl.domain.scale);
       for (int64_t k = 0; k < source.count(); ++k) set(source, k, normal(engine));
     }
+    if (taken.empty()) return;
     for (const auto& [input, output] : taken) forward_.outputs[output].present = true;
     const Answer answer = golden_answer(forward_);
     for (const auto& [input, output] : taken) {
       const std::vector<double>& values = answer.outputs[output].value;
       for (size_t k = 0; k < values.size(); ++k) set(backward_.inputs[input], static_cast<int64_t>(k), values[k]);
     }
+  }
+
+  bool has_gradient(const std::string& input) const {
+    const auto& outputs = backward_.decl->outputs;
+    return std::any_of(outputs.begin(), outputs.end(), [&](const ArgDecl& o) { return o.name == "grad_" + input; });
   }
 
   template <class Use>
@@ -251,7 +258,8 @@ void Gradients::try_case(const Case& plain) {
     const std::string name = std::string(decl().outputs[output].name).substr(std::strlen("grad_"));
     const int input = input_index(forward, name);
     ASSERT_GE(input, 0) << decl().outputs[output].name << " is the gradient of no input of " << forward.name;
-    if (!call.inputs[static_cast<size_t>(input_index(decl(), name))].present) continue;
+    const int own = input_index(decl(), name);
+    if (own >= 0 && !call.inputs[static_cast<size_t>(own)].present) continue;
     Found found = Found::kink;
     std::string text;
     for (uint64_t seed = 1; seed <= 6 && found == Found::kink; ++seed) {

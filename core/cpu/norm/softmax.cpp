@@ -1,4 +1,4 @@
-// Softmax of rows and its gradient: a pass for the maximum, one for the sum, one that writes.
+// Softmax of rows and its gradient.
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
 
@@ -7,34 +7,24 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/simd/skeleton-inl.hpp"
+#include "core/cpu/norm/softmax-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 void softmax(const CallOf<sdk::ops::Softmax>& call, const Context& context) {
   with_compute_type(from(call.x), [&](auto tc) HWY_ATTR {
-    using TC = decltype(tc);
     for_each_row(context, call.N, call.D, [&](int64_t n) HWY_ATTR {
-      const auto x = from(line_of(call.x, n));
-      const TC largest = largest_of_lines<TC>(x, call.D, [](auto, auto v) HWY_ATTR { return v; });
-      const auto power = [largest](auto d, auto v) HWY_ATTR { return exp(d, hn::Sub(v, hn::Set(d, largest))); };
-      const auto sum = static_cast<TC>(sum_of_lines<TC>(x, call.D, power));
-      map_lines<TC>(to(line_of(call.y, n)), x, call.D,
-                    [=](auto d, auto v) HWY_ATTR { return hn::Div(power(d, v), hn::Set(d, sum)); });
+      softmax_row<decltype(tc)>(line_of(call.y, n), line_of(call.x, n), call.D, call.D);
     });
   });
 }
 
 void softmax_backward(const CallOf<sdk::ops::SoftmaxBackward>& call, const Context& context) {
   with_compute_type(from(call.y), [&](auto tc) HWY_ATTR {
-    using TC = decltype(tc);
     for_each_row(context, call.N, call.D, [&](int64_t n) HWY_ATTR {
-      const auto in = from(line_of(call.grad_y, n), line_of(call.y, n));
-      const auto product = [](auto, auto grad, auto y) HWY_ATTR { return hn::Mul(grad, y); };
-      const auto sum = static_cast<TC>(sum_of_lines<TC>(in, call.D, product));
-      map_lines<TC>(to(line_of(call.grad_x, n)), in, call.D,
-                    [=](auto d, auto grad, auto y) HWY_ATTR { return hn::Mul(y, hn::Sub(grad, hn::Set(d, sum))); });
+      softmax_gradient_row<decltype(tc)>(line_of(call.grad_x, n), line_of(call.grad_y, n), line_of(call.y, n), call.D,
+                                         call.D, 1);
     });
   });
 }

@@ -1,5 +1,7 @@
-// softmax and log_softmax: torch's numbers, large scores, rows of -inf.
+// softmax, log_softmax and their siblings: torch's numbers, large scores, rows of -inf.
+#include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
+#include <rlk/sdk/ops/scaled_softmax.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 
 #include <cmath>
@@ -38,6 +40,24 @@ TEST(CpuSoftmax, ARowOfMinusInfinityIsNanAsInTorch) {
   CallOf<ops::LogSoftmax> log;
   log.x = c.x;
   EXPECT_TRUE(std::isnan(run(log).y.get(1)));
+}
+
+TEST(CpuSoftmax, CausalRowsSeeTheKeysUpToTheirOwnAndReadNoOther) {
+  CallOf<ops::CausalSoftmax> c;
+  const double nan = std::nan("");
+  c.x = numbers({0, 0, nan, 0, std::log(2.0), 0}, {1, 2, 3});
+  const Tensor y = run(c).y;
+  const double expected[] = {0.5, 0.5, 0, 0.25, 0.5, 0.25};
+  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(y.get(i), expected[i], 1e-15) << i;
+}
+
+TEST(CpuSoftmax, AScaleThatFp32CannotHoldIsAScale) {
+  CallOf<ops::ScaledSoftmax> c;
+  c.x = numbers({0, 3e38}, {1, 2}, Dtype::f32);
+  c.params.scale = 1e-45 / 3;
+  EXPECT_NEAR(run(c).y.get(1), 0.5, 1e-6);
+  c.params.scale = std::log(3.0) / 3e38;
+  EXPECT_NEAR(run(c).y.get(1), 0.75, 1e-6);
 }
 
 }  // namespace

@@ -6,7 +6,11 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/add_rms_norm.hpp>
+#include <rlk/sdk/ops/add_rms_norm_backward.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/causal_softmax.hpp>
+#include <rlk/sdk/ops/causal_softmax_backward.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
@@ -15,6 +19,8 @@
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
+#include <rlk/sdk/ops/layer_norm.hpp>
+#include <rlk/sdk/ops/layer_norm_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
@@ -35,6 +41,8 @@
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
 #include <rlk/sdk/ops/sample.hpp>
+#include <rlk/sdk/ops/scaled_softmax.hpp>
+#include <rlk/sdk/ops/scaled_softmax_backward.hpp>
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>

@@ -1,0 +1,45 @@
+// Softmax of one row and its gradient: a pass for the maximum, one for the sum, one that writes.
+#if defined(RLK_CPU_SOFTMAX_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef RLK_CPU_SOFTMAX_INL
+#undef RLK_CPU_SOFTMAX_INL
+#else
+#define RLK_CPU_SOFTMAX_INL
+#endif
+
+#include "core/cpu/simd/skeleton-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// Of the first `count` numbers, score(d, x) of each; 0 for the rest of `columns`.
+template <class TC, class Score>
+HWY_INLINE void softmax_row(const Line& y, const Line& x, int64_t count, int64_t columns, const Score& score) {
+  const auto in = from(x);
+  const TC largest = largest_of_lines<TC>(in, count, score);
+  const auto power = [score, largest](auto d, auto v)
+                         HWY_ATTR { return exp(d, hn::Sub(score(d, v), hn::Set(d, largest))); };
+  const auto sum = static_cast<TC>(sum_of_lines<TC>(in, count, power));
+  map_lines<TC>(to(y), in, count, [=](auto d, auto v) HWY_ATTR { return hn::Div(power(d, v), hn::Set(d, sum)); });
+  for (int64_t k = count; k < columns; ++k) store_element(y.data, y.dtype, k * y.stride, 0);
+}
+template <class TC>
+HWY_INLINE void softmax_row(const Line& y, const Line& x, int64_t count, int64_t columns) {
+  softmax_row<TC>(y, x, count, columns, [](auto, auto v) HWY_ATTR { return v; });
+}
+
+// scale y (grad_y - sum of grad_y y) of the first `count` numbers, 0 for the rest.
+template <class TC>
+HWY_INLINE void softmax_gradient_row(const Line& grad_x, const Line& grad_y, const Line& y, int64_t count,
+                                     int64_t columns, TC scale) {
+  const auto in = from(grad_y, y);
+  const auto product = [](auto, auto grad, auto p) HWY_ATTR { return hn::Mul(grad, p); };
+  const auto sum = static_cast<TC>(sum_of_lines<TC>(in, count, product));
+  map_lines<TC>(to(grad_x), in, count, [=](auto d, auto grad, auto p) HWY_ATTR {
+    return hn::Mul(hn::Mul(p, hn::Sub(grad, hn::Set(d, sum))), hn::Set(d, scale));
+  });
+  for (int64_t k = count; k < columns; ++k) store_element(grad_x.data, grad_x.dtype, k * grad_x.stride, 0);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
