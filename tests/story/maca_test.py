@@ -65,8 +65,10 @@ class Maca(simt_vendor.Vendor):
         folder = self.without(LIBRARY, ("mcStreamGetCaptureInfo", "mcThreadExchangeStreamCaptureMode", "mcMallocAsync",
                                         "mcStreamIsCapturing", "mcDeviceGetUuid", "mcStreamCreateWithPriority",
                                         "mcDeviceGetPCIBusId", "mcLaunchHostFunc", "mcrtcVersion"))
-        plugin = self.conformance("", "add", "f32", LD_LIBRARY_PATH=folder)
+        # Nor are a device's properties known, but its width and shared memory.
+        plugin = self.conformance("", "add", "f32", LD_LIBRARY_PATH=folder, RLK_FAKE_MACA_ATTRIBUTES="0")
         self.assertEqual({unit["verdict"] for unit in plugin["units"]}, {"verified"})
+        self.assertEqual(plugin["devices"][0]["arch"], "")
 
     def test_without_the_compiler_nothing_is_offered_and_the_reason_says_what_to_install(self):
         plugin = self.conformance("", "add", "f32", code=1,

@@ -1,7 +1,9 @@
 """Several vendors' runtimes on one machine: who is taken for whom, and all of them at once in one process."""
 import os
+import resource
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 import simt_vendor
@@ -60,6 +62,34 @@ class Cuda(simt_vendor.Vendor):
 
 class Together(simt_vendor.Vendor):
     NAME = "maca"
+    RUNTIMES = {"cuda": ("libcuda.so.1",), "maca": ("libmcruntime.so", "libhcruntime.so"), "ascend": ("libascendcl.so",),
+                "rocm": ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"),
+                "cambricon": ("libcnrt.so",)}
+
+    def test_without_any_vendors_software_all_five_are_absent_with_evidence_and_at_once(self):
+        if any(simt_vendor.is_installed(names) for names in self.RUNTIMES.values()):
+            self.skipTest("a vendor's software is installed here")
+
+        def processor_time(**variables):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            with tempfile.TemporaryDirectory() as cache:
+                answer = self.json("list", RLK_CACHE_DIR=cache, **variables)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+        alone = processor_time()[1]  # the CPU's own canary
+        answer, together = processor_time(RLK_PLUGIN_PATH=LIBRARIES, RLK_PLUGINS_SELECT=",".join(self.RUNTIMES))
+        plugins = {p["id"]: p for p in answer["plugins"] if p["id"] != "cpu"}
+        self.assertEqual(set(plugins), set(self.RUNTIMES))
+        for name, plugin in plugins.items():
+            with self.subTest(name=name):
+                self.assertEqual((plugin["state"], plugin["reason_code"]), ("absent", "RUNTIME_LIBRARY_MISSING"))
+                for library in self.RUNTIMES[name]:
+                    self.assertIn(library, plugin["reason"])
+                self.assertTrue(plugin["hint"])
+                self.assertIn(False, [e["supports"] for e in plugin["evidence"]])
+        # Seconds of processor: a machine that does nothing else waits no longer.
+        self.assertLess(together - alone, 1)
 
     def environment(self, **variables):
         paths = [os.path.join(FAKES, name) for name in ("fake_hip64", "fake_maca", "fake_cuda", "fake_cambricon")]

@@ -18,6 +18,7 @@ int attribute_of(int device, int attribute, int* value) {
   if (!is_device(device)) return runtime().invalid_device;
   if (attribute == vendor().width_attribute) return *value = static_cast<int>(knob("WIDTH", RLK_EMULATED_WAVE)), 0;
   if (attribute == vendor().shared_attribute) return *value = static_cast<int>(knob("SHARED", 65536)), 0;
+  if (knob("ATTRIBUTES", 1) == 0) return runtime().invalid_value;
   const auto found = vendor().attributes.find(attribute);
   return found == vendor().attributes.end() ? runtime().invalid_value : (*value = found->second, 0);
 }
