@@ -18,7 +18,7 @@ int chunk_rows(int64_t vocab) {
     const long long megabytes = text != nullptr ? std::atoll(text) : 0;
     return (megabytes > 0 ? int64_t{megabytes} : 256) << 20;
   }();
-  const int64_t countable = std::numeric_limits<int32_t>::max() / vocab;
+  const int64_t countable = std::numeric_limits<int32_t>::max() / 2 / vocab;  // also as halves
   return static_cast<int>(std::max<int64_t>(1, std::min(limit / (8 * vocab), countable)));
 }
 
@@ -29,7 +29,8 @@ public:
         vocab_(static_cast<int>(call.symbol(RLK_LOGP_SYM_V))),
         temperature_(static_cast<float>(call.params().temperature)),
         ignore_(call.params().ignore_index),
-        wide_ids_(sdk::dtype_of(*call.input(RLK_LOGP_IN_IDS)) == sdk::Dtype::i64) {
+        wide_ids_(sdk::dtype_of(*call.input(RLK_LOGP_IN_IDS)) == sdk::Dtype::i64),
+        dtype_(sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS)) == sdk::Dtype::bf16 ? kInt16 : kFloat) {
     constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
     dynamic_symbols = (uint64_t{1} << RLK_LOGP_SYM_N) | (uint64_t{1} << RLK_LOGP_SYM_R);
     symbol_min = {0, 0, vocab_};
@@ -45,7 +46,7 @@ private:
   };
 
   void build(Calls& c, const sdk::Run& run, Stream* stream) override {
-    const Operand logits = operand_of(*run.input(RLK_LOGP_IN_LOGITS), kFloat);
+    const Operand logits = operand_of(*run.input(RLK_LOGP_IN_LOGITS), dtype_);
     const int n = logits.dims[0];
     if (n == 0) return;
     const Tokens tokens = tokens_of(c, run, n);
@@ -140,8 +141,18 @@ private:
                  const Operand& lse, const Operand& max, const Operand& entropy) const {
     const int n = z.dims[0];
     const Operand scores = c.scratch(kFloat, z.dims), weights = c.scratch(kFloat, z.dims);
+    if (dtype_ == kInt16) {
+      c.widen(z, scores);
+      z = scores;
+    }
     if (bias != nullptr) {
-      c.add(z, 1, reshaped(operand_of(*bias, kFloat), {1, vocab_}), 1, scores);
+      Operand added = reshaped(operand_of(*bias, dtype_), {1, vocab_});
+      if (dtype_ == kInt16) {
+        const Operand wide = c.scratch(kFloat, added.dims);
+        c.widen(added, wide);
+        added = wide;
+      }
+      c.add(z, 1, added, 1, scores);
       z = scores;
     }
     if (temperature_ != 1) {
@@ -209,6 +220,7 @@ private:
   const float temperature_;
   const int64_t ignore_;
   const bool wide_ids_;
+  const CnnlDtype dtype_;  // of logits and bias; bf16 is looked at as kInt16
 };
 
 }  // namespace
@@ -216,7 +228,9 @@ private:
 sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
   const Runtime& r = runtime();
   const auto& params = call.params();
-  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {sdk::Dtype::f32})) return *no;
+  if (auto no = sdk::refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits", {sdk::Dtype::f32, sdk::Dtype::bf16}))
+    return *no;
+  if (auto no = sdk::refuse_dtype(call.output(RLK_LOGP_OUT_LOGP), "logp", {sdk::Dtype::f32})) return *no;
   if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_ROW_INDICES), "row_indices")) return *no;
   if (params.softcap > 0) return sdk::Support::no("PARAMETER", "softcap is not composed of CNNL calls yet");
   if (params.global_vocab > 0 && params.global_vocab != call.symbol(RLK_LOGP_SYM_V))

@@ -2,6 +2,7 @@
 // vendor's libraries; CNDRV is initialised by probe and device_count. Graphs (CNRT's task topologies) are not offered:
 // how one is instantiated is in no public source but a call in one framework.
 #include <dirent.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +58,12 @@ public:
     nodes.empty() ? evidence.contradicts("device_node", "no /dev/cambricon_dev*")
                   : evidence.supports("device_node", nodes);
     const std::string cards = pci_devices();
-    cards.empty() ? evidence.contradicts("pci_device", "none of vendor cabc") : evidence.supports("pci_device", cards);
+    if (!cards.empty())
+      evidence.supports("pci_device", cards);
+    else if (access("/sys/bus/pci/devices", R_OK) == 0)
+      evidence.contradicts("pci_device", "none of vendor cabc");
+    else
+      evidence.neutral("pci_device", "no PCI bus to be seen");
     for (const char* name : {"NEUWARE_HOME", "MLU_VISIBLE_DEVICES"}) {
       if (const char* value = std::getenv(name)) evidence.neutral("environment", std::string(name) + "=" + value);
     }

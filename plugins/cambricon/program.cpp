@@ -10,7 +10,7 @@ namespace {
 constexpr uint64_t kScratchAlignment = 256;
 
 int bytes_of(CnnlDtype dtype) {
-  return dtype == kFloat || dtype == kInt32 ? 4 : 1;
+  return dtype == kFloat || dtype == kInt32 ? 4 : dtype == kInt16 ? 2 : 1;
 }
 
 // What create made, for one call.
@@ -119,6 +119,12 @@ void Calls::fill_bytes(const Operand& out, uint8_t value) {
 void Calls::copy(const Operand& x, const Operand& out) {
   const Descriptor from(x), to(out);
   call("cnnlCopy", [&](CnnlHandle h) { return runtime().cnnlCopy(h, from, x.data, to, out.data); });
+}
+
+void Calls::widen(const Operand& x, const Operand& out) {
+  fill_bytes(out, 0);
+  const auto elements = static_cast<int>(count(x.dims));
+  copy({x.data, kInt16, {elements}}, {static_cast<std::byte*>(out.data) + sizeof(int16_t), kInt16, {elements}, {2}});
 }
 
 void Calls::copy_bytes(const Operand& x, const Operand& out) {

@@ -40,9 +40,12 @@ public:
   void fill(const Operand& out, float value) { fill_with(out, &value); }
   void fill(const Operand& out, int32_t value) { fill_with(out, &value); }
   void fill_bytes(const Operand& out, uint8_t value);
-  void copy(const Operand& x, const Operand& out);        // from strided to dense
+  void copy(const Operand& x, const Operand& out);        // either may be strided
   void copy_bytes(const Operand& x, const Operand& out);  // dense
-  void expand(const Operand& x, const Operand& out);      // sizes of 1 repeat
+  // bf16 numbers, given as kInt16, to the fp32 that they are: the upper halves of zeros. The numbers of CNNL's own
+  // casts are in no public text.
+  void widen(const Operand& x, const Operand& out);
+  void expand(const Operand& x, const Operand& out);  // sizes of 1 repeat
   void add(const Operand& x, float x_factor, const Operand& y, float y_factor, const Operand& out) {
     combine(kOpAdd, x, x_factor, y, y_factor, out);  // y broadcasts
   }

@@ -33,7 +33,7 @@ constexpr int kClusters = 0x205, kCoresPerCluster = 0x206, kIsa = 0x20a, kL2 = 0
 // [header] of CNNL (2021)
 constexpr int kCnnlAllocFailed = 2, kCnnlInternalError = 4, kCnnlExecutionFailed = 6, kCnnlNotSupported = 7;
 constexpr int kArray = 4;  // cnnlTensorLayout_t
-enum CnnlDtype : int { kFloat = 2, kInt32 = 6, kUint8 = 7, kBool = 8 };
+enum CnnlDtype : int { kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8 };
 constexpr int kMaxDims = 8;
 constexpr int kPrecise = 1;  // cnnlComputationPreference_t
 // [calls] mlu-ops hands its own enumerations on to CNNL unchanged

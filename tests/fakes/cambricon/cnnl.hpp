@@ -10,7 +10,7 @@
 namespace fake_cnnl {
 
 constexpr int kBadParam = 3, kInternal = 4, kExecutionFailed = 6, kNotSupported = 7;
-constexpr int kFloat = 2, kInt32 = 6, kUint8 = 7, kBool = 8;
+constexpr int kFloat = 2, kInt16 = 4, kInt32 = 6, kUint8 = 7, kBool = 8;
 constexpr size_t kWorkspace = 384;  // bytes that every operator with a query asks for
 
 struct Context {
@@ -60,8 +60,8 @@ public:
   const Tensor& in(void* desc, const void* data, std::initializer_list<int> dtypes, bool strides = false) {
     return add(desc, data, dtypes, strides, false);
   }
-  const Tensor& out(void* desc, void* data, std::initializer_list<int> dtypes) {
-    return add(desc, data, dtypes, false, true);
+  const Tensor& out(void* desc, void* data, std::initializer_list<int> dtypes, bool strides = false) {
+    return add(desc, data, dtypes, strides, true);
   }
   void workspace(void* data, size_t bytes);
   void require(bool holds) {

@@ -179,13 +179,20 @@ API cnnlFill_v3(void* handle, int mode, const void* value, void* yd, void* y) {
 }
 API cnnlCopy(void* handle, void* xd, const void* x, void* yd, void* y) {
   Call call(handle, "cnnlCopy");
-  const Tensor in = call.in(xd, x, {kFloat, kInt32}, true), out = call.out(yd, y, {kFloat, kInt32});
+  const Tensor in = call.in(xd, x, {kFloat, kInt16, kInt32}, true),
+               out = call.out(yd, y, {kFloat, kInt16, kInt32}, true);
   call.require(in.dims == out.dims && in.dtype == out.dtype);
   return call.run(false, [=](std::vector<View>& v) {
     for (int64_t i = 0, n = count(in.dims); i < n; ++i) {
-      int64_t from = 0, rest = i;
-      for (size_t d = in.dims.size(); d-- > 0; rest /= in.dims[d]) from += rest % in.dims[d] * in.strides[d];
-      v[1].as<uint32_t>()[i] = v[0].as<uint32_t>()[from];
+      int64_t from = 0, to = 0, rest = i;
+      for (size_t d = in.dims.size(); d-- > 0; rest /= in.dims[d]) {
+        from += rest % in.dims[d] * in.strides[d];
+        to += rest % in.dims[d] * out.strides[d];
+      }
+      if (in.dtype == kInt16)
+        v[1].as<uint16_t>()[to] = v[0].as<uint16_t>()[from];
+      else
+        v[1].as<uint32_t>()[to] = v[0].as<uint32_t>()[from];
     }
   });
 }
