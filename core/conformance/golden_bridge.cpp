@@ -89,9 +89,11 @@ Answer golden_answer(const Call& call) {
   const Widened inputs(call);
   uint64_t wanted = 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
+  std::vector<golden::Dtype> dtypes;
+  for (const Argument& output : call.outputs) dtypes.push_back(golden_dtype(output.dtype));
   const double epsilon = call.arithmetic() == Dtype::f64 ? 0x1p-53 : 0x1p-24;
   golden::Answer golden = golden::find(call.decl->name)(
-      {inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols, epsilon});
+      {inputs.views(), call.params.data(), wanted, rounding_of(call), call.symbols, epsilon, dtypes});
   const golden::DataError error = golden.error;
   Answer answer{std::move(golden.outputs), {}};
   if (error.kind == golden::kNoDataError) return answer;

@@ -11,8 +11,13 @@ extern const OpDecl kAddDeclaration;
 extern const OpDecl kAddRmsNormDeclaration;
 extern const OpDecl kAddRmsNormBackwardDeclaration;
 extern const OpDecl kAttentionBackwardDeclaration;
+extern const OpDecl kCastDeclaration;
 extern const OpDecl kCausalSoftmaxDeclaration;
 extern const OpDecl kCausalSoftmaxBackwardDeclaration;
+extern const OpDecl kCopyDeclaration;
+extern const OpDecl kDivDeclaration;
+extern const OpDecl kDivBackwardDeclaration;
+extern const OpDecl kFillDeclaration;
 extern const OpDecl kGaeDeclaration;
 extern const OpDecl kGeluDeclaration;
 extern const OpDecl kGeluBackwardDeclaration;
@@ -30,6 +35,8 @@ extern const OpDecl kLogSoftmaxBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
 extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
+extern const OpDecl kMulDeclaration;
+extern const OpDecl kMulBackwardDeclaration;
 extern const OpDecl kMultiRewardAdvantagesDeclaration;
 extern const OpDecl kOptimalTokenBaselineDeclaration;
 extern const OpDecl kPolicyLossDeclaration;
@@ -51,11 +58,13 @@ extern const OpDecl kSiluDeclaration;
 extern const OpDecl kSiluBackwardDeclaration;
 extern const OpDecl kSoftmaxDeclaration;
 extern const OpDecl kSoftmaxBackwardDeclaration;
+extern const OpDecl kSubDeclaration;
 extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
 extern const OpDecl kValueLossDeclaration;
 extern const OpDecl kValueLossBackwardDeclaration;
+extern const OpDecl kWhereDeclaration;
 extern const OpDecl kWhitenDeclaration;
 
 std::span<const OpDecl> declarations() {
@@ -67,8 +76,13 @@ std::span<const OpDecl> declarations() {
       kAddRmsNormDeclaration,
       kAddRmsNormBackwardDeclaration,
       kAttentionBackwardDeclaration,
+      kCastDeclaration,
       kCausalSoftmaxDeclaration,
       kCausalSoftmaxBackwardDeclaration,
+      kCopyDeclaration,
+      kDivDeclaration,
+      kDivBackwardDeclaration,
+      kFillDeclaration,
       kGaeDeclaration,
       kGeluDeclaration,
       kGeluBackwardDeclaration,
@@ -86,6 +100,8 @@ std::span<const OpDecl> declarations() {
       kLogitsRatioKlDeclaration,
       kLogitsRatioKlBackwardDeclaration,
       kLogpMergeDeclaration,
+      kMulDeclaration,
+      kMulBackwardDeclaration,
       kMultiRewardAdvantagesDeclaration,
       kOptimalTokenBaselineDeclaration,
       kPolicyLossDeclaration,
@@ -107,11 +123,13 @@ std::span<const OpDecl> declarations() {
       kSiluBackwardDeclaration,
       kSoftmaxDeclaration,
       kSoftmaxBackwardDeclaration,
+      kSubDeclaration,
       kTokenRewardsDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,
       kValueLossDeclaration,
       kValueLossBackwardDeclaration,
+      kWhereDeclaration,
       kWhitenDeclaration,
   };
   return all;

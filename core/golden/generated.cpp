@@ -7,8 +7,13 @@
 #include <rlk/sdk/ops/add_rms_norm.hpp>
 #include <rlk/sdk/ops/add_rms_norm_backward.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/cast.hpp>
 #include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/causal_softmax_backward.hpp>
+#include <rlk/sdk/ops/copy.hpp>
+#include <rlk/sdk/ops/div.hpp>
+#include <rlk/sdk/ops/div_backward.hpp>
+#include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
@@ -26,6 +31,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/mul.hpp>
+#include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/optimal_token_baseline.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
@@ -47,11 +54,13 @@
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
+#include <rlk/sdk/ops/sub.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
+#include <rlk/sdk/ops/where.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
 namespace rlk::golden {
@@ -63,8 +72,13 @@ DataError add(CallOf<sdk::ops::Add>& call);
 DataError add_rms_norm(CallOf<sdk::ops::AddRmsNorm>& call);
 DataError add_rms_norm_backward(CallOf<sdk::ops::AddRmsNormBackward>& call);
 DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
+DataError cast(CallOf<sdk::ops::Cast>& call);
 DataError causal_softmax(CallOf<sdk::ops::CausalSoftmax>& call);
 DataError causal_softmax_backward(CallOf<sdk::ops::CausalSoftmaxBackward>& call);
+DataError copy(CallOf<sdk::ops::Copy>& call);
+DataError div(CallOf<sdk::ops::Div>& call);
+DataError div_backward(CallOf<sdk::ops::DivBackward>& call);
+DataError fill(CallOf<sdk::ops::Fill>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
 DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
@@ -82,6 +96,8 @@ DataError log_softmax_backward(CallOf<sdk::ops::LogSoftmaxBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
+DataError mul(CallOf<sdk::ops::Mul>& call);
+DataError mul_backward(CallOf<sdk::ops::MulBackward>& call);
 DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call);
 DataError optimal_token_baseline(CallOf<sdk::ops::OptimalTokenBaseline>& call);
 DataError policy_loss(CallOf<sdk::ops::PolicyLoss>& call);
@@ -103,11 +119,13 @@ DataError silu(CallOf<sdk::ops::Silu>& call);
 DataError silu_backward(CallOf<sdk::ops::SiluBackward>& call);
 DataError softmax(CallOf<sdk::ops::Softmax>& call);
 DataError softmax_backward(CallOf<sdk::ops::SoftmaxBackward>& call);
+DataError sub(CallOf<sdk::ops::Sub>& call);
 DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
 DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call);
+DataError where(CallOf<sdk::ops::Where>& call);
 DataError whiten(CallOf<sdk::ops::Whiten>& call);
 
 Function find(std::string_view op) {
@@ -118,8 +136,13 @@ Function find(std::string_view op) {
   if (op == "add_rms_norm") return &answer<sdk::ops::AddRmsNorm, add_rms_norm>;
   if (op == "add_rms_norm_backward") return &answer<sdk::ops::AddRmsNormBackward, add_rms_norm_backward>;
   if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
+  if (op == "cast") return &answer<sdk::ops::Cast, cast>;
   if (op == "causal_softmax") return &answer<sdk::ops::CausalSoftmax, causal_softmax>;
   if (op == "causal_softmax_backward") return &answer<sdk::ops::CausalSoftmaxBackward, causal_softmax_backward>;
+  if (op == "copy") return &answer<sdk::ops::Copy, copy>;
+  if (op == "div") return &answer<sdk::ops::Div, div>;
+  if (op == "div_backward") return &answer<sdk::ops::DivBackward, div_backward>;
+  if (op == "fill") return &answer<sdk::ops::Fill, fill>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
   if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
@@ -137,6 +160,8 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
+  if (op == "mul") return &answer<sdk::ops::Mul, mul>;
+  if (op == "mul_backward") return &answer<sdk::ops::MulBackward, mul_backward>;
   if (op == "multi_reward_advantages") return &answer<sdk::ops::MultiRewardAdvantages, multi_reward_advantages>;
   if (op == "optimal_token_baseline") return &answer<sdk::ops::OptimalTokenBaseline, optimal_token_baseline>;
   if (op == "policy_loss") return &answer<sdk::ops::PolicyLoss, policy_loss>;
@@ -158,11 +183,13 @@ Function find(std::string_view op) {
   if (op == "silu_backward") return &answer<sdk::ops::SiluBackward, silu_backward>;
   if (op == "softmax") return &answer<sdk::ops::Softmax, softmax>;
   if (op == "softmax_backward") return &answer<sdk::ops::SoftmaxBackward, softmax_backward>;
+  if (op == "sub") return &answer<sdk::ops::Sub, sub>;
   if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;
   if (op == "value_loss_backward") return &answer<sdk::ops::ValueLossBackward, value_loss_backward>;
+  if (op == "where") return &answer<sdk::ops::Where, where>;
   if (op == "whiten") return &answer<sdk::ops::Whiten, whiten>;
   return nullptr;
 }

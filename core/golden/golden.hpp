@@ -81,7 +81,11 @@ private:
   }
 };
 
-// Writes value to one element of a floating dtype, rounded once to nearest even; integers are converted.
+// The number without its fraction as an integer dtype has it: the nearest that it has where it is out of range, 0 for
+// NaN; a bool says whether it is not 0. Of u64 the bits.
+int64_t to_integer(Dtype dtype, double value);
+
+// Writes value to one element of a floating dtype, rounded once to nearest even; integers are those of to_integer.
 void store(void* element, Dtype dtype, double value);
 
 // The first (lowest row).
@@ -113,7 +117,8 @@ struct Output {
   // Of an output in the memory of an input: true where the operator does not write, so that the input's bits stay.
   // Empty: everything is written.
   std::vector<bool> kept{};
-  bool wanted = false;  // asked for
+  bool wanted = false;       // asked for
+  Dtype dtype = Dtype::f32;  // of the caller's tensor, where the call says it
 };
 
 // Makes the output `size` times the same exact number.
@@ -130,6 +135,7 @@ struct Call {
   Rounding rounding{};                 // of the intermediates in [numerics] rounded
   std::span<const int64_t> symbols{};  // in declared order
   double epsilon = 0x1p-24;            // half an ulp of 1 in the arithmetic that is judged: views do not tell it
+  std::span<const Dtype> dtypes{};     // of the outputs; empty: no matter
 
   const View& operator[](int input) const { return inputs[static_cast<size_t>(input)]; }
   bool wants(int output) const { return (wanted >> output & 1) != 0; }

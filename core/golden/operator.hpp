@@ -26,7 +26,10 @@ Answer answer(const Call& given) {
   size_t i = 0;
   Args::each_input(call, [&](View& input) { input = given.inputs[i++]; });
   i = 0;
-  Args::each_output(call, [&](Output& output) { output.wanted = given.wants(static_cast<int>(i++)); });
+  Args::each_output(call, [&](Output& output) {
+    if (i < given.dtypes.size()) output.dtype = given.dtypes[i];
+    output.wanted = given.wants(static_cast<int>(i++));
+  });
   i = 0;
   Args::each_symbol(call, [&](int64_t& symbol) { symbol = i < given.symbols.size() ? given.symbols[i++] : -1; });
   std::memcpy(static_cast<void*>(&call.params), given.params, sizeof(call.params));

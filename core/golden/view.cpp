@@ -113,6 +113,8 @@ double View::converted_at(int64_t element_offset) const {
       return kF16Numbers[read<uint16_t>(data, element_offset)];
     case Dtype::f64:
       return read<double>(data, element_offset);
+    case Dtype::u64:
+      return static_cast<double>(read<uint64_t>(data, element_offset));
     case Dtype::f8_e4m3fn:
       return decode(read<uint8_t>(data, element_offset), kE4m3fn);
     case Dtype::f8_e5m2:
@@ -149,6 +151,17 @@ int64_t View::load_int_at(int64_t element_offset) const {
   }
 }
 
+int64_t to_integer(Dtype dtype, double value) {
+  if (dtype == Dtype::boolean) return value != 0 ? 1 : 0;
+  if (std::isnan(value)) return 0;
+  const bool is_signed = dtype == Dtype::i8 || dtype == Dtype::i16 || dtype == Dtype::i32 || dtype == Dtype::i64;
+  const int bits = sdk::bits_of(dtype) - (is_signed ? 1 : 0);
+  const uint64_t largest = ~uint64_t{0} >> (64 - bits);
+  if (value >= std::ldexp(1.0, bits)) return static_cast<int64_t>(largest);
+  if (!is_signed) return value <= 0 ? 0 : static_cast<int64_t>(static_cast<uint64_t>(value));
+  return value <= -std::ldexp(1.0, bits) ? -static_cast<int64_t>(largest) - 1 : static_cast<int64_t>(value);
+}
+
 void store(void* element, Dtype dtype, double value) {
   const auto write = [element](auto number) { std::memcpy(element, &number, sizeof(number)); };
   switch (dtype) {
@@ -161,23 +174,23 @@ void store(void* element, Dtype dtype, double value) {
     case Dtype::f64:
       return write(value);
     case Dtype::i32:
-      return write(static_cast<int32_t>(value));
+      return write(static_cast<int32_t>(to_integer(dtype, value)));
     case Dtype::i64:
-      return write(static_cast<int64_t>(value));
+      return write(static_cast<int64_t>(to_integer(dtype, value)));
     case Dtype::u8:
-      return write(static_cast<uint8_t>(value));
+      return write(static_cast<uint8_t>(to_integer(dtype, value)));
     case Dtype::i8:
-      return write(static_cast<int8_t>(value));
+      return write(static_cast<int8_t>(to_integer(dtype, value)));
     case Dtype::i16:
-      return write(static_cast<int16_t>(value));
+      return write(static_cast<int16_t>(to_integer(dtype, value)));
     case Dtype::u16:
-      return write(static_cast<uint16_t>(value));
+      return write(static_cast<uint16_t>(to_integer(dtype, value)));
     case Dtype::u32:
-      return write(static_cast<uint32_t>(value));
+      return write(static_cast<uint32_t>(to_integer(dtype, value)));
     case Dtype::u64:
-      return write(static_cast<uint64_t>(value));
+      return write(static_cast<uint64_t>(to_integer(dtype, value)));
     case Dtype::boolean:
-      return write(static_cast<uint8_t>(value != 0));
+      return write(static_cast<uint8_t>(to_integer(dtype, value)));
     case Dtype::f8_e4m3fn:
       return write(static_cast<uint8_t>(encode(value, kE4m3fn)));
     case Dtype::f8_e5m2:

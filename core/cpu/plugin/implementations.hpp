@@ -12,7 +12,9 @@ namespace rlk::cpu {
 using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImplementation<sdk::ops::LogpBackward>,
   CpuImplementation<sdk::ops::Attention>, CpuImplementation<sdk::ops::Add>, CpuImplementation<sdk::ops::AddRmsNorm>,
   CpuImplementation<sdk::ops::AddRmsNormBackward>, CpuImplementation<sdk::ops::AttentionBackward>,
-  CpuImplementation<sdk::ops::CausalSoftmax>, CpuImplementation<sdk::ops::CausalSoftmaxBackward>,
+  CpuImplementation<sdk::ops::Cast>, CpuImplementation<sdk::ops::CausalSoftmax>,
+  CpuImplementation<sdk::ops::CausalSoftmaxBackward>, CpuImplementation<sdk::ops::Copy>,
+  CpuImplementation<sdk::ops::Div>, CpuImplementation<sdk::ops::DivBackward>, CpuImplementation<sdk::ops::Fill>,
   CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::Gelu>, CpuImplementation<sdk::ops::GeluBackward>,
   CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
   CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::Jsd>,
@@ -21,6 +23,7 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogSoftmax>,
   CpuImplementation<sdk::ops::LogSoftmaxBackward>, CpuImplementation<sdk::ops::LogitsRatioKl>,
   CpuImplementation<sdk::ops::LogitsRatioKlBackward>, CpuImplementation<sdk::ops::LogpMerge>,
+  CpuImplementation<sdk::ops::Mul>, CpuImplementation<sdk::ops::MulBackward>,
   CpuImplementation<sdk::ops::MultiRewardAdvantages>, CpuImplementation<sdk::ops::OptimalTokenBaseline>,
   CpuImplementation<sdk::ops::PolicyLoss>, CpuImplementation<sdk::ops::PolicyLossBackward>,
   CpuImplementation<sdk::ops::RatioKl>, CpuImplementation<sdk::ops::RatioKlBackward>, CpuImplementation<sdk::ops::Relu>,
@@ -30,9 +33,10 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::ScaledSoftmax>, CpuImplementation<sdk::ops::ScaledSoftmaxBackward>,
   CpuImplementation<sdk::ops::Sigmoid>, CpuImplementation<sdk::ops::SigmoidBackward>, CpuImplementation<sdk::ops::Silu>,
   CpuImplementation<sdk::ops::SiluBackward>, CpuImplementation<sdk::ops::Softmax>,
-  CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::TokenRewards>,
-  CpuImplementation<sdk::ops::TopkKl>, CpuImplementation<sdk::ops::TopkKlBackward>,
-  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
+  CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::Sub>,
+  CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopkKl>,
+  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Where>,
   CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 

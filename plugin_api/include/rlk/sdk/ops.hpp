@@ -9,8 +9,13 @@
 #include <rlk/sdk/ops/add_rms_norm.hpp>
 #include <rlk/sdk/ops/add_rms_norm_backward.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
+#include <rlk/sdk/ops/cast.hpp>
 #include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/causal_softmax_backward.hpp>
+#include <rlk/sdk/ops/copy.hpp>
+#include <rlk/sdk/ops/div.hpp>
+#include <rlk/sdk/ops/div_backward.hpp>
+#include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
@@ -28,6 +33,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/mul.hpp>
+#include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/optimal_token_baseline.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
@@ -49,9 +56,11 @@
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
+#include <rlk/sdk/ops/sub.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
+#include <rlk/sdk/ops/where.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
