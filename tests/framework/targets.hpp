@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <string_view>
+
+#include "core/cpu/simd/amx.hpp"
 #include "core/cpu/simd/target.hpp"
 
 namespace rlk::test {
@@ -21,6 +24,11 @@ void for_each_instruction_set(const Body& body) {
     hwy::SetSupportedTargetsForTest(target);
     EXPECT_STREQ(cpu::target_name(), hwy::TargetName(target));
     body(target);
+    if (cpu::variant_name() == std::string_view(cpu::target_name())) continue;
+    SCOPED_TRACE("without tiles");
+    cpu::allow_amx(false);
+    body(target);
+    cpu::allow_amx(true);
   }
   hwy::SetSupportedTargetsForTest(0);
 }

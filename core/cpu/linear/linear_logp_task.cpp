@@ -167,6 +167,14 @@ int64_t linear_tile_rows_for(bool in_f64) {
 template <typename T>
 HWY_NOINLINE void pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
   const Tiles<T> tiles{operands, batch, index, index + 1};
+  if (by_amx<T>(operands)) {
+    for (int64_t g = 0; g < amx_groups(tiles, index); ++g) {
+      const int64_t row = tiles.begin(index) + g * kAmxRows;
+      amx_pack_group(operands, batch.rows + row, std::min(kAmxRows, tiles.end(index) - row), amx_room(batch),
+                     amx_group(tiles, index, g));
+    }
+    return;
+  }
   const int64_t depth = operands.depth;
   const int64_t width = has_few_rows<T>(batch) ? few_rows(batch.count) : tiles.width(index);
   T* const to = static_cast<T*>(batch.packed) + tiles.begin(index) * depth;

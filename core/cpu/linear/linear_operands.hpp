@@ -12,13 +12,19 @@ namespace rlk::cpu {
 constexpr int64_t kLinearBatch = 960;   // a multiple of every tile
 constexpr int64_t kLinearBlock = 64;    // vocabulary entries whose scores a task holds at a time
 constexpr int64_t kLinearDepth = 128;   // of D, per packed block of weights: 32 KiB of fp32
-constexpr int kLinearTilesPerTask = 4;  // that share a packed block of weights
+constexpr int kLinearTilesPerTask = 6;  // that share a packed block of weights
+
+// Of products by tiles (linear_amx.hpp).
+constexpr int64_t kAmxDepth = 32;   // numbers of a row in a tile; calls of a smaller D take none
+constexpr int64_t kAmxChain = 512;  // whose products are summed in fp32; a multiple of kAmxDepth
 
 // A second batch of rows, a second packed piece of a hidden state, and more than `columns` of the vocabulary.
 template <int64_t columns>
 constexpr rlk_switch kLinearSwitches[] = {{sizeof(rlk_switch), 0, "V", columns + 1},
                                           {sizeof(rlk_switch), 0, "N", kLinearBatch + 1},
-                                          {sizeof(rlk_switch), 0, "D", kLinearDepth + 1}};
+                                          {sizeof(rlk_switch), 0, "D", kLinearDepth + 1},
+                                          {sizeof(rlk_switch), 0, "D", kAmxDepth},
+                                          {sizeof(rlk_switch), 0, "D", kAmxChain + 1}};
 
 struct LinearOperands {
   Array hidden, weight;          // [N, D] and [V, D], of one dtype

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "core/cpu/linear/linear_amx.hpp"
 #include "core/cpu/linear/linear_operands.hpp"
 #include "core/cpu/logp/logp_gather-inl.hpp"
 #include "core/cpu/simd/register_tile-inl.hpp"
@@ -212,12 +213,47 @@ HWY_NOINLINE void few_products([[maybe_unused]] const Tiles<T>& tiles, [[maybe_u
 
 // ---- any number of rows -----------------------------------------------------------------------------------------
 
+// By tiles of bf16, where AVX-512 is the instruction set in use.
+template <typename T>
+HWY_INLINE bool by_amx([[maybe_unused]] const LinearOperands& operands) {
+  return HWY_TARGET == HWY_AVX3 && sizeof(T) == 4 && takes_amx(operands);
+}
+// Of the rows of a batch: its groups have room for so many.
+HWY_INLINE int64_t amx_room(const LinearBatch& batch) {
+  return std::min(kAmxRows, batch.count);
+}
+// Group g of a tile, from the tile's place in the batch.
+template <typename T>
+HWY_INLINE uint16_t* amx_group(const Tiles<T>& tiles, int64_t tile, int64_t g) {
+  auto* const at = reinterpret_cast<uint16_t*>(const_cast<T*>(tiles.packed(tile)));
+  return at + g * amx_packed_numbers(tiles.operands.depth, amx_room(tiles.batch));
+}
+template <typename T>
+HWY_INLINE int64_t amx_groups(const Tiles<T>& tiles, int64_t tile) {
+  return (tiles.end(tile) - tiles.begin(tile) + kAmxRows - 1) / kAmxRows;
+}
+
+template <typename T>
+HWY_NOINLINE void amx_block(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
+  AmxGroup groups[kLinearTilesPerTask * kMaxVecs];
+  int64_t count = 0;
+  for (int64_t tile = tiles.first; tile < tiles.last; ++tile) {
+    double* const of_tile = sums + (tile - tiles.first) * kLinearBlock * tile_rows_of<T>();
+    for (int64_t g = 0; g < amx_groups(tiles, tile); ++g) {
+      groups[count++] = {amx_group(tiles, tile, g), of_tile + g * kAmxRows, tiles.width(tile)};
+    }
+  }
+  static_assert(kAmxScratch <= kPackedWeights * 4);
+  amx_products(tiles.operands, column, columns, groups, count, amx_room(tiles.batch), weights);
+}
+
 // The products of one block of the vocabulary with every row of the tiles. sums: [tile][column][row] in fp64, a tile
 // every kLinearBlock * tile_rows. weights: kPackedWeights of scratch.
 template <typename T>
 HWY_NOINLINE void block_products(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
   const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
   std::fill(sums, sums + (tiles.last - tiles.first) * per_tile, 0.0);
+  if (by_amx<T>(tiles.operands)) return amx_block(tiles, column, columns, weights, sums);
   if (has_few_rows<T>(tiles.batch)) return few_products(tiles, column, columns, sums);
   const int64_t depth = tiles.operands.depth;
   for (int64_t d = 0; d < depth; d += kLinearDepth) {

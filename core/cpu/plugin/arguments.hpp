@@ -94,7 +94,7 @@ sdk::Support support(const sdk::Call<Op>& call, uint64_t workspace_bytes, double
                                             ? "demanded: the same bits on every backend; offered: batch_invariant"
                                             : "demanded: more than deterministic; the call combines rows");
   }
-  sdk::Support answer = sdk::Support::yes(target_name(), numerics);
+  sdk::Support answer = sdk::Support::yes(variant_name(), numerics);
   answer.workspace_bound = workspace_bytes;
   answer.cost_us = 1.0 + std::max(bytes / 30e3, operations / 100e3);
   return answer;
@@ -109,7 +109,7 @@ public:
     dynamic_symbols = (uint64_t{1} << Op::kSymbols) - 1;
     workspace_bound = UINT64_MAX;  // grows with the symbols
     numerics = kNumerics<Op>;
-    variant = target_name();
+    variant = variant_name();
   }
 
 protected:

@@ -57,7 +57,7 @@ void describe_cpu(const sdk::Host& host, rlk_device_properties& out) {
   const long l2_bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
   out.l2_bytes = l2_bytes > 0 ? static_cast<uint64_t>(l2_bytes) : 0;
   sdk::detail::copy_text(out.name, cpu_model().c_str());
-  sdk::detail::copy_text(out.arch, (std::string(kArchitecture) + " " + target_name()).c_str());
+  sdk::detail::copy_text(out.arch, (std::string(kArchitecture) + " " + variant_name()).c_str());
 }
 
 void* CpuDevice::allocate(int32_t /*kind*/, uint64_t bytes) {

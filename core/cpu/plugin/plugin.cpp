@@ -19,8 +19,8 @@ public:
   sdk::Verdict probe(sdk::Evidence& evidence) override {
     const std::string model = cpu_model();
     evidence.supports("device_name", model);
-    evidence.supports("instruction_set", target_name());
-    return sdk::Verdict::mine(model + " " + target_name());
+    evidence.supports("instruction_set", variant_name());
+    return sdk::Verdict::mine(model + " " + variant_name());
   }
   uint32_t device_count() override { return 1; }
   void describe_device(uint32_t ordinal, rlk_device_properties& out) override {

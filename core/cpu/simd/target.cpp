@@ -1,6 +1,11 @@
 // Highway's choice, by the same dispatch as the kernels'.
 #include "core/cpu/simd/target.hpp"
 
+#include <string>
+#include <string_view>
+
+#include "core/cpu/simd/amx.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/cpu/simd/target.cpp"
 #include <hwy/foreach_target.h>
@@ -23,6 +28,13 @@ HWY_EXPORT(name_of_target);
 
 const char* target_name() {
   return HWY_DYNAMIC_DISPATCH(name_of_target)();
+}
+
+const char* variant_name() {
+  static const std::string kBest = std::string(hwy::TargetName(HWY_AVX3));
+  static const std::string kWithTiles = kBest + "_AMX";
+  const char* const name = target_name();
+  return name == std::string_view(kBest) && has_amx() ? kWithTiles.c_str() : name;
 }
 
 }  // namespace rlk::cpu
