@@ -3,9 +3,9 @@
 
     RLK_NUM_THREADS=16 PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [NAME...]
 
-Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). Calls alternate, so that both
-see the same machine; inputs are random, and those of memory-bound cases larger than the caches. PyTorch is called as its
-users call it: a fused function where it has one.
+Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). They take turns of ten
+calls, so that both see the same machine; inputs are random, and those of memory-bound cases larger than the caches.
+PyTorch is called as its users call it: a fused function where it has one.
 """
 import argparse
 import os
@@ -64,7 +64,8 @@ for dtype in (F32, BF16):
         return make
 
     for name, function in (("silu", F.silu), ("gelu", F.gelu), ("relu", F.relu), ("sigmoid", torch.sigmoid),
-                           ("softmax", lambda x: torch.softmax(x, -1)), ("log_softmax", lambda x: torch.log_softmax(x, -1))):
+                           ("softmax", lambda x: torch.softmax(x, -1)),
+                           ("log_softmax", lambda x: torch.log_softmax(x, -1))):
         CASES[f"{name} 8192 x 4096 {short}"] = unary(name, function)
 
     def norm(dtype=dtype):
@@ -110,18 +111,16 @@ def policy_loss(ops):
     return (lambda: ops.policy_loss(logp=new, old_logp=old, advantages=advantages, mask=mask)), theirs
 
 
-def median_times(functions, seconds=1.0):
-    """Milliseconds of each, called in turn."""
-    for function in functions:
-        for _ in range(2):
-            function()
+def median_times(functions, seconds=1.0, turn=10):
+    """Milliseconds of each, in turns: only in a turn's first call the other's threads are still awake."""
     times = [[] for _ in functions]
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds * len(functions) or len(times[0]) < 5:
+    while time.perf_counter() - begin < seconds * len(functions) or len(times[0]) < 2 * turn:
         for list_, function in zip(times, functions):
-            start = time.perf_counter()
-            function()
-            list_.append(time.perf_counter() - start)
+            for _ in range(turn):
+                start = time.perf_counter()
+                function()
+                list_.append(time.perf_counter() - start)
     return [1e3 * statistics.median(list_) for list_ in times]
 
 
