@@ -133,7 +133,7 @@ class Tables(Expressions):
     def settings(self, values):
         def setting(name, value):
             number = isinstance(value, float) or re.fullmatch(r"\d+\.\d+", str(value))
-            return f"{{{self.params[name]}, {f'{{}}, {float(value)!r}' if number else self.expr(value)}}}"
+            return f"{{{self.params[name]}, {f'{{}}, {c_double(value)}' if number else self.expr(value)}}}"
 
         return self.array("FeatureSetting", [setting(k, v) for k, v in values.items()])
 

@@ -22,19 +22,6 @@ Tracked count(size_t n) {
   return {static_cast<double>(n), 0};
 }
 
-}  // namespace
-
-struct PolicyBatch::Token {
-  int64_t t;
-  Dual logp, old_logp, x;
-  Tracked advantage, rollout;  // rollout: r
-  Tracked weight{1, 0};        // w
-  double ref_logp, own_weight, entropy, sampler;
-  double divergence;  // of rollout_gate
-};
-
-namespace {
-
 // Between the probabilities of a token that a sampler and a trainer have.
 double gated_divergence(RolloutGate gate, double sampled, double trained) {
   const double p = std::clamp(std::exp(sampled), 1e-6, 1 - 1e-6), q = std::clamp(std::exp(trained), 1e-6, 1 - 1e-6);
@@ -44,8 +31,9 @@ double gated_divergence(RolloutGate gate, double sampled, double trained) {
 }  // namespace
 
 struct PolicyBatch::Sequence {
-  Dual mean_x;     // sum x / n, or sum x
-  Dual geometric;  // gmpo: -(sum A / n) exp(sum L / n)
+  Dual mean_x;       // sum x / n, or sum x
+  Dual geometric;    // gmpo: -(sum A / n) exp(sum L / n)
+  size_t meant = 1;  // tokens in the second mean
   Tracked geometric_weight{1, 0};
   Tracked log_weight;     // vespo: u
   double off_policy = 0;  // opsm: mean(l - logp)
@@ -56,58 +44,19 @@ PolicyBatch::PolicyBatch(const PolicyCall& call, Rule rule)
   if (error_.kind != kNoDataError) return;
   average_weights();
   find_least_entropy();
+  take_by_covariance();
 }
 
-// Tokens count, or where they share a weight their sequences.
-void PolicyBatch::average_weights() {
-  const bool of_sequence = p_.rollout_is == RolloutIs::sequence_truncate || p_.rollout_is == RolloutIs::sequence_mask;
-  Tracked sum, of_tokens, of_squares;
-  size_t n = 0, unmasked = 0;
-  for (int64_t b = 0; b < sequences(); ++b) {
-    std::vector<Token> tokens = gather(b, PolicySeed::none);
-    weigh(tokens);
-    for (const Token& token : tokens) {
-      of_tokens = of_tokens + token.weight;
-      of_squares = of_squares + token.weight * token.weight;
-    }
-    unmasked += tokens.size();
-    if (of_sequence && tokens.size() > 1) tokens.resize(1);
-    for (const Token& token : tokens) sum = sum + token.weight;
-    n += tokens.size();
-  }
-  if (n > 0) mean_weight_ = sum / count(n);
-  if (of_squares.value != 0) effective_ = of_tokens / count(unmasked) * (of_tokens / of_squares);
-  if (p_.rollout_is_normalize == RolloutIsNormalize::off) return;
-  const Tracked divisor = p_.rollout_is_mean > 0 ? parameter(p_.rollout_is_mean) : mean_weight_;
-  if (divisor.value > 1e-8) weight_divisor_ = divisor;
+bool PolicyBatch::may_be_taken(const Token& token) const {
+  PolicyToken out;
+  policy(token, {}, clamped(token.x), out);
+  return !out.clipped && !std::isnan(token.x.value.value);
 }
-
-void PolicyBatch::find_least_entropy() {
-  selects_ = p_.top_entropy_quantile < 1 || p_.least_entropy > 0;
-  least_entropy_ = p_.least_entropy;
-  if (p_.top_entropy_quantile >= 1) return;
-  std::vector<double> entropies;
-  bool nan = false;
-  for (int64_t b = 0; b < sequences(); ++b) {
-    for (const Token& token : active_tokens(b, PolicySeed::none)) {
-      entropies.push_back(token.entropy);
-      nan |= std::isnan(token.entropy);
-    }
-  }
-  least_entropy_ = std::numeric_limits<double>::quiet_NaN();
-  if (entropies.empty() || nan) return;
-  std::sort(entropies.begin(), entropies.end());
-  const auto last = static_cast<double>(entropies.size() - 1);
-  least_entropy_ =
-      entropies[static_cast<size_t>(std::max(std::ceil((1 - p_.top_entropy_quantile) * last - 1e-6), 0.0))];
+bool PolicyBatch::is_selected(const Token& token) const {
+  return !selects_ || token.entropy >= least_entropy_;
 }
-
-bool PolicyBatch::has_own_bonus() const {
-  return p_.entropy_coefficient != 0 && p_.entropy_aggregation == EntropyAggregation::token_mean;
-}
-Tracked PolicyBatch::bonus_divisor(int64_t selected) const {
-  if (p_.entropy_denominator > 0) return parameter(p_.entropy_denominator);
-  return {std::max(static_cast<double>(selected), 1.0), 0};
+bool PolicyBatch::means_selected() const {
+  return p_.kind == Kind::gmpo && p_.gmpo_mean == GmpoMean::selected;
 }
 
 int64_t PolicyBatch::flat(int64_t b, int64_t t) const {
@@ -227,9 +176,13 @@ void PolicyBatch::weigh(std::vector<Token>& tokens) const {
   }
 }
 
+Dual PolicyBatch::clamped(const Dual& log_ratio) const {
+  return clamp(log_ratio, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_);
+}
+
 // gmpo: L of a token.
 Dual PolicyBatch::clipped_log_ratio(const Token& token) const {
-  const Dual x = clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_);
+  const Dual x = clamped(token.x);
   const double a = token.advantage.value;
   const Dual sign(a > 0 ? 1.0 : a < 0 ? -1.0 : 0.0);
   return sign * min(sign * x, sign * clamp(x, -p_.clip_low, p_.clip_high, rule_));
@@ -241,9 +194,13 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, P
   const Dual n(static_cast<double>(active.size()));
   Dual sum_x, sum_l, sum_advantage;
   Tracked sum_log_w, u, sum_off;
+  size_t meant = 0;
   for (const Token& token : active) {
     sum_x = sum_x + token.x;
-    sum_l = sum_l + clipped_log_ratio(token);
+    if (!means_selected() || is_selected(token)) {
+      sum_l = sum_l + clipped_log_ratio(token);
+      ++meant;
+    }
     sum_advantage = sum_advantage + Dual(token.advantage);
     if (call_.rollout_logp.present()) sum_log_w = sum_log_w + log(token.weight + Tracked{1e-10, 0});
     u = u + clamp(token.x, -20, 20).value;
@@ -256,7 +213,8 @@ PolicyBatch::Sequence PolicyBatch::summarise(const std::vector<Token>& active, P
   const Tracked slope{seed == PolicySeed::sequence_mean ? 1.0 : 0.0, 0};
   const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;
   sequence.mean_x = {(by_sum ? sum_x : sum_x / n).value, slope};
-  sequence.geometric = -(sum_advantage / n) * exp(Dual((sum_l / n).value, slope));
+  sequence.meant = std::max<size_t>(meant, 1);
+  sequence.geometric = -(sum_advantage / n) * exp(Dual(sum_l.value / count(sequence.meant), slope));
   sequence.geometric_weight = exp(sum_log_w / n.value);
   sequence.log_weight = clamp(Dual(u), std::log(1e-8), 20).value;
   sequence.off_policy = (sum_off / n.value).value;
@@ -276,7 +234,8 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
   out.above = ratio.value.value > high && a > 0;
   const double p = std::exp(token.logp.value.value), q = std::exp(token.old_logp.value.value);
   switch (p_.kind) {
-    case Kind::ppo: {
+    case Kind::ppo:
+    case Kind::clip_cov: {
       const Dual first = -capped * advantage, second = -clipped * advantage;
       out.clipped = second.value.value > first.value.value;
       const Dual loss = max(first, second);
@@ -321,6 +280,12 @@ Dual PolicyBatch::policy(const Token& token, const Sequence& sequence, const Dua
       out.below = out.above = false;
       const Dual half_beta(parameter(p_.dro_beta / 2));
       return -(token.logp * advantage - half_beta * (token.x * token.x));
+    }
+    case Kind::kl_cov: {
+      out.below = out.above = false;
+      out.clipped = token.taken;
+      const Dual loss = -ratio * advantage;
+      return token.taken ? loss + Dual(parameter(p_.cov_coefficient)) * max(token.x, -token.x) : loss;
     }
     case Kind::dppo_tv:
       out.clipped = !(a > 0 ? p - q <= p_.clip_high : p - q >= -p_.clip_low);
@@ -381,29 +346,37 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
   const Sequence sequence = summarise(active, seed);
 
   std::vector<PolicyToken> result;
-  for (const Token& token : active) {
+  for (Token token : active) {
+    token.taken = taken_.count({b, token.t}) > 0;
     Dual s = token.x;
     const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;
     if (p_.importance_ratio == ImportanceRatio::sequence || by_sum) s = sequence.mean_x;
     if (p_.importance_ratio == ImportanceRatio::sequence_token) {
       s = token.logp - detach(token.logp) + detach(sequence.mean_x);
     }
-    s = clamp(s, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_);
+    s = clamped(s);
     const Dual ratio = exp(s);
 
     PolicyToken out;
     out.t = token.t;
-    const Tracked slope = p_.kind == Kind::gmpo ? clipped_log_ratio(token).slope : token.x.slope;
-    out.share = by_sum ? slope : slope / count(active.size());
+    if (p_.kind == Kind::gmpo) {
+      if (!means_selected() || is_selected(token)) out.share = clipped_log_ratio(token).slope / count(sequence.meant);
+    } else {
+      out.share = by_sum ? token.x.slope : token.x.slope / count(active.size());
+    }
     out.x = token.x.value;
     out.ratio = ratio.value;
     out.weight = token.weight;
     out.entropy = {token.entropy, 0};
     Dual loss = policy(token, sequence, s, out);
+    if (p_.kind == Kind::clip_cov) {
+      out.clipped = token.taken;
+      if (token.taken) loss = {};
+    }
     const bool drops = token.advantage.value < 0 && sequence.off_policy > p_.opsm_threshold;
     if (p_.opsm != Opsm::off && drops) loss = {};
-    out.selected = !selects_ || token.entropy >= least_entropy_;
-    if (!out.selected) loss = {};
+    out.selected = is_selected(token);
+    if (!out.selected && !means_selected()) loss = {};
     loss = Tracked{token.own_weight, 0} * loss;
     if (p_.kind == Kind::gmpo) {
       loss = sequence.geometric_weight * loss;
@@ -411,7 +384,7 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
       loss = token.weight * loss;
     }
     if (call_.ref_logp.present()) {
-      const Dual own = exp(clamp(token.x, -upper(p_.log_ratio_clamp_low), upper(p_.log_ratio_clamp_high), rule_));
+      const Dual own = exp(clamped(token.x));
       const Dual divergence = kl(token, p_.kl_bias_correction == KlBiasCorrection::token ? own : ratio);
       out.kl = divergence.value;
       if (p_.beta != 0) loss = loss + parameter(p_.beta) * divergence;
@@ -423,31 +396,6 @@ std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
     result.push_back(out);
   }
   return result;
-}
-
-std::vector<Tracked> PolicyBatch::token_weights(const std::vector<int64_t>& active) const {
-  double tokens = 0, sequences = 0;
-  for (const int64_t n : active) {
-    tokens += static_cast<double>(n);
-    sequences += p_.exclude_empty_sequences == ExcludeEmptySequences::off || n > 0 ? 1 : 0;
-  }
-  const auto divisor = [this](double natural) {
-    return p_.denominator > 0 ? parameter(p_.denominator) : Tracked{natural, 0};
-  };
-  std::vector<Tracked> weights;
-  for (const int64_t n : active) {
-    const Tracked one{1, 0};
-    Tracked weight;  // of no aggregation, and where there is no token
-    if (n > 0 && p_.aggregation == Aggregation::token_mean) weight = one / divisor(tokens);
-    if (n > 0 && p_.aggregation == Aggregation::token_sum) weight = one / divisor(1);
-    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_sum) weight = one / divisor(sequences);
-    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_mean) {
-      const double length = std::max(static_cast<double>(n), p_.seq_denominator_floor);
-      weight = one / Tracked{length, 0} / divisor(sequences);
-    }
-    weights.push_back(weight);
-  }
-  return weights;
 }
 
 }  // namespace rlk::golden

@@ -5,6 +5,8 @@
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/golden/dual.hpp"
@@ -52,7 +54,15 @@ public:
   std::vector<Tracked> token_weights(const std::vector<int64_t>& active) const;
 
 private:
-  struct Token;
+  struct Token {
+    int64_t t;
+    Dual logp, old_logp, x;
+    Tracked advantage, rollout;  // rollout: r
+    Tracked weight{1, 0};        // w
+    double ref_logp, own_weight, entropy, sampler;
+    double divergence;   // of rollout_gate
+    bool taken = false;  // by covariance
+  };
   struct Sequence;
   std::vector<Token> gather(int64_t b, PolicySeed seed) const;
   bool is_rejected(const std::vector<Token>& tokens, size_t i) const;
@@ -60,7 +70,12 @@ private:
   void weigh(std::vector<Token>& tokens) const;
   void average_weights();
   void find_least_entropy();
+  void take_by_covariance();
   std::vector<Token> active_tokens(int64_t b, PolicySeed seed) const;
+  bool is_selected(const Token& token) const;   // e
+  bool means_selected() const;                  // gmpo_mean selected
+  bool may_be_taken(const Token& token) const;  // by clip_cov
+  Dual clamped(const Dual& log_ratio) const;
   Dual clipped_log_ratio(const Token& token) const;
   Sequence summarise(const std::vector<Token>& active, PolicySeed seed) const;
   Dual policy(const Token& token, const Sequence& sequence, const Dual& s, PolicyToken& out) const;
@@ -73,7 +88,8 @@ private:
   Tracked mean_weight_, effective_;
   Tracked weight_divisor_{1, 0};
   bool selects_ = false;
-  double least_entropy_ = 0;  // h
+  double least_entropy_ = 0;                     // h
+  std::set<std::pair<int64_t, int64_t>> taken_;  // (b, t), by covariance
   DataError error_;
 };
 

@@ -3,13 +3,13 @@
 #include <rlk/sdk/ops/sample.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 #include <numeric>
 
 #include "core/golden/operator.hpp"
+#include "core/golden/philox.hpp"
 #include "core/golden/sum.hpp"
 
 namespace rlk::golden {
@@ -44,20 +44,6 @@ Wide multiply(uint64_t a, uint64_t b) {
 // A number of [0, 1) times 2^64, fraction dropped.
 uint64_t fixed_point(float share) {
   return static_cast<uint64_t>(std::ldexp(static_cast<double>(share), 64));
-}
-
-uint64_t philox(uint64_t seed, uint64_t row_id, uint64_t step) {
-  auto k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  std::array<uint32_t, 4> c = {static_cast<uint32_t>(row_id), static_cast<uint32_t>(row_id >> 32),
-                               static_cast<uint32_t>(step), static_cast<uint32_t>(step >> 32)};
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * c[0], b = uint64_t{0xCD9E8D57} * c[2];
-    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(b),
-         static_cast<uint32_t>(a >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(a)};
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return c[0] + (uint64_t{c[1]} << 32);
 }
 
 uint64_t weight(float u) {
@@ -196,7 +182,10 @@ private:
     return first(sorted, count, params_.top_p_ties == TopPTies::keep);
   }
   Ids filtered(const Ids& active) const {
-    const Ids given = by_min_p(active);
+    if (params_.min_p_order == MinPOrder::last) return by_min_p(by_top_k_and_top_p(active));
+    return by_top_k_and_top_p(by_min_p(active));
+  }
+  Ids by_top_k_and_top_p(const Ids& given) const {
     if (params_.filter_order == FilterOrder::top_k_first) return by_top_p(by_top_k(given));
     const Ids by_k = by_top_k(given), by_p = by_top_p(given);
     Ids both;

@@ -61,6 +61,24 @@ PolicyTerm ppo(const PolicyParams& params, const PolicyInput& token) {
   return term;
 }
 
+PolicyTerm clip_cov(const PolicyParams& params, const PolicyInput& token) {
+  PolicyTerm term = ppo(params, token);
+  if (token.taken) term.value = term.d_log_ratio = 0;
+  term.clipped = token.taken;
+  return term;
+}
+
+PolicyTerm kl_cov(const PolicyParams& params, const PolicyInput& token) {
+  PolicyTerm term;
+  term.value = term.d_log_ratio = -token.ratio * token.advantage;
+  term.clipped = token.taken;
+  if (!token.taken) return term;
+  const double x = token.logp - token.old_logp;
+  term.value += params.cov_coefficient * std::fabs(x);
+  term.d_logp = params.cov_coefficient * (x > 0 ? 1 : x < 0 ? -1 : 0);
+  return term;
+}
+
 PolicyTerm weighted_logp(const PolicyInput& token, double weight) {
   PolicyTerm term;
   term.d_logp = -weight * token.advantage;
@@ -144,6 +162,10 @@ PolicyTerm dppo(const PolicyParams& params, const PolicyInput& token) {
 
 }  // namespace
 
+bool is_clipped(const PolicyParams& params, const PolicyInput& token) {
+  return ppo(params, token).clipped;
+}
+
 PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence) {
   switch (params.kind) {
     case Kind::ppo:
@@ -163,6 +185,10 @@ PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, con
     case Kind::dppo_tv:
     case Kind::dppo_kl:
       return dppo(params, token);
+    case Kind::clip_cov:
+      return clip_cov(params, token);
+    case Kind::kl_cov:
+      return kl_cov(params, token);
   }
   return {};
 }

@@ -16,6 +16,7 @@ struct PolicyInput {
   double logp, old_logp, advantage;
   double log_ratio, ratio;
   double at_bound = 0;  // what clamps pass of the gradient at their bounds
+  bool taken = false;   // by covariance: clip_cov, kl_cov
 };
 
 // What vespo and gmpo take from the whole sequence.
@@ -32,6 +33,8 @@ struct PolicyTerm {
   double phi = 0;
   bool clipped = false, clipped_lower = false, below = false, above = false;
 };
+// Whether ppo takes the clipped term.
+bool is_clipped(const PolicyParams& params, const PolicyInput& token);
 PolicyTerm policy_term(const PolicyParams& params, const PolicyInput& token, const PolicySequenceInput& sequence);
 
 struct KlTerm {

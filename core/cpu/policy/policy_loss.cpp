@@ -71,11 +71,18 @@ void put_sequence_metrics(const Array& output, int64_t b, const SequenceSums& su
   output.put(b, kMeans, sums.unmasked > 0 ? (sums.unmasked - active) / sums.unmasked : 0.0);
 }
 
+const PolicyParams& params_of(const Forward& call) {
+  return call.params;
+}
+PolicyParams params_of(const Backward& call) {
+  return sdk::forward_of<Forward>(call).params;
+}
+
 template <class Call, class OfSequence>
 int64_t workspace_bytes(const Call& call) {
   const Sequences sequences = sequences_of(call.logp, call.cu_seqlens);
   return sequences.count * static_cast<int64_t>(sizeof(OfSequence)) +
-         policy_terms_workspace_bytes(call.params.top_entropy_quantile, sequences.count, sequences.elements());
+         policy_terms_workspace_bytes(params_of(call), sequences.count, sequences.elements());
 }
 
 template <class Call, int64_t of_token>

@@ -12,6 +12,7 @@ using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace):
 PolicySequence::PolicySequence(const PolicyBatch& batch, int64_t b)
     : batch_(batch),
       params_(batch.call.params),
+      b_(b),
       tokens_(batch.sequences.tokens(b)),
       logp_(line_of(batch.sequences, batch.call.logp, b)),
       advantages_(line_of(batch.sequences, batch.call.advantages, b)),
@@ -46,7 +47,7 @@ Slope PolicySequence::clamped(double log_ratio) const {
 
 void PolicySequence::summarise() {
   const double least = std::log(1e-8);  // vespo: of log w and of their sum
-  double sum_x = 0, sum_off = 0, sum_l = 0, sum_advantage = 0, sum_log_w = 0, u = 0;
+  double sum_x = 0, sum_off = 0, sum_l = 0, sum_advantage = 0, sum_log_w = 0, u = 0, meant = 0;
   for (int64_t t = 0; t < tokens_; ++t) {
     if (!is_active(t)) continue;
     ++active_;
@@ -59,7 +60,10 @@ void PolicySequence::summarise() {
       sum_off += missing ? 0.0 : off;
     }
     if (params_.kind == Kind::gmpo) {
-      sum_l += geometric_term(params_, advantage(t), clamped(x).value, batch_.at_bound).value;
+      if (is_meant(t)) {
+        sum_l += geometric_term(params_, advantage(t), clamped(x).value, batch_.at_bound).value;
+        meant += 1;
+      }
       sum_advantage += advantage(t);
       if (has_rollout()) sum_log_w += std::log(rollout_weight(t) + 1e-10);
     }
@@ -73,16 +77,32 @@ void PolicySequence::summarise() {
   sequence_log_ratio_ = clamped(params_.importance_ratio == ImportanceRatio::sequence_sum ? sum_x : sum_x / n);
   off_policy_ = sum_off / n;
   input_.log_weight = std::min(std::max(u, least), 20.0);
-  input_.geometric = -(sum_advantage / n) * std::exp(sum_l / n);
+  meant_ = std::max(meant, 1.0);
+  input_.geometric = -(sum_advantage / n) * std::exp(sum_l / meant_);
   geometric_weight_ = std::exp(sum_log_w / n);
+}
+
+PolicyInput PolicySequence::input_of(int64_t t) const {
+  const bool of_token = params_.importance_ratio == ImportanceRatio::token;
+  const double lp = logp(t), lo = old_logp(t);
+  const double log_ratio = of_token ? clamped(lp - lo).value : sequence_log_ratio_.value;
+  return {lp, lo, advantage(t), log_ratio, std::exp(log_ratio), batch_.at_bound};
+}
+
+bool PolicySequence::covariance_key(int64_t t, CovarianceKey* key) const {
+  key->place = first_token(batch_, b_) + t;
+  return cpu::covariance_key(params_, input_of(t), batch_.terms.covariance, b_, t, &key->key);
 }
 
 TokenLoss PolicySequence::token(int64_t t) const {
   const bool of_token = params_.importance_ratio == ImportanceRatio::token;
-  const double lp = logp(t), lo = old_logp(t);
+  PolicyInput input = input_of(t);
+  const double lp = input.logp, lo = input.old_logp;
   const Slope own = clamped(lp - lo);
-  const double log_ratio = of_token ? own.value : sequence_log_ratio_.value;
-  const PolicyInput input = {lp, lo, advantage(t), log_ratio, std::exp(log_ratio), batch_.at_bound};
+  if (batch_.terms.covariance.last.place >= 0) {
+    CovarianceKey key;
+    input.taken = covariance_key(t, &key) && key <= batch_.terms.covariance.last;
+  }
 
   TokenLoss loss;
   loss.x = lp - lo;
@@ -99,7 +119,8 @@ TokenLoss PolicySequence::token(int64_t t) const {
     factor *= loss.weight;
   }
   double d_logp = 0, d_log_ratio = 0;
-  if (loss.selected && !off_policy) {
+  const bool counts = loss.selected || (params_.kind == Kind::gmpo && params_.gmpo_mean == GmpoMean::selected);
+  if (counts && !off_policy) {
     loss.value = factor * loss.term.value;
     d_logp = factor * loss.term.d_logp;
     d_log_ratio = factor * loss.term.d_log_ratio;
@@ -134,9 +155,9 @@ double PolicySequence::share(int64_t t) const {
   const auto n = static_cast<double>(active_);
   if (params_.importance_ratio == ImportanceRatio::sequence) return sequence_log_ratio_.slope / n;
   if (params_.importance_ratio == ImportanceRatio::sequence_sum) return sequence_log_ratio_.slope;
-  if (params_.kind != Kind::gmpo) return 0;
+  if (params_.kind != Kind::gmpo || !is_meant(t)) return 0;
   const Slope own = clamped(logp(t) - old_logp(t));
-  return geometric_term(params_, advantage(t), own.value, batch_.at_bound).slope * own.slope / n;
+  return geometric_term(params_, advantage(t), own.value, batch_.at_bound).slope * own.slope / meant_;
 }
 
 PolicyDivisor::PolicyDivisor(const PolicyParams& params, double tokens, double sequences) : params_(params) {

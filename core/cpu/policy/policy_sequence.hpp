@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/cpu/policy/policy_corrections.hpp"
+#include "core/cpu/policy/policy_covariance.hpp"
 #include "core/cpu/policy/policy_kinds.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -16,6 +17,7 @@ struct PolicyTerms {
   bool selects = false;  // tokens by their entropy: those of at least this
   double least_entropy = 0;
   double selected = 0;  // active tokens, if they were asked for
+  CovarianceTerms covariance;
 };
 
 // A call of policy_loss, or what its backward has of one.
@@ -29,6 +31,11 @@ struct PolicyBatch {
   PolicyTerms terms;
   double at_bound = 0;  // what clamps pass of the gradient at their bounds; the forward has none
 };
+
+// The place of a sequence's first token among those of all sequences.
+inline int64_t first_token(const PolicyBatch& batch, int64_t b) {
+  return batch.sequences.packed ? batch.sequences.cu_seqlens.get(b) : b * batch.sequences.length;
+}
 
 struct TokenLoss {
   double value = 0;
@@ -65,22 +72,29 @@ public:
   // The remaining functions are about active tokens.
   bool is_selected(int64_t t) const { return !batch_.terms.selects || entropy(t) >= batch_.terms.least_entropy; }
   double entropy(int64_t t) const { return entropy_.get(t); }
+  double logp(int64_t t) const { return logp_.get(t); }
+  double advantage(int64_t t) const { return advantages_.get(t) + sequence_advantage_; }
+  // Where it stands among those that are taken by covariance; false where it is not to be.
+  bool covariance_key(int64_t t, CovarianceKey* key) const;
   TokenLoss token(int64_t t) const;
   // The derivative of the sequence's quantity by the token's logp.
   double share(int64_t t) const;
 
 private:
   bool has_rollout() const { return rollout_logp_.present(); }
-  double logp(int64_t t) const { return logp_.get(t); }
   double old_logp(int64_t t) const { return old_logp_.present() ? old_logp_.get(t) : logp(t); }
-  double advantage(int64_t t) const { return advantages_.get(t) + sequence_advantage_; }
   PolicyCorrections::Token rollout(int64_t t) const;
   Slope clamped(double log_ratio) const;
+  PolicyInput input_of(int64_t t) const;
+  // Whether it is a token of gmpo's mean of log ratios.
+  bool is_meant(int64_t t) const {
+    return params_.gmpo_mean == sdk::ops::policy_loss::GmpoMean::active || is_selected(t);
+  }
   void summarise();
 
   const PolicyBatch& batch_;
   const PolicyParams& params_;
-  const int64_t tokens_;
+  const int64_t b_, tokens_;
   const Line logp_, advantages_, old_logp_, mask_, ref_logp_, rollout_logp_, entropy_, weight_;
   const double sequence_advantage_;
   PolicyCorrections corrections_;
@@ -89,6 +103,7 @@ private:
   Slope sequence_log_ratio_{0, 0};  // sum x / n, or sum x, clamped
   double off_policy_ = 0;           // opsm: mean(l - logp)
   double geometric_weight_ = 1;
+  double meant_ = 1;  // gmpo: tokens of the mean of log ratios, at least 1
   PolicySequenceInput input_;
 };
 

@@ -16,6 +16,8 @@ struct SequenceTerms {
   double weight_sum = 0, weight_count = 0;
   double token_weight_sum = 0, token_square_sum = 0, unmasked = 0;
   int64_t active = 0, selected = 0;
+  double advantage_sum = 0, logp_sum = 0;  // of active tokens, where tokens are taken by covariance
+  int64_t keys = 0;                        // of tokens that may be
 };
 
 bool needs_mean(const PolicyParams& params) {
@@ -44,6 +46,10 @@ SequenceTerms terms_of(const PolicyBatch& batch, int64_t b, double* entropies) {
     if (!sequence.is_active(t)) continue;
     if (entropies != nullptr) entropies[own.active] = sequence.entropy(t);
     own.selected += sequence.is_selected(t) ? 1 : 0;
+    if (takes_by_covariance(batch.call.params.kind)) {
+      own.advantage_sum += sequence.advantage(t);
+      own.logp_sum += sequence.logp(t);
+    }
     ++own.active;
   }
   return own;
@@ -59,15 +65,44 @@ double quantile(double share, double* begin, double* end) {
   return *at;
 }
 
+// Sums of sequences are added in their order, as the declaration has it: what is taken hangs on their last bits.
+void choose_by_covariance(PolicyBatch& batch, SequenceTerms* own, CovarianceKey* keys, const ParallelFor& hook) {
+  CovarianceTerms& terms = batch.terms.covariance;
+  double advantage = 0, logp = 0;
+  int64_t active = 0;
+  for (int64_t b = 0; b < batch.sequences.count; ++b) {
+    advantage += own[b].advantage_sum;
+    logp += own[b].logp_sum;
+    active += own[b].active;
+  }
+  terms.mean_advantage = advantage / static_cast<double>(active);
+  terms.mean_logp = logp / static_cast<double>(active);
+  for_each_policy_sequence(batch, hook, [&](int64_t b) {
+    const PolicySequence sequence(batch, b);
+    CovarianceKey* const own_keys = keys + first_token(batch, b);
+    for (int64_t t = 0; t < sequence.tokens(); ++t) {
+      own[b].keys += sequence.is_active(t) && sequence.covariance_key(t, own_keys + own[b].keys) ? 1 : 0;
+    }
+  });
+  int64_t count = 0;
+  for (int64_t b = 0; b < batch.sequences.count; ++b) {
+    std::copy_n(keys + first_token(batch, b), own[b].keys, keys + count);
+    count += own[b].keys;
+  }
+  terms.last = last_taken(batch.call.params, active, keys, keys + count);
+}
+
 }  // namespace
 
 bool combines_sequences(const PolicyParams& params) {
-  return needs_mean(params) || needs_quantile(params.top_entropy_quantile);
+  return needs_mean(params) || needs_quantile(params.top_entropy_quantile) || takes_by_covariance(params.kind);
 }
 
-int64_t policy_terms_workspace_bytes(double top_entropy_quantile, int64_t sequences, int64_t tokens) {
-  const int64_t entropies = needs_quantile(top_entropy_quantile) ? tokens : 0;
-  return sequences * static_cast<int64_t>(sizeof(SequenceTerms)) + entropies * static_cast<int64_t>(sizeof(double));
+int64_t policy_terms_workspace_bytes(const PolicyParams& params, int64_t sequences, int64_t tokens) {
+  const int64_t entropies = needs_quantile(params.top_entropy_quantile) ? tokens : 0;
+  const int64_t keys = takes_by_covariance(params.kind) ? tokens : 0;
+  return sequences * static_cast<int64_t>(sizeof(SequenceTerms)) + entropies * static_cast<int64_t>(sizeof(double)) +
+         keys * static_cast<int64_t>(sizeof(CovarianceKey));
 }
 
 double entropy_divisor(const PolicyParams& params, double selected) {
@@ -81,13 +116,11 @@ PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, voi
   terms.selects = params.least_entropy > 0;
   terms.least_entropy = params.least_entropy;
   const bool by_quantile = needs_quantile(params.top_entropy_quantile);
-  if (needs_mean(params) || by_quantile || wanted.mean_weight || wanted.selected) {
+  const bool by_covariance = takes_by_covariance(params.kind);
+  if (needs_mean(params) || by_quantile || by_covariance || wanted.mean_weight || wanted.selected) {
     auto* own = static_cast<SequenceTerms*>(workspace);
     auto* entropies = reinterpret_cast<double*>(own + batch.sequences.count);
-    // The entropies of a sequence lie where its tokens do among those of all sequences.
-    const auto entropies_of = [&](int64_t b) {
-      return entropies + (batch.sequences.packed ? batch.sequences.cu_seqlens.get(b) : b * batch.sequences.length);
-    };
+    const auto entropies_of = [&](int64_t b) { return entropies + first_token(batch, b); };
     for_each_policy_sequence(batch, hook,
                              [&](int64_t b) { own[b] = terms_of(batch, b, by_quantile ? entropies_of(b) : nullptr); });
     SequenceTerms all;
@@ -113,6 +146,10 @@ PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, voi
       terms.least_entropy = least;
     }
     terms.selected = static_cast<double>(all.selected);
+    if (by_covariance) {
+      auto* keys = reinterpret_cast<CovarianceKey*>(entropies + (by_quantile ? batch.sequences.elements() : 0));
+      choose_by_covariance(batch, own, keys, hook);
+    }
   }
   if (params.rollout_is_normalize == RolloutIsNormalize::on) {
     const double mean = params.rollout_is_mean > 0 ? params.rollout_is_mean : terms.mean_weight;

@@ -9,7 +9,7 @@ namespace rlk::cpu {
 bool combines_sequences(const PolicyParams& params);
 
 // `tokens` of all sequences.
-int64_t policy_terms_workspace_bytes(double top_entropy_quantile, int64_t sequences, int64_t tokens);
+int64_t policy_terms_workspace_bytes(const PolicyParams& params, int64_t sequences, int64_t tokens);
 
 struct PolicyTermsWanted {
   bool mean_weight = false, selected = false;  // also where no token needs them

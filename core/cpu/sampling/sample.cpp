@@ -159,7 +159,7 @@ private:
         filter_{number(call.min_ps, n, call.params.min_p),  number(call.top_ps, n, call.params.top_p),
                 integer(call.top_ks, n, call.params.top_k), call.params.filter_order == FilterOrder::joint,
                 call.params.top_k_ties == TopKTies::keep,   call.params.top_p_boundary == TopPBoundary::exceed,
-                call.params.top_p_ties == TopPTies::keep},
+                call.params.top_p_ties == TopPTies::keep,   call.params.min_p_order == MinPOrder::last},
         temperature_(number(call.temperatures, n, call.params.temperature)),
         least_(filter_.least()) {
     const int64_t count = padded(call.V);

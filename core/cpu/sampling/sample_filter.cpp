@@ -110,7 +110,8 @@ uint64_t SampleFilter::least() const {
 
 SampleCut sample_cut(const SampleFilter& filter, const SampleRow& row, uint64_t all, uint64_t heavy, uint64_t* kept) {
   SampleCut cut;
-  *kept = heavy;
+  *kept = filter.min_p_last ? all : heavy;
+  const uint64_t given = *kept;
   uint64_t of_one = 0;
   if (filter.by_k(row.vocab)) {
     cut = keep_first<Mass::tokens>(row, static_cast<uint64_t>(filter.top_k), filter.top_k_keeps_ties, all, &of_one);
@@ -119,12 +120,13 @@ SampleCut sample_cut(const SampleFilter& filter, const SampleRow& row, uint64_t 
   if (filter.by_p()) {
     uint64_t rest = 0;
     const uint64_t share =
-        multiply_high(fixed_point(std::max(filter.top_p, 0.0f)), filter.joint ? heavy : *kept, &rest);
+        multiply_high(fixed_point(std::max(filter.top_p, 0.0f)), filter.joint ? given : *kept, &rest);
     const uint64_t limit = share + (filter.top_p_exceeds || rest != 0 ? 1 : 0);
     cut = shorter(cut,
                   keep_first<Mass::weight>(row, std::max<uint64_t>(limit, 1), filter.top_p_keeps_ties, all, &of_one));
     *kept = std::min(*kept, of_one);
   }
+  *kept = std::min(*kept, heavy);
   return cut;
 }
 

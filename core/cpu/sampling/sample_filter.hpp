@@ -22,7 +22,7 @@ inline uint64_t fixed_point(float share) {
 struct SampleFilter {
   float min_p, top_p;
   int64_t top_k;
-  bool joint, top_k_keeps_ties, top_p_exceeds, top_p_keeps_ties;
+  bool joint, top_k_keeps_ties, top_p_exceeds, top_p_keeps_ties, min_p_last;
 
   bool by_k(int64_t vocab) const { return top_k > 0 && top_k < vocab; }
   bool by_p() const { return top_p < 1; }

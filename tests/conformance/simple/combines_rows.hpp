@@ -5,8 +5,10 @@
 
 namespace rlk::simple {
 
+// A quantile over the batch, and choices by covariances over it.
 inline bool combines_rows(const core::UnitResult& unit) {
-  return unit.op == "policy_loss" && unit.feature == "top_entropy_quantile";  // a quantile over the batch
+  return unit.op == "policy_loss" && (unit.feature == "top_entropy_quantile" || unit.feature == "kind=clip_cov" ||
+                                      unit.feature == "kind=kl_cov" || unit.feature.rfind("cov_", 0) == 0);
 }
 
 }  // namespace rlk::simple

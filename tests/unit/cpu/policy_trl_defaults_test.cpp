@@ -2,6 +2,7 @@
 // correction for a sampler, which is on by default. policy_trl_test.cpp has each option by itself.
 #include <rlk/sdk/ops/policy_loss.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -132,6 +133,62 @@ TEST(PolicyTrlDefaults, EveryClippedLossTypeOfSequences) {
     o.use_vllm = true;
     PolicyCase c = trl_case(o, 142);
     expect_trainer(c, [&](const TrainerBatch& d) { return trl_loss(d, o); });
+  }
+}
+
+// The test H >= torch.quantile(H of active tokens, 1 - q).
+Matrix high_entropy_mask(const TrainerBatch& d, double q) {
+  std::vector<double> entropies;
+  for (size_t b = 0; b < d.sequences(); ++b) {
+    for (size_t t = 0; t < d.tokens(); ++t) {
+      if (d.mask[b][t] != 0) entropies.push_back(d.entropy[b][t]);
+    }
+  }
+  std::sort(entropies.begin(), entropies.end());
+  const double place = (1 - q) * static_cast<double>(entropies.size() - 1), below = std::floor(place);
+  const double low = entropies[static_cast<size_t>(below)], high = entropies[static_cast<size_t>(std::ceil(place))];
+  const double threshold = low + (place - below) * (high - low);
+  return each(d, [&](size_t b, size_t t) { return d.entropy[b][t] >= threshold ? 1.0 : 0.0; });
+}
+
+// experimental.gmpo.GMPOTrainer. Its loss of -advantage for a completion without tokens has no gradient and is left
+// out.
+double gmpo_loss(const TrainerBatch& d, double q, double beta) {
+  const double epsilon_low = 0.4, epsilon_high = 0.4;
+  const Matrix kept = q < 1 ? high_entropy_mask(d, q) : d.mask;
+  double sum = 0;
+  for (size_t b = 0; b < d.sequences(); ++b) {
+    const double a = d.advantage[b][0], n = tokens_of(d.mask[b]);
+    if (n == 0) continue;
+    double log_ratios = 0, kl = 0;
+    for (size_t t = 0; t < d.tokens(); ++t) {
+      if (d.mask[b][t] == 0) continue;
+      const double x = d.lp[b][t] - d.old[b][t], clamped = clip(x, -epsilon_low, epsilon_high);
+      if (kept[b][t] != 0) log_ratios += a > 0 ? std::min(x, clamped) : std::max(x, clamped);
+      kl += std::exp(d.ref[b][t] - d.lp[b][t]) - (d.ref[b][t] - d.lp[b][t]) - 1;
+    }
+    sum += -std::exp(log_ratios / std::max(tokens_of(kept[b]), 1.0)) * a + beta * kl / n;
+  }
+  return sum / static_cast<double>(d.sequences());
+}
+
+TEST(PolicyTrlDefaults, GmpoWithAndWithoutTheQuantileOfItsEntropiesInTheMean) {
+  for (const double q : {1.0, 0.5, 0.2}) {  // 0.2 leaves a sequence without a token
+    for (const double beta : {0.0, 0.04}) {
+      SCOPED_TRACE(q);
+      PolicyCase c = trl_case({}, 143);
+      c.params = {};
+      c.params.kind = Kind::gmpo;
+      c.params.gmpo_mean = GmpoMean::selected;
+      c.params.clip_low = c.params.clip_high = 0.4;
+      c.params.top_entropy_quantile = q;
+      c.params.beta = beta;
+      c.params.aggregation = Aggregation::seq_mean_token_mean;
+      if (q == 0.2) {
+        for (int64_t t = 0; t < 6; ++t) c.entropy.set(t, t % 3 == 2 ? c.entropy.get(t) : 0.0);
+      }
+      expect_trainer(c, [&](const TrainerBatch& d) { return gmpo_loss(d, q, beta); });
+    }
   }
 }
 

@@ -1,10 +1,9 @@
-// policy_loss against every policy loss mode that verl publishes, with verl's defaults; its aggregations with and
-// without the counts of a global batch, its weights against the sampler, and its metrics. The 1e-8 that verl adds to
-// counts of tokens is left out.
+// policy_loss against the policy loss modes that verl publishes, with verl's defaults (policy_covariance_test.cpp has
+// clip_cov and kl_cov); its aggregations with and without the counts of a global batch, its weights against the
+// sampler, and its metrics. The 1e-8 that verl adds to counts of tokens is left out.
 #include <rlk/sdk/ops/policy_loss.hpp>
 
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -288,75 +287,6 @@ TEST(PolicyVerlModes, BypassReinforceWeighsByTheCurrentPolicyOverTheSampler) {
     c.params.rollout_ratio = RolloutRatio::old;
     c.old_logp = {};
     expect_trainer(c, published);
-  }
-}
-
-// clip_cov: the caller draws the tokens that are dropped; a weight of 0 drops them.
-TEST(PolicyVerlModes, ClipCovDropsTokensOfLargeCovarianceByTheirWeight) {
-  PolicyCase c = verl_case({}, 118);
-  c.params.dual_clip = 0;
-  c.params.log_ratio_clamp_low = c.params.log_ratio_clamp_high = 0;
-  c.logp.set(0, -3.2);
-  c.old_logp.set(0, -3.25);  // not clipped
-  c.advantages.set(0, -2.5);
-  const TrainerBatch d = trainer_batch(c);
-  const double n = tokens_of(d.mask), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
-  Matrix corr(4, Row(6, 1.0));
-  int drawn = 0;
-  for (size_t i = 0; i < 24; ++i) {
-    const size_t b = i / 6, t = i % 6;
-    if (d.mask[b][t] == 0) continue;
-    const double cov = (d.advantage[b][t] - mean_a) * (d.sg[b][t] - mean_lp);
-    const double ratio = std::exp(d.sg[b][t] - d.old[b][t]), a = d.advantage[b][t];
-    const bool clipped = -a * clip(ratio, 0.8, 1.2) > -a * ratio;
-    if (cov <= 1.0 || cov >= 5.0 || clipped || drawn == 1) continue;  // max(int(2e-4 n), 1) is 1
-    corr[b][t] = 0;
-    ++drawn;
-  }
-  ASSERT_EQ(drawn, 1);
-  c.weight = Tensor(Dtype::f64, {4, 6}).fill([&](int64_t i) {
-    return corr[static_cast<size_t>(i / 6)][static_cast<size_t>(i % 6)];
-  });
-  expect_trainer(c, [&](const TrainerBatch& e) {
-    const Matrix loss = each(e, [&](size_t b, size_t t) {
-      const double ratio = std::exp(e.lp[b][t] - e.old[b][t]), a = e.advantage[b][t];
-      return std::max(-a * ratio, -a * clip(ratio, 0.8, 1.2)) * corr[b][t];
-    });
-    return sum_of(loss, e.mask) / n;
-  });
-}
-
-// kl_cov: the caller picks the tokens of largest covariance; the reference of the others is the policy itself.
-TEST(PolicyVerlModes, KlCovAddsTheAbsoluteLogRatioOfTokensOfLargestCovariance) {
-  for (const double coefficient : {0.1, 1.0}) {  // the actor's own, and what the loss takes where there is none
-    PolicyCase c = verl_case({}, 119);
-    c.params = {};
-    c.params.clip_form = ClipForm::raw;
-    c.params.clip_low = 0;
-    c.params.clip_high = std::numeric_limits<double>::max();
-    c.params.kl_kind = KlKind::abs;
-    c.params.beta = coefficient;
-    const TrainerBatch d = trainer_batch(c);
-    const double n = tokens_of(d.mask), mean_a = sum_of(d.advantage, d.mask) / n, mean_lp = sum_of(d.sg, d.mask) / n;
-    size_t largest = 0;
-    double cov = -std::numeric_limits<double>::infinity();
-    for (size_t i = 0; i < 24; ++i) {
-      if (d.mask[i / 6][i % 6] == 0) continue;
-      const double own = (d.advantage[i / 6][i % 6] - mean_a) * (d.sg[i / 6][i % 6] - mean_lp);
-      if (own > cov) largest = i;  // max(1, int(2e-4 n)) is 1
-      cov = std::max(cov, own);
-    }
-    for (size_t i = 0; i < 24; ++i) {
-      const auto at = static_cast<int64_t>(i);
-      c.ref_logp.set(at, (i == largest ? c.old_logp : c.logp).get(at));
-    }
-    expect_trainer(c, [&](const TrainerBatch& e) {
-      const Matrix loss = each(e, [&](size_t b, size_t t) {
-        const double x = e.lp[b][t] - e.old[b][t];
-        return -e.advantage[b][t] * std::exp(x) + (b * 6 + t == largest ? coefficient * std::fabs(x) : 0.0);
-      });
-      return sum_of(loss, e.mask) / n;
-    });
   }
 }
 

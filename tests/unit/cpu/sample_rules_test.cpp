@@ -225,6 +225,26 @@ TEST(CpuSampleRules, MinPComesFirst) {
   EXPECT_EQ(kept_of(c), (List{2}));
 }
 
+// Probabilities 0.4, 0.3, 0.2, 0.1: transformers takes top_p's share of all of them, or of what top_k keeps, and min_p
+// of the largest that is left.
+TEST(CpuSampleRules, MinPComesLastOnDemand) {
+  SampleCase c = rows_of({0, kLn3, kLn4, kLn2});
+  c.params.min_p_order = MinPOrder::last;
+  c.params.min_p = 0.6;  // leaves 0.4 and 0.3
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.top_p = 0.5;  // needs both: before min_p 0.4 is no half
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.top_p = 0.95;  // min_p alone decides
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.min_p = 0.2;
+  c.params.top_p = 0.5;  // top_p alone decides
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+  c.params.top_k = 2;  // of 0.7, 0.4 is more than half
+  EXPECT_EQ(kept_of(c), (List{2}));
+  c.params.filter_order = FilterOrder::joint;
+  EXPECT_EQ(kept_of(c), (List{1, 2}));
+}
+
 TEST(CpuSampleRules, AFilteredDrawRenormalises) {
   SampleCase c = rows_of({0, kLn3, kLn4, kLn2}, 2000);
   c.params.top_k = 2;

@@ -70,7 +70,7 @@ const std::vector<std::pair<int64_t, int64_t>> kShapes = {{5, 37}, {1, 1},  {0, 
 // Every option at once, of every order and rule, per row and with gaps between elements.
 TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
   for_each_target([] {
-    for (int rules = 0; rules < 16; ++rules) {
+    for (int rules = 0; rules < 32; ++rules) {
       for (Strides strides : {Strides::contiguous, Strides::gaps, Strides::reversed}) {
         SCOPED_TRACE(rules);
         const Dtype dtype = kFloatDtypes[static_cast<size_t>(rules % 4)];
@@ -81,6 +81,7 @@ TEST(CpuSample, MatchesGoldenForEveryCombinationOfRules) {
         c.params.top_k_ties = static_cast<TopKTies>(rules >> 1 & 1);
         c.params.top_p_boundary = static_cast<TopPBoundary>(rules >> 2 & 1);
         c.params.top_p_ties = static_cast<TopPTies>(rules >> 3 & 1);
+        c.params.min_p_order = static_cast<MinPOrder>(rules >> 4 & 1);
         const auto real = [&](Tensor& input, double low, double step) {
           c.per_row(input, Dtype::f32, [=](int64_t n) { return low + step * static_cast<double>(n * 7 % 11); });
         };

@@ -19,13 +19,17 @@ policy  = ppo:   max(-min(rho, delta) A, -clamp(rho, l, h) A); where A < 0 and d
           vespo: -sg(phi) A logp, phi = exp(lambda + k u - lambda exp(u)), 0 when not finite, lambda at least 1e-4,
                  u = clamp(sum clamp(x, -20, 20) + sum clamp(log w, ln 1e-8, 20), ln 1e-8, 20), k and lambda by A >= 0
           gmpo:  -(sum A / n) exp(sum L / n), L = sign(A) min(sign(A) x', sign(A) clamp(x', -clip_low, clip_high)),
-                 x' = the token's s
+                 x' = the token's s; gmpo_mean = selected: exp(sum e L / max(sum e, 1)), and e is 1 in l
           gpg:   -A logp
           dro:   -(A logp - dro_beta x^2 / 2)
           dppo:  -A sg(min(rho, delta)) logp valid; with p = exp(logp), q = exp(lo),
                  dppo_tv: valid = p - q <= clip_high where A > 0, else p - q >= -clip_low
                  dppo_kl: valid = K <= clip_high or p <= q where A > 0, else K <= clip_low or p >= q,
                           K = q (lo - logp) + (1 - q) log((1 - q + 1e-8) / (1 - p + 1e-8))
+          clip_cov: as ppo, but 0 for tokens drawn from those with cov_low < cov < cov_high that ppo does not clip
+          kl_cov:   -rho A + cov_coefficient |x| for the tokens of largest cov, -rho A for the others,
+                    cov = (A - mean A) (logp - mean logp) over the N active tokens of all sequences, no gradient; of the
+                    tokens max(1, floor(cov_share N)) are taken, or all there are, see notes
 kl      = clamp(c f(clamp(d, -kl_diff_clamp, kl_diff_clamp)), -kl_value_clamp, kl_value_clamp), a clamp of 0 is off,
           c = rho with kl_bias_correction on, exp(clamp(x)) with token, else 1; f = -d (k1), |d| (abs), d^2 / 2 (k2),
             exp(d) - d - 1 (k3)
@@ -46,6 +50,12 @@ loss    = token_mean:          sum l / D,                          D = denominat
 delta, dual_clip, beta, entropy_coefficient, denominator and the clamps are off at 0; a bound of infinity is none. An
   empty sum of tokens gives a
 loss of 0. exclude_empty_sequences leaves sequences without an active token out of the natural number of sequences.
+cov is plain fp64: each mean is the sum of every sequence's sum, in their order, over N. kl_cov takes equal covs by
+rising place of the token; clip_cov takes the tokens of the smallest numbers R, R = the U that sample draws of seed =
+cov_seed, row_id = the sequence and step = the token's place in it, so that each set of tokens is as likely as any
+  other.
+A NaN among A and logp takes no token, and clip_cov takes none whose ratio is NaN. Pass another cov_seed with every
+  batch.
 Rollout corrections, with r = lo - rollout_logp over unmasked tokens (rollout_ratio current: r = logp - rollout_logp),
 no gradient, active when rollout_logp is given:
 rollout_is token_truncate clamps exp(r) to [rollout_is_min, rollout_is_max]; token_mask keeps exp(r) inside and is 0
@@ -81,12 +91,12 @@ sg(min(exp(x), kl_gradient_weight_max)). rho = exp(s) of kl_bias_correction pass
 gradient. Masked tokens are never read. cu_seqlens that do not start at 0, decrease, or do not end at S are a
 data error and every output is NaN. Where only per-sequence advantages exist, advantages is one 0 with strides 0.
 metrics are means over active tokens, 0 where there is none: kl; ppo_kl = mean(-x); clip_fraction (ppo: the clipped term
-is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid); clip_fraction_lower (ppo: dual
-clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio); clip_ratio_low (rho < l and A < 0) and
-clip_ratio_high (rho > h and A > 0), both for ppo and cispo, for gmpo with x' and its bounds; ratio = mean rho; entropy;
-phi; rollout_weight = mean of the weights of rollout_is as they are, also for vespo and gmpo, which take them into phi
-  and
-as a geometric mean; selected = mean e. Besides them: active_tokens, their number; rejected, the share of
+is larger; cispo: the clamp changed rho; gmpo: L differs and A > 0; dppo: not valid; clip_cov and kl_cov: taken by cov);
+clip_fraction_lower (ppo: dual clip chosen; gmpo: L differs and A < 0; dppo: valid, and delta capped the ratio);
+clip_ratio_low (rho < l and A < 0) and clip_ratio_high (rho > h and A > 0), both for ppo, cispo and clip_cov, for gmpo
+with x' and its bounds; ratio = mean rho; entropy; phi; rollout_weight = mean of the weights of rollout_is as they are,
+also for vespo and gmpo, which take them into phi and as a geometric mean; selected = mean e. Besides them:
+  active_tokens, their number; rejected, the share of
 unmasked tokens that were rejected; rollout_is_mean, M of this call; rollout_ess, the effective share of the sample,
 (sum w)^2 / (N sum w^2) over the N unmasked tokens (0 where that is 0 / 0). sequence_metrics has the same for each
 sequence alone: its active tokens, means over them up to selected, and rejected.
@@ -96,6 +106,7 @@ TRL dapo        token_mean, denominator = tokens of the global batch / processes
 TRL dr_grpo     seq_mean_token_sum, denominator = B * max_completion_length
 TRL, Liger gspo importance_ratio sequence, seq_mean_token_mean
 TRL RLOO        importance_ratio sequence_sum, seq_mean_token_mean (which it counts without a token too)
+TRL GMPO        kind gmpo, seq_mean_token_mean; top_entropy_quantile with gmpo_mean selected
 TRL luspo       importance_ratio sequence, seq_mean_token_sum (a sequence's loss times its length, mean over sequences)
 TRL cispo       kind cispo, clip_form raw, clip_low 0, denominator as dapo        TRL sapo, vespo  kind sapo, vespo
 TRL IS          rollout_is sequence_mask, rollout_is_max 3, rollout_missing one; two-sided: delta
@@ -106,8 +117,9 @@ verl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; 
                 exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
 verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
                 configuration, 20 where it has none)
-verl clip_cov   weight 0 where the caller's draw drops a token; kl_cov: raw bounds that never clip, beta = ppo_kl_coef,
-                kl_kind abs to a ref_logp that is old_logp at the tokens chosen and logp elsewhere
+verl clip_cov   kind clip_cov, cov_share = clip_cov_ratio, cov_low and cov_high = clip_cov_lb and clip_cov_ub
+verl kl_cov     kind kl_cov, cov_share = kl_cov_ratio, cov_coefficient = ppo_kl_coef (0.1 in the actor's configuration,
+                1 where it has none)
 verl means      of sequences: exclude_empty_sequences; seq-mean-token-sum-norm and global counts: denominator
 verl rollout    rollout_is token_truncate / token_mask (IcePop) / sequence_truncate, rollout_log_clamp 20, reject_*,
                 rollout_is_normalize for rollout_is_batch_normalize; several processes: rollout_is_mean
@@ -127,36 +139,38 @@ slime options   gspo: importance_ratio sequence, its unbiased KL: kl_bias_correc
                 sequence
 slime           ppo, seq_mean_token_mean or token_mean; tis: token_truncate; opsm old
 Not reproduced: gmpo and M divide by n, verl's geo_mean and masked_mean by n + 1e-8; with beta, Liger's luspo also
-averages over masked positions (TRL 1.16 does not); verl's ppo_kl is of the clamped log ratio.
+averages over masked positions (TRL 1.16 does not); verl's ppo_kl is of the clamped log ratio,
+and of kl_cov the mean of |x|; torch draws clip_cov's tokens with numbers of its own.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: loss all, per_token element, metrics text, sequence_metrics text; where rejects: text; where kind == vespo ||
       opsm != off: per_token text; where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >=
-      sequence_truncate): per_token text; where importance_ratio != token || kind == gmpo: per_token sequence (metrics
-      that are means are NaN, those that count are not; the tests of the corrections and phi of vespo: see the notes);
-      not read where hidden by mask
-  advantages: loss all, per_token element, metrics text, sequence_metrics text; where importance_ratio != token || kind
-      == gmpo: per_token sequence (metrics that are means are NaN, those that count are not); not read where hidden by
-      mask
+      sequence_truncate): per_token text; where by_covariance: per_token text; where importance_ratio != token || kind
+      == gmpo: per_token sequence (metrics that are means are NaN, those that count are not; the tests of the
+      corrections, phi of vespo and covariances: see the notes); not read where hidden by mask
+  advantages: loss all, per_token element, metrics text, sequence_metrics text; where by_covariance: per_token text;
+      where importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that
+      count are not; covariances: see the notes); not read where hidden by mask
   old_logp: loss all, per_token element, metrics text, sequence_metrics text; where rejects: text; where kind == vespo:
       text; where opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask:
-      text; where rollout_is == sequence_truncate: per_token sequence; where importance_ratio != token || kind == gmpo:
-      per_token sequence (metrics that are means are NaN, those that count are not; the tests of the corrections and phi
-      of vespo: see the notes); not read where hidden by mask
+      text; where rollout_is == sequence_truncate: per_token sequence; where kind == clip_cov: per_token text; where
+      importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that count
+      are not; the tests of the corrections, phi of vespo and covariances: see the notes); not read where hidden by mask
   ref_logp: loss all, per_token element, metrics text, sequence_metrics text (metrics that are means are NaN, those that
       count are not); not read where hidden by mask
   rollout_logp: loss all, per_token element, metrics text, sequence_metrics text; where rollout_missing == one: text;
       where rejects: text; where kind == vespo: text; where opsm != off || rollout_is_normalize == on || rollout_is ==
       token_mask || rollout_is >= sequence_mask: text; where rollout_is == sequence_truncate: per_token sequence; where
       importance_ratio != token || kind == gmpo: per_token sequence (metrics that are means are NaN, those that count
-      are not; the tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+      are not; the tests of the corrections, phi of vespo and covariances: see the notes); not read where hidden by mask
   entropy: loss all, per_token element, metrics text, sequence_metrics text; where top_entropy_quantile < 1 ||
       least_entropy > 0: text (metrics that are means are NaN, those that count are not; H >= h fails for a NaN:
       least_entropy leaves its token out, top_entropy_quantile every token); not read where hidden by mask
   weight: loss all, per_token element, metrics text, sequence_metrics text (metrics that are means are NaN, those that
       count are not); not read where hidden by mask
-  sequence_advantages: loss all, per_token sequence, metrics text, sequence_metrics text (metrics that are means are
-      NaN, those that count are not)
+  sequence_advantages: loss all, per_token sequence, metrics text, sequence_metrics text; where by_covariance: per_token
+      text (metrics that are means are NaN, those that count are not; covariances: see the notes)
+  by_covariance: kind == clip_cov || kind == kl_cov
   rejects: reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high +
       reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high +
       reject_sequence_sum_k3_high + reject_sequence_mean_k1_low + reject_sequence_mean_k1_high +
@@ -178,6 +192,8 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_KIND_DRO 6
 #define RLK_POLICY_LOSS_KIND_DPPO_TV 7
 #define RLK_POLICY_LOSS_KIND_DPPO_KL 8
+#define RLK_POLICY_LOSS_KIND_CLIP_COV 9
+#define RLK_POLICY_LOSS_KIND_KL_COV 10
 
 #define RLK_POLICY_LOSS_IMPORTANCE_RATIO_TOKEN 0
 #define RLK_POLICY_LOSS_IMPORTANCE_RATIO_SEQUENCE 1
@@ -235,6 +251,9 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_POLICY_LOSS_ROLLOUT_MISSING_NAN 0
 #define RLK_POLICY_LOSS_ROLLOUT_MISSING_ONE 1
+
+#define RLK_POLICY_LOSS_GMPO_MEAN_ACTIVE 0
+#define RLK_POLICY_LOSS_GMPO_MEAN_SELECTED 1
 
 typedef struct rlk_policy_loss_params {
   uint32_t struct_size;
@@ -331,11 +350,22 @@ typedef struct rlk_policy_loss_params {
   int64_t rollout_gate;
   /* a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1; default nan */
   int64_t rollout_missing;
+  /* share of the active tokens that clip_cov drops or kl_cov holds back, of which it is one at least (> 0); default
+     0.0002 */
+  double cov_share;
+  double cov_low; /* clip_cov drops tokens of a covariance above this (or infinity); default 1.0 */
+  double cov_high; /* clip_cov drops tokens of a covariance below this (or infinity); default 5.0 */
+  double cov_coefficient; /* factor of |x| in kl_cov; default 0.1 */
+  int64_t cov_seed; /* key of the numbers by which clip_cov draws; all 64 bits count; default 0 */
+  /* tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss);
+     default active */
+  int64_t gmpo_mean;
 } rlk_policy_loss_params;
 
 #define RLK_POLICY_LOSS_PARAMS_INIT {sizeof(rlk_policy_loss_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, 0.0, 0.0, 0.0, 1.0, \
   1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, 0.0, 0, 0.0, 0.0, 0.0, \
-  0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, 0}
+  0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, 0, 0.0002, 1.0, 5.0, \
+  0.1, 0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_POLICY_LOSS_IN_LOGP 0 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

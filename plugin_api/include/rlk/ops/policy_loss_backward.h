@@ -26,29 +26,33 @@ where the gradient does not depend on the number itself.
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo || opsm != off: grad_logp text;
       where has(rollout_logp) && (rollout_is_normalize == on || rollout_is >= sequence_truncate): grad_logp text; where
-      importance_ratio != token || kind == gmpo: grad_logp sequence (the tests of the corrections and phi of vespo: see
-      the notes); not read where hidden by mask
-  advantages: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence;
-      not read where hidden by mask
+      by_covariance: grad_logp text; where importance_ratio != token || kind == gmpo: grad_logp sequence (the tests of
+      the corrections, phi of vespo and covariances: see the notes); not read where hidden by mask
+  advantages: grad_logp element, grad_entropy none; where by_covariance: grad_logp text; where importance_ratio != token
+      || kind == gmpo: grad_logp sequence (clip_cov and kl_cov take other tokens: see the notes of policy_loss); not
+      read where hidden by mask
   grad_loss: all
   old_logp: grad_logp element, grad_entropy none; where rejects: text; where kind == vespo: text; where opsm != off ||
       rollout_is_normalize == on || rollout_is == token_mask || rollout_is >= sequence_mask: text; where rollout_is ==
-      sequence_truncate: grad_logp sequence; where importance_ratio != token || kind == gmpo: grad_logp sequence (the
-      tests of the corrections and phi of vespo: see the notes); not read where hidden by mask
+      sequence_truncate: grad_logp sequence; where kind == clip_cov: grad_logp text; where importance_ratio != token ||
+      kind == gmpo: grad_logp sequence (the tests of the corrections, phi of vespo and covariances: see the notes); not
+      read where hidden by mask
   ref_logp: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence;
       not read where hidden by mask
   rollout_logp: grad_logp element, grad_entropy none; where rollout_missing == one: text; where rejects: text; where
       kind == vespo: text; where opsm != off || rollout_is_normalize == on || rollout_is == token_mask || rollout_is >=
       sequence_mask: text; where rollout_is == sequence_truncate: grad_logp sequence; where importance_ratio != token ||
-      kind == gmpo: grad_logp sequence (the tests of the corrections and phi of vespo: see the notes); not read where
-      hidden by mask
+      kind == gmpo: grad_logp sequence (the tests of the corrections, phi of vespo and covariances: see the notes); not
+      read where hidden by mask
   weight: grad_logp element, grad_entropy none; where importance_ratio != token || kind == gmpo: grad_logp sequence; not
       read where hidden by mask
-  sequence_advantages: grad_logp sequence, grad_entropy none
+  sequence_advantages: grad_logp sequence, grad_entropy none; where by_covariance: grad_logp text (clip_cov and kl_cov
+      take other tokens: see the notes of policy_loss)
   grad_per_token: grad_logp element, grad_entropy element; where importance_ratio != token || kind == gmpo: grad_logp
       sequence; not read where hidden by mask
   entropy: grad_logp none, grad_entropy none; where top_entropy_quantile < 1 || least_entropy > 0: text (H >= h fails
       for a NaN: least_entropy leaves its token out, top_entropy_quantile every token); not read where hidden by mask
+  by_covariance: kind == clip_cov || kind == kl_cov
   rejects: reject_token_k1_low + reject_token_k1_high + reject_token_k2_high + reject_token_k3_high +
       reject_sequence_sum_k1_low + reject_sequence_sum_k1_high + reject_sequence_sum_k2_high +
       reject_sequence_sum_k3_high + reject_sequence_mean_k1_low + reject_sequence_mean_k1_high +
@@ -70,6 +74,8 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_POLICY_LOSS_BACKWARD_KIND_DRO 6
 #define RLK_POLICY_LOSS_BACKWARD_KIND_DPPO_TV 7
 #define RLK_POLICY_LOSS_BACKWARD_KIND_DPPO_KL 8
+#define RLK_POLICY_LOSS_BACKWARD_KIND_CLIP_COV 9
+#define RLK_POLICY_LOSS_BACKWARD_KIND_KL_COV 10
 
 #define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_TOKEN 0
 #define RLK_POLICY_LOSS_BACKWARD_IMPORTANCE_RATIO_SEQUENCE 1
@@ -127,6 +133,9 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_MISSING_NAN 0
 #define RLK_POLICY_LOSS_BACKWARD_ROLLOUT_MISSING_ONE 1
+
+#define RLK_POLICY_LOSS_BACKWARD_GMPO_MEAN_ACTIVE 0
+#define RLK_POLICY_LOSS_BACKWARD_GMPO_MEAN_SELECTED 1
 
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_ZERO 0
 #define RLK_POLICY_LOSS_BACKWARD_CLAMP_GRADIENT_HALF 1
@@ -227,6 +236,16 @@ typedef struct rlk_policy_loss_backward_params {
   int64_t rollout_gate;
   /* a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1; default nan */
   int64_t rollout_missing;
+  /* share of the active tokens that clip_cov drops or kl_cov holds back, of which it is one at least (> 0); default
+     0.0002 */
+  double cov_share;
+  double cov_low; /* clip_cov drops tokens of a covariance above this (or infinity); default 1.0 */
+  double cov_high; /* clip_cov drops tokens of a covariance below this (or infinity); default 5.0 */
+  double cov_coefficient; /* factor of |x| in kl_cov; default 0.1 */
+  int64_t cov_seed; /* key of the numbers by which clip_cov draws; all 64 bits count; default 0 */
+  /* tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss);
+     default active */
+  int64_t gmpo_mean;
   /* what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
      torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15); default zero */
   int64_t clamp_gradient;
@@ -235,7 +254,7 @@ typedef struct rlk_policy_loss_backward_params {
 #define RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT {sizeof(rlk_policy_loss_backward_params), 0, 0, 0, 0, 0, 0.2, 0.2, 0.0, \
   0.0, 0.0, 0.0, 1.0, 1.05, 2.0, 3.0, 3.0, 2.0, 0.1, 0.0, 3, 0, 0.0, 0.0, 0, 0.0, 0, 0.0, 1.0, 0.0, 1, 0.0, 3.0, 0, \
   0.0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0, 0.0, 0, 1.0, 10.0, 0, \
-  0, 0}
+  0, 0.0002, 1.0, 5.0, 0.1, 0, 0, 0}
 
 /* inputs: index, dtype, shape */
 /* T dense [B, T] or packed [S]: log-probabilities of the tokens under the policy */

@@ -27,14 +27,15 @@ of a 64 x 64 bit product. Row n, token v:
           515882451, 1488522236, 2^31 in this order
    w[v] = floor(h 2^9 / 2^(40 - floor(d / 2^56))): 2^40 exp(u) to 3e-8, never rising when u falls, 2^40 at the maximum
 4. Filters, in the order of tokens by falling x, equal x by rising id. Each keeps some of the tokens S that it is given.
-   min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40). It is given the active tokens.
+   min_p: off unless min_p > 0; keeps w[v] >= min(ceil(min_p 2^40), 2^40).
    top_k: off unless 0 < top_k < V; keeps the first top_k of S, and with top_k_ties = keep all that equal the last of
           them.
    top_p: off unless top_p < 1. P = floor(max(top_p, 0) 2^64), W = sum of w over S. Keeps v when the sum of w over all
           before it is < L, L = max(1, ceil(P W / 2^64)) for top_p_boundary = reach, floor(P W / 2^64) + 1 for exceed;
           with top_p_ties = keep also all that equal the last kept.
-   filter_order = top_k_first: top_k is given what min_p keeps, top_p what top_k keeps. joint: both are given what min_p
-   keeps, and a token must be kept by both.
+   min_p_order = first: min_p is given the active tokens, and A is what it keeps. last: A are the active tokens.
+   filter_order = top_k_first: top_k is given A, top_p what top_k keeps. joint: both are given A, and a token must be
+   kept by both. min_p_order = last: min_p is given what they keep.
 5. Draw. Of a set S with W = sum of w and a number U in [0, 2^64): the lowest v of S at which the sum of w over tokens
    of S with ids <= v exceeds floor(U W / 2^64).
    Without uniform_samples: U = o0 + 2^32 o1 of Philox4x32-10 with key (seed mod 2^32, seed / 2^32) and counter (row_id
@@ -56,6 +57,7 @@ error. A logit of a token that is not allowed is not looked at, but for logp. mi
 Defaults are vLLM's: temperature, min_p, top_k with ties, top_p. In exact arithmetic "drop while the ascending sum
 <= 1 - top_p" and "keep until the descending sum >= top_p" are one rule, reach; exceed keeps one token more where the
 sum is top_p exactly. top_k before top_p differs from joint in what top_p is a share of; top_p before top_k is joint.
+min_p_order last is transformers', which filters by top_k, by top_p and then by min_p.
 uniform_samples are the rounds of rejection samplers that return (samples, success). Rows of status 4 are drawn again by
 a call with these rows alone and new numbers, with the result of one call with the rounds of both; status 2 and 3 stay.
 Integer outputs are specified to the bit, so ids are the same on every backend, and class portable where no floating
@@ -86,6 +88,9 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
 #define RLK_SAMPLE_TOP_P_TIES_LOWEST_ID 0
 #define RLK_SAMPLE_TOP_P_TIES_KEEP 1
 
+#define RLK_SAMPLE_MIN_P_ORDER_FIRST 0
+#define RLK_SAMPLE_MIN_P_ORDER_LAST 1
+
 typedef struct rlk_sample_params {
   uint32_t struct_size;
   uint32_t reserved;
@@ -105,9 +110,12 @@ typedef struct rlk_sample_params {
   int64_t top_p_boundary; /* keep until the sum reaches top_p, or until it exceeds it; default reach */
   /* lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them; default lowest_id */
   int64_t top_p_ties;
+  /* whether top_p is a share of what min_p keeps (vLLM), or min_p filters what top_k and top_p keep (transformers);
+     default first */
+  int64_t min_p_order;
 } rlk_sample_params;
 
-#define RLK_SAMPLE_PARAMS_INIT {sizeof(rlk_sample_params), 0, 1.0, 0, 1.0, 0.0, 1.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0}
+#define RLK_SAMPLE_PARAMS_INIT {sizeof(rlk_sample_params), 0, 1.0, 0, 1.0, 0.0, 1.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0, 0}
 
 /* inputs: index, dtype, shape */
 #define RLK_SAMPLE_IN_LOGITS 0 /* T [N, V]: unnormalised scores */

@@ -18,7 +18,7 @@ struct PolicyLoss;
 namespace policy_loss {
 
 using Layout = attention::Layout;
-enum class Kind : int64_t { ppo, cispo, sapo, vespo, gmpo, gpg, dro, dppo_tv, dppo_kl };
+enum class Kind : int64_t { ppo, cispo, sapo, vespo, gmpo, gpg, dro, dppo_tv, dppo_kl, clip_cov, kl_cov };
 enum class ImportanceRatio : int64_t { token, sequence, sequence_token, sequence_sum };
 enum class ClipForm : int64_t { around_one, raw };
 using KlKind = logits_ratio_kl::KlKind;
@@ -33,6 +33,7 @@ enum class Aggregation : int64_t { token_mean, token_sum, seq_mean_token_mean, s
 enum class ExcludeEmptySequences : int64_t { off, on };
 enum class RolloutGate : int64_t { ratio, binary_kl, tv };
 enum class RolloutMissing : int64_t { nan, one };
+enum class GmpoMean : int64_t { active, selected };
 
 // rlk_policy_loss_params, its enumerations as types.
 struct Params {
@@ -114,6 +115,14 @@ struct Params {
   RolloutGate rollout_gate = RolloutGate::ratio;
   // a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1
   RolloutMissing rollout_missing = RolloutMissing::nan;
+  // share of the active tokens that clip_cov drops or kl_cov holds back, of which it is one at least
+  double cov_share = 0.0002;
+  double cov_low = 1.0;  // clip_cov drops tokens of a covariance above this
+  double cov_high = 5.0;  // clip_cov drops tokens of a covariance below this
+  double cov_coefficient = 0.1;  // factor of |x| in kl_cov
+  int64_t cov_seed = 0;  // key of the numbers by which clip_cov draws; all 64 bits count
+  // tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss)
+  GmpoMean gmpo_mean = GmpoMean::active;
 };
 static_assert(sizeof(Params) == sizeof(rlk_policy_loss_params), "the same layout");
 

@@ -35,6 +35,7 @@ using Aggregation = policy_loss::Aggregation;
 using ExcludeEmptySequences = policy_loss::ExcludeEmptySequences;
 using RolloutGate = policy_loss::RolloutGate;
 using RolloutMissing = policy_loss::RolloutMissing;
+using GmpoMean = policy_loss::GmpoMean;
 using ClampGradient = grpo_loss_backward::ClampGradient;
 
 // rlk_policy_loss_backward_params, its enumerations as types.
@@ -117,6 +118,14 @@ struct Params {
   RolloutGate rollout_gate = RolloutGate::ratio;
   // a rollout_logp of NaN: a NaN, or the sampler had no number and the ratio to it is 1
   RolloutMissing rollout_missing = RolloutMissing::nan;
+  // share of the active tokens that clip_cov drops or kl_cov holds back, of which it is one at least
+  double cov_share = 0.0002;
+  double cov_low = 1.0;  // clip_cov drops tokens of a covariance above this
+  double cov_high = 5.0;  // clip_cov drops tokens of a covariance below this
+  double cov_coefficient = 0.1;  // factor of |x| in kl_cov
+  int64_t cov_seed = 0;  // key of the numbers by which clip_cov draws; all 64 bits count
+  // tokens whose mean gmpo takes: all active ones, or those that the entropy selects (their sequence keeps its loss)
+  GmpoMean gmpo_mean = GmpoMean::active;
   // what a clamp passes of the gradient at a bound: nothing (torch.clamp of 2.15), half (torch.min and torch.max,
   // torch.clamp of 2.15 with bounds that are tensors), all (torch.clamp before 2.15)
   ClampGradient clamp_gradient = ClampGradient::zero;
@@ -229,6 +238,10 @@ struct Args {
     visit(self.params.kl_gradient_weight_max, forward.params.kl_gradient_weight_max);
     visit(self.params.rollout_gate, forward.params.rollout_gate);
     visit(self.params.rollout_missing, forward.params.rollout_missing);
+    visit(self.params.cov_share, forward.params.cov_share); visit(self.params.cov_low, forward.params.cov_low);
+    visit(self.params.cov_high, forward.params.cov_high);
+    visit(self.params.cov_coefficient, forward.params.cov_coefficient);
+    visit(self.params.cov_seed, forward.params.cov_seed); visit(self.params.gmpo_mean, forward.params.gmpo_mean);
   }
 };
 

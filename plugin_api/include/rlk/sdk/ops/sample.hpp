@@ -18,6 +18,7 @@ enum class FilterOrder : int64_t { top_k_first, joint };
 enum class TopKTies : int64_t { keep, lowest_id };
 enum class TopPBoundary : int64_t { reach, exceed };
 enum class TopPTies : int64_t { lowest_id, keep };
+enum class MinPOrder : int64_t { first, last };
 
 // rlk_sample_params, its enumerations as types.
 struct Params {
@@ -38,6 +39,8 @@ struct Params {
   TopPBoundary top_p_boundary = TopPBoundary::reach;  // keep until the sum reaches top_p, or until it exceeds it
   // lowest_id: of equal tokens at the boundary those of lowest id; keep: all of them
   TopPTies top_p_ties = TopPTies::lowest_id;
+  // whether top_p is a share of what min_p keeps (vLLM), or min_p filters what top_k and top_p keep (transformers)
+  MinPOrder min_p_order = MinPOrder::first;
 };
 static_assert(sizeof(Params) == sizeof(rlk_sample_params), "the same layout");
 
