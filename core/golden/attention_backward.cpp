@@ -112,7 +112,7 @@ public:
           score.exact ? std::fabs(score.s - lse) : score.magnitude + std::fabs(score.s) + std::fabs(lse);
       const double p_cond = vague ? std::numeric_limits<double>::infinity() : kTiny + p * (1 + apart);
       // What fused kernels lose where 16-bit tensors allow it: exp2(x c - lse c), each product rounded to fp32.
-      const double p_lost = p * 0x1p-23 * (std::fabs(score.s) + std::fabs(lse));
+      const double p_lost = score.exact ? p * 0x1p-23 * (std::fabs(score.s) + std::fabs(lse)) : 0.0;
       const AttentionDot dp = dot(grad_out(i, h), v(j, g));
       const double inner = dp.value - delta.value + g_lse;
       const double inner_cond = dp.magnitude + delta.magnitude + std::fabs(g_lse);
