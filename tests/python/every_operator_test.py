@@ -44,9 +44,11 @@ def test_outputs_are_made_as_the_library_expects_them(name):
 def test_a_wrong_rank_and_a_wrong_dtype_are_told_in_the_librarys_words(name):
     case = next(cases(name))
     first = OPERATORS[name]["input"][0]["name"]
-    wrong_dtype = case.inputs | {first: np.zeros(case.inputs[first].shape, np.int16)}
-    with pytest.raises(rlk.InvalidArgument, match=f"{name}: input '{first}' has dtype i16; expected"):
-        getattr(rlk.ops, name)(**wrong_dtype, **case.words())
+    dtype = OPERATORS[name]["input"][0]["dtype"]
+    if "i16" not in OPERATORS[name]["dtypes"].get(dtype, [dtype]):  # some operators take every dtype
+        wrong_dtype = case.inputs | {first: np.zeros(case.inputs[first].shape, np.int16)}
+        with pytest.raises(rlk.InvalidArgument, match=f"{name}: input '{first}' has dtype i16; expected"):
+            getattr(rlk.ops, name)(**wrong_dtype, **case.words())
     wrong_rank = case.inputs | {first: case.inputs[first][(None,) * (9 - case.inputs[first].ndim)]}
     with pytest.raises(rlk.InvalidArgument, match="9 dimensions; at most 8"):
         getattr(rlk.ops, name)(**wrong_rank, **case.words())
