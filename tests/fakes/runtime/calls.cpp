@@ -14,7 +14,7 @@ namespace {
 struct Calls {
   std::mutex mutex;
   std::map<std::string, uint64_t> count, async_count;
-  uint64_t violations = 0;
+  uint64_t all = 0, violations = 0;
   std::string last_violation;
   std::atomic<int> lost{0};
   std::atomic<bool> initialized{false};
@@ -61,39 +61,68 @@ int version() {
   return static_cast<int>(knob("VERSION", runtime().version));
 }
 
-void violation(const char* rule, const std::string& text) {
+void report_violation(const char* rule, const std::string& text) {
   const std::string line = std::string(rule) + ": " + text;
   std::fprintf(stderr, "fake %s: violation: %s\n", runtime().name, line.c_str());
   std::fflush(stderr);
   const char* mode = variable("ON_VIOLATION");
   if (mode == nullptr || std::string(mode) != "report") std::abort();
-  {
-    const std::lock_guard lock(calls().mutex);
-    ++calls().violations;
-    calls().last_violation = line;
-  }
+  const std::lock_guard lock(calls().mutex);
+  ++calls().violations;
+  calls().last_violation = line;
+}
+void violation(const char* rule, const std::string& text) {
+  report_violation(rule, text);
   throw Reported{};
 }
+uint64_t violations() {
+  const std::lock_guard lock(calls().mutex);
+  return calls().violations;
+}
+std::string last_violation() {
+  const std::lock_guard lock(calls().mutex);
+  return calls().last_violation;
+}
 
-void log_line(const std::string& line) {
+namespace {
+
+// With the lock. The number of the call among those of its name.
+uint64_t count_locked(const std::string& line) {
   // Opened by the first call, not at load, so that a program may still set the variable.
   static FILE* const file = [] {
     const char* path = variable("LOG");
     return path == nullptr || *path == '\0' ? nullptr : std::fopen(path, "a");
   }();
   if (file != nullptr) std::fprintf(file, "%s\n", line.c_str()), std::fflush(file);
+  return ++calls().count[line];
 }
 
-int enter(const char* call, Needs needs) {
+}  // namespace
+
+void count(const std::string& line) {
+  const std::lock_guard lock(calls().mutex);
+  count_locked(line);
+}
+uint64_t count_of(const std::string& line) {
+  const std::lock_guard lock(calls().mutex);
+  if (line == "*") return calls().all;
+  const auto found = calls().count.find(line);
+  return found == calls().count.end() ? 0 : found->second;
+}
+
+int admit(const char* call) {
   uint64_t nth = 0, all = 0;
   {
     const std::lock_guard lock(calls().mutex);
-    nth = ++calls().count[call];
-    all = ++calls().count["*"];
-    log_line(call);
+    nth = count_locked(call);
+    all = ++calls().all;
   }
   if (calls().lost != 0) return calls().lost;
-  if (const int code = remember(injected(variable("FAIL"), call, nth, all, runtime().invalid_value))) return code;
+  return remember(injected(variable("FAIL"), call, nth, all, runtime().invalid_value));
+}
+
+int enter(const char* call, Needs needs) {
+  if (const int code = admit(call)) return code;
   if (needs == Needs::kNothing) return 0;
   if (runtime().must_initialize && !calls().initialized) {
     violation("NOT_INITIALIZED", std::string(call) + " before the runtime is initialized");
@@ -148,15 +177,10 @@ int set_device(int device) {
 FAKE_EXPORT void fakeResetCalls() {
   const std::lock_guard lock(fake::calls().mutex);
   fake::calls().count.clear();
+  fake::calls().all = 0;
   fake::calls().async_count.clear();
   fake::calls().lost = 0;
 }
 FAKE_EXPORT uint64_t fakeCallCount(const char* call) {
-  const std::lock_guard lock(fake::calls().mutex);
-  const auto found = fake::calls().count.find(call);
-  return found == fake::calls().count.end() ? 0 : found->second;
-}
-FAKE_EXPORT uint64_t fakeViolationCount() {
-  const std::lock_guard lock(fake::calls().mutex);
-  return fake::calls().violations;
+  return fake::count_of(call);
 }

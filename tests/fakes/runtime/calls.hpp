@@ -30,18 +30,25 @@ const Runtime& runtime();
 int64_t knob(const char* name, int64_t otherwise);
 int version();
 
-// One line on stderr, then the end of the process. With ..._ON_VIOLATION=report it throws Reported instead, and the
-// line is kept: for tests of the rules in one process, of a vendor whose functions catch it (FAKE_TRY).
+// One line on stderr, then the end of the process. With ..._ON_VIOLATION=report, which is for tests of many rules in
+// one process, it returns, and the line is kept.
+void report_violation(const char* rule, const std::string& text);
+uint64_t violations();
+std::string last_violation();
+// The same, and throws where report_violation returns.
 [[noreturn]] void violation(const char* rule, const std::string& text);
 struct Reported {};
 
 enum class Needs { kNothing, kRuntime, kDevice };
 // Counts and logs the call, fails it when ..._FAIL says so, checks what it needs. Not 0: return it.
 int enter(const char* call, Needs needs);
+// Its first half, for a vendor with other needs.
+int admit(const char* call);
 // The code that ..._ASYNC_FAIL gives this command of a stream; 0: none.
 int injected_async(const std::string& command);
-// A line in the log that is no call.
-void log_line(const std::string& line);
+// Counts and logs what is no call.
+void count(const std::string& line);
+uint64_t count_of(const std::string& line);  // "*": of all calls
 // The code that the lost device answers with; 0 while there is none.
 int lost();
 

@@ -25,14 +25,8 @@ public:
   }
   // A handle that is not live is a violation.
   std::shared_ptr<T> get(const void* handle, const char* call) {
-    const uint64_t id = reinterpret_cast<uint64_t>(handle);
-    bool was_ours = false;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto found = live_.find(id);
-      if (found != live_.end()) return found->second;
-      was_ours = id > base_ && id <= base_ + 16 * last_ && id % 16 == 0;
-    }
+    if (std::shared_ptr<T> object = find(handle)) return object;
+    const bool was_ours = was_live(handle);
     violation(was_ours ? "DESTROYED_HANDLE" : "INVALID_HANDLE",
               std::string(call) + ": " + (was_ours ? "a destroyed " : "not a ") + noun_);
   }
@@ -41,11 +35,21 @@ public:
     const auto found = live_.find(reinterpret_cast<uint64_t>(handle));
     return found == live_.end() ? nullptr : found->second;
   }
+  // It was given by this table, and may be gone.
+  bool was_live(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    const uint64_t id = reinterpret_cast<uint64_t>(handle);
+    return id > base_ && id <= base_ + 16 * last_ && id % 16 == 0;
+  }
+  const char* noun() const { return noun_; }
+  void remove(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    live_.erase(reinterpret_cast<uint64_t>(handle));
+  }
   // Of a live handle: the object, which the table forgets.
   std::shared_ptr<T> take(const void* handle, const char* call) {
     std::shared_ptr<T> object = get(handle, call);
-    const std::lock_guard lock(mutex_);
-    live_.erase(reinterpret_cast<uint64_t>(handle));
+    remove(handle);
     return object;
   }
   size_t size() {
