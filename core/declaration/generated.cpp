@@ -19,6 +19,8 @@ extern const OpDecl kDivDeclaration;
 extern const OpDecl kDivBackwardDeclaration;
 extern const OpDecl kFillDeclaration;
 extern const OpDecl kGaeDeclaration;
+extern const OpDecl kGegluDeclaration;
+extern const OpDecl kGegluBackwardDeclaration;
 extern const OpDecl kGeluDeclaration;
 extern const OpDecl kGeluBackwardDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
@@ -55,10 +57,14 @@ extern const OpDecl kScaledSoftmaxBackwardDeclaration;
 extern const OpDecl kSigmoidDeclaration;
 extern const OpDecl kSigmoidBackwardDeclaration;
 extern const OpDecl kSiluDeclaration;
+extern const OpDecl kSiluAndMulDeclaration;
+extern const OpDecl kSiluAndMulBackwardDeclaration;
 extern const OpDecl kSiluBackwardDeclaration;
 extern const OpDecl kSoftmaxDeclaration;
 extern const OpDecl kSoftmaxBackwardDeclaration;
 extern const OpDecl kSubDeclaration;
+extern const OpDecl kSwigluDeclaration;
+extern const OpDecl kSwigluBackwardDeclaration;
 extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
@@ -84,6 +90,8 @@ std::span<const OpDecl> declarations() {
       kDivBackwardDeclaration,
       kFillDeclaration,
       kGaeDeclaration,
+      kGegluDeclaration,
+      kGegluBackwardDeclaration,
       kGeluDeclaration,
       kGeluBackwardDeclaration,
       kGroupAdvantagesDeclaration,
@@ -120,10 +128,14 @@ std::span<const OpDecl> declarations() {
       kSigmoidDeclaration,
       kSigmoidBackwardDeclaration,
       kSiluDeclaration,
+      kSiluAndMulDeclaration,
+      kSiluAndMulBackwardDeclaration,
       kSiluBackwardDeclaration,
       kSoftmaxDeclaration,
       kSoftmaxBackwardDeclaration,
       kSubDeclaration,
+      kSwigluDeclaration,
+      kSwigluBackwardDeclaration,
       kTokenRewardsDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,

@@ -15,6 +15,8 @@
 #include <rlk/sdk/ops/div_backward.hpp>
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/geglu.hpp>
+#include <rlk/sdk/ops/geglu_backward.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
@@ -51,10 +53,14 @@
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
 #include <rlk/sdk/ops/sub.hpp>
+#include <rlk/sdk/ops/swiglu.hpp>
+#include <rlk/sdk/ops/swiglu_backward.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
@@ -80,6 +86,8 @@ DataError div(CallOf<sdk::ops::Div>& call);
 DataError div_backward(CallOf<sdk::ops::DivBackward>& call);
 DataError fill(CallOf<sdk::ops::Fill>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
+DataError geglu(CallOf<sdk::ops::Geglu>& call);
+DataError geglu_backward(CallOf<sdk::ops::GegluBackward>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
 DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
@@ -116,10 +124,14 @@ DataError scaled_softmax_backward(CallOf<sdk::ops::ScaledSoftmaxBackward>& call)
 DataError sigmoid(CallOf<sdk::ops::Sigmoid>& call);
 DataError sigmoid_backward(CallOf<sdk::ops::SigmoidBackward>& call);
 DataError silu(CallOf<sdk::ops::Silu>& call);
+DataError silu_and_mul(CallOf<sdk::ops::SiluAndMul>& call);
+DataError silu_and_mul_backward(CallOf<sdk::ops::SiluAndMulBackward>& call);
 DataError silu_backward(CallOf<sdk::ops::SiluBackward>& call);
 DataError softmax(CallOf<sdk::ops::Softmax>& call);
 DataError softmax_backward(CallOf<sdk::ops::SoftmaxBackward>& call);
 DataError sub(CallOf<sdk::ops::Sub>& call);
+DataError swiglu(CallOf<sdk::ops::Swiglu>& call);
+DataError swiglu_backward(CallOf<sdk::ops::SwigluBackward>& call);
 DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
@@ -144,6 +156,8 @@ Function find(std::string_view op) {
   if (op == "div_backward") return &answer<sdk::ops::DivBackward, div_backward>;
   if (op == "fill") return &answer<sdk::ops::Fill, fill>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
+  if (op == "geglu") return &answer<sdk::ops::Geglu, geglu>;
+  if (op == "geglu_backward") return &answer<sdk::ops::GegluBackward, geglu_backward>;
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
   if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
@@ -180,10 +194,14 @@ Function find(std::string_view op) {
   if (op == "sigmoid") return &answer<sdk::ops::Sigmoid, sigmoid>;
   if (op == "sigmoid_backward") return &answer<sdk::ops::SigmoidBackward, sigmoid_backward>;
   if (op == "silu") return &answer<sdk::ops::Silu, silu>;
+  if (op == "silu_and_mul") return &answer<sdk::ops::SiluAndMul, silu_and_mul>;
+  if (op == "silu_and_mul_backward") return &answer<sdk::ops::SiluAndMulBackward, silu_and_mul_backward>;
   if (op == "silu_backward") return &answer<sdk::ops::SiluBackward, silu_backward>;
   if (op == "softmax") return &answer<sdk::ops::Softmax, softmax>;
   if (op == "softmax_backward") return &answer<sdk::ops::SoftmaxBackward, softmax_backward>;
   if (op == "sub") return &answer<sdk::ops::Sub, sub>;
+  if (op == "swiglu") return &answer<sdk::ops::Swiglu, swiglu>;
+  if (op == "swiglu_backward") return &answer<sdk::ops::SwigluBackward, swiglu_backward>;
   if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;

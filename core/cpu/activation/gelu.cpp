@@ -7,46 +7,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/simd/skeleton-inl.hpp"
+#include "core/cpu/activation/gates-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
-
-// P(x) and P'(x): the normal distribution function.
-template <class D, class V>
-HWY_INLINE void normal_distribution(D d, V x, V& value, V& slope) {
-  using T = hn::TFromD<D>;
-  const auto half = hn::Set(d, static_cast<T>(0.5));
-  const auto power = exp(d, hn::Neg(hn::Mul(half, hn::Mul(x, x))));
-  slope = hn::Mul(power, hn::Set(d, static_cast<T>(0.39894228040143268)));
-  value = hn::MulAdd(half, erf(d, hn::Mul(x, hn::Set(d, static_cast<T>(0.70710678118654752)))), half);
-}
-
-// The same by its approximation.
-template <class D, class V>
-HWY_INLINE void tanh_distribution(D d, V x, V& value, V& slope) {
-  using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T{1}), half = hn::Set(d, static_cast<T>(0.5));
-  const auto root = hn::Set(d, static_cast<T>(0.79788456080286536)), cubic = hn::Set(d, static_cast<T>(0.044715));
-  const auto square = hn::Mul(cubic, hn::Mul(x, x));
-  const auto u = hn::Mul(root, hn::MulAdd(square, x, x));
-  V derivative = one;
-  const auto tanh = tanh_scaled(d, u, static_cast<T>(2 * 1.4426950408889634), derivative);
-  const auto of_u = hn::Mul(root, hn::MulAdd(square, hn::Set(d, T{3}), one));
-  // Far out the derivative is less than the smallest number, and a product with infinity would be anything.
-  const auto is_near = hn::Lt(hn::Abs(x), hn::Set(d, T{16}));
-  slope = hn::IfThenElseZero(is_near, hn::Mul(hn::Mul(half, derivative), of_u));
-  value = hn::MulAdd(half, tanh, half);
-}
-
-template <class Call, class F>
-HWY_INLINE void with_distribution(const Call& call, const F& function) {
-  if (call.params.approximate == std::decay_t<decltype(call.params.approximate)>::tanh) {
-    function([](auto d, auto x, auto& value, auto& slope) HWY_ATTR { tanh_distribution(d, x, value, slope); });
-  } else {
-    function([](auto d, auto x, auto& value, auto& slope) HWY_ATTR { normal_distribution(d, x, value, slope); });
-  }
-}
 
 void gelu(const CallOf<sdk::ops::Gelu>& call, const Context& context) {
   with_distribution(call, [&](auto distribution) HWY_ATTR {

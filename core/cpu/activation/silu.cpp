@@ -7,21 +7,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "core/cpu/simd/skeleton-inl.hpp"
+#include "core/cpu/activation/gates-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
-
-// Of exp(-|x|) the root, which does not leave the range where x exp(x) is a normal number; 1 and that root, whose
-// square is the numerator of the logistic function of -|x|; and the denominator.
-template <class D, class V>
-HWY_INLINE void logistic_parts(D d, V x, V& root, V& numerator, V& denominator) {
-  using T = hn::TFromD<D>;
-  const auto one = hn::Set(d, T{1});
-  root = exp(d, hn::Mul(hn::Abs(x), hn::Set(d, static_cast<T>(-0.5))));
-  numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), root, one);
-  denominator = hn::MulAdd(root, root, one);
-}
 
 void silu(const CallOf<sdk::ops::Silu>& call, const Context& context) {
   map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR {

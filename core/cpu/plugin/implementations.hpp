@@ -15,7 +15,8 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::Cast>, CpuImplementation<sdk::ops::CausalSoftmax>,
   CpuImplementation<sdk::ops::CausalSoftmaxBackward>, CpuImplementation<sdk::ops::Copy>,
   CpuImplementation<sdk::ops::Div>, CpuImplementation<sdk::ops::DivBackward>, CpuImplementation<sdk::ops::Fill>,
-  CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::Gelu>, CpuImplementation<sdk::ops::GeluBackward>,
+  CpuImplementation<sdk::ops::Gae>, CpuImplementation<sdk::ops::Geglu>, CpuImplementation<sdk::ops::GegluBackward>,
+  CpuImplementation<sdk::ops::Gelu>, CpuImplementation<sdk::ops::GeluBackward>,
   CpuImplementation<sdk::ops::GroupAdvantages>, CpuImplementation<sdk::ops::GrpoLoss>,
   CpuImplementation<sdk::ops::GrpoLossBackward>, CpuImplementation<sdk::ops::Jsd>,
   CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::LayerNorm>,
@@ -32,12 +33,13 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::RmsNormBackward>, CpuImplementation<sdk::ops::Sample>,
   CpuImplementation<sdk::ops::ScaledSoftmax>, CpuImplementation<sdk::ops::ScaledSoftmaxBackward>,
   CpuImplementation<sdk::ops::Sigmoid>, CpuImplementation<sdk::ops::SigmoidBackward>, CpuImplementation<sdk::ops::Silu>,
+  CpuImplementation<sdk::ops::SiluAndMul>, CpuImplementation<sdk::ops::SiluAndMulBackward>,
   CpuImplementation<sdk::ops::SiluBackward>, CpuImplementation<sdk::ops::Softmax>,
-  CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::Sub>,
-  CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopkKl>,
-  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
-  CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Where>,
-  CpuImplementation<sdk::ops::Whiten>>;
+  CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::Sub>, CpuImplementation<sdk::ops::Swiglu>,
+  CpuImplementation<sdk::ops::SwigluBackward>, CpuImplementation<sdk::ops::TokenRewards>,
+  CpuImplementation<sdk::ops::TopkKl>, CpuImplementation<sdk::ops::TopkKlBackward>,
+  CpuImplementation<sdk::ops::ValueLoss>, CpuImplementation<sdk::ops::ValueLossBackward>,
+  CpuImplementation<sdk::ops::Where>, CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on
 
 }  // namespace rlk::cpu

@@ -17,6 +17,8 @@
 #include <rlk/sdk/ops/div_backward.hpp>
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/geglu.hpp>
+#include <rlk/sdk/ops/geglu_backward.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
@@ -53,10 +55,14 @@
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
 #include <rlk/sdk/ops/sub.hpp>
+#include <rlk/sdk/ops/swiglu.hpp>
+#include <rlk/sdk/ops/swiglu_backward.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rlk/ops/gelu.h>
+#include <rlk/sdk/ops/geglu.hpp>
 
 #include <cstdint>
 
@@ -14,7 +15,7 @@ struct Gelu;
 
 namespace gelu {
 
-enum class Approximate : int64_t { none, tanh };
+using Approximate = geglu::Approximate;
 
 // rlk_gelu_params, its enumerations as types.
 struct Params {

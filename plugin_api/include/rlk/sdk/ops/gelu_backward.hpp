@@ -4,7 +4,7 @@
 #pragma once
 
 #include <rlk/ops/gelu_backward.h>
-#include <rlk/sdk/ops/gelu.hpp>
+#include <rlk/sdk/ops/geglu.hpp>
 
 #include <cstdint>
 
@@ -15,7 +15,7 @@ struct GeluBackward;
 
 namespace gelu_backward {
 
-using Approximate = gelu::Approximate;
+using Approximate = geglu::Approximate;
 
 // rlk_gelu_backward_params, its enumerations as types.
 struct Params {
