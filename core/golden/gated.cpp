@@ -1,8 +1,6 @@
 // Gated activations, and their gradients: the declarations' formulas, fp64.
 #include <rlk/sdk/ops/geglu.hpp>
 #include <rlk/sdk/ops/geglu_backward.hpp>
-#include <rlk/sdk/ops/silu_and_mul.hpp>
-#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/swiglu.hpp>
 #include <rlk/sdk/ops/swiglu_backward.hpp>
 
@@ -11,28 +9,6 @@
 #include "core/golden/operator.hpp"
 
 namespace rlk::golden {
-
-DataError silu_and_mul(CallOf<sdk::ops::SiluAndMul>& call) {
-  const int64_t half = call.W / 2;
-  for (int64_t n = 0; n < call.N; ++n) {
-    for (int64_t d = 0; d < half; ++d)
-      put(call.y, silu_of(call.x.load(n, d)).value * Tracked(call.x.load(n, d + half)));
-  }
-  return {};
-}
-
-DataError silu_and_mul_backward(CallOf<sdk::ops::SiluAndMulBackward>& call) {
-  const int64_t half = call.W / 2;
-  for (int64_t n = 0; n < call.N; ++n) {
-    for (int64_t w = 0; w < call.W; ++w) {
-      const int64_t d = w % half;
-      const Gate gate = silu_of(call.x.load(n, d));
-      const Tracked factor = call.x.load(n, d + half), g = call.grad_y.load(n, d);
-      put(call.grad_x, w < half ? g * factor * gate.slope : g * gate.value);
-    }
-  }
-  return {};
-}
 
 DataError swiglu(CallOf<sdk::ops::Swiglu>& call) {
   const auto formula = [&](Tracked input, Tracked gate) { put(call.y, input * silu_of(gate).value); };

@@ -141,10 +141,11 @@ std::deque<Liar> liars_about(const OpDecl& decl, const rlk_implementation& hones
 
 // Where the number does what a NaN does. A min_p that is NaN or at most 0 is no limit; a uniform number outside of
 // [0, 1) is a failed round; a logit divided by a penalty of 0 is +inf, which gives its row the status that NaN does.
-// The square root of a variance far below 0 is NaN.
+// The square root of a variance far below 0 is NaN. `fill` reads no number of its input.
 bool is_no_lie(const std::string& op, const std::string& name) {
-  static const std::set<std::string> kNone = {"sample min_ps: 0", "sample min_ps: low", "sample uniform_samples: low",
-                                              "sample repetition_penalties: 0", "whiten variance: low"};
+  static const std::set<std::string> kNone = {
+      "sample min_ps: 0",     "sample min_ps: low", "sample uniform_samples: low", "sample repetition_penalties: 0",
+      "whiten variance: low", "fill where value"};
   return kNone.count(op + " " + name) != 0;
 }
 

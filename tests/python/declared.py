@@ -51,8 +51,8 @@ class Case:
 
     def shape(self, a):
         shape = a["shape"][self.form] if isinstance(a["shape"], dict) else a["shape"]
-        if isinstance(shape, str):  # *A; others are broadcast with it
-            return (3, 4) if shape == self.op["input"][0]["shape"] else (4,)
+        if isinstance(shape, str):  # *A; others are broadcast with it, but where a backward takes one shape alone
+            return (3, 4) if shape == self.op["input"][0]["shape"] or self.op.get("backward") else (4,)
         return tuple(int(self.value(d)) for d in shape)
 
     def dtype(self, a):

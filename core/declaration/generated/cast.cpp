@@ -20,18 +20,20 @@ constexpr std::span<const int64_t> cast_8[] = {cast_7};
 constexpr int64_t cast_9[] = {4096, 14336};
 constexpr int64_t cast_10[] = {129};
 constexpr std::span<const int64_t> cast_11[] = {cast_10};
-constexpr int64_t cast_12[] = {2, 3, 5, 1, 7};
+constexpr int64_t cast_12[] = {127};
 constexpr std::span<const int64_t> cast_13[] = {cast_12};
-constexpr std::span<const int64_t> cast_14[] = {std::span<const int64_t>{}};
-constexpr int64_t cast_15[] = {3, 0};
-constexpr std::span<const int64_t> cast_16[] = {cast_15};
+constexpr int64_t cast_14[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> cast_15[] = {cast_14};
+constexpr std::span<const int64_t> cast_16[] = {std::span<const int64_t>{}};
+constexpr int64_t cast_17[] = {3, 0};
+constexpr std::span<const int64_t> cast_18[] = {cast_17};
 constexpr rlk_cast_params cast_defaults = RLK_CAST_PARAMS_INIT;
-constexpr const char* cast_17[] = {"torch.Tensor.to(dtype)"};
-constexpr const char* cast_18[] = {""};
-constexpr DtypeVariable cast_19[] = {{"T", cast_1}, {"O", cast_2}};
-constexpr ArgDecl cast_20[] = {{"x", "source", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cast_3, {.kind = Domain::real, .scale = 100.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, cast_4, ""}};
-constexpr ArgDecl cast_21[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, cast_5, {}, cast_6, 0.0, {}, {}, ""}};
-constexpr ShapeCase cast_22[] = {{cast_8, cast_9}, {cast_11, {}}, {cast_13, {}}, {cast_14, {}}, {cast_16, {}}};
+constexpr const char* cast_19[] = {"torch.Tensor.to(dtype)"};
+constexpr const char* cast_20[] = {""};
+constexpr DtypeVariable cast_21[] = {{"T", cast_1}, {"O", cast_2}};
+constexpr ArgDecl cast_22[] = {{"x", "source", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, cast_3, {.kind = Domain::real, .scale = 100.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, cast_4, ""}};
+constexpr ArgDecl cast_23[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, cast_5, {}, cast_6, 0.0, {}, {}, ""}};
+constexpr ShapeCase cast_24[] = {{cast_8, cast_9}, {cast_11, {}}, {cast_13, {}}, {cast_15, {}}, {cast_16, {}}, {cast_18, {}}};
 
 }  // namespace
 
@@ -43,7 +45,7 @@ constexpr OpDecl kCastDeclaration
      "y = x in another dtype.",
      "y[i] = x[i], converted",
      "To a floating dtype: rounded once to nearest even, from integers too. From a floating dtype to an integer: without the\nfraction; the nearest number that the dtype has where x is out of range, 0 for NaN (torch leaves both open). From integers\nto integers: the low bits, as in torch. To bool: whether x is not 0, which NaN is not.\nThe gradient is a cast back.",
-     cast_17,
+     cast_19,
      "",
      1.0,
      "the output's own rounding alone",
@@ -53,14 +55,14 @@ constexpr OpDecl kCastDeclaration
      sizeof(rlk_cast_params),
      &cast_defaults,
      -1,
-     cast_18,
-     cast_19,
-     {},
      cast_20,
      cast_21,
      {},
+     cast_22,
+     cast_23,
      {},
      {},
-     cast_22};
+     {},
+     cast_24};
 
 }  // namespace rlk::core

@@ -19,18 +19,20 @@ constexpr std::span<const int64_t> copy_7[] = {copy_6};
 constexpr int64_t copy_8[] = {4096, 14336};
 constexpr int64_t copy_9[] = {129};
 constexpr std::span<const int64_t> copy_10[] = {copy_9};
-constexpr int64_t copy_11[] = {2, 3, 5, 1, 7};
+constexpr int64_t copy_11[] = {127};
 constexpr std::span<const int64_t> copy_12[] = {copy_11};
-constexpr std::span<const int64_t> copy_13[] = {std::span<const int64_t>{}};
-constexpr int64_t copy_14[] = {3, 0};
-constexpr std::span<const int64_t> copy_15[] = {copy_14};
+constexpr int64_t copy_13[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> copy_14[] = {copy_13};
+constexpr std::span<const int64_t> copy_15[] = {std::span<const int64_t>{}};
+constexpr int64_t copy_16[] = {3, 0};
+constexpr std::span<const int64_t> copy_17[] = {copy_16};
 constexpr rlk_copy_params copy_defaults = RLK_COPY_PARAMS_INIT;
-constexpr const char* copy_16[] = {"torch.Tensor.copy_"};
-constexpr const char* copy_17[] = {""};
-constexpr DtypeVariable copy_18[] = {{"T", copy_1}};
-constexpr ArgDecl copy_19[] = {{"x", "source", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, copy_2, {.kind = Domain::real, .scale = 20.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, copy_3, ""}};
-constexpr ArgDecl copy_20[] = {{"y", "copy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, copy_4, {}, copy_5, 0.0, {}, {}, ""}};
-constexpr ShapeCase copy_21[] = {{copy_7, copy_8}, {copy_10, {}}, {copy_12, {}}, {copy_13, {}}, {copy_15, {}}};
+constexpr const char* copy_18[] = {"torch.Tensor.copy_"};
+constexpr const char* copy_19[] = {""};
+constexpr DtypeVariable copy_20[] = {{"T", copy_1}};
+constexpr ArgDecl copy_21[] = {{"x", "source", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, copy_2, {.kind = Domain::real, .scale = 20.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, copy_3, ""}};
+constexpr ArgDecl copy_22[] = {{"y", "copy", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, copy_4, {}, copy_5, 0.0, {}, {}, ""}};
+constexpr ShapeCase copy_23[] = {{copy_7, copy_8}, {copy_10, {}}, {copy_12, {}}, {copy_14, {}}, {copy_15, {}}, {copy_17, {}}};
 
 }  // namespace
 
@@ -42,7 +44,7 @@ constexpr OpDecl kCopyDeclaration
      "y = x, with strides of its own.",
      "y[i] = x[i]",
      "Bits are moved, of any dtype, between any strides: contiguous from transposed, or into a part of another tensor. y may be\nexactly x, and never overlap it otherwise.",
-     copy_16,
+     copy_18,
      "",
      1.0,
      "nothing is rounded",
@@ -52,14 +54,14 @@ constexpr OpDecl kCopyDeclaration
      sizeof(rlk_copy_params),
      &copy_defaults,
      -1,
-     copy_17,
-     copy_18,
-     {},
      copy_19,
      copy_20,
      {},
+     copy_21,
+     copy_22,
      {},
      {},
-     copy_21};
+     {},
+     copy_23};
 
 }  // namespace rlk::core

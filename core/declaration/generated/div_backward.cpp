@@ -25,18 +25,20 @@ constexpr std::span<const int64_t> div_backward_13[] = {div_backward_12};
 constexpr int64_t div_backward_14[] = {4096, 14336};
 constexpr int64_t div_backward_15[] = {129};
 constexpr std::span<const int64_t> div_backward_16[] = {div_backward_15};
-constexpr int64_t div_backward_17[] = {2, 3, 5, 1, 7};
+constexpr int64_t div_backward_17[] = {127};
 constexpr std::span<const int64_t> div_backward_18[] = {div_backward_17};
-constexpr std::span<const int64_t> div_backward_19[] = {std::span<const int64_t>{}};
-constexpr int64_t div_backward_20[] = {3, 0};
-constexpr std::span<const int64_t> div_backward_21[] = {div_backward_20};
+constexpr int64_t div_backward_19[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> div_backward_20[] = {div_backward_19};
+constexpr std::span<const int64_t> div_backward_21[] = {std::span<const int64_t>{}};
+constexpr int64_t div_backward_22[] = {3, 0};
+constexpr std::span<const int64_t> div_backward_23[] = {div_backward_22};
 constexpr rlk_div_backward_params div_backward_defaults = RLK_DIV_BACKWARD_PARAMS_INIT;
-constexpr const char* div_backward_22[] = {"derivative of the formula of div"};
-constexpr const char* div_backward_23[] = {""};
-constexpr DtypeVariable div_backward_24[] = {{"T", div_backward_1}};
-constexpr ArgDecl div_backward_25[] = {{"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, div_backward_3, ""}, {"a", "dividend", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_4, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, div_backward_5, ""}, {"b", "divisor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_6, {.kind = Domain::uniform, .min = -2.0, .max = -0.25}, {}, 0.0, {}, div_backward_7, ""}};
-constexpr ArgDecl div_backward_26[] = {{"grad_a", "gradient of a", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_8, {}, div_backward_9, 0.0, {}, {}, ""}, {"grad_b", "gradient of b", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_10, {}, div_backward_11, 0.0, {}, {}, ""}};
-constexpr ShapeCase div_backward_27[] = {{div_backward_13, div_backward_14}, {div_backward_16, {}}, {div_backward_18, {}}, {div_backward_19, {}}, {div_backward_21, {}}};
+constexpr const char* div_backward_24[] = {"derivative of the formula of div"};
+constexpr const char* div_backward_25[] = {""};
+constexpr DtypeVariable div_backward_26[] = {{"T", div_backward_1}};
+constexpr ArgDecl div_backward_27[] = {{"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, div_backward_3, ""}, {"a", "dividend", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_4, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, div_backward_5, ""}, {"b", "divisor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_6, {.kind = Domain::uniform, .min = -2.0, .max = -0.25}, {}, 0.0, {}, div_backward_7, ""}};
+constexpr ArgDecl div_backward_28[] = {{"grad_a", "gradient of a", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_8, {}, div_backward_9, 0.0, {}, {}, ""}, {"grad_b", "gradient of b", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, div_backward_10, {}, div_backward_11, 0.0, {}, {}, ""}};
+constexpr ShapeCase div_backward_29[] = {{div_backward_13, div_backward_14}, {div_backward_16, {}}, {div_backward_18, {}}, {div_backward_20, {}}, {div_backward_21, {}}, {div_backward_23, {}}};
 
 }  // namespace
 
@@ -48,7 +50,7 @@ constexpr OpDecl kDivBackwardDeclaration
      "Gradients of dividend and divisor, of one shape, from that of the quotient.",
      "grad_a = grad_out / b, grad_b = -(grad_out / b) (a / b)",
      "Nothing is squared, so that only quotients that are out of range themselves overflow.",
-     div_backward_22,
+     div_backward_24,
      "",
      2.0,
      "two quotients and a product",
@@ -58,14 +60,14 @@ constexpr OpDecl kDivBackwardDeclaration
      sizeof(rlk_div_backward_params),
      &div_backward_defaults,
      -1,
-     div_backward_23,
-     div_backward_24,
-     {},
      div_backward_25,
      div_backward_26,
      {},
+     div_backward_27,
+     div_backward_28,
      {},
      {},
-     div_backward_27};
+     {},
+     div_backward_29};
 
 }  // namespace rlk::core

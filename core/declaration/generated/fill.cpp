@@ -20,19 +20,21 @@ constexpr std::span<const int64_t> fill_8[] = {fill_7};
 constexpr int64_t fill_9[] = {4096, 14336};
 constexpr int64_t fill_10[] = {129};
 constexpr std::span<const int64_t> fill_11[] = {fill_10};
-constexpr int64_t fill_12[] = {2, 3, 5, 1, 7};
+constexpr int64_t fill_12[] = {127};
 constexpr std::span<const int64_t> fill_13[] = {fill_12};
-constexpr std::span<const int64_t> fill_14[] = {std::span<const int64_t>{}};
-constexpr int64_t fill_15[] = {3, 0};
-constexpr std::span<const int64_t> fill_16[] = {fill_15};
+constexpr int64_t fill_14[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> fill_15[] = {fill_14};
+constexpr std::span<const int64_t> fill_16[] = {std::span<const int64_t>{}};
+constexpr int64_t fill_17[] = {3, 0};
+constexpr std::span<const int64_t> fill_18[] = {fill_17};
 constexpr rlk_fill_params fill_defaults = RLK_FILL_PARAMS_INIT;
-constexpr const char* fill_17[] = {"torch.full_like, torch.Tensor.fill_"};
-constexpr const char* fill_18[] = {""};
-constexpr DtypeVariable fill_19[] = {{"T", fill_1}};
-constexpr ArgDecl fill_20[] = {{"x", "whose shape and dtype the result has", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, fill_2, {.kind = Domain::real, .scale = 20.0}, {}, 0.0, {}, fill_3, ""}};
-constexpr ArgDecl fill_21[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, fill_4, {}, fill_5, 0.0, {}, {}, ""}};
-constexpr ParamDecl fill_22[] = {{"value", "what is written", ParamType::f64, offsetof(rlk_fill_params, value), 0.0, 0, false, false, false, 0.0, {}, fill_6}};
-constexpr ShapeCase fill_23[] = {{fill_8, fill_9}, {fill_11, {}}, {fill_13, {}}, {fill_14, {}}, {fill_16, {}}};
+constexpr const char* fill_19[] = {"torch.full_like, torch.Tensor.fill_"};
+constexpr const char* fill_20[] = {""};
+constexpr DtypeVariable fill_21[] = {{"T", fill_1}};
+constexpr ArgDecl fill_22[] = {{"x", "whose shape and dtype the result has", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, fill_2, {.kind = Domain::real, .scale = 20.0}, {}, 0.0, {}, fill_3, ""}};
+constexpr ArgDecl fill_23[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, fill_4, {}, fill_5, 0.0, {}, {}, ""}};
+constexpr ParamDecl fill_24[] = {{"value", "what is written", ParamType::f64, offsetof(rlk_fill_params, value), 0.0, 0, false, false, false, 0.0, {}, fill_6}};
+constexpr ShapeCase fill_25[] = {{fill_8, fill_9}, {fill_11, {}}, {fill_13, {}}, {fill_15, {}}, {fill_16, {}}, {fill_18, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kFillDeclaration
      "y = value everywhere, in the shape and dtype of x.",
      "y[i] = value",
      "x is not read: it may be y itself, which is filled then. value is converted as `cast` converts an f64.",
-     fill_17,
+     fill_19,
      "",
      1.0,
      "the output's own rounding alone",
@@ -54,14 +56,14 @@ constexpr OpDecl kFillDeclaration
      sizeof(rlk_fill_params),
      &fill_defaults,
      -1,
-     fill_18,
-     fill_19,
-     {},
      fill_20,
      fill_21,
+     {},
      fill_22,
+     fill_23,
+     fill_24,
      {},
      {},
-     fill_23};
+     fill_25};
 
 }  // namespace rlk::core

@@ -22,19 +22,21 @@ constexpr std::span<const int64_t> geglu_10[] = {geglu_9};
 constexpr int64_t geglu_11[] = {4096, 14336};
 constexpr int64_t geglu_12[] = {129};
 constexpr std::span<const int64_t> geglu_13[] = {geglu_12};
-constexpr int64_t geglu_14[] = {2, 3, 5, 1, 7};
+constexpr int64_t geglu_14[] = {127};
 constexpr std::span<const int64_t> geglu_15[] = {geglu_14};
-constexpr std::span<const int64_t> geglu_16[] = {std::span<const int64_t>{}};
-constexpr int64_t geglu_17[] = {3, 0};
-constexpr std::span<const int64_t> geglu_18[] = {geglu_17};
+constexpr int64_t geglu_16[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> geglu_17[] = {geglu_16};
+constexpr std::span<const int64_t> geglu_18[] = {std::span<const int64_t>{}};
+constexpr int64_t geglu_19[] = {3, 0};
+constexpr std::span<const int64_t> geglu_20[] = {geglu_19};
 constexpr rlk_geglu_params geglu_defaults = RLK_GEGLU_PARAMS_INIT;
-constexpr const char* geglu_19[] = {"Liger-Kernel's GeGLU (tanh), with gate for its a and input for its b; torch.nn.functional.gelu"};
-constexpr const char* geglu_20[] = {""};
-constexpr DtypeVariable geglu_21[] = {{"T", geglu_1}};
-constexpr ArgDecl geglu_22[] = {{"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_2, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, geglu_3, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_4, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, geglu_5, ""}};
-constexpr ArgDecl geglu_23[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_6, {}, geglu_7, 0.0, {}, {}, ""}};
-constexpr ParamDecl geglu_24[] = {{"approximate", "the normal distribution, or its approximation", ParamType::enumeration, offsetof(rlk_geglu_params, approximate), 0.0, 1, false, false, false, 0.0, geglu_8, {}}};
-constexpr ShapeCase geglu_25[] = {{geglu_10, geglu_11}, {geglu_13, {}}, {geglu_15, {}}, {geglu_16, {}}, {geglu_18, {}}};
+constexpr const char* geglu_21[] = {"Liger-Kernel's GeGLU (tanh), with gate for its a and input for its b; torch.nn.functional.gelu"};
+constexpr const char* geglu_22[] = {""};
+constexpr DtypeVariable geglu_23[] = {{"T", geglu_1}};
+constexpr ArgDecl geglu_24[] = {{"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_2, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, geglu_3, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_4, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, geglu_5, ""}};
+constexpr ArgDecl geglu_25[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_6, {}, geglu_7, 0.0, {}, {}, ""}};
+constexpr ParamDecl geglu_26[] = {{"approximate", "the normal distribution, or its approximation", ParamType::enumeration, offsetof(rlk_geglu_params, approximate), 0.0, 1, false, false, false, 0.0, geglu_8, {}}};
+constexpr ShapeCase geglu_27[] = {{geglu_10, geglu_11}, {geglu_13, {}}, {geglu_15, {}}, {geglu_17, {}}, {geglu_18, {}}, {geglu_20, {}}};
 
 }  // namespace
 
@@ -46,7 +48,7 @@ constexpr OpDecl kGegluDeclaration
      "y = input gelu(gate).",
      "y[i] = input[i] gate[i] P(gate[i])\nnone: P(x) = (1 + erf(x / sqrt(2))) / 2\ntanh: P(x) = (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2",
      "Any shape and strides, so that both may be parts of one tensor. Computed in fp32 or better and rounded once.",
-     geglu_19,
+     geglu_21,
      "geglu_backward",
      16.0,
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
@@ -56,14 +58,14 @@ constexpr OpDecl kGegluDeclaration
      sizeof(rlk_geglu_params),
      &geglu_defaults,
      -1,
-     geglu_20,
-     geglu_21,
-     {},
      geglu_22,
      geglu_23,
+     {},
      geglu_24,
+     geglu_25,
+     geglu_26,
      {},
      {},
-     geglu_25};
+     geglu_27};
 
 }  // namespace rlk::core

@@ -26,19 +26,21 @@ constexpr std::span<const int64_t> geglu_backward_14[] = {geglu_backward_13};
 constexpr int64_t geglu_backward_15[] = {4096, 14336};
 constexpr int64_t geglu_backward_16[] = {129};
 constexpr std::span<const int64_t> geglu_backward_17[] = {geglu_backward_16};
-constexpr int64_t geglu_backward_18[] = {2, 3, 5, 1, 7};
+constexpr int64_t geglu_backward_18[] = {127};
 constexpr std::span<const int64_t> geglu_backward_19[] = {geglu_backward_18};
-constexpr std::span<const int64_t> geglu_backward_20[] = {std::span<const int64_t>{}};
-constexpr int64_t geglu_backward_21[] = {3, 0};
-constexpr std::span<const int64_t> geglu_backward_22[] = {geglu_backward_21};
+constexpr int64_t geglu_backward_20[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> geglu_backward_21[] = {geglu_backward_20};
+constexpr std::span<const int64_t> geglu_backward_22[] = {std::span<const int64_t>{}};
+constexpr int64_t geglu_backward_23[] = {3, 0};
+constexpr std::span<const int64_t> geglu_backward_24[] = {geglu_backward_23};
 constexpr rlk_geglu_backward_params geglu_backward_defaults = RLK_GEGLU_BACKWARD_PARAMS_INIT;
-constexpr const char* geglu_backward_23[] = {"derivative of the formula of geglu"};
-constexpr const char* geglu_backward_24[] = {""};
-constexpr DtypeVariable geglu_backward_25[] = {{"T", geglu_backward_1}};
-constexpr ArgDecl geglu_backward_26[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, geglu_backward_3, ""}, {"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_4, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, geglu_backward_5, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_6, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, geglu_backward_7, ""}};
-constexpr ArgDecl geglu_backward_27[] = {{"grad_input", "gradient of input", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_8, {}, geglu_backward_9, 0.0, {}, {}, ""}, {"grad_gate", "gradient of gate", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_10, {}, geglu_backward_11, 0.0, {}, {}, ""}};
-constexpr ParamDecl geglu_backward_28[] = {{"approximate", "the normal distribution, or its approximation", ParamType::enumeration, offsetof(rlk_geglu_backward_params, approximate), 0.0, 1, false, false, false, 0.0, geglu_backward_12, {}}};
-constexpr ShapeCase geglu_backward_29[] = {{geglu_backward_14, geglu_backward_15}, {geglu_backward_17, {}}, {geglu_backward_19, {}}, {geglu_backward_20, {}}, {geglu_backward_22, {}}};
+constexpr const char* geglu_backward_25[] = {"derivative of the formula of geglu"};
+constexpr const char* geglu_backward_26[] = {""};
+constexpr DtypeVariable geglu_backward_27[] = {{"T", geglu_backward_1}};
+constexpr ArgDecl geglu_backward_28[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, geglu_backward_3, ""}, {"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_4, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, geglu_backward_5, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_6, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, geglu_backward_7, ""}};
+constexpr ArgDecl geglu_backward_29[] = {{"grad_input", "gradient of input", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_8, {}, geglu_backward_9, 0.0, {}, {}, ""}, {"grad_gate", "gradient of gate", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, geglu_backward_10, {}, geglu_backward_11, 0.0, {}, {}, ""}};
+constexpr ParamDecl geglu_backward_30[] = {{"approximate", "the normal distribution, or its approximation", ParamType::enumeration, offsetof(rlk_geglu_backward_params, approximate), 0.0, 1, false, false, false, 0.0, geglu_backward_12, {}}};
+constexpr ShapeCase geglu_backward_31[] = {{geglu_backward_14, geglu_backward_15}, {geglu_backward_17, {}}, {geglu_backward_19, {}}, {geglu_backward_21, {}}, {geglu_backward_22, {}}, {geglu_backward_24, {}}};
 
 }  // namespace
 
@@ -50,7 +52,7 @@ constexpr OpDecl kGegluBackwardDeclaration
      "Gradients of input and gate from that of y.",
      "grad_input = grad_y gate P(gate), grad_gate = grad_y input (P(gate) + gate P'(gate)), P as approximate has it",
      "",
-     geglu_backward_23,
+     geglu_backward_25,
      "",
      16.0,
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
@@ -60,14 +62,14 @@ constexpr OpDecl kGegluBackwardDeclaration
      sizeof(rlk_geglu_backward_params),
      &geglu_backward_defaults,
      -1,
-     geglu_backward_24,
-     geglu_backward_25,
-     {},
      geglu_backward_26,
      geglu_backward_27,
+     {},
      geglu_backward_28,
+     geglu_backward_29,
+     geglu_backward_30,
      {},
      {},
-     geglu_backward_29};
+     geglu_backward_31};
 
 }  // namespace rlk::core

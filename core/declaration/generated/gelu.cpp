@@ -20,19 +20,21 @@ constexpr std::span<const int64_t> gelu_8[] = {gelu_7};
 constexpr int64_t gelu_9[] = {4096, 14336};
 constexpr int64_t gelu_10[] = {129};
 constexpr std::span<const int64_t> gelu_11[] = {gelu_10};
-constexpr int64_t gelu_12[] = {2, 3, 5, 1, 7};
+constexpr int64_t gelu_12[] = {127};
 constexpr std::span<const int64_t> gelu_13[] = {gelu_12};
-constexpr std::span<const int64_t> gelu_14[] = {std::span<const int64_t>{}};
-constexpr int64_t gelu_15[] = {3, 0};
-constexpr std::span<const int64_t> gelu_16[] = {gelu_15};
+constexpr int64_t gelu_14[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> gelu_15[] = {gelu_14};
+constexpr std::span<const int64_t> gelu_16[] = {std::span<const int64_t>{}};
+constexpr int64_t gelu_17[] = {3, 0};
+constexpr std::span<const int64_t> gelu_18[] = {gelu_17};
 constexpr rlk_gelu_params gelu_defaults = RLK_GELU_PARAMS_INIT;
-constexpr const char* gelu_17[] = {"torch.nn.functional.gelu"};
-constexpr const char* gelu_18[] = {""};
-constexpr DtypeVariable gelu_19[] = {{"T", gelu_1}};
-constexpr ArgDecl gelu_20[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, gelu_3, ""}};
-constexpr ArgDecl gelu_21[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_4, {}, gelu_5, 0.0, {}, {}, ""}};
-constexpr ParamDecl gelu_22[] = {{"approximate", "none: the normal distribution itself; tanh: its approximation", ParamType::enumeration, offsetof(rlk_gelu_params, approximate), 0.0, 0, false, false, false, 0.0, gelu_6, {}}};
-constexpr ShapeCase gelu_23[] = {{gelu_8, gelu_9}, {gelu_11, {}}, {gelu_13, {}}, {gelu_14, {}}, {gelu_16, {}}};
+constexpr const char* gelu_19[] = {"torch.nn.functional.gelu"};
+constexpr const char* gelu_20[] = {""};
+constexpr DtypeVariable gelu_21[] = {{"T", gelu_1}};
+constexpr ArgDecl gelu_22[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, gelu_3, ""}};
+constexpr ArgDecl gelu_23[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_4, {}, gelu_5, 0.0, {}, {}, ""}};
+constexpr ParamDecl gelu_24[] = {{"approximate", "none: the normal distribution itself; tanh: its approximation", ParamType::enumeration, offsetof(rlk_gelu_params, approximate), 0.0, 0, false, false, false, 0.0, gelu_6, {}}};
+constexpr ShapeCase gelu_25[] = {{gelu_8, gelu_9}, {gelu_11, {}}, {gelu_13, {}}, {gelu_15, {}}, {gelu_16, {}}, {gelu_18, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kGeluDeclaration
      "y = x P(x), P the normal distribution function, or its approximation by tanh.",
      "y = x (1 + erf(x / sqrt(2))) / 2 (none), x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 (tanh)",
      "torch has the same parameter and default; models differ (BERT none, GPT-2 and Gemma tanh).\nAny shape and strides. Computed in fp32 or better and rounded once.",
-     gelu_17,
+     gelu_19,
      "gelu_backward",
      16.0,
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
@@ -54,14 +56,14 @@ constexpr OpDecl kGeluDeclaration
      sizeof(rlk_gelu_params),
      &gelu_defaults,
      -1,
-     gelu_18,
-     gelu_19,
-     {},
      gelu_20,
      gelu_21,
+     {},
      gelu_22,
+     gelu_23,
+     gelu_24,
      {},
      {},
-     gelu_23};
+     gelu_25};
 
 }  // namespace rlk::core

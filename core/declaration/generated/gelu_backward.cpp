@@ -22,19 +22,21 @@ constexpr std::span<const int64_t> gelu_backward_10[] = {gelu_backward_9};
 constexpr int64_t gelu_backward_11[] = {4096, 14336};
 constexpr int64_t gelu_backward_12[] = {129};
 constexpr std::span<const int64_t> gelu_backward_13[] = {gelu_backward_12};
-constexpr int64_t gelu_backward_14[] = {2, 3, 5, 1, 7};
+constexpr int64_t gelu_backward_14[] = {127};
 constexpr std::span<const int64_t> gelu_backward_15[] = {gelu_backward_14};
-constexpr std::span<const int64_t> gelu_backward_16[] = {std::span<const int64_t>{}};
-constexpr int64_t gelu_backward_17[] = {3, 0};
-constexpr std::span<const int64_t> gelu_backward_18[] = {gelu_backward_17};
+constexpr int64_t gelu_backward_16[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> gelu_backward_17[] = {gelu_backward_16};
+constexpr std::span<const int64_t> gelu_backward_18[] = {std::span<const int64_t>{}};
+constexpr int64_t gelu_backward_19[] = {3, 0};
+constexpr std::span<const int64_t> gelu_backward_20[] = {gelu_backward_19};
 constexpr rlk_gelu_backward_params gelu_backward_defaults = RLK_GELU_BACKWARD_PARAMS_INIT;
-constexpr const char* gelu_backward_19[] = {"derivative of the formula of gelu; arguments as torch.ops.aten.gelu_backward"};
-constexpr const char* gelu_backward_20[] = {""};
-constexpr DtypeVariable gelu_backward_21[] = {{"T", gelu_backward_1}};
-constexpr ArgDecl gelu_backward_22[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, gelu_backward_3, ""}, {"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_4, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, gelu_backward_5, ""}};
-constexpr ArgDecl gelu_backward_23[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_6, {}, gelu_backward_7, 0.0, {}, {}, ""}};
-constexpr ParamDecl gelu_backward_24[] = {{"approximate", "none: the normal distribution itself; tanh: its approximation", ParamType::enumeration, offsetof(rlk_gelu_backward_params, approximate), 0.0, 0, false, false, false, 0.0, gelu_backward_8, {}}};
-constexpr ShapeCase gelu_backward_25[] = {{gelu_backward_10, gelu_backward_11}, {gelu_backward_13, {}}, {gelu_backward_15, {}}, {gelu_backward_16, {}}, {gelu_backward_18, {}}};
+constexpr const char* gelu_backward_21[] = {"derivative of the formula of gelu; arguments as torch.ops.aten.gelu_backward"};
+constexpr const char* gelu_backward_22[] = {""};
+constexpr DtypeVariable gelu_backward_23[] = {{"T", gelu_backward_1}};
+constexpr ArgDecl gelu_backward_24[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, gelu_backward_3, ""}, {"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_4, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, gelu_backward_5, ""}};
+constexpr ArgDecl gelu_backward_25[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, gelu_backward_6, {}, gelu_backward_7, 0.0, {}, {}, ""}};
+constexpr ParamDecl gelu_backward_26[] = {{"approximate", "none: the normal distribution itself; tanh: its approximation", ParamType::enumeration, offsetof(rlk_gelu_backward_params, approximate), 0.0, 0, false, false, false, 0.0, gelu_backward_8, {}}};
+constexpr ShapeCase gelu_backward_27[] = {{gelu_backward_10, gelu_backward_11}, {gelu_backward_13, {}}, {gelu_backward_15, {}}, {gelu_backward_17, {}}, {gelu_backward_18, {}}, {gelu_backward_20, {}}};
 
 }  // namespace
 
@@ -46,7 +48,7 @@ constexpr OpDecl kGeluBackwardDeclaration
      "Gradient of x from that of y.",
      "grad_x = grad_y (P(x) + x P'(x)), P as approximate has it",
      "P' of a large x is 0, also where its square overflows.",
-     gelu_backward_19,
+     gelu_backward_21,
      "",
      16.0,
      "exp and tanh good to 2 ulp (4 units each), a polynomial of 20 terms, and products",
@@ -56,14 +58,14 @@ constexpr OpDecl kGeluBackwardDeclaration
      sizeof(rlk_gelu_backward_params),
      &gelu_backward_defaults,
      -1,
-     gelu_backward_20,
-     gelu_backward_21,
-     {},
      gelu_backward_22,
      gelu_backward_23,
+     {},
      gelu_backward_24,
+     gelu_backward_25,
+     gelu_backward_26,
      {},
      {},
-     gelu_backward_25};
+     gelu_backward_27};
 
 }  // namespace rlk::core

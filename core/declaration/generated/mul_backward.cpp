@@ -25,18 +25,20 @@ constexpr std::span<const int64_t> mul_backward_13[] = {mul_backward_12};
 constexpr int64_t mul_backward_14[] = {4096, 14336};
 constexpr int64_t mul_backward_15[] = {129};
 constexpr std::span<const int64_t> mul_backward_16[] = {mul_backward_15};
-constexpr int64_t mul_backward_17[] = {2, 3, 5, 1, 7};
+constexpr int64_t mul_backward_17[] = {127};
 constexpr std::span<const int64_t> mul_backward_18[] = {mul_backward_17};
-constexpr std::span<const int64_t> mul_backward_19[] = {std::span<const int64_t>{}};
-constexpr int64_t mul_backward_20[] = {3, 0};
-constexpr std::span<const int64_t> mul_backward_21[] = {mul_backward_20};
+constexpr int64_t mul_backward_19[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> mul_backward_20[] = {mul_backward_19};
+constexpr std::span<const int64_t> mul_backward_21[] = {std::span<const int64_t>{}};
+constexpr int64_t mul_backward_22[] = {3, 0};
+constexpr std::span<const int64_t> mul_backward_23[] = {mul_backward_22};
 constexpr rlk_mul_backward_params mul_backward_defaults = RLK_MUL_BACKWARD_PARAMS_INIT;
-constexpr const char* mul_backward_22[] = {"derivative of the formula of mul"};
-constexpr const char* mul_backward_23[] = {""};
-constexpr DtypeVariable mul_backward_24[] = {{"T", mul_backward_1}};
-constexpr ArgDecl mul_backward_25[] = {{"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, mul_backward_3, ""}, {"a", "first factor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_4, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, mul_backward_5, ""}, {"b", "second factor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_6, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, mul_backward_7, ""}};
-constexpr ArgDecl mul_backward_26[] = {{"grad_a", "gradient of a", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_8, {}, mul_backward_9, 0.0, {}, {}, ""}, {"grad_b", "gradient of b", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_10, {}, mul_backward_11, 0.0, {}, {}, ""}};
-constexpr ShapeCase mul_backward_27[] = {{mul_backward_13, mul_backward_14}, {mul_backward_16, {}}, {mul_backward_18, {}}, {mul_backward_19, {}}, {mul_backward_21, {}}};
+constexpr const char* mul_backward_24[] = {"derivative of the formula of mul"};
+constexpr const char* mul_backward_25[] = {""};
+constexpr DtypeVariable mul_backward_26[] = {{"T", mul_backward_1}};
+constexpr ArgDecl mul_backward_27[] = {{"grad_out", "gradient of out", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, mul_backward_3, ""}, {"a", "first factor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_4, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, mul_backward_5, ""}, {"b", "second factor", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_6, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, mul_backward_7, ""}};
+constexpr ArgDecl mul_backward_28[] = {{"grad_a", "gradient of a", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_8, {}, mul_backward_9, 0.0, {}, {}, ""}, {"grad_b", "gradient of b", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, mul_backward_10, {}, mul_backward_11, 0.0, {}, {}, ""}};
+constexpr ShapeCase mul_backward_29[] = {{mul_backward_13, mul_backward_14}, {mul_backward_16, {}}, {mul_backward_18, {}}, {mul_backward_20, {}}, {mul_backward_21, {}}, {mul_backward_23, {}}};
 
 }  // namespace
 
@@ -48,7 +50,7 @@ constexpr OpDecl kMulBackwardDeclaration
      "Gradients of both factors, of one shape, from that of the product.",
      "grad_a = grad_out b, grad_b = grad_out a",
      "",
-     mul_backward_22,
+     mul_backward_24,
      "",
      1.0,
      "the output's own rounding alone",
@@ -58,14 +60,14 @@ constexpr OpDecl kMulBackwardDeclaration
      sizeof(rlk_mul_backward_params),
      &mul_backward_defaults,
      -1,
-     mul_backward_23,
-     mul_backward_24,
-     {},
      mul_backward_25,
      mul_backward_26,
      {},
+     mul_backward_27,
+     mul_backward_28,
      {},
      {},
-     mul_backward_27};
+     {},
+     mul_backward_29};
 
 }  // namespace rlk::core

@@ -19,18 +19,20 @@ constexpr std::span<const int64_t> relu_7[] = {relu_6};
 constexpr int64_t relu_8[] = {4096, 14336};
 constexpr int64_t relu_9[] = {129};
 constexpr std::span<const int64_t> relu_10[] = {relu_9};
-constexpr int64_t relu_11[] = {2, 3, 5, 1, 7};
+constexpr int64_t relu_11[] = {127};
 constexpr std::span<const int64_t> relu_12[] = {relu_11};
-constexpr std::span<const int64_t> relu_13[] = {std::span<const int64_t>{}};
-constexpr int64_t relu_14[] = {3, 0};
-constexpr std::span<const int64_t> relu_15[] = {relu_14};
+constexpr int64_t relu_13[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> relu_14[] = {relu_13};
+constexpr std::span<const int64_t> relu_15[] = {std::span<const int64_t>{}};
+constexpr int64_t relu_16[] = {3, 0};
+constexpr std::span<const int64_t> relu_17[] = {relu_16};
 constexpr rlk_relu_params relu_defaults = RLK_RELU_PARAMS_INIT;
-constexpr const char* relu_16[] = {"torch.relu"};
-constexpr const char* relu_17[] = {""};
-constexpr DtypeVariable relu_18[] = {{"T", relu_1}};
-constexpr ArgDecl relu_19[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, relu_3, ""}};
-constexpr ArgDecl relu_20[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_4, {}, relu_5, 0.0, {}, {}, ""}};
-constexpr ShapeCase relu_21[] = {{relu_7, relu_8}, {relu_10, {}}, {relu_12, {}}, {relu_13, {}}, {relu_15, {}}};
+constexpr const char* relu_18[] = {"torch.relu"};
+constexpr const char* relu_19[] = {""};
+constexpr DtypeVariable relu_20[] = {{"T", relu_1}};
+constexpr ArgDecl relu_21[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, relu_3, ""}};
+constexpr ArgDecl relu_22[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_4, {}, relu_5, 0.0, {}, {}, ""}};
+constexpr ShapeCase relu_23[] = {{relu_7, relu_8}, {relu_10, {}}, {relu_12, {}}, {relu_14, {}}, {relu_15, {}}, {relu_17, {}}};
 
 }  // namespace
 
@@ -42,7 +44,7 @@ constexpr OpDecl kReluDeclaration
      "y = max(x, 0).",
      "y[i] = max(x[i], 0)",
      "A NaN stays NaN.\nAny shape and strides. Computed in fp32 or better and rounded once.",
-     relu_16,
+     relu_18,
      "relu_backward",
      1.0,
      "nothing is rounded",
@@ -52,14 +54,14 @@ constexpr OpDecl kReluDeclaration
      sizeof(rlk_relu_params),
      &relu_defaults,
      -1,
-     relu_17,
-     relu_18,
-     {},
      relu_19,
      relu_20,
      {},
+     relu_21,
+     relu_22,
      {},
      {},
-     relu_21};
+     {},
+     relu_23};
 
 }  // namespace rlk::core

@@ -21,18 +21,20 @@ constexpr std::span<const int64_t> relu_backward_9[] = {relu_backward_8};
 constexpr int64_t relu_backward_10[] = {4096, 14336};
 constexpr int64_t relu_backward_11[] = {129};
 constexpr std::span<const int64_t> relu_backward_12[] = {relu_backward_11};
-constexpr int64_t relu_backward_13[] = {2, 3, 5, 1, 7};
+constexpr int64_t relu_backward_13[] = {127};
 constexpr std::span<const int64_t> relu_backward_14[] = {relu_backward_13};
-constexpr std::span<const int64_t> relu_backward_15[] = {std::span<const int64_t>{}};
-constexpr int64_t relu_backward_16[] = {3, 0};
-constexpr std::span<const int64_t> relu_backward_17[] = {relu_backward_16};
+constexpr int64_t relu_backward_15[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> relu_backward_16[] = {relu_backward_15};
+constexpr std::span<const int64_t> relu_backward_17[] = {std::span<const int64_t>{}};
+constexpr int64_t relu_backward_18[] = {3, 0};
+constexpr std::span<const int64_t> relu_backward_19[] = {relu_backward_18};
 constexpr rlk_relu_backward_params relu_backward_defaults = RLK_RELU_BACKWARD_PARAMS_INIT;
-constexpr const char* relu_backward_18[] = {"derivative of the formula of relu; arguments as torch.ops.aten.relu_backward"};
-constexpr const char* relu_backward_19[] = {""};
-constexpr DtypeVariable relu_backward_20[] = {{"T", relu_backward_1}};
-constexpr ArgDecl relu_backward_21[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, relu_backward_3, ""}, {"y", "y of relu", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_4, {.kind = Domain::real, .scale = 1.0, .step = 0.5}, {}, 0.0, {}, relu_backward_5, ""}};
-constexpr ArgDecl relu_backward_22[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_6, {}, relu_backward_7, 0.0, {}, {}, ""}};
-constexpr ShapeCase relu_backward_23[] = {{relu_backward_9, relu_backward_10}, {relu_backward_12, {}}, {relu_backward_14, {}}, {relu_backward_15, {}}, {relu_backward_17, {}}};
+constexpr const char* relu_backward_20[] = {"derivative of the formula of relu; arguments as torch.ops.aten.relu_backward"};
+constexpr const char* relu_backward_21[] = {""};
+constexpr DtypeVariable relu_backward_22[] = {{"T", relu_backward_1}};
+constexpr ArgDecl relu_backward_23[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, relu_backward_3, ""}, {"y", "y of relu", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_4, {.kind = Domain::real, .scale = 1.0, .step = 0.5}, {}, 0.0, {}, relu_backward_5, ""}};
+constexpr ArgDecl relu_backward_24[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, relu_backward_6, {}, relu_backward_7, 0.0, {}, {}, ""}};
+constexpr ShapeCase relu_backward_25[] = {{relu_backward_9, relu_backward_10}, {relu_backward_12, {}}, {relu_backward_14, {}}, {relu_backward_16, {}}, {relu_backward_17, {}}, {relu_backward_19, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kReluBackwardDeclaration
      "Gradient of x from that of y, and y itself.",
      "grad_x = grad_y where y > 0, else 0",
      "The gradient at 0 is 0, as in torch. A NaN in y makes the gradient NaN.",
-     relu_backward_18,
+     relu_backward_20,
      "",
      1.0,
      "nothing is rounded",
@@ -54,14 +56,14 @@ constexpr OpDecl kReluBackwardDeclaration
      sizeof(rlk_relu_backward_params),
      &relu_backward_defaults,
      -1,
-     relu_backward_19,
-     relu_backward_20,
-     {},
      relu_backward_21,
      relu_backward_22,
      {},
+     relu_backward_23,
+     relu_backward_24,
      {},
      {},
-     relu_backward_23};
+     {},
+     relu_backward_25};
 
 }  // namespace rlk::core

@@ -19,18 +19,20 @@ constexpr std::span<const int64_t> sigmoid_7[] = {sigmoid_6};
 constexpr int64_t sigmoid_8[] = {4096, 14336};
 constexpr int64_t sigmoid_9[] = {129};
 constexpr std::span<const int64_t> sigmoid_10[] = {sigmoid_9};
-constexpr int64_t sigmoid_11[] = {2, 3, 5, 1, 7};
+constexpr int64_t sigmoid_11[] = {127};
 constexpr std::span<const int64_t> sigmoid_12[] = {sigmoid_11};
-constexpr std::span<const int64_t> sigmoid_13[] = {std::span<const int64_t>{}};
-constexpr int64_t sigmoid_14[] = {3, 0};
-constexpr std::span<const int64_t> sigmoid_15[] = {sigmoid_14};
+constexpr int64_t sigmoid_13[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> sigmoid_14[] = {sigmoid_13};
+constexpr std::span<const int64_t> sigmoid_15[] = {std::span<const int64_t>{}};
+constexpr int64_t sigmoid_16[] = {3, 0};
+constexpr std::span<const int64_t> sigmoid_17[] = {sigmoid_16};
 constexpr rlk_sigmoid_params sigmoid_defaults = RLK_SIGMOID_PARAMS_INIT;
-constexpr const char* sigmoid_16[] = {"torch.sigmoid"};
-constexpr const char* sigmoid_17[] = {""};
-constexpr DtypeVariable sigmoid_18[] = {{"T", sigmoid_1}};
-constexpr ArgDecl sigmoid_19[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, sigmoid_3, ""}};
-constexpr ArgDecl sigmoid_20[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_4, {}, sigmoid_5, 0.0, {}, {}, ""}};
-constexpr ShapeCase sigmoid_21[] = {{sigmoid_7, sigmoid_8}, {sigmoid_10, {}}, {sigmoid_12, {}}, {sigmoid_13, {}}, {sigmoid_15, {}}};
+constexpr const char* sigmoid_18[] = {"torch.sigmoid"};
+constexpr const char* sigmoid_19[] = {""};
+constexpr DtypeVariable sigmoid_20[] = {{"T", sigmoid_1}};
+constexpr ArgDecl sigmoid_21[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, sigmoid_3, ""}};
+constexpr ArgDecl sigmoid_22[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_4, {}, sigmoid_5, 0.0, {}, {}, ""}};
+constexpr ShapeCase sigmoid_23[] = {{sigmoid_7, sigmoid_8}, {sigmoid_10, {}}, {sigmoid_12, {}}, {sigmoid_14, {}}, {sigmoid_15, {}}, {sigmoid_17, {}}};
 
 }  // namespace
 
@@ -42,7 +44,7 @@ constexpr OpDecl kSigmoidDeclaration
      "y = 1 / (1 + exp(-x)).",
      "y[i] = 1 / (1 + exp(-x[i]))",
      "It is 0 and 1 at the infinities.\nAny shape and strides. Computed in fp32 or better and rounded once.",
-     sigmoid_16,
+     sigmoid_18,
      "sigmoid_backward",
      8.0,
      "exp good to 2 ulp (4 units), a quotient and products",
@@ -52,14 +54,14 @@ constexpr OpDecl kSigmoidDeclaration
      sizeof(rlk_sigmoid_params),
      &sigmoid_defaults,
      -1,
-     sigmoid_17,
-     sigmoid_18,
-     {},
      sigmoid_19,
      sigmoid_20,
      {},
+     sigmoid_21,
+     sigmoid_22,
      {},
      {},
-     sigmoid_21};
+     {},
+     sigmoid_23};
 
 }  // namespace rlk::core

@@ -21,18 +21,20 @@ constexpr std::span<const int64_t> sigmoid_backward_9[] = {sigmoid_backward_8};
 constexpr int64_t sigmoid_backward_10[] = {4096, 14336};
 constexpr int64_t sigmoid_backward_11[] = {129};
 constexpr std::span<const int64_t> sigmoid_backward_12[] = {sigmoid_backward_11};
-constexpr int64_t sigmoid_backward_13[] = {2, 3, 5, 1, 7};
+constexpr int64_t sigmoid_backward_13[] = {127};
 constexpr std::span<const int64_t> sigmoid_backward_14[] = {sigmoid_backward_13};
-constexpr std::span<const int64_t> sigmoid_backward_15[] = {std::span<const int64_t>{}};
-constexpr int64_t sigmoid_backward_16[] = {3, 0};
-constexpr std::span<const int64_t> sigmoid_backward_17[] = {sigmoid_backward_16};
+constexpr int64_t sigmoid_backward_15[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> sigmoid_backward_16[] = {sigmoid_backward_15};
+constexpr std::span<const int64_t> sigmoid_backward_17[] = {std::span<const int64_t>{}};
+constexpr int64_t sigmoid_backward_18[] = {3, 0};
+constexpr std::span<const int64_t> sigmoid_backward_19[] = {sigmoid_backward_18};
 constexpr rlk_sigmoid_backward_params sigmoid_backward_defaults = RLK_SIGMOID_BACKWARD_PARAMS_INIT;
-constexpr const char* sigmoid_backward_18[] = {"derivative of the formula of sigmoid; arguments as torch.ops.aten.sigmoid_backward"};
-constexpr const char* sigmoid_backward_19[] = {""};
-constexpr DtypeVariable sigmoid_backward_20[] = {{"T", sigmoid_backward_1}};
-constexpr ArgDecl sigmoid_backward_21[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, sigmoid_backward_3, ""}, {"y", "y of sigmoid", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_4, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sigmoid_backward_5, ""}};
-constexpr ArgDecl sigmoid_backward_22[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_6, {}, sigmoid_backward_7, 0.0, {}, {}, ""}};
-constexpr ShapeCase sigmoid_backward_23[] = {{sigmoid_backward_9, sigmoid_backward_10}, {sigmoid_backward_12, {}}, {sigmoid_backward_14, {}}, {sigmoid_backward_15, {}}, {sigmoid_backward_17, {}}};
+constexpr const char* sigmoid_backward_20[] = {"derivative of the formula of sigmoid; arguments as torch.ops.aten.sigmoid_backward"};
+constexpr const char* sigmoid_backward_21[] = {""};
+constexpr DtypeVariable sigmoid_backward_22[] = {{"T", sigmoid_backward_1}};
+constexpr ArgDecl sigmoid_backward_23[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, sigmoid_backward_3, ""}, {"y", "y of sigmoid", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_4, {.kind = Domain::uniform, .min = 0.0, .max = 1.0}, {}, 0.0, {}, sigmoid_backward_5, ""}};
+constexpr ArgDecl sigmoid_backward_24[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, sigmoid_backward_6, {}, sigmoid_backward_7, 0.0, {}, {}, ""}};
+constexpr ShapeCase sigmoid_backward_25[] = {{sigmoid_backward_9, sigmoid_backward_10}, {sigmoid_backward_12, {}}, {sigmoid_backward_14, {}}, {sigmoid_backward_16, {}}, {sigmoid_backward_17, {}}, {sigmoid_backward_19, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kSigmoidBackwardDeclaration
      "Gradient of x from that of y, and y itself.",
      "grad_x = grad_y y (1 - y)",
      "Takes the result, as torch does, so that x need not be kept.",
-     sigmoid_backward_18,
+     sigmoid_backward_20,
      "",
      4.0,
      "a difference and two products",
@@ -54,14 +56,14 @@ constexpr OpDecl kSigmoidBackwardDeclaration
      sizeof(rlk_sigmoid_backward_params),
      &sigmoid_backward_defaults,
      -1,
-     sigmoid_backward_19,
-     sigmoid_backward_20,
-     {},
      sigmoid_backward_21,
      sigmoid_backward_22,
      {},
+     sigmoid_backward_23,
+     sigmoid_backward_24,
      {},
      {},
-     sigmoid_backward_23};
+     {},
+     sigmoid_backward_25};
 
 }  // namespace rlk::core

@@ -19,18 +19,20 @@ constexpr std::span<const int64_t> silu_7[] = {silu_6};
 constexpr int64_t silu_8[] = {4096, 14336};
 constexpr int64_t silu_9[] = {129};
 constexpr std::span<const int64_t> silu_10[] = {silu_9};
-constexpr int64_t silu_11[] = {2, 3, 5, 1, 7};
+constexpr int64_t silu_11[] = {127};
 constexpr std::span<const int64_t> silu_12[] = {silu_11};
-constexpr std::span<const int64_t> silu_13[] = {std::span<const int64_t>{}};
-constexpr int64_t silu_14[] = {3, 0};
-constexpr std::span<const int64_t> silu_15[] = {silu_14};
+constexpr int64_t silu_13[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> silu_14[] = {silu_13};
+constexpr std::span<const int64_t> silu_15[] = {std::span<const int64_t>{}};
+constexpr int64_t silu_16[] = {3, 0};
+constexpr std::span<const int64_t> silu_17[] = {silu_16};
 constexpr rlk_silu_params silu_defaults = RLK_SILU_PARAMS_INIT;
-constexpr const char* silu_16[] = {"torch.nn.functional.silu"};
-constexpr const char* silu_17[] = {""};
-constexpr DtypeVariable silu_18[] = {{"T", silu_1}};
-constexpr ArgDecl silu_19[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, silu_3, ""}};
-constexpr ArgDecl silu_20[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_4, {}, silu_5, 0.0, {}, {}, ""}};
-constexpr ShapeCase silu_21[] = {{silu_7, silu_8}, {silu_10, {}}, {silu_12, {}}, {silu_13, {}}, {silu_15, {}}};
+constexpr const char* silu_18[] = {"torch.nn.functional.silu"};
+constexpr const char* silu_19[] = {""};
+constexpr DtypeVariable silu_20[] = {{"T", silu_1}};
+constexpr ArgDecl silu_21[] = {{"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_2, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, silu_3, ""}};
+constexpr ArgDecl silu_22[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_4, {}, silu_5, 0.0, {}, {}, ""}};
+constexpr ShapeCase silu_23[] = {{silu_7, silu_8}, {silu_10, {}}, {silu_12, {}}, {silu_14, {}}, {silu_15, {}}, {silu_17, {}}};
 
 }  // namespace
 
@@ -42,7 +44,7 @@ constexpr OpDecl kSiluDeclaration
      "y = x / (1 + exp(-x)), the sigmoid linear unit (swish).",
      "y[i] = x[i] / (1 + exp(-x[i]))",
      "Of -inf it is NaN, as in torch: an infinity times 0.\nAny shape and strides. Computed in fp32 or better and rounded once.",
-     silu_16,
+     silu_18,
      "silu_backward",
      8.0,
      "exp good to 2 ulp (4 units), a quotient and products",
@@ -52,14 +54,14 @@ constexpr OpDecl kSiluDeclaration
      sizeof(rlk_silu_params),
      &silu_defaults,
      -1,
-     silu_17,
-     silu_18,
-     {},
      silu_19,
      silu_20,
      {},
+     silu_21,
+     silu_22,
      {},
      {},
-     silu_21};
+     {},
+     silu_23};
 
 }  // namespace rlk::core

@@ -21,18 +21,20 @@ constexpr std::span<const int64_t> silu_backward_9[] = {silu_backward_8};
 constexpr int64_t silu_backward_10[] = {4096, 14336};
 constexpr int64_t silu_backward_11[] = {129};
 constexpr std::span<const int64_t> silu_backward_12[] = {silu_backward_11};
-constexpr int64_t silu_backward_13[] = {2, 3, 5, 1, 7};
+constexpr int64_t silu_backward_13[] = {127};
 constexpr std::span<const int64_t> silu_backward_14[] = {silu_backward_13};
-constexpr std::span<const int64_t> silu_backward_15[] = {std::span<const int64_t>{}};
-constexpr int64_t silu_backward_16[] = {3, 0};
-constexpr std::span<const int64_t> silu_backward_17[] = {silu_backward_16};
+constexpr int64_t silu_backward_15[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> silu_backward_16[] = {silu_backward_15};
+constexpr std::span<const int64_t> silu_backward_17[] = {std::span<const int64_t>{}};
+constexpr int64_t silu_backward_18[] = {3, 0};
+constexpr std::span<const int64_t> silu_backward_19[] = {silu_backward_18};
 constexpr rlk_silu_backward_params silu_backward_defaults = RLK_SILU_BACKWARD_PARAMS_INIT;
-constexpr const char* silu_backward_18[] = {"derivative of the formula of silu; arguments as torch.ops.aten.silu_backward"};
-constexpr const char* silu_backward_19[] = {""};
-constexpr DtypeVariable silu_backward_20[] = {{"T", silu_backward_1}};
-constexpr ArgDecl silu_backward_21[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, silu_backward_3, ""}, {"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_4, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, silu_backward_5, ""}};
-constexpr ArgDecl silu_backward_22[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_6, {}, silu_backward_7, 0.0, {}, {}, ""}};
-constexpr ShapeCase silu_backward_23[] = {{silu_backward_9, silu_backward_10}, {silu_backward_12, {}}, {silu_backward_14, {}}, {silu_backward_15, {}}, {silu_backward_17, {}}};
+constexpr const char* silu_backward_20[] = {"derivative of the formula of silu; arguments as torch.ops.aten.silu_backward"};
+constexpr const char* silu_backward_21[] = {""};
+constexpr DtypeVariable silu_backward_22[] = {{"T", silu_backward_1}};
+constexpr ArgDecl silu_backward_23[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, silu_backward_3, ""}, {"x", "argument", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_4, {.kind = Domain::real, .scale = 3.0, .nan_rows = true}, {}, 0.0, {}, silu_backward_5, ""}};
+constexpr ArgDecl silu_backward_24[] = {{"grad_x", "gradient of x", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, silu_backward_6, {}, silu_backward_7, 0.0, {}, {}, ""}};
+constexpr ShapeCase silu_backward_25[] = {{silu_backward_9, silu_backward_10}, {silu_backward_12, {}}, {silu_backward_14, {}}, {silu_backward_16, {}}, {silu_backward_17, {}}, {silu_backward_19, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kSiluBackwardDeclaration
      "Gradient of x from that of y.",
      "s = 1 / (1 + exp(-x)); grad_x = grad_y s (1 + x (1 - s))",
      "Nothing overflows where the result is finite.",
-     silu_backward_18,
+     silu_backward_20,
      "",
      8.0,
      "exp good to 2 ulp (4 units), a quotient and products",
@@ -54,14 +56,14 @@ constexpr OpDecl kSiluBackwardDeclaration
      sizeof(rlk_silu_backward_params),
      &silu_backward_defaults,
      -1,
-     silu_backward_19,
-     silu_backward_20,
-     {},
      silu_backward_21,
      silu_backward_22,
      {},
+     silu_backward_23,
+     silu_backward_24,
      {},
      {},
-     silu_backward_23};
+     {},
+     silu_backward_25};
 
 }  // namespace rlk::core

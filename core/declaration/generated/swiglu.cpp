@@ -21,18 +21,20 @@ constexpr std::span<const int64_t> swiglu_9[] = {swiglu_8};
 constexpr int64_t swiglu_10[] = {4096, 14336};
 constexpr int64_t swiglu_11[] = {129};
 constexpr std::span<const int64_t> swiglu_12[] = {swiglu_11};
-constexpr int64_t swiglu_13[] = {2, 3, 5, 1, 7};
+constexpr int64_t swiglu_13[] = {127};
 constexpr std::span<const int64_t> swiglu_14[] = {swiglu_13};
-constexpr std::span<const int64_t> swiglu_15[] = {std::span<const int64_t>{}};
-constexpr int64_t swiglu_16[] = {3, 0};
-constexpr std::span<const int64_t> swiglu_17[] = {swiglu_16};
+constexpr int64_t swiglu_15[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> swiglu_16[] = {swiglu_15};
+constexpr std::span<const int64_t> swiglu_17[] = {std::span<const int64_t>{}};
+constexpr int64_t swiglu_18[] = {3, 0};
+constexpr std::span<const int64_t> swiglu_19[] = {swiglu_18};
 constexpr rlk_swiglu_params swiglu_defaults = RLK_SWIGLU_PARAMS_INIT;
-constexpr const char* swiglu_18[] = {"InfiniOps' Swiglu; Liger-Kernel's SwiGLU, with gate for its a and input for its b"};
-constexpr const char* swiglu_19[] = {""};
-constexpr DtypeVariable swiglu_20[] = {{"T", swiglu_1}};
-constexpr ArgDecl swiglu_21[] = {{"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_2, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, swiglu_3, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_4, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, swiglu_5, ""}};
-constexpr ArgDecl swiglu_22[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_6, {}, swiglu_7, 0.0, {}, {}, ""}};
-constexpr ShapeCase swiglu_23[] = {{swiglu_9, swiglu_10}, {swiglu_12, {}}, {swiglu_14, {}}, {swiglu_15, {}}, {swiglu_17, {}}};
+constexpr const char* swiglu_20[] = {"InfiniOps' Swiglu; Liger-Kernel's SwiGLU, with gate for its a and input for its b"};
+constexpr const char* swiglu_21[] = {""};
+constexpr DtypeVariable swiglu_22[] = {{"T", swiglu_1}};
+constexpr ArgDecl swiglu_23[] = {{"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_2, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, swiglu_3, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_4, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, swiglu_5, ""}};
+constexpr ArgDecl swiglu_24[] = {{"y", "result", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_6, {}, swiglu_7, 0.0, {}, {}, ""}};
+constexpr ShapeCase swiglu_25[] = {{swiglu_9, swiglu_10}, {swiglu_12, {}}, {swiglu_14, {}}, {swiglu_16, {}}, {swiglu_17, {}}, {swiglu_19, {}}};
 
 }  // namespace
 
@@ -44,7 +46,7 @@ constexpr OpDecl kSwigluDeclaration
      "y = input silu(gate).",
      "y[i] = input[i] gate[i] / (1 + exp(-gate[i]))",
      "Any shape and strides, so that both may be parts of one tensor. Computed in fp32 or better and rounded once.",
-     swiglu_18,
+     swiglu_20,
      "swiglu_backward",
      8.0,
      "exp good to 2 ulp (4 units), a quotient and products",
@@ -54,14 +56,14 @@ constexpr OpDecl kSwigluDeclaration
      sizeof(rlk_swiglu_params),
      &swiglu_defaults,
      -1,
-     swiglu_19,
-     swiglu_20,
-     {},
      swiglu_21,
      swiglu_22,
      {},
+     swiglu_23,
+     swiglu_24,
      {},
      {},
-     swiglu_23};
+     {},
+     swiglu_25};
 
 }  // namespace rlk::core

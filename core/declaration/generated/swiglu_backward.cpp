@@ -25,18 +25,20 @@ constexpr std::span<const int64_t> swiglu_backward_13[] = {swiglu_backward_12};
 constexpr int64_t swiglu_backward_14[] = {4096, 14336};
 constexpr int64_t swiglu_backward_15[] = {129};
 constexpr std::span<const int64_t> swiglu_backward_16[] = {swiglu_backward_15};
-constexpr int64_t swiglu_backward_17[] = {2, 3, 5, 1, 7};
+constexpr int64_t swiglu_backward_17[] = {127};
 constexpr std::span<const int64_t> swiglu_backward_18[] = {swiglu_backward_17};
-constexpr std::span<const int64_t> swiglu_backward_19[] = {std::span<const int64_t>{}};
-constexpr int64_t swiglu_backward_20[] = {3, 0};
-constexpr std::span<const int64_t> swiglu_backward_21[] = {swiglu_backward_20};
+constexpr int64_t swiglu_backward_19[] = {2, 3, 5, 1, 7};
+constexpr std::span<const int64_t> swiglu_backward_20[] = {swiglu_backward_19};
+constexpr std::span<const int64_t> swiglu_backward_21[] = {std::span<const int64_t>{}};
+constexpr int64_t swiglu_backward_22[] = {3, 0};
+constexpr std::span<const int64_t> swiglu_backward_23[] = {swiglu_backward_22};
 constexpr rlk_swiglu_backward_params swiglu_backward_defaults = RLK_SWIGLU_BACKWARD_PARAMS_INIT;
-constexpr const char* swiglu_backward_22[] = {"derivative of the formula of swiglu"};
-constexpr const char* swiglu_backward_23[] = {""};
-constexpr DtypeVariable swiglu_backward_24[] = {{"T", swiglu_backward_1}};
-constexpr ArgDecl swiglu_backward_25[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, swiglu_backward_3, ""}, {"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_4, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, swiglu_backward_5, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_6, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, swiglu_backward_7, ""}};
-constexpr ArgDecl swiglu_backward_26[] = {{"grad_input", "gradient of input", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_8, {}, swiglu_backward_9, 0.0, {}, {}, ""}, {"grad_gate", "gradient of gate", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_10, {}, swiglu_backward_11, 0.0, {}, {}, ""}};
-constexpr ShapeCase swiglu_backward_27[] = {{swiglu_backward_13, swiglu_backward_14}, {swiglu_backward_16, {}}, {swiglu_backward_18, {}}, {swiglu_backward_19, {}}, {swiglu_backward_21, {}}};
+constexpr const char* swiglu_backward_24[] = {"derivative of the formula of swiglu"};
+constexpr const char* swiglu_backward_25[] = {""};
+constexpr DtypeVariable swiglu_backward_26[] = {{"T", swiglu_backward_1}};
+constexpr ArgDecl swiglu_backward_27[] = {{"grad_y", "gradient of y", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_2, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, swiglu_backward_3, ""}, {"input", "what is gated", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_4, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, swiglu_backward_5, ""}, {"gate", "argument of the activation", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_6, {.kind = Domain::real, .scale = 3.0}, {}, 0.0, {}, swiglu_backward_7, ""}};
+constexpr ArgDecl swiglu_backward_28[] = {{"grad_input", "gradient of input", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_8, {}, swiglu_backward_9, 0.0, {}, {}, ""}, {"grad_gate", "gradient of gate", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, swiglu_backward_10, {}, swiglu_backward_11, 0.0, {}, {}, ""}};
+constexpr ShapeCase swiglu_backward_29[] = {{swiglu_backward_13, swiglu_backward_14}, {swiglu_backward_16, {}}, {swiglu_backward_18, {}}, {swiglu_backward_20, {}}, {swiglu_backward_21, {}}, {swiglu_backward_23, {}}};
 
 }  // namespace
 
@@ -48,7 +50,7 @@ constexpr OpDecl kSwigluBackwardDeclaration
      "Gradients of input and gate from that of y.",
      "s = 1 / (1 + exp(-gate)); grad_input = grad_y gate s, grad_gate = grad_y input s (1 + gate (1 - s))",
      "",
-     swiglu_backward_22,
+     swiglu_backward_24,
      "",
      8.0,
      "exp good to 2 ulp (4 units), a quotient and products",
@@ -58,14 +60,14 @@ constexpr OpDecl kSwigluBackwardDeclaration
      sizeof(rlk_swiglu_backward_params),
      &swiglu_backward_defaults,
      -1,
-     swiglu_backward_23,
-     swiglu_backward_24,
-     {},
      swiglu_backward_25,
      swiglu_backward_26,
      {},
+     swiglu_backward_27,
+     swiglu_backward_28,
      {},
      {},
-     swiglu_backward_27};
+     {},
+     swiglu_backward_29};
 
 }  // namespace rlk::core
