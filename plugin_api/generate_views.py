@@ -67,10 +67,11 @@ def shared_with_forward(op, ops, sources):
     members = [*both("input", lambda *_: True), *both("symbol", lambda *_: True),
                *(f"params.{name}" for name in both("param", same_type))]
     body = " ".join(f"visit(self.{m},~forward.{m});" for m in members)  # ~: no line is broken there
-    lines = [line.replace("~", " ") for line in folded("    " + body, "")]
+    lines = [line.replace("~", " ") for line in folded("    " + body, "")] if members else []
+    given = "Self& self, Forward& forward, Visit&& visit" if members else "Self&, Forward&, Visit&&"
     return [f"  // What {forward['name']} has by the same name; see <rlk/sdk/forward.hpp>.",
             "  template <class Self, class Forward, class Visit>",
-            "  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {", *lines, "  }"]
+            f"  static void each_of_forward({given}) {{", *lines, "  }"]
 
 
 def arguments(op, ops, sources):

@@ -49,14 +49,17 @@ void Stream::work() {
   const auto delay = std::chrono::microseconds(knob("DELAY_US", 0));
   for (;;) {
     Command* command = nullptr;
+    int code = 0;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
       if (queue_.empty()) return;
       command = &queue_.front();  // stays in the queue while it runs: its memory is in use
+      // What comes after a failure may build on what was not done.
+      if (!command->always) code = error_;
     }
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    int code = command->always ? 0 : lost();
+    if (code == 0 && !command->always) code = lost();
     if (code == 0) code = injected_async(command->name);
     if (code == 0 || command->always) {
       int done = runtime().launch_failed;

@@ -45,7 +45,7 @@ struct Args {
   }
   // What relu has by the same name; see <rlk/sdk/forward.hpp>.
   template <class Self, class Forward, class Visit>
-  static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
+  static void each_of_forward(Self&, Forward&, Visit&&) {
   }
 };
 
