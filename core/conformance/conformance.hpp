@@ -39,6 +39,8 @@ struct UnitResult {
 // reason_code of a unit that is verified because the build's tests verified it, and a canary passed here.
 inline constexpr const char* kCanary = "CANARY";
 
+struct ShownCase;  // core/conformance/shown.hpp
+
 struct Target {
   const rlk_plugin* plugin = nullptr;
   rlk_plugin_device* device = nullptr;  // of the plugin under test
@@ -58,12 +60,15 @@ struct ConformanceOptions {
   bool canary = false;
   std::string op;             // only this operator; empty: all
   std::string dtype;          // only this dtype of the first variable; empty: all
+  std::string only;           // only cases with these words in their title (as progress has it); empty: all
   bool graph_replay = false;  // also run every capturable case captured and replayed
   double budget_s = 0;        // 0: none. When it passes, what was not run stays unverified ("BUDGET")
   bool one_failure = false;   // an implementation that has failed once is not tried further
   uint64_t seed = 1;
   // Called before every case ("logp fused bf16 softcap N=5,V=37"): heartbeat, breadcrumb. May be empty.
   std::function<void(const std::string&)> progress;
+  // Called after every case that failed, and of the cases that `only` names after every one. May be empty.
+  std::function<void(const ShownCase&)> show;
 };
 
 // Runs everything that the target's implementations claim. Never throws; a failing plugin is a failed unit.

@@ -20,9 +20,10 @@ namespace {
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
 constexpr uint64_t kLargestBound = uint64_t{1} << 28;  // bytes; a larger bound of a plan is not allocated blindly
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 30;
-constexpr uint64_t kUsualShift = 64 * 256;        // bytes that a call may move without moving the memory
-constexpr uint64_t kRoom = 4096;                  // bytes, for the red zones of the workspace
-constexpr std::chrono::microseconds kLater(500);  // for what is written too late to show
+constexpr uint64_t kUsualShift = 64 * 256;            // bytes that a call may move without moving the memory
+constexpr uint64_t kRoom = 4096;                      // bytes, for the red zones of the workspace
+constexpr std::chrono::microseconds kLater(500);      // for what is written too late to show
+constexpr std::chrono::milliseconds kMuchLater(200);  // for what is written too late, once that is suspected
 
 rlk_error no_error() {
   rlk_error error{};
@@ -364,6 +365,17 @@ Outcome Rig::land_inline(FlightPointer flight) {
   }
   if (!outcome.failure) outcome.failure = after;
   return std::move(outcome);
+}
+
+Outcome Rig::look_again(const Call& call, const RunSettings& settings) {
+  FlightPointer flight(new Flight(call, settings));
+  std::this_thread::sleep_for(kMuchLater);
+  if (broken_ || flight->image.size() + settings.shift > capacity_) {
+    flight->outcome.failure = Failure{"ENGINE", "there is nothing to look at"};
+    return std::move(flight->outcome);
+  }
+  flight->outcome.failure = fetch(*flight);
+  return land(std::move(flight));
 }
 
 std::optional<Failure> Rig::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {

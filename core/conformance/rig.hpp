@@ -126,6 +126,8 @@ public:
   Outcome land(FlightPointer flight);
   // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
   Outcome land_inline(FlightPointer flight);
+  // What the memory of the call that landed last, run with these settings, holds some time after it landed.
+  Outcome look_again(const Call& call, const RunSettings& settings);
   std::optional<Failure> repeat(const Plan& plan, Repetition& repetition);
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }

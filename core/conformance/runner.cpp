@@ -19,6 +19,7 @@
 #include "core/conformance/device_conduct.hpp"
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
+#include "core/conformance/show.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
 #include "core/declaration/numerics.hpp"
@@ -57,6 +58,11 @@ struct Work {
 
 Extent extent_of(const ConformanceOptions& options) {
   return options.canary ? Extent::outline : options.smoke ? Extent::smoke : Extent::full;
+}
+
+// Whether the words stand in the text, whole: "N=5,V=37" has no "N=5,V=3".
+bool has_words(const std::string& text, const std::string& words) {
+  return (" " + text + " ").find(" " + words + " ") != std::string::npos;
 }
 
 // One operator and dtype, all implementations of it: a golden answer serves them all.
@@ -233,6 +239,7 @@ private:
 
   void run(const Work& work, const Job& job) {
     Units& units = units_[job.implementation];
+    if (!options_.only.empty() && !has_words(title(job.implementation, work), options_.only)) return;
     if (units.is_known_to_fail(job.claim.variant, work.features)) return;
     if (options_.one_failure && has_failed_[job.implementation]) return;
     Event event;
@@ -267,11 +274,14 @@ private:
     const std::string what = title(job.implementation, work);
     if (options_.progress) options_.progress(what);
     Verdict verdict;
+    Seen seen;
     try {
       const rlk_implementation& implementation = *implementations_[job.implementation];
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
+      if (options_.progress) options_.progress(what);  // who watches for silence need not wait for the reference
       event.size_class = class_of(example->call, work);
-      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim, options_.graph_replay);
+      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim, options_.graph_replay,
+                         options_.show ? &seen : nullptr);
       if (!verdict.failure && !options_.canary && stands_for_its_variant(job, *example)) {
         Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
         verdict.failure = std::move(conduct.failure);
@@ -286,6 +296,9 @@ private:
     event.kind = verdict.failure ? Event::Kind::failed : Event::Kind::passed;
     event.quality = verdict.quality;
     event.numerics = verdict.numerics;
+    if (options_.show && seen.call.decl != nullptr && (verdict.failure || !options_.only.empty())) {
+      options_.show(shown(what, job.claim.variant, verdict.failure, seen));
+    }
     if (!verdict.failure) return;
     event.code = verdict.failure->code;
     event.reason =

@@ -14,8 +14,15 @@ struct Verdict {
   Quality quality{};
 };
 
+// What the last comparison of a trial had before it.
+struct Seen {
+  Call call;
+  Answer answer;
+  std::vector<std::vector<std::byte>> outputs;
+};
+
 // `numerics` is demanded of every query that the trial makes, as it was of the one that gave the claim.
 Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-                 uint32_t numerics, const Claim& claim, bool graph_replay);
+                 uint32_t numerics, const Claim& claim, bool graph_replay, Seen* seen = nullptr);
 
 }  // namespace rlk::core::conformance

@@ -60,11 +60,8 @@ void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
   record->notes.push_back(who + " was switched off at run time" + why);
 }
 
-std::string chosen_folder(const Environment& environment) {
-  std::vector<std::string> notes;
-  std::string folder = choose_cache_folder(environment, Identity::of_process(), &notes);
-  for (const std::string& note : notes) core::log_line(RLK_LOG_INFO, "rlk", note);
-  return folder;
+void log_of_store(bool is_warning, const std::string& text) {
+  core::log_line(is_warning ? RLK_LOG_WARN : RLK_LOG_INFO, "rlk", text);
 }
 
 }  // namespace
@@ -86,7 +83,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
           with_plugin_path(config.complete(std::move(environment)), plugin_path != nullptr ? plugin_path : "")),
       config_(std::move(config)),
       plugin_path_(plugin_path != nullptr ? plugin_path : ""),
-      store_(chosen_folder(environment_)),
+      store_(open_store(environment_, Identity::of_process(), log_of_store)),
       compared_(&store_),
       first_uses_(&store_),
       registrar_(&registry_, core::host_services()),

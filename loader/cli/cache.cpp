@@ -3,7 +3,9 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
+#include "loader/cli/place.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
 #include "loader/discover/environment.hpp"
@@ -36,22 +38,51 @@ int list(const loader::Store& store, bool json) {
     table.row({entry.name, std::to_string(entry.bytes), age_text(entry.modified_unix)});
   }
   if (json) {
-    print({{"schema", 1}, {"folder", store.folder()}, {"entries", entries}});
+    ordered_json document = {{"schema", 1}, {"folder", store.folder()}, {"entries", entries}};
+    if (store.seed() != nullptr) document["seed"] = {{"path", store.seed()->path()}, {"entries", store.seed()->size()}};
+    print(document);
     return kFine;
   }
   if (!table.empty()) table.print();
   std::fprintf(output(), "%zu entries, %s in %s\n", entries.size(), bytes_text(total).c_str(), store.folder().c_str());
+  if (store.seed() != nullptr)
+    std::fprintf(output(), "%zu entries in the seed %s\n", store.seed()->size(),
+                 printable(store.seed()->path()).c_str());
   return kFine;
 }
 
+// What the plugins that are found now need, and what others left that will last.
+int write_seed(loader::Store& store, const std::string& path, bool json) {
+  require_place(path);
+  const Judgement judgement = judge_plugins({});
+  loader::Seed::Entries entries;
+  for (const loader::StoreEntry& entry : store.list("")) {
+    auto bytes = store.get(entry.name);
+    if (bytes && loader::may_travel(entry.name, *bytes)) entries.emplace(entry.name, std::move(*bytes));
+  }
+  const std::string seed = loader::Seed::write(entries);
+  write_whole(path, {seed});
+  if (json) {
+    print({{"schema", 1}, {"seed", path}, {"bytes", seed.size()}, {"entries", entries.size()}});
+  } else {
+    std::fprintf(output(), "%s: %zu entries, %s. Processes on machines like this one read it as RLK_CACHE_SEED.\n",
+                 printable(path).c_str(), entries.size(), bytes_text(seed.size()).c_str());
+  }
+  return exit_code_of(judgement);
+}
+
 int run_verb(const Arguments& arguments) {
-  const std::string action = arguments.operand(0);
-  if (action != "ls" && action != "clear") throw UsageError("cache " + action + ": expected ls or clear");
-  std::vector<std::string> notes;
-  loader::Store store(
-      loader::choose_cache_folder(loader::Environment::of_process(), loader::Identity::of_process(), &notes));
-  for (const std::string& note : notes) std::fprintf(stderr, "rlk-plugins: %s\n", note.c_str());
+  const std::string action = arguments.operand(0), file = arguments.operand(1);
+  if (action != "ls" && action != "clear" && action != "export")
+    throw UsageError("cache " + action + ": expected ls, clear or export");
+  if ((action == "export") == file.empty())
+    throw UsageError(action == "export" ? "cache export needs the FILE to write"
+                                        : "cache " + action + " takes no FILE");
+  loader::Store store = loader::open_store(
+      loader::Environment::of_process(), loader::Identity::of_process(),
+      [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
+  if (action == "export") return write_seed(store, file, arguments.json());
   if (action == "ls") return list(store, arguments.json());
   size_t removed = 0;
   for (const loader::StoreEntry& entry : store.list(""))
@@ -60,6 +91,8 @@ int run_verb(const Arguments& arguments) {
     print({{"schema", 1}, {"folder", store.folder()}, {"removed", removed}});
   } else {
     std::fprintf(output(), "removed %zu entries from %s\n", removed, store.folder().c_str());
+    if (store.seed() != nullptr)
+      std::fprintf(output(), "the seed %s stays and is read\n", printable(store.seed()->path()).c_str());
   }
   return kFine;
 }
@@ -67,13 +100,18 @@ int run_verb(const Arguments& arguments) {
 }  // namespace
 
 Verb verb_cache() {
-  return {"cache",
-          "Lists or clears what is remembered: verdicts (probe-*), contents of files, compiled kernels.",
-          "What failed at run time stays switched off; `rlk-plugins quarantine clear` forgets that.",
-          "rlk-plugins cache clear",
-          {{"ls|clear", true}},
-          {},
-          run_verb};
+  return {
+      "cache",
+      "Lists or clears what is remembered: verdicts (probe-*), contents of files, compiled kernels.",
+      "What failed at run time stays switched off; `rlk-plugins quarantine clear` forgets that.\n"
+      "`cache export FILE` writes a seed: verdicts and kernels in one file that an image carries. Processes read it\n"
+      "where RLK_CACHE_SEED names it, or as share/rlk/cache.seed of the installation. It serves the machines and\n"
+      "containers that look as this one does: the same processor and accelerators, drivers, kernel, and files\n"
+      "at the same paths. It must belong to root or the user, and nobody else may write it.",
+      "rlk-plugins cache export /opt/rlk/cache.seed",
+      {{"ls|clear|export", true}, {"FILE", false}},
+      {},
+      run_verb};
 }
 
 }  // namespace rlk::cli

@@ -11,6 +11,7 @@
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/policy_check.hpp"
 #include "loader/api/config.hpp"
+#include "loader/cli/progress.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/discover/environment.hpp"
@@ -25,22 +26,11 @@ using nlohmann::json;
 
 constexpr double kFindSeconds = 3600.0;  // the child bounds each probe itself; there may be many
 constexpr double kRegisterSeconds = 300.0;
-constexpr double kConformanceSilenceSeconds = 600.0;  // one case on a slow device
 
 std::string own_path() {
   char path[PATH_MAX] = {};
   if (readlink("/proc/self/exe", path, sizeof(path) - 1) <= 0) throw Failure("/proc/self/exe cannot be read");
   return path;
-}
-
-loader::ChildCommand command_for(const loader::Environment& environment, const json& request) {
-  loader::ChildCommand command;
-  command.program = own_path();
-  command.arguments = {kChildWord};
-  for (std::string& word : loader::parent_words()) command.arguments.push_back(std::move(word));
-  for (const auto& [name, value] : environment.values) command.environment.push_back(name + "=" + value);
-  command.request = request.dump(-1, ' ', false, json::error_handler_t::replace);
-  return command;
 }
 
 // What the child, the host library and the plugins in it wrote for people, line by line.
@@ -62,6 +52,16 @@ std::vector<PluginRecord> records_of(const json& list) {
 }
 
 }  // namespace
+
+loader::ChildCommand child_command(const loader::Environment& environment, const std::string& request) {
+  loader::ChildCommand command;
+  command.program = own_path();
+  command.arguments = {kChildWord};
+  for (std::string& word : loader::parent_words()) command.arguments.push_back(std::move(word));
+  for (const auto& [name, value] : environment.values) command.environment.push_back(name + "=" + value);
+  command.request = request;
+  return command;
+}
 
 std::string config_problem() {
   loader::Config config;
@@ -86,20 +86,23 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     throw UsageError("RLK_CONFIG: " + problem);
   }
   if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
-  loader::ChildCommand command = command_for(environment, {{"do", "judge"}, {"fresh", request.fresh}});
+  loader::ChildCommand command = child_command(environment, json({{"do", "judge"}, {"fresh", request.fresh}}).dump());
   const double scale = loader::timeout_scale_of(environment);
   command.budgets = {{kFindPhase, kFindSeconds * scale}, {kRegisterPhase, kRegisterSeconds * scale}};
 
   Judgement judgement;
+  Progress progress("looking for plugins");
   json probed;
   const loader::ChildOutcome outcome = loader::run_child(command, [&](std::string_view text) {
     const json message = json::parse(text, nullptr, false);
     if (message.contains("records")) probed = message["records"];
     PluginRecord record;
     std::string error;
-    if (on_verdict && message.contains("verdict") &&
-        loader::record_from_json(message["verdict"].get<std::string>(), &record, &error))
-      on_verdict(record);
+    if (message.contains("verdict") &&
+        loader::record_from_json(message["verdict"].get<std::string>(), &record, &error)) {
+      progress.say("looking for plugins, last: " + record.id + " " + std::string(to_string(record.state)));
+      if (on_verdict) on_verdict(record);
+    }
   });
   pass_on(outcome.output);
   if (outcome.end == loader::ChildEnd::finished) {
@@ -110,40 +113,6 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   judgement.records = records_of(probed);
   judgement.trouble = "a plugin that passed its probe broke the process it was then loaded into: " + outcome.text;
   return judgement;
-}
-
-PluginRecord run_conformance_in_child(const ConformanceRequest& request) {
-  const loader::Environment environment = loader::Environment::of_process();
-  loader::ChildCommand command = command_for(environment, {{"do", "conformance"},
-                                                           {"path", request.path},
-                                                           {"built_in", request.built_in},
-                                                           {"op", request.op},
-                                                           {"dtype", request.dtype},
-                                                           {"full", request.full}});
-  command.budgets = loader::phase_budgets(loader::timeout_scale_of(environment));
-  for (loader::PhaseBudget& budget : command.budgets) {
-    // The suite takes as long as it has cases; only standing still is a fault.
-    if (budget.phase == "smoke") budget.seconds = 1e6;
-  }
-  command.silence_seconds = kConformanceSilenceSeconds * loader::timeout_scale_of(environment);
-
-  PluginRecord latest;
-  std::string error;
-  loader::ChildOutcome outcome =
-      loader::run_child(command, [&](std::string_view text) { loader::record_from_json(text, &latest, &error); });
-  if (outcome.end == loader::ChildEnd::finished && loader::record_from_json(outcome.result, &latest, &error)) {
-    latest.output = std::move(outcome.output);
-    return latest;
-  }
-  latest.output = std::move(outcome.output);
-  const bool timed_out = outcome.end == loader::ChildEnd::timed_out;
-  const bool exited = outcome.end == loader::ChildEnd::exited;
-  latest.stop(loader::State::rejected, loader::Place::child,
-              timed_out ? loader::reason::kTimedOut
-              : exited  ? loader::reason::kExited
-                        : loader::reason::kCrashed,
-              outcome.text + (outcome.activity.empty() ? "" : " during " + outcome.activity));
-  return latest;
 }
 
 const PluginRecord& find_record(const std::vector<PluginRecord>& records, const std::string& id) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "loader/discover/environment.hpp"
 #include "loader/probe/process.hpp"
 #include "loader/store/record.hpp"
 
@@ -39,14 +40,8 @@ std::vector<std::string> policy_problems();
 Judgement judge_plugins(const JudgeRequest& request,
                         const std::function<void(const loader::PluginRecord&)>& on_verdict = {});
 
-// The record of one file (or built-in plugin) after screening and a conformance run: its units are those of the run.
-struct ConformanceRequest {
-  std::string path;       // of the file; empty: the built-in plugin
-  std::string built_in;   // its id
-  std::string op, dtype;  // empty: all
-  bool full = false;
-};
-loader::PluginRecord run_conformance_in_child(const ConformanceRequest& request);
+// A second rlk-plugins with this environment that will serve the request.
+loader::ChildCommand child_command(const loader::Environment& environment, const std::string& request);
 
 // The record with this id; throws UsageError that names the ids there are.
 const loader::PluginRecord& find_record(const std::vector<loader::PluginRecord>& records, const std::string& id);

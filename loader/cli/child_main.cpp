@@ -9,10 +9,9 @@
 #include "core/dispatch/registry.hpp"
 #include "loader/api/config.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/conform.hpp"
 #include "loader/cli/verb.hpp"
-#include "loader/discover/builtin.hpp"
 #include "loader/loader.hpp"
-#include "loader/probe/examine.hpp"
 #include "loader/probe/process.hpp"
 #include "loader/probe/protocol.hpp"
 #include "loader/register/first_use.hpp"
@@ -50,9 +49,10 @@ loader::SearchOptions search_options(const loader::Config& config) {
 std::string judge(ChildChannel* channel, const json& request) {
   const loader::Config config = config_of(loader::Environment::of_process());
   const loader::Environment environment = config.complete(loader::Environment::of_process());
-  std::vector<std::string> notes;
-  loader::Store& store =
-      *new loader::Store(loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes));
+  const auto warn = [](bool is_warning, const std::string& text) {
+    if (is_warning) std::fprintf(stderr, "rlk-plugins: %s\n", text.c_str());
+  };
+  loader::Store& store = *new loader::Store(loader::open_store(environment, loader::Identity::of_process(), warn));
   loader::ProbeOptions options;
   options.environment = environment;
   options.host = core::host_services();
@@ -77,46 +77,13 @@ std::string judge(ChildChannel* channel, const json& request) {
   return text_of(records_json(plugins));
 }
 
-// Plugins that may lend their devices to an operators-only plugin.
-std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const loader::Environment& environment,
-                                              const loader::ScreenOptions& screen) {
-  if (record.backend == "cpu") return {{"cpu", ""}};
-  std::vector<loader::OwnerCandidate> owners;
-  for (PluginRecord other : loader::discover(environment, search_options(config_of(environment)))) {
-    if (other.state == loader::State::discovered && loader::screen(&other, screen) && other.id != record.id &&
-        other.backend == record.backend)
-      owners.push_back({other.id, other.path});
-  }
-  return owners;
-}
-
-std::string conform(ChildChannel* channel, const json& request) {
-  loader::Environment environment = loader::Environment::of_process();
-  PluginRecord record;
-  record.path = request.value("path", "");
-  const bool is_file = !record.path.empty();
-  record.source = is_file ? "command line" : loader::kBuiltInSource;
-  record.id = is_file ? loader::id_from_file_name(record.path) : request.value("built_in", "");
-  record.advance(loader::State::discovered, loader::Place::static_screen);
-
-  const rlk_host* host = core::host_services();
-  loader::ScreenOptions screen;
-  screen.libraries = loader::LibrarySearch::of_system(environment);
-  screen.host_abi = {host->abi_major, host->abi_minor, host->abi_draft};
-  if (is_file && !loader::screen(&record, screen)) return record_to_json(record);
-
-  loader::ExamineOptions options;
-  options.host = host;
-  options.owners = owners_of(record, environment, screen);
-  options.suite.smoke = !request.value("full", false);
-  options.suite.graph_replay = !options.suite.smoke;
-  options.suite.op = request.value("op", "");
-  options.suite.dtype = request.value("dtype", "");
-  options.on_phase = [channel](const std::string& phase) { channel->send(FrameKind::phase, phase); };
-  options.on_activity = [channel](const std::string& activity) { channel->send(FrameKind::beat, activity); };
-  options.on_progress = [channel](const PluginRecord& now) { channel->send(FrameKind::message, record_to_json(now)); };
-  loader::examine(&record, options);
-  return record_to_json(record);
+std::string conform(ChildChannel* channel, const std::string& request) {
+  ConformanceNews news;
+  news.phase = [channel](const std::string& phase) { channel->send(FrameKind::phase, phase); };
+  news.activity = [channel](const std::string& activity) { channel->send(FrameKind::beat, activity); };
+  news.progress = [channel](const PluginRecord& now) { channel->send(FrameKind::message, record_to_json(now)); };
+  return serve_conformance(request, news,
+                           [channel](const std::string& text) { return channel->send(FrameKind::message, text); });
 }
 
 int answer(ChildChannel* channel) {
@@ -124,7 +91,7 @@ int answer(ChildChannel* channel) {
   const json request = text ? json::parse(*text, nullptr, false) : json();
   if (!request.is_object()) return 3;
   try {
-    const std::string result = request.value("do", "") == "judge" ? judge(channel, request) : conform(channel, request);
+    const std::string result = request.value("do", "") == "judge" ? judge(channel, request) : conform(channel, *text);
     return channel->send(FrameKind::result, result) ? 0 : 3;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rlk-plugins: %s\n", error.what());

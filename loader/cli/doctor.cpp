@@ -44,7 +44,7 @@ constexpr const char* kVariables[] = {
     "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
     "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
     "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
-    "RLK_CACHE_DIR",     "RLK_WATCH",           "RLK_CUDA_REMOTE"};
+    "RLK_CACHE_DIR",     "RLK_CACHE_SEED",      "RLK_WATCH",          "RLK_CUDA_REMOTE"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -135,6 +135,12 @@ void check_installation(const Environment& environment, Checks* checks) {
   }
 
   std::vector<std::string> notes;
+  const auto seed = loader::find_seed(environment, loader::Identity::of_process(), &notes);
+  for (const std::string& note : notes)
+    checks->push_back({Status::problem, "RLK_CACHE_SEED", note, "make root or yourself its owner, chmod go-w"});
+  if (seed != nullptr)
+    checks->push_back({Status::ok, "cache seed", seed->path() + ", " + std::to_string(seed->size()) + " entries", ""});
+  notes.clear();
   const std::string cache = loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes);
   for (const std::string& note : notes) checks->push_back({Status::warning, "cache", note, ""});
   if (!cache.empty() && loader::has_no_room(cache)) {

@@ -64,10 +64,9 @@ int run_verb(const Arguments& arguments) {
   const std::string action = arguments.operand(0), id = arguments.operand(1);
   if (action != "ls" && action != "clear") throw UsageError("quarantine " + action + ": expected ls or clear");
   if (action == "ls" && !id.empty()) throw UsageError("quarantine ls takes no ID; it lists all");
-  std::vector<std::string> notes;
-  loader::Store store(
-      loader::choose_cache_folder(loader::Environment::of_process(), loader::Identity::of_process(), &notes));
-  for (const std::string& note : notes) std::fprintf(stderr, "rlk-plugins: %s\n", note.c_str());
+  loader::Store store = loader::open_store(
+      loader::Environment::of_process(), loader::Identity::of_process(),
+      [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
   loader::QuarantineList quarantine(&store);
   quarantine.add_crumbs();

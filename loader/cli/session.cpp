@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/progress.hpp"
 #include "loader/probe/load.hpp"
 
 namespace rlk::cli {
@@ -53,6 +54,7 @@ std::string take_text(char* text) {
 Session::Session() {
   rlk_error error = RLK_ERROR_INIT;
   const rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
+  Progress progress("looking for plugins");
   check(rlk_runtime_create(&options, &runtime_, &error), error);
 }
 

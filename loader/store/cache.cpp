@@ -88,7 +88,7 @@ std::vector<std::string> relevant_environment(const Environment& environment,
   constexpr std::string_view kSuffix = "_VISIBLE_DEVICES";
   std::vector<std::string> out;
   for (const auto& [name, value] : environment.values) {
-    if (name == "LD_LIBRARY_PATH" || name == "LD_PRELOAD" || name == "RLK_NUM_THREADS" || name.ends_with(kSuffix) ||
+    if (name == "LD_LIBRARY_PATH" || name == "LD_PRELOAD" || name.ends_with(kSuffix) ||
         std::find(declared.begin(), declared.end(), name) != declared.end())
       out.push_back(name + "=" + value);
   }

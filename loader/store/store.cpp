@@ -60,31 +60,67 @@ bool is_full(int fd) {
   return error == ENOSPC || error == EDQUOT;
 }
 
-// Empty when the folder can be used, else why not. The path becomes canonical: what was looked at is what is used.
-std::string refuse_folder(std::string& path, const Identity& identity, bool* full) {
-  if (path.front() != '/') return path + " does not start with /";
-  if (!make_folder(path)) return path + ": " + errno_text(errno);
+enum class Use { unusable, of_root, read_only, full, whole };
+
+// `why` says why the folder cannot be used whole. The path becomes canonical: what was looked at is what is used.
+Use use_of(std::string& path, const Identity& identity, std::string* why) {
+  const auto refuse = [why](std::string text, Use use = Use::unusable) {
+    *why = std::move(text);
+    return use;
+  };
+  if (path.front() != '/') return refuse(path + " does not start with /");
+  if (!make_folder(path)) return refuse(path + ": " + errno_text(errno));
   struct stat status = {};
-  if (lstat(path.c_str(), &status) != 0) return path + ": " + errno_text(errno);
-  if (!S_ISDIR(status.st_mode)) return path + " is not a folder";
-  // What is stored here decides what is trusted: nobody else may write it, also not by having been here first.
-  if (status.st_uid != identity.user)
-    return path + " belongs to user " + std::to_string(status.st_uid) + ", not to " + std::to_string(identity.user);
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return path + " can be written by other users";
+  if (lstat(path.c_str(), &status) != 0) return refuse(path + ": " + errno_text(errno));
+  if (!S_ISDIR(status.st_mode)) return refuse(path + " is not a folder");
+  // What is stored here decides what is trusted: nobody else may write it, also not by having been here first. Root's
+  // folders, which images carry, are believed, and not written.
+  const bool is_own = status.st_uid == identity.user;
+  if (!is_own && status.st_uid != 0)
+    return refuse(path + " belongs to user " + std::to_string(status.st_uid) + ", not to " +
+                  std::to_string(identity.user));
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refuse(path + " can be written by other users");
   char real[PATH_MAX];
-  if (realpath(path.c_str(), real) == nullptr) return path + ": " + errno_text(errno);
+  if (realpath(path.c_str(), real) == nullptr) return refuse(path + ": " + errno_text(errno));
   const TrustResult trust = check_trust(real, identity);
-  if (trust.problem != nullptr) return path + " could be replaced by another user: " + trust.text;
+  if (trust.problem != nullptr) return refuse(path + " could be replaced by another user: " + trust.text);
   path = real;
+  if (!is_own)
+    return refuse(path + " belongs to user 0, not to " + std::to_string(identity.user) + ": it is only read",
+                  Use::of_root);
   const std::string probe = path + "/.write-test-" + std::to_string(getpid());
   const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_TRUNC | O_NOFOLLOW, 0600));
   if (!fd) {
-    *full = errno == ENOSPC || errno == EDQUOT;
-    return path + ": " + errno_text(errno);
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    const bool closed = errno == EROFS || errno == EACCES || errno == EPERM;
+    return refuse(path + ": " + errno_text(errno), full ? Use::full : closed ? Use::read_only : Use::unusable);
   }
   unlink(probe.c_str());
-  *full = is_full(fd.get());
-  return *full ? path + ": no room for " + std::to_string(kRoomBytes) + " bytes; free some space" : "";
+  if (!is_full(fd.get())) return Use::whole;
+  return refuse(path + ": no room for " + std::to_string(kRoomBytes) + " bytes; free some space", Use::full);
+}
+
+std::optional<std::string> read_entry(const std::string& folder, const std::string& name) {
+  if (folder.empty()) return std::nullopt;
+  auto bytes = read_file(folder + "/" + name, Store::kMaxBytes);
+  if (!bytes) return std::nullopt;
+  const size_t end = bytes->find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  std::string content = bytes->substr(end + 1);
+  if (bytes->compare(0, end + 1, seal(name, content)) != 0) return std::nullopt;  // damaged: the next put replaces it
+  return content;
+}
+
+void add_entries(const std::string& path, std::string_view prefix, std::map<std::string, StoreEntry>* found) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(path.empty() ? nullptr : opendir(path.c_str()), &closedir);
+  while (const dirent* item = folder == nullptr ? nullptr : readdir(folder.get())) {
+    const std::string name = item->d_name;
+    struct stat status = {};
+    if (!is_valid_name(name) || !name.starts_with(prefix) || lstat((path + "/" + name).c_str(), &status) != 0 ||
+        !S_ISREG(status.st_mode))
+      continue;
+    found->insert({name, {name, static_cast<uint64_t>(status.st_size), status.st_mtim.tv_sec}});
+  }
 }
 
 }  // namespace
@@ -97,8 +133,8 @@ bool has_no_room(const std::string& folder) {
   return is_full(fd.get());
 }
 
-std::string choose_cache_folder(const Environment& environment, const Identity& identity,
-                                std::vector<std::string>* notes) {
+CacheFolders choose_cache_folders(const Environment& environment, const Identity& identity,
+                                  std::vector<std::string>* notes) {
   std::vector<std::string> candidates;
   if (const auto folder = environment.path("RLK_CACHE_DIR")) candidates.push_back(*folder);
   if (const auto folder = environment.path("XDG_CACHE_HOME")) candidates.push_back(*folder + "/rlk");
@@ -107,15 +143,48 @@ std::string choose_cache_folder(const Environment& environment, const Identity& 
     if (access(folder->c_str(), X_OK) == 0) candidates.push_back(*folder + "/.cache/rlk");
   }
   candidates.push_back("/tmp/rlk-" + std::to_string(identity.user));
-  std::string readable;  // the first that is full: what it remembers counts, and new verdicts live in memory
+  CacheFolders chosen;
+  std::string own;  // the first of ours: it takes nothing, and new verdicts live in memory
   for (std::string& folder : candidates) {
-    bool full = false;
-    const std::string refusal = refuse_folder(folder, identity, &full);
-    if (refusal.empty()) return std::move(folder);
-    notes->push_back("cache folder passed over: " + refusal);
-    if (full && readable.empty()) readable = folder;
+    std::string why;
+    const Use use = use_of(folder, identity, &why);
+    if (use == Use::whole) {
+      if (!own.empty()) chosen.read_only.insert(chosen.read_only.begin(), own);
+      chosen.full = false;
+      chosen.own = std::move(folder);
+      return chosen;
+    }
+    notes->push_back("cache folder passed over: " + why);
+    if (use == Use::unusable) continue;
+    if (use == Use::of_root || !own.empty()) {
+      chosen.read_only.push_back(folder);
+      continue;
+    }
+    own = folder;
+    chosen.full = use == Use::full;
   }
-  return readable;
+  chosen.own = std::move(own);
+  return chosen;
+}
+
+std::string choose_cache_folder(const Environment& environment, const Identity& identity,
+                                std::vector<std::string>* notes) {
+  return choose_cache_folders(environment, identity, notes).own;
+}
+
+Store open_store(const Environment& environment, const Identity& identity,
+                 const std::function<void(bool, const std::string&)>& tell) {
+  std::vector<std::string> notes;
+  CacheFolders folders = choose_cache_folders(environment, identity, &notes);
+  for (const std::string& note : notes) tell(false, note);
+  notes.clear();
+  std::shared_ptr<const Seed> seed = find_seed(environment, identity, &notes);
+  for (const std::string& note : notes) tell(true, note);
+  if ((folders.own.empty() || folders.full) && folders.read_only.empty() && seed == nullptr)
+    tell(true, (folders.full ? folders.own + " has no room" : std::string("there is no folder for the cache")) +
+                   ": every process tries every plugin anew. Set RLK_CACHE_DIR to a folder of your own with room, or "
+                   "give processes a seed (rlk-plugins cache export)");
+  return Store(std::move(folders.own), std::move(folders.read_only), std::move(seed));
 }
 
 std::optional<std::string> Store::get(const std::string& name) const {
@@ -124,14 +193,11 @@ std::optional<std::string> Store::get(const std::string& name) const {
     const std::lock_guard lock(mutex_);
     if (const auto it = memory_.find(name); it != memory_.end()) return it->second;
   }
-  if (folder_.empty()) return std::nullopt;
-  auto bytes = read_file(path_of(name), kMaxBytes);
-  if (!bytes) return std::nullopt;
-  const size_t end = bytes->find('\n');
-  if (end == std::string::npos) return std::nullopt;
-  std::string content = bytes->substr(end + 1);
-  if (bytes->compare(0, end + 1, seal(name, content)) != 0) return std::nullopt;  // damaged: the next put replaces it
-  return content;
+  if (auto content = read_entry(folder_, name)) return content;
+  for (const std::string& folder : read_only_)
+    if (auto content = read_entry(folder, name)) return content;
+  const std::string* const seeded = seed_ != nullptr ? seed_->get(name) : nullptr;
+  return seeded != nullptr ? std::optional(*seeded) : std::nullopt;
 }
 
 bool Store::put(const std::string& name, std::string_view bytes) {
@@ -162,15 +228,8 @@ std::vector<StoreEntry> Store::list(std::string_view prefix) const {
     for (const auto& [name, bytes] : memory_)
       if (name.starts_with(prefix)) found[name] = {name, bytes.size(), 0};
   }
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(folder_.empty() ? nullptr : opendir(folder_.c_str()), &closedir);
-  while (const dirent* item = folder == nullptr ? nullptr : readdir(folder.get())) {
-    const std::string name = item->d_name;
-    struct stat status = {};
-    if (!is_valid_name(name) || !name.starts_with(prefix) || lstat(path_of(name).c_str(), &status) != 0 ||
-        !S_ISREG(status.st_mode))
-      continue;
-    found[name] = {name, static_cast<uint64_t>(status.st_size), status.st_mtim.tv_sec};
-  }
+  add_entries(folder_, prefix, &found);
+  for (const std::string& folder : read_only_) add_entries(folder, prefix, &found);
   std::vector<StoreEntry> entries;
   for (auto& [name, entry] : found) entries.push_back(std::move(entry));
   return entries;

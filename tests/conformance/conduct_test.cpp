@@ -151,5 +151,15 @@ TEST(Conduct, OfALyingPlanIsToldByItsCode) {
   expect_all_caught({{"writes_again_later", "", Where::working_inline}});
 }
 
+TEST(Conduct, OfAPlanThatLaunchesElsewhereIsToldWithTheQuestionWhichStream) {
+  int asked = 0;
+  for (const UnitResult& r : run(Where::queued, "launched_on_another_stream")) {
+    if (r.verdict != Verdict::failed) continue;
+    EXPECT_EQ(r.reason_code, "NOT_WRITTEN") << words(r);
+    asked += r.reason.find("is it launched on the stream that plan_enqueue was given") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_GT(asked, 0);
+}
+
 }  // namespace
 }  // namespace rlk::core

@@ -68,7 +68,7 @@ TEST(ResultKeys, TheEnvironmentThatCounts) {
                                  {"TILE", "7"}},
                                 false};
   EXPECT_EQ(relevant_environment(environment, {"TILE", "UNSET"}),
-            (std::vector<std::string>{"ACME_VISIBLE_DEVICES=0", "LD_LIBRARY_PATH=/x", "RLK_NUM_THREADS=4", "TILE=7"}));
+            (std::vector<std::string>{"ACME_VISIBLE_DEVICES=0", "LD_LIBRARY_PATH=/x", "TILE=7"}));
 }
 
 TEST_F(CacheTest, ACanarysVerdictIsNotThatOfEverything) {

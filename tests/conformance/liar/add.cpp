@@ -76,6 +76,13 @@ public:
                        (lie("wrong_each_thousandth_call") && calls % 1000 == 0) ||
                        (lie("plans_share_their_end") && g_ends != ends_before_);
     if (wrong) work.alpha += 1;
+    if (lie("launched_on_another_stream")) {
+      std::thread([work] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        sum(work, work.a);
+      }).detach();
+      return;
+    }
     own.submit([this, work] { add(work); });
     if (lie("writes_again_later")) {
       std::thread([work] {

@@ -229,7 +229,8 @@ void LiarDevice::deallocate(int32_t, void* memory) {
       std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& block) { return block.first == memory; });
   if (found == blocks_.end()) return;
   blocks_.erase(found);
-  if (!lie("writes_again_later")) std::free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) / 256 * 256));
+  const bool is_in_use = lie("writes_again_later") || lie("launched_on_another_stream");
+  if (!is_in_use) std::free(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(memory) / 256 * 256));
 }
 
 void LiarDevice::memory_info(uint64_t& free_bytes, uint64_t& total_bytes) {

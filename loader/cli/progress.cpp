@@ -1,0 +1,63 @@
+// A thread that writes the line anew a few times a second.
+#include "loader/cli/progress.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+#include "loader/cli/table.hpp"
+
+namespace rlk::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kMoment(400);
+constexpr std::chrono::milliseconds kAgain(200);
+
+size_t columns() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+Progress::Progress(std::string what) : what_(std::move(what)) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  try {
+    thread_ = std::thread([this] { show(); });
+  } catch (const std::system_error&) {
+    // No thread to be had: nothing is shown.
+  }
+}
+
+Progress::~Progress() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  ends_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  if (shown_) std::fputs("\r\033[K", stderr);
+}
+
+void Progress::say(std::string what) {
+  const std::lock_guard lock(mutex_);
+  what_ = std::move(what);
+}
+
+void Progress::show() {
+  std::unique_lock lock(mutex_);
+  for (std::chrono::milliseconds pause = kMoment; !ends_.wait_for(lock, pause, [this] { return ended_; });
+       pause = kAgain) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin_);
+    const std::string time = " (" + std::to_string(seconds.count()) + " s)";
+    const std::string text = printable(what_);
+    const size_t room = columns() - 1 - std::min<size_t>(time.size(), 20);
+    std::fprintf(stderr, "\r\033[K%s%s", text.substr(0, room).c_str(), time.c_str());
+    shown_ = true;
+  }
+}
+
+}  // namespace rlk::cli
