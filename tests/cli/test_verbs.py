@@ -316,7 +316,7 @@ class Usage(command.Case):
             (("explain", "logp", "--shape", "V=0"), "V"),
             (("explain", "logp", "--numerics", "exact"), "no numerics class"),
             (("ops", "rotary"), "no operator is called 'rotary'"),
-            (("cache", "burn"), "expected ls or clear"),
+            (("cache", "burn"), "expected ls, clear or export"),
             (("lint", "/nonexistent.so"), "no such file"),
             (("conformance", "/nonexistent.so"), "no such file"),
             (("conformance", "cpo"), "no such file"),
