@@ -1,5 +1,7 @@
 // NVIDIA's part of the table: the exports of libcuda.so.1 that carry today's signatures (the _v2 ones), the numbers of
 // attributes, and what an architecture is worth.
+#include "driver.hpp"
+
 #include "../simt/host/calls.hpp"
 #include "images.hpp"
 #include "probe.hpp"
@@ -113,6 +115,8 @@ Profile profile_of(int device) {
   return profile;
 }
 
+}  // namespace
+
 Driver open_driver() {
   Driver table;
   void* library = table.symbols.require_library({"libcuda.so.1"});
@@ -131,10 +135,4 @@ Driver open_driver() {
   return table;
 }
 
-}  // namespace
 }  // namespace rlk::cuda
-
-const rlk::simt::host::Driver& rlk::simt::host::driver() {
-  static const Driver table = cuda::open_driver();
-  return table;
-}

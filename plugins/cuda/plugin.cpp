@@ -2,6 +2,7 @@
 #include "../simt/host/plugin.hpp"
 
 #include "attention_mma.hpp"
+#include "driver.hpp"
 #include "probe.hpp"
 
 namespace rlk::cuda {
@@ -15,6 +16,11 @@ public:
 };
 
 }  // namespace rlk::cuda
+
+const rlk::simt::host::Driver& rlk::simt::host::driver() {
+  static const Driver table = cuda::open_driver();
+  return table;
+}
 
 RLK_PLUGIN_WITH_ENVIRONMENT(rlk::cuda::Plugin, "cuda", "cuda", "0.1.0",
                             "operators for NVIDIA devices of sm_80 and later",
