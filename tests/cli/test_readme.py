@@ -53,7 +53,8 @@ class Readme(command.Case):
                  for name in re.findall(r"RLK_[A-Z_]+", row)]
         self.assertGreater(len(names), 12)
         names = ["RLK_OP_LOGP" if name == "RLK_OP_" else name for name in names]
-        values = {name: "" if name in ("RLK_CONFIG", "RLK_PROBER", "RLK_REQUIRE") else "1" for name in names}
+        unset = ("RLK_CONFIG", "RLK_PROBER", "RLK_REQUIRE", "RLK_CACHE_SEED")
+        values = {name: "" if name in unset else "1" for name in names}
         values.update(RLK_PLUGIN_PATH=None, RLK_ADD_PLUGIN_PATH=self.plugins, RLK_CACHE_DIR=None, RLK_PROBE="isolated",
                       RLK_LOG="off", RLK_FALLBACK="warn", RLK_PROBE_TIMEOUT="60", RLK_PLUGINS_SELECT="*",
                       RLK_PLUGINS_DISABLE="none")
