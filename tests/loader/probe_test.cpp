@@ -343,6 +343,15 @@ TEST_F(Probe, WhatTheCallersFunctionThrowsReachesTheCallerFromEveryThread) {
   EXPECT_THROW(find_plugins({}, options), std::runtime_error);  // two backends: two threads
 }
 
+TEST_F(Probe, TheBuiltInWhichTakesLongestIsProbedFirst) {
+  options.mode = ProbeMode::off;
+  options.max_children = 1;
+  std::vector<std::string> finished;
+  options.on_finished = [&](const PluginRecord& record) { finished.push_back(record.id); };
+  find_plugins({}, options);
+  EXPECT_EQ(finished, (std::vector<std::string>{"cpu", "fault"}));
+}
+
 TEST_F(Probe, TheBuiltInIsProbedLikeAnyOther) {
   options.environment.values["RLK_PLUGINS_DISABLE"] = "*";  // which cannot switch it off
   const std::vector<ProbedPlugin> plugins = find_plugins({}, options);
