@@ -1,9 +1,10 @@
 // Each entry of the SDK in terms of AscendCL: memory, streams, events, records of data errors.
 #include "device.hpp"
 
+#include <rlk/sdk/memory.hpp>
+#include <rlk/sdk/numa.hpp>
+
 #include <algorithm>
-#include <cctype>
-#include <fstream>
 #include <limits>
 
 namespace rlk::ascend {
@@ -28,14 +29,6 @@ int32_t milliseconds(uint64_t ns) {
 
 void copy_name(char* to, size_t size, const std::string& from) {
   std::snprintf(to, size, "%s", from.c_str());
-}
-
-// -1 when the system does not tell.
-int32_t numa_node_of(std::string pci_bus_id) {
-  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
-  int32_t node = -1;
-  return file >> node ? node : -1;
 }
 
 }  // namespace
@@ -100,7 +93,7 @@ void describe(int32_t ordinal, rlk_device_properties& out) {
     char bus[32] = {};
     if (r.aclrtDeviceGetPCIBusId(ordinal, bus, sizeof(bus)) == 0) {
       copy_name(out.pci_bus_id, sizeof(out.pci_bus_id), bus);
-      out.numa_node = numa_node_of(bus);
+      out.numa_node = sdk::numa_node_of(bus);
     }
   }
   int32_t major = 0, minor = 0, patch = 0;
@@ -111,18 +104,17 @@ void describe(int32_t ordinal, rlk_device_properties& out) {
 
 void* Device::allocate(int32_t kind, uint64_t bytes) {
   const CurrentContext current(context_);
-  void* memory = nullptr;
-  if (kind == RLK_MEMORY_PINNED) {
-    check(runtime().aclrtMallocHost(&memory, bytes), "aclrtMallocHost");
-  } else if (kind == RLK_MEMORY_DEVICE) {
+  const auto on_device = [bytes] {
+    void* memory = nullptr;
     check(runtime().aclrtMalloc(&memory, bytes, kHugeFirst), "aclrtMalloc");
-  } else {
-    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("memory kind %d; device is 0 and pinned 1", kind));
-  }
-  if (reinterpret_cast<uintptr_t>(memory) % 256 == 0) return memory;
-  deallocate(kind, memory);
-  throw sdk::Error(RLK_BACKEND_ERROR,
-                   sdk::format("the runtime gave memory at %p, which is not aligned to 256 bytes", memory));
+    return memory;
+  };
+  const auto pinned = [bytes] {
+    void* memory = nullptr;
+    check(runtime().aclrtMallocHost(&memory, bytes), "aclrtMallocHost");
+    return memory;
+  };
+  return sdk::allocate_of_kind(kind, on_device, pinned, [&](void* memory) { deallocate(kind, memory); });
 }
 
 void Device::deallocate(int32_t kind, void* memory) {

@@ -1,22 +1,15 @@
 // The device's memory, properties and current device of a thread, in terms of CNRT.
 #include "device.hpp"
 
+#include <rlk/sdk/memory.hpp>
+#include <rlk/sdk/numa.hpp>
+
 #include <algorithm>
-#include <cctype>
-#include <fstream>
 
 namespace rlk::cambricon {
 namespace {
 
 constexpr size_t kRecordBytes = kRecordFields * sizeof(int32_t);
-
-// -1 when the system does not tell.
-int32_t numa_node_of(std::string pci_bus_id) {
-  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
-  int32_t node = -1;
-  return file >> node ? node : -1;
-}
 
 }  // namespace
 
@@ -82,7 +75,7 @@ void describe(int ordinal, rlk_device_properties& out) {
   char bus[32] = {};
   if (r.cnrtDeviceGetPCIBusId != nullptr && r.cnrtDeviceGetPCIBusId(bus, sizeof(bus) - 1, ordinal) == 0) {
     sdk::detail::copy_text(out.pci_bus_id, bus);
-    out.numa_node = numa_node_of(bus);
+    out.numa_node = sdk::numa_node_of(bus);
   }
   int x = 0, y = 0, z = 0;
   if (r.cnrtDriverGetVersion != nullptr && r.cnrtDriverGetVersion(&x, &y, &z) == 0)
@@ -92,18 +85,15 @@ void describe(int ordinal, rlk_device_properties& out) {
 
 void* Device::allocate(int32_t kind, uint64_t bytes) {
   const CurrentDevice current(ordinal_);
-  void* memory = nullptr;
-  if (kind == RLK_MEMORY_PINNED) {
-    check(runtime().cnrtHostMalloc(&memory, bytes), "cnrtHostMalloc");
-  } else if (kind == RLK_MEMORY_DEVICE) {
-    check(runtime().cnrtMalloc(&memory, bytes), "cnrtMalloc");
-  } else {
-    throw sdk::Error(RLK_INVALID_ARGUMENT, sdk::format("memory kind %d; device is 0 and pinned 1", kind));
-  }
-  if (reinterpret_cast<uintptr_t>(memory) % 256 == 0) return memory;
-  deallocate(kind, memory);
-  throw sdk::Error(RLK_BACKEND_ERROR,
-                   sdk::format("the runtime gave memory at %p, which is not aligned to 256 bytes", memory));
+  const auto made_by = [bytes](auto function, const char* name) {
+    void* memory = nullptr;
+    check(function(&memory, bytes), name);
+    return memory;
+  };
+  return sdk::allocate_of_kind(
+      kind, [&] { return made_by(runtime().cnrtMalloc, "cnrtMalloc"); },
+      [&] { return made_by(runtime().cnrtHostMalloc, "cnrtHostMalloc"); },
+      [&](void* memory) { deallocate(kind, memory); });
 }
 
 void Device::deallocate(int32_t kind, void* memory) {

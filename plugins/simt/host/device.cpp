@@ -3,20 +3,15 @@
 
 #include "stream.hpp"
 
+#include <rlk/sdk/memory.hpp>
+#include <rlk/sdk/numa.hpp>
+
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <fstream>
 
 namespace rlk::simt::host {
 namespace {
-
-// -1 when the system does not tell.
-int32_t numa_node_of(const std::string& pci_bus_id) {
-  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
-  int32_t node = -1;
-  return file >> node ? node : -1;
-}
 
 // "0000:01:00.0", as the system writes it.
 std::string pci_id_of(int device) {
@@ -29,6 +24,22 @@ std::string pci_id_of(int device) {
   return sdk::format("%04x:%02x:%02x.0", static_cast<unsigned>(attribute(device, at.pci_domain)),
                      static_cast<unsigned>(attribute(device, at.pci_bus)),
                      static_cast<unsigned>(attribute(device, at.pci_device)));
+}
+
+void* allocate_on_device(uint64_t bytes) {
+  const Driver& table = driver();
+  void* memory = nullptr;
+  const Result code = table.memory_allocate(&memory, bytes);
+  if (code != kSuccess && table.status_of(code) == RLK_OUT_OF_MEMORY) {
+    size_t available = 0, total = 0;
+    table.memory_info(&available, &total);
+    throw sdk::Error(RLK_OUT_OF_MEMORY,
+                     sdk::format("%llu bytes of device memory were asked for; %zu of %zu are free",
+                                 static_cast<unsigned long long>(bytes), available, total),
+                     code, table.domain);
+  }
+  check(code, "allocating device memory");
+  return memory;
 }
 
 }  // namespace
@@ -48,7 +59,7 @@ void describe(int ordinal, rlk_device_properties& out) {
   out.memory_bytes = bytes;
   check(table.device_name(out.name, sizeof(out.name), device), "asking for the device's name");
   const std::string pci = pci_id_of(device);
-  out.numa_node = numa_node_of(pci);
+  out.numa_node = sdk::numa_node_of(pci);
   const auto ask_uuid = table.device_uuid_v2 != nullptr ? table.device_uuid_v2 : table.device_uuid;
   Uuid uuid{};
   if (ask_uuid != nullptr && ask_uuid(&uuid, device) == kSuccess) std::memcpy(out.uuid, uuid.bytes, sizeof(out.uuid));
@@ -101,24 +112,9 @@ Device::~Device() {
 
 void* Device::allocate(int32_t kind, uint64_t bytes) {
   const RelaxedScope scope(place_);
-  if (kind == RLK_MEMORY_PINNED) return allocate_pinned(bytes);
-  if (kind != RLK_MEMORY_DEVICE) {
-    throw sdk::Error(RLK_INVALID_ARGUMENT,
-                     sdk::format("memory kind %d; the kinds are 0 (device) and 1 (pinned)", kind));
-  }
-  const Driver& table = driver();
-  void* memory = nullptr;
-  const Result code = table.memory_allocate(&memory, bytes);
-  if (code != kSuccess && table.status_of(code) == RLK_OUT_OF_MEMORY) {
-    size_t available = 0, total = 0;
-    table.memory_info(&available, &total);
-    throw sdk::Error(RLK_OUT_OF_MEMORY,
-                     sdk::format("%llu bytes of device memory were asked for; %zu of %zu are free",
-                                 static_cast<unsigned long long>(bytes), available, total),
-                     code, table.domain);
-  }
-  check(code, "allocating device memory");
-  return memory;
+  return sdk::allocate_of_kind(
+      kind, [bytes] { return allocate_on_device(bytes); }, [bytes] { return allocate_pinned(bytes); },
+      [&](void* memory) { deallocate(kind, memory); });
 }
 
 void Device::deallocate(int32_t kind, void* memory) {
