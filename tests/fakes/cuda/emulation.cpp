@@ -77,7 +77,6 @@ struct Copy {
 
 struct Fiber {
   Context context{};
-  std::unique_ptr<char[]> stack{new char[kStackBytes]};
   State state = State::ready;
   Thread where;
   bool vote = true;
@@ -88,6 +87,7 @@ struct Fiber {
 struct Wave {
   unsigned char slots[2][kWave][kSlotBytes];
   unsigned turn[kWave];
+  unsigned arrived, gone;  // lanes that wait for the others, and that have returned
 };
 
 struct Block {
@@ -106,9 +106,43 @@ Fiber& mine() {
   return block->fibers[block->running];
 }
 
+struct Lanes {
+  size_t first, end;
+};
+Lanes lanes_of_mine() {
+  const size_t first = block->running / kWave * kWave;
+  return {first, std::min(block->fibers.size(), first + kWave)};
+}
+Wave& my_wave() {
+  return block->waves[block->running / kWave];
+}
+
+// When every lane of the wave waits or has returned, those that wait may go on.
+bool release_wave() {
+  Wave& wave = my_wave();
+  const Lanes lanes = lanes_of_mine();
+  if (wave.arrived == 0 || wave.arrived + wave.gone < lanes.end - lanes.first) return false;
+  for (size_t i = lanes.first; i < lanes.end; ++i) {
+    if (block->fibers[i].state == State::in_wave) block->fibers[i].state = State::ready;
+  }
+  return wave.arrived = 0, true;
+}
+
+// To the next lane of the wave that is ready, and to the scheduler when there is none.
 void yield(State state) {
   Fiber& fiber = mine();
   fiber.state = state;
+  if (state == State::in_wave) ++my_wave().arrived;
+  if (state == State::done) ++my_wave().gone;
+  if (release_wave() && state == State::in_wave) return;  // the last to come goes on at once
+  const Lanes lanes = lanes_of_mine();
+  size_t next = block->running;
+  do {
+    if (++next == lanes.end) next = lanes.first;
+    if (block->fibers[next].state != State::ready) continue;
+    block->running = next;
+    return switch_to(fiber.context, block->fibers[next].context);
+  } while (next != block->running);
   switch_to(fiber.context, block->scheduler);
 }
 
@@ -116,6 +150,13 @@ void fiber_main() {
   (*block->body)();
   yield(State::done);
   std::abort();
+}
+
+// Of the calling thread, kept for its next launch: there are many small ones.
+char* stack_of(size_t fiber) {
+  thread_local std::vector<std::unique_ptr<char[]>> stacks;
+  while (stacks.size() <= fiber) stacks.emplace_back(new char[kStackBytes]);
+  return stacks[fiber].get();
 }
 
 [[noreturn]] void stuck() {
@@ -129,25 +170,13 @@ void fiber_main() {
 // Runs the fibers of a wave until none is ready. True when any ran.
 bool run_wave(size_t first, size_t end) {
   bool any = false;
-  for (;;) {
-    bool ran = false;
-    for (size_t i = first; i < end; ++i) {
-      if (block->fibers[i].state != State::ready) continue;
-      block->running = i;
-      switch_to(block->scheduler, block->fibers[i].context);
-      ran = any = true;
-    }
-    bool whole = true;
-    for (size_t i = first; i < end; ++i) {
-      whole = whole && (block->fibers[i].state == State::in_wave || block->fibers[i].state == State::done);
-    }
-    if (whole) {
-      for (size_t i = first; i < end; ++i) {
-        if (block->fibers[i].state == State::in_wave) block->fibers[i].state = State::ready, ran = true;
-      }
-    }
-    if (!ran) return any;
+  for (size_t i = first; i < end; ++i) {
+    if (block->fibers[i].state != State::ready) continue;
+    block->running = i;
+    switch_to(block->scheduler, block->fibers[i].context);  // the others' turns come there
+    any = true;
   }
+  return any;
 }
 
 void run_block() {
@@ -194,7 +223,7 @@ bool block_and(bool vote) {
 }
 
 const unsigned char* exchange(const void* value, size_t bytes) {
-  Wave& wave = block->waves[block->running / kWave];
+  Wave& wave = my_wave();
   const int at = lane();
   const unsigned turn = wave.turn[at]++ % 2;
   if (bytes > 0) std::memcpy(wave.slots[turn][at], value, bytes);
@@ -243,7 +272,7 @@ void run_grid(const Dim& grid, const Dim& size, size_t shared_bytes, const std::
       fiber.where = Thread{{static_cast<unsigned>(i), 0, 0}, {b, 0, 0}, size, grid};
       fiber.open.clear();
       fiber.committed.clear();
-      start_at(fiber.context, fiber.stack.get(), &fiber_main);
+      start_at(fiber.context, stack_of(i), &fiber_main);
     }
     std::memset(own.waves.data(), 0, own.waves.size() * sizeof(Wave));
     run_block();

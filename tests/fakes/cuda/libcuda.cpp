@@ -1,421 +1,377 @@
-// A libcuda.so.1 without a device: memory is host memory, streams do their work when it is enqueued, and kernels are
-// found by name among the emulated ones (emulation.hpp). Enough of the driver API for the plugin in plugins/cuda. While
-// a thread captures in global mode, what is not work for a stream is refused to threads that are not in relaxed mode,
-// and breaks the capture, as the driver does it. What it pretends to be: RLK_FAKE_CUDA_DEVICES (default 1),
-// RLK_FAKE_CUDA_NAME (its device's), RLK_FAKE_CUDA_VERSION (13000), RLK_FAKE_CUDA_WIDTH (32), RLK_FAKE_CUDA_ARCH (90),
-// RLK_FAKE_CUDA_UVA (1: pinned memory has one address), RLK_FAKE_CUDA_INIT (what cuInit returns, 0),
-// RLK_FAKE_CUDA_LAUNCH (what launches return, 0), RLK_FAKE_CUDA_WORK (what a stream's work ends with, 0).
-#include <dlfcn.h>
+// A libcuda.so.1 without a device: the driver API's names, numbers and contexts over the simulated runtime (../runtime,
+// ../simt), whose rules and variables it has; kernels are found by name among the emulated ones (emulation.hpp). Enough
+// of it for the plugin in plugins/cuda. A thread's device is that of the context on the top of its stack. A context
+// that nobody retains is gone: using it then, or leaving streams and events in it, breaks a rule. Beside ../runtime's
+// variables: RLK_FAKE_CUDA_NAME (its devices'), _WIDTH (32), _SHARED (232448), _ARCH (90), _UVA (1: pinned memory has
+// one address).
+#include "tests/fakes/simt/runtime.hpp"
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <thread>
-#include <utility>
-#include <vector>
 
-#include "emulation.hpp"
-#include "plugins/simt/args.h"
+using namespace fake_simt;
+
+const Runtime& fake::runtime() {
+  static constexpr Runtime only = [] {
+    Runtime numbers = shared_numbers("cuda", "RLK_FAKE_CUDA_", 13000);
+    numbers.must_initialize = true;
+    numbers.must_set_device = true;
+    return numbers;
+  }();
+  return only;
+}
+
+const Vendor& fake_simt::vendor() {
+  static const auto* const only = [] {
+    auto* const made = new Vendor{
+        "Emulated device",
+        1,
+        {{16, 4}, {19, 1}, {33, 1}, {34, 0}, {36, 1000000}, {37, 1024}, {38, 50 << 20}, {50, 0x10000}, {115, 1}},
+        10,
+        97,
+        [](int code) { return code == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_EMULATED"; }};
+    made->shared_bytes = 232448;
+    made->plain_shared = 48 * 1024;
+    made->grid_threads = UINT64_MAX;
+    return made;
+  }();
+  return *only;
+}
 
 namespace {
 
-using rlk::simt::AddArgs;
-using rlk::simt::AttentionArgs;
-using rlk::simt::LogpArgs;
-using rlk::simt::LogpBackwardArgs;
+constexpr int kInvalidContext = 201;
+constexpr uint32_t kFatBinary = 0xba55ed50;
 
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotFound = 500, kCaptureForbids = 900,
-              kCaptureBroken = 901;
-constexpr int kGlobal = 0, kRelaxed = 2;
-constexpr size_t kDeviceBytes = size_t{16} << 30;
+FAKE_HANDLES(int, contexts, 8, "context")  // of that device
 
-int knob(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::atoi(text) : otherwise;
-}
-
-struct Context {
+// The primary context of each device.
+struct Primary {
+  void* context = nullptr;
   int retained = 0;
 };
-Context contexts[16];
-// Never destroyed, like the memory table: a process may free its memory after the library's own destructors have run.
-thread_local std::vector<Context*>& current = *new std::vector<Context*>;
+std::mutex& primary_mutex = *new std::mutex;
+auto& primaries = *new std::map<int, Primary>;
 
-struct UserObject {
-  UserObject(void* pointer, void (*function)(void*)) : user(pointer), destroy(function) {}
-  ~UserObject() { destroy(user); }
-  UserObject(const UserObject&) = delete;
-  UserObject& operator=(const UserObject&) = delete;
-  void* user;
-  void (*destroy)(void*);
-};
-// A user object before a graph takes it.
-using Held = std::shared_ptr<UserObject>;
-struct Graph {
-  std::vector<std::function<void()>> work;
-  std::vector<Held> held;
-};
-struct Capture {
-  Graph* graph;
-  uint64_t id;
-  int mode;
-  std::thread::id thread;
-  bool broken = false;
-};
-struct Stream {
-  Capture* capture = nullptr;
-};
+// Never destroyed: a process may free its memory after the library's own destructors have run.
+thread_local std::vector<void*>& stack = *new std::vector<void*>;
 
-std::mutex& capture_mutex = *new std::mutex;
-auto& captures = *new std::vector<Capture*>;
-thread_local int capture_mode = kGlobal;
-
-// Whether this thread may do what is not work for a stream; a refusal breaks the captures that are in the way.
-bool safe() {
-  if (capture_mode == kRelaxed) return true;
-  const std::lock_guard<std::mutex> lock(capture_mutex);
-  bool is_safe = true;
-  for (Capture* capture : captures) {
-    const bool own = capture->thread == std::this_thread::get_id() && capture->mode != kRelaxed;
-    const bool other = capture->mode == kGlobal && capture_mode == kGlobal;
-    if (!own && !other) continue;
-    capture->broken = true;
-    is_safe = false;
-  }
-  return is_safe;
-}
-struct Event {
-  std::chrono::steady_clock::time_point time;
-};
-struct Function {
-  std::string name;
-  void* entry;
-  int dynamic_shared = 48 * 1024;
-};
-
-std::mutex& memory_mutex = *new std::mutex;
-auto& memory = *new std::map<uintptr_t, std::pair<size_t, unsigned>>;  // base -> bytes, 1 host or 2 device
-
-void* allocate(size_t bytes, unsigned type) {
-  const std::lock_guard<std::mutex> lock(memory_mutex);
-  if (bytes == 0 || bytes > kDeviceBytes) return nullptr;
-  void* block = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (block != nullptr) memory[reinterpret_cast<uintptr_t>(block)] = {bytes, type};
-  return block;
-}
-int release(void* block, unsigned type) {
-  const std::lock_guard<std::mutex> lock(memory_mutex);
-  const auto found = memory.find(reinterpret_cast<uintptr_t>(block));
-  if (found == memory.end() || found->second.second != type) return kInvalidValue;
-  memory.erase(found);
-  std::free(block);
-  return 0;
+void take_place() {
+  const auto device = stack.empty() || stack.back() == nullptr ? nullptr : contexts().find(stack.back());
+  device == nullptr ? leave_device() : static_cast<void>(set_device(*device));
 }
 
-// Now, or when the captured graph is launched. The default stream cannot be captured.
-int enqueue(Stream* stream, std::function<void()> work) {
-  if (current.empty()) return 201;  // no context on this thread
-  if (stream != nullptr && stream->capture != nullptr) {
-    if (stream->capture->broken) return kCaptureBroken;
-    stream->capture->graph->work.push_back(std::move(work));
-  } else {
-    work();
-  }
-  return 0;
+// What is left in a context ends with it.
+void empty(int device) {
+  const auto is_its = [&](const auto& object) { return object.device == device; };
+  for (const auto& stream : streams().take_if(is_its)) stream->wait(), stream->stop();
+  events().take_if(is_its);
+  modules().take_if(is_its);
+  functions().take_if(is_its);
 }
 
-template <class Args>
-std::function<void()> bind(void* entry, const void* arguments) {
-  const Args args = *static_cast<const Args*>(arguments);
-  return [entry, args] { reinterpret_cast<void (*)(Args)>(entry)(args); };
-}
-
-std::function<void()> bind(const Function& function, const void* arguments) {
-  const auto starts = [&](const char* prefix) { return function.name.rfind(prefix, 0) == 0; };
-  if (starts("logp_backward_")) return bind<LogpBackwardArgs>(function.entry, arguments);
-  if (starts("logp_")) return bind<LogpArgs>(function.entry, arguments);
-  if (starts("attention_")) return bind<AttentionArgs>(function.entry, arguments);
-  return bind<AddArgs>(function.entry, arguments);
+Direction direction_of(const void* to, const void* from) {
+  if (kind_of(to) != Kind::kDevice) return Direction::kToHost;
+  return kind_of(from) == Kind::kDevice ? Direction::kOnDevice : Direction::kToDevice;
 }
 
 }  // namespace
 
-// First in every function that may not run beside a capture in global mode.
-#define UNSAFE \
-  if (!safe()) return kCaptureForbids
-// Another vendor's runtime (tests/fakes/wide) is made of the same functions and exports none of them.
-#if !defined(RLK_FAKE_CUDA_VISIBILITY)
-#define RLK_FAKE_CUDA_VISIBILITY "default"
-#endif
-#define API extern "C" __attribute__((visibility(RLK_FAKE_CUDA_VISIBILITY))) int
+#define API FAKE_EXPORT int
+// What begins each: R asks for the runtime, E for a context of this thread; S also that no capture is in the way.
+#define R(name) FAKE_ENTER(#name, kRuntime)
+#define E(name) FAKE_ENTER(#name, kDevice)
+#define S(name) FAKE_ENTER_SAFE(#name)
 
-API cuInit(unsigned) {
-  return knob("RLK_FAKE_CUDA_INIT", 0);
+// --- devices and contexts --------------------------------------------------------------------------------------------
+API cuInit(unsigned flags) {
+  FAKE_ENTER("cuInit", kNothing);
+  if (flags != 0) return runtime().invalid_value;
+  return initialize(), device_count() == 0 ? runtime().no_device : 0;
 }
-API cuDriverGetVersion(int* version) {
-  return *version = knob("RLK_FAKE_CUDA_VERSION", 13000), 0;
+API cuDriverGetVersion(int* out) {
+  FAKE_ENTER("cuDriverGetVersion", kNothing);
+  return *out = version(), 0;
 }
 API cuDeviceGetCount(int* count) {
-  return *count = knob("RLK_FAKE_CUDA_DEVICES", 1), 0;
+  R(cuDeviceGetCount);
+  return *count = device_count(), 0;
 }
 API cuDeviceGet(int* device, int ordinal) {
-  if (ordinal < 0 || ordinal >= knob("RLK_FAKE_CUDA_DEVICES", 1)) return kInvalidDevice;
-  return *device = ordinal, 0;
+  R(cuDeviceGet);
+  return is_device(ordinal) ? (*device = ordinal, 0) : runtime().invalid_device;
 }
-API cuDeviceGetName(char* name, int size, int) {
+API cuDeviceGetName(char* name, int size, int device) {
+  R(cuDeviceGetName);
+  if (!is_device(device)) return runtime().invalid_device;
   const char* wanted = std::getenv("RLK_FAKE_CUDA_NAME");
-  return std::snprintf(name, static_cast<size_t>(size), "%s", wanted != nullptr ? wanted : "Emulated device"), 0;
+  return std::snprintf(name, static_cast<size_t>(size), "%s", wanted != nullptr ? wanted : vendor().device_name), 0;
 }
 API cuDeviceGetUuid_v2(char* uuid, int device) {
+  R(cuDeviceGetUuid_v2);
+  if (!is_device(device)) return runtime().invalid_device;
   for (int i = 0; i < 16; ++i) uuid[i] = static_cast<char>(16 * device + i);
   return 0;
 }
-API cuDeviceTotalMem_v2(size_t* bytes, int) {
-  return *bytes = kDeviceBytes, 0;
+API cuDeviceTotalMem_v2(size_t* bytes, int device) {
+  R(cuDeviceTotalMem_v2);
+  return is_device(device) ? (*bytes = memory_bytes(), 0) : runtime().invalid_device;
 }
-API cuDeviceGetAttribute(int* value, int attribute, int) {
-  const int arch = knob("RLK_FAKE_CUDA_ARCH", 90);
-  static const std::map<int, int> kFixed = {{16, 4},    {19, 1},        {33, 1},       {34, 0},      {36, 1000000},
-                                            {37, 1024}, {38, 50 << 20}, {50, 0x10000}, {97, 232448}, {115, 1}};
-  switch (attribute) {
-    case 10:
-      return *value = knob("RLK_FAKE_CUDA_WIDTH", 32), 0;
-    case 41:
-      return *value = knob("RLK_FAKE_CUDA_UVA", 1), 0;
-    case 75:
-      return *value = arch / 10, 0;
-    case 76:
-      return *value = arch % 10, 0;
-    default:
-      break;
-  }
-  const auto found = kFixed.find(attribute);
-  if (found == kFixed.end()) return kInvalidValue;
-  return *value = found->second, 0;
+API cuDeviceGetAttribute(int* value, int attribute, int device) {
+  R(cuDeviceGetAttribute);
+  if (!is_device(device)) return runtime().invalid_device;
+  if (attribute == 41) return *value = static_cast<int>(knob("UVA", 1)), 0;
+  if (attribute == 75) return *value = static_cast<int>(knob("ARCH", 90) / 10), 0;
+  if (attribute == 76) return *value = static_cast<int>(knob("ARCH", 90) % 10), 0;
+  return attribute_of(device, attribute, value);
 }
 API cuDeviceCanAccessPeer(int* can, int device, int peer) {
-  return *can = device != peer ? 1 : 0, 0;
+  R(cuDeviceCanAccessPeer);
+  return is_device(device) && is_device(peer) ? (*can = device != peer, 0) : runtime().invalid_device;
 }
-API cuDevicePrimaryCtxRetain(Context** context, int device) {
-  UNSAFE;
-  ++contexts[device].retained;
-  return *context = &contexts[device], 0;
+API cuDevicePrimaryCtxRetain(void** context, int device) {
+  R(cuDevicePrimaryCtxRetain);
+  if (!is_safe()) return runtime().capture_forbids;
+  if (!is_device(device)) return runtime().invalid_device;
+  const std::lock_guard lock(primary_mutex);
+  Primary& primary = primaries[device];
+  if (primary.retained++ == 0) primary.context = contexts().add(std::make_shared<int>(device));
+  return *context = primary.context, 0;
 }
 API cuDevicePrimaryCtxRelease_v2(int device) {
-  return --contexts[device].retained, 0;
+  R(cuDevicePrimaryCtxRelease_v2);
+  const std::lock_guard lock(primary_mutex);
+  Primary& primary = primaries[device];
+  if (primary.retained == 0) return kInvalidContext;
+  if (primary.retained == 1) {
+    empty(device);
+    contexts().remove(primary.context);
+  }
+  return --primary.retained, take_place(), 0;
 }
+// For tests.
 API fakeCudaRetained(int device) {
-  return contexts[device].retained;
+  const std::lock_guard lock(primary_mutex);
+  return primaries[device].retained;
 }
-API cuCtxGetCurrent(Context** context) {
-  return *context = current.empty() ? nullptr : current.back(), 0;
+API cuCtxGetCurrent(void** context) {
+  R(cuCtxGetCurrent);
+  return *context = stack.empty() ? nullptr : stack.back(), 0;
 }
-API cuCtxPushCurrent_v2(Context* context) {
-  return current.push_back(context), 0;
+API cuCtxPushCurrent_v2(void* context) {
+  R(cuCtxPushCurrent_v2);
+  if (context != nullptr) contexts().get(context, "cuCtxPushCurrent_v2");
+  return stack.push_back(context), take_place(), 0;
 }
-API cuCtxPopCurrent_v2(Context** context) {
-  if (current.empty()) return 201;
-  *context = current.back();
-  return current.pop_back(), 0;
+API cuCtxPopCurrent_v2(void** context) {
+  R(cuCtxPopCurrent_v2);
+  if (stack.empty()) return kInvalidContext;
+  *context = stack.back();
+  return stack.pop_back(), take_place(), 0;
 }
 API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  E(cuCtxGetStreamPriorityRange);
   return *least = 0, *greatest = -5, 0;
 }
+
+// --- memory ----------------------------------------------------------------------------------------------------------
 API cuMemGetInfo_v2(size_t* available, size_t* total) {
-  UNSAFE;
-  return *available = kDeviceBytes / 2, *total = kDeviceBytes, 0;
+  S(cuMemGetInfo_v2);
+  return *total = memory_bytes(), *available = *total - used_bytes(current_device()), 0;
 }
-API cuMemAlloc_v2(uint64_t* pointer, size_t bytes) {
-  UNSAFE;
-  void* block = allocate(bytes, 2);
-  return *pointer = reinterpret_cast<uint64_t>(block), block != nullptr ? 0 : kOutOfMemory;
+API cuMemAlloc_v2(void** pointer, size_t bytes) {
+  S(cuMemAlloc_v2);
+  return bytes == 0 ? runtime().invalid_value : allocate(current_device(), bytes, pointer);
 }
-API cuMemFree_v2(uint64_t pointer) {
-  UNSAFE;
-  return release(reinterpret_cast<void*>(pointer), 2);
+API cuMemFree_v2(void* pointer) {
+  S(cuMemFree_v2);
+  return release(pointer, false, "cuMemFree_v2"), 0;
 }
-API cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
-  UNSAFE;
-  return *pointer = allocate(bytes, 1), *pointer != nullptr ? 0 : kOutOfMemory;
+API cuMemHostAlloc(void** pointer, size_t bytes, unsigned flags) {
+  S(cuMemHostAlloc);
+  return bytes == 0 || flags > 7 ? runtime().invalid_value : allocate_pinned(bytes, pointer);
 }
 API cuMemFreeHost(void* pointer) {
-  UNSAFE;
-  return release(pointer, 1);
+  S(cuMemFreeHost);
+  return release(pointer, true, "cuMemFreeHost"), 0;
 }
-API cuPointerGetAttribute(void* value, int attribute, uint64_t pointer) {
-  const std::lock_guard<std::mutex> lock(memory_mutex);
-  auto found = memory.upper_bound(pointer);
-  if (found == memory.begin() || pointer >= (--found)->first + found->second.first) return kInvalidValue;
-  *static_cast<unsigned*>(value) = attribute == 2 ? found->second.second : 0;
-  return 0;
+API cuPointerGetAttribute(void* value, int attribute, void* pointer) {
+  R(cuPointerGetAttribute);
+  const Kind kind = kind_of(pointer);
+  if (kind == Kind::kUnknown) return runtime().invalid_value;
+  return *static_cast<unsigned*>(value) = attribute != 2 ? 0 : kind == Kind::kPinned ? 1 : 2, 0;
 }
-API cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, Stream* stream) {
-  return enqueue(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+API cuMemcpyAsync(void* to, const void* from, size_t bytes, void* stream) {
+  E(cuMemcpyAsync);
+  return copy(to, from, bytes, direction_of(to, from), stream, "cuMemcpyAsync");
 }
-API cuMemcpyPeerAsync(uint64_t to, Context* to_context, uint64_t from, Context* from_context, size_t bytes,
-                      Stream* stream) {
-  if (to_context == nullptr || from_context == nullptr) return kInvalidValue;
-  return cuMemcpyAsync(to, from, bytes, stream);
+API cuMemcpyPeerAsync(void* to, void* to_context, const void* from, void* from_context, size_t bytes, void* stream) {
+  E(cuMemcpyPeerAsync);
+  const auto to_device = contexts().get(to_context, "cuMemcpyPeerAsync");
+  const auto from_device = contexts().get(from_context, "cuMemcpyPeerAsync");
+  if (bytes != 0 && (device_at(to) != *to_device || device_at(from) != *from_device)) {
+    violation("WRONG_DEVICE", "cuMemcpyPeerAsync: an address is not of the context that is named for it");
+  }
+  return copy(to, from, bytes, Direction::kOnDevice, stream, "cuMemcpyPeerAsync");
 }
-API cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, Stream* stream) {
-  return enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+API cuMemsetD8Async(void* to, unsigned char value, size_t bytes, void* stream) {
+  E(cuMemsetD8Async);
+  return fill(to, value, bytes, stream, "cuMemsetD8Async");
 }
-API cuStreamCreateWithPriority(Stream** stream, unsigned, int) {
-  UNSAFE;
-  return *stream = new Stream, 0;
+API cuMemAllocAsync(void** pointer, size_t bytes, void* stream) {
+  E(cuMemAllocAsync);
+  stream_of(stream, "cuMemAllocAsync");
+  return bytes == 0 ? runtime().invalid_value : allocate(current_device(), bytes, pointer);
 }
-API cuStreamDestroy_v2(Stream* stream) {
-  UNSAFE;
-  return delete stream, 0;
+API cuMemFreeAsync(void* pointer, void* stream) {
+  E(cuMemFreeAsync);
+  require_device(pointer, 1, "cuMemFreeAsync");
+  // Not by way of release(): this stream is what the memory would be waited for.
+  stream_of(stream, "cuMemFreeAsync")->wait();
+  return release(pointer, false, "cuMemFreeAsync"), 0;
 }
-API cuStreamQuery(Stream* stream) {
-  UNSAFE;
-  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : knob("RLK_FAKE_CUDA_WORK", 0);
+
+// --- streams and events ----------------------------------------------------------------------------------------------
+API cuStreamCreateWithPriority(void** stream, unsigned flags, int) {
+  S(cuStreamCreateWithPriority);
+  return flags > 1 ? runtime().invalid_value : create_stream(stream);
 }
-API cuStreamSynchronize(Stream* stream) {
-  UNSAFE;
-  return stream != nullptr && stream->capture != nullptr ? kCaptureForbids : knob("RLK_FAKE_CUDA_WORK", 0);
+API cuStreamDestroy_v2(void* stream) {
+  S(cuStreamDestroy_v2);
+  return destroy_stream(stream, "cuStreamDestroy_v2");
 }
-API cuStreamWaitEvent(Stream*, Event*, unsigned) {
-  return 0;
+API cuStreamQuery(void* stream) {
+  S(cuStreamQuery);
+  return query_stream(stream, "cuStreamQuery");
 }
-API cuStreamIsCapturing(Stream* stream, int* status) {
-  return *status = stream == nullptr || stream->capture == nullptr ? 0 : stream->capture->broken ? 2 : 1, 0;
+API cuStreamSynchronize(void* stream) {
+  S(cuStreamSynchronize);
+  return synchronize_stream(stream, "cuStreamSynchronize");
+}
+API cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  E(cuStreamWaitEvent);
+  return flags != 0 ? runtime().invalid_value : wait_for_event(stream, event, "cuStreamWaitEvent");
+}
+API cuEventCreate(void** event, unsigned flags) {
+  S(cuEventCreate);
+  return flags > 7 ? runtime().invalid_value : create_event(event, (flags & 2) == 0);
+}
+API cuEventDestroy_v2(void* event) {
+  S(cuEventDestroy_v2);
+  return destroy_event(event, "cuEventDestroy_v2");
 }
 #ifndef RLK_FAKE_CUDA_OLD
-API cuLaunchHostFunc(Stream* stream, void (*function)(void*), void* user) {
-  return enqueue(stream, [=] { function(user); });
+API cuLaunchHostFunc(void* stream, void (*function)(void*), void* user) {
+  E(cuLaunchHostFunc);
+  return call_host(stream, function, user, "cuLaunchHostFunc");
 }
-API cuEventRecord(Event* event, Stream* stream) {
-  return enqueue(stream, [=] { event->time = std::chrono::steady_clock::now(); });
+API cuEventRecord(void* event, void* stream) {
+  E(cuEventRecord);
+  return record_event(event, stream, "cuEventRecord");
 }
 #endif
-API cuEventCreate(Event** event, unsigned) {
-  UNSAFE;
-  return *event = new Event, 0;
+API cuEventQuery(void* event) {
+  S(cuEventQuery);
+  return query_event(event, "cuEventQuery");
 }
-API cuEventDestroy_v2(Event* event) {
-  UNSAFE;
-  return delete event, 0;
+API cuEventSynchronize(void* event) {
+  S(cuEventSynchronize);
+  return synchronize_event(event, "cuEventSynchronize");
 }
-API cuEventQuery(Event*) {
-  UNSAFE;
-  return 0;
+API cuEventElapsedTime(float* ms, void* start, void* end) {
+  S(cuEventElapsedTime);
+  return elapsed(start, end, ms, "cuEventElapsedTime");
 }
-API cuEventSynchronize(Event*) {
-  UNSAFE;
-  return 0;
+
+// --- kernels ---------------------------------------------------------------------------------------------------------
+API cuModuleLoadData(void** module, const void* image) {
+  S(cuModuleLoadData);
+  uint32_t magic = 0;
+  if (image != nullptr) std::memcpy(&magic, image, sizeof(magic));
+  if (magic != kFatBinary) return kInvalidImage;
+  return *module = modules().add(std::make_shared<Module>(Module{current_device(), ""})), 0;
 }
-API cuEventElapsedTime(float* ms, Event* start, Event* end) {
-  UNSAFE;
-  return *ms = std::chrono::duration<float, std::milli>(end->time - start->time).count(), 0;
+API cuModuleUnload(void* module) {
+  S(cuModuleUnload);
+  return modules().take(module, "cuModuleUnload"), 0;
 }
-API cuModuleLoadData(int** module, const void* image) {
-  UNSAFE;
-  static int only;
-  return *module = &only, image != nullptr ? 0 : kInvalidValue;
+API cuModuleGetFunction(void** function, void* module, const char* name) {
+  E(cuModuleGetFunction);
+  return find_function(*modules().get(module, "cuModuleGetFunction"), name, function);
 }
-API cuModuleUnload(int*) {
-  UNSAFE;
-  return 0;
+API cuFuncSetAttribute(void* function, int attribute, int value) {
+  E(cuFuncSetAttribute);
+  if (attribute != 8 || value < 0 || static_cast<unsigned>(value) > shared_bytes()) return runtime().invalid_value;
+  return functions().get(function, "cuFuncSetAttribute")->shared_limit = static_cast<unsigned>(value), 0;
 }
-API cuModuleGetFunction(Function** function, int*, const char* name) {
-  Dl_info self;
-  dladdr(reinterpret_cast<void*>(&cuInit), &self);
-  void* library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-  void* entry = library != nullptr ? dlsym(library, name) : nullptr;
-  if (entry == nullptr) return kNotFound;
-  return *function = new Function{name, entry}, 0;
-}
-API cuFuncSetAttribute(Function* function, int attribute, int value) {
-  if (attribute != 8 || value > 232448) return kInvalidValue;
-  return function->dynamic_shared = value, 0;
-}
-API cuLaunchKernel(Function* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                   unsigned block_y, unsigned block_z, unsigned shared_bytes, Stream* stream, void** parameters,
-                   void**) {
-  const int result = knob("RLK_FAKE_CUDA_LAUNCH", 0);
-  if (result != 0) return result;
-  if (grid_x == 0 || grid_y != 1 || grid_z != 1 || block_x == 0 || block_x > 1024 || block_y != 1 || block_z != 1 ||
-      static_cast<int>(shared_bytes) > function->dynamic_shared) {
-    return kInvalidValue;
-  }
-  std::function<void()> thread = bind(*function, parameters[0]);
-  return enqueue(stream, [=] { rlk::emulation::run_grid({grid_x, 1, 1}, {block_x, 1, 1}, shared_bytes, thread); });
+API cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra) {
+  E(cuLaunchKernel);
+  if (parameters == nullptr || extra != nullptr) return runtime().invalid_value;
+  const unsigned grid[] = {grid_x, grid_y, grid_z}, block[] = {block_x, block_y, block_z};
+  return launch(*functions().get(function, "cuLaunchKernel"), grid, block, shared, stream, parameters,
+                "cuLaunchKernel");
 }
 API cuGetErrorName(int code, const char** text) {
-  return *text = code == 0 ? "CUDA_SUCCESS" : "CUDA_ERROR_EMULATED", 0;
+  return *text = vendor().name_of(code), 0;
 }
 API cuGetErrorString(int, const char** text) {
   return *text = "an error of the emulated driver", 0;
 }
-API cuMemAllocAsync(uint64_t* pointer, size_t bytes, Stream*) {
-  void* block = allocate(bytes, 2);
-  return *pointer = reinterpret_cast<uint64_t>(block), block != nullptr ? 0 : kOutOfMemory;
-}
-API cuMemFreeAsync(uint64_t pointer, Stream* stream) {
-  return enqueue(stream, [=] { release(reinterpret_cast<void*>(pointer), 2); });
-}
+
+// --- graphs ----------------------------------------------------------------------------------------------------------
 API cuThreadExchangeStreamCaptureMode(int* mode) {
-  std::swap(capture_mode, *mode);
-  return 0;
+  R(cuThreadExchangeStreamCaptureMode);
+  return std::swap(capture_mode(), *mode), 0;
 }
-API cuStreamBeginCapture_v2(Stream* stream, int mode) {
-  if (stream == nullptr || stream->capture != nullptr) return kCaptureForbids;
-  static uint64_t ids = 0;
-  const std::lock_guard<std::mutex> lock(capture_mutex);
-  stream->capture = new Capture{new Graph, ++ids, mode, std::this_thread::get_id()};
-  return captures.push_back(stream->capture), 0;
+API cuStreamIsCapturing(void* stream, int* status) {
+  E(cuStreamIsCapturing);
+  return capture_info(stream, status, nullptr, "cuStreamIsCapturing");
 }
-API cuStreamEndCapture(Stream* stream, Graph** graph) {
-  if (stream == nullptr || stream->capture == nullptr) return kCaptureForbids;
-  const std::lock_guard<std::mutex> lock(capture_mutex);
-  const std::unique_ptr<Capture> capture(std::exchange(stream->capture, nullptr));
-  std::erase(captures, capture.get());
-  *graph = capture->broken ? (delete capture->graph, nullptr) : capture->graph;
-  return capture->broken ? kCaptureBroken : 0;
+API cuStreamBeginCapture_v2(void* stream, int mode) {
+  E(cuStreamBeginCapture_v2);
+  return begin_capture(stream, mode, "cuStreamBeginCapture_v2");
 }
-API cuStreamGetCaptureInfo_v2(Stream* stream, int* status, uint64_t* id, Graph** graph, const void**, size_t*) {
-  const Capture* capture = stream != nullptr ? stream->capture : nullptr;
-  *status = capture == nullptr ? 0 : capture->broken ? 2 : 1;
-  if (*status == 1 && id != nullptr) *id = capture->id;
-  if (*status == 1 && graph != nullptr) *graph = capture->graph;
-  return 0;
+API cuStreamEndCapture(void* stream, void** graph) {
+  E(cuStreamEndCapture);
+  return end_capture(stream, graph, "cuStreamEndCapture");
 }
-API cuStreamGetCaptureInfo(Stream* stream, int* status, uint64_t* id) {
-  return cuStreamGetCaptureInfo_v2(stream, status, id, nullptr, nullptr, nullptr);
+API cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id, void** graph, const void**, size_t*) {
+  E(cuStreamGetCaptureInfo_v2);
+  return capture_info(stream, status, id, "cuStreamGetCaptureInfo_v2", graph);
 }
-API cuUserObjectCreate(Held** object, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
-  if (references != 1 || flags != 1) return kInvalidValue;
-  return *object = new Held(std::make_shared<UserObject>(user, destroy)), 0;
+API cuStreamGetCaptureInfo(void* stream, int* status, uint64_t* id) {
+  E(cuStreamGetCaptureInfo);
+  return capture_info(stream, status, id, "cuStreamGetCaptureInfo");
 }
-API cuUserObjectRelease(Held* object, unsigned) {
-  return delete object, 0;
+API cuUserObjectCreate(void** object, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
+  R(cuUserObjectCreate);
+  return create_user_object(object, user, destroy, references, flags);
 }
-API cuGraphRetainUserObject(Graph* graph, Held* object, unsigned count, unsigned flags) {
-  if (count != 1 || flags != 1) return kInvalidValue;
-  graph->held.push_back(std::move(*object));
-  return delete object, 0;
+API cuUserObjectRelease(void* object, unsigned) {
+  R(cuUserObjectRelease);
+  return user_objects().take(object, "cuUserObjectRelease"), 0;
 }
-API cuGraphInstantiateWithFlags(Graph** exec, Graph* graph, uint64_t) {
-  UNSAFE;
-  return *exec = new Graph(*graph), 0;
+API cuGraphRetainUserObject(void* graph, void* object, unsigned count, unsigned flags) {
+  R(cuGraphRetainUserObject);
+  return retain_user_object(graph, object, count, flags, "cuGraphRetainUserObject");
 }
-API cuGraphLaunch(Graph* exec, Stream* stream) {
-  return enqueue(stream, [=] {
-    for (const auto& work : exec->work) work();
-  });
+API cuGraphInstantiateWithFlags(void** executable, void* graph, uint64_t flags) {
+  S(cuGraphInstantiateWithFlags);
+  return flags != 0 ? runtime().invalid_value : instantiate(graph, executable, "cuGraphInstantiateWithFlags");
 }
-API cuGraphExecDestroy(Graph* exec) {
-  UNSAFE;
-  return delete exec, 0;
+API cuGraphLaunch(void* executable, void* stream) {
+  E(cuGraphLaunch);
+  return launch_graph(executable, stream, "cuGraphLaunch");
 }
-API cuGraphDestroy(Graph* graph) {
-  UNSAFE;
-  return delete graph, 0;
+API cuGraphExecDestroy(void* executable) {
+  R(cuGraphExecDestroy);
+  if (!is_safe()) return runtime().capture_forbids;
+  return destroy_executable(executable, "cuGraphExecDestroy");
+}
+API cuGraphDestroy(void* graph) {
+  R(cuGraphDestroy);
+  if (!is_safe()) return runtime().capture_forbids;
+  return destroy_graph(graph, "cuGraphDestroy");
 }

@@ -50,6 +50,7 @@ int remember(int code) {
 }
 
 thread_local int thread_device = -1;
+thread_local bool in_host_function = false;
 
 }  // namespace
 
@@ -124,6 +125,7 @@ int admit(const char* call) {
 int enter(const char* call, Needs needs) {
   if (const int code = admit(call)) return code;
   if (needs == Needs::kNothing) return 0;
+  if (in_host_function) violation("CALL_IN_HOST_FUNCTION", std::string(call) + " from a function of a stream");
   if (runtime().must_initialize && !calls().initialized) {
     violation("NOT_INITIALIZED", std::string(call) + " before the runtime is initialized");
   }
@@ -133,6 +135,13 @@ int enter(const char* call, Needs needs) {
     violation("NO_DEVICE_ON_THREAD", std::string(call) + " on a thread that has no device");
   }
   return 0;
+}
+
+InHostFunction::InHostFunction() {
+  in_host_function = true;
+}
+InHostFunction::~InHostFunction() {
+  in_host_function = false;
 }
 
 int injected_async(const std::string& command) {
@@ -169,6 +178,9 @@ int current_device() {
 int set_device(int device) {
   if (!is_device(device)) return runtime().invalid_device;
   return thread_device = device, 0;
+}
+void leave_device() {
+  thread_device = -1;
 }
 
 }  // namespace fake

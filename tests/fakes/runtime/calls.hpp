@@ -52,6 +52,16 @@ uint64_t count_of(const std::string& line);  // "*": of all calls
 // The code that the lost device answers with; 0 while there is none.
 int lost();
 
+// While one lives on a thread, a call from it that needs the runtime breaks a rule: a host function waits for its
+// stream, and the runtime may wait for it.
+class InHostFunction {
+public:
+  InHostFunction();
+  ~InHostFunction();
+  InHostFunction(const InHostFunction&) = delete;
+  InHostFunction& operator=(const InHostFunction&) = delete;
+};
+
 void initialize(bool now = true);
 bool is_initialized();
 int device_count();
@@ -59,6 +69,7 @@ int device_count();
 int current_device();
 // The vendor's code for a device that is not there.
 int set_device(int device);
+void leave_device();  // as a thread begins
 bool is_device(int device);
 
 // A capture forbids to other threads, or to this one, what is no work for a stream (streams.hpp).

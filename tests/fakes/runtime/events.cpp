@@ -53,7 +53,10 @@ int wait_for_event(void* stream_handle, void* handle, const char* call) {
   const auto event = events().get(handle, call);
   const auto stream = stream_of(stream_handle, call);
   const std::lock_guard lock(event->mutex);
-  if (event->capture != nullptr) return stream->capture = event->capture, 0;  // joins it
+  if (event->capture != nullptr) {
+    if (event->capture->graph == nullptr) return runtime().event_in_capture;  // one that has ended
+    return stream->capture = event->capture, 0;                               // joins it
+  }
   if (event->mark == nullptr) return 0;
   return enqueue(stream_handle, call, {call, [mark = event->mark] { return mark->wait(), 0; }, {}});
 }
@@ -107,6 +110,15 @@ Captures& captures() {
 
 }  // namespace
 
+namespace {
+
+void* handle_of(Capture& capture) {
+  if (capture.handle == nullptr) capture.handle = graphs().add(capture.graph);
+  return capture.handle;
+}
+
+}  // namespace
+
 int& capture_mode() {
   thread_local int mode = 0;
   return mode;
@@ -147,14 +159,17 @@ int end_capture(void* handle, void** graph, const char* call) {
   for (const auto& other : streams().all()) {
     if (other->capture == capture) other->capture = nullptr;
   }
-  if (capture->broken) return *graph = nullptr, runtime().capture_broken;
-  return *graph = graphs().add(capture->graph), 0;
+  *graph = capture->broken ? nullptr : handle_of(*capture);
+  if (capture->broken && capture->handle != nullptr) graphs().remove(capture->handle);
+  capture->graph = nullptr;  // an event may still know the capture
+  return capture->broken ? runtime().capture_broken : 0;
 }
 
-int capture_info(void* handle, int* status, uint64_t* id, const char* call) {
+int capture_info(void* handle, int* status, uint64_t* id, const char* call, void** graph) {
   const auto stream = stream_of(handle, call);
   *status = stream->capture == nullptr ? 0 : stream->capture->broken ? 2 : 1;
   if (*status == 1 && id != nullptr) *id = stream->capture->id;
+  if (*status == 1 && graph != nullptr) *graph = handle_of(*stream->capture);
   return 0;
 }
 

@@ -46,6 +46,21 @@ public:
     const std::lock_guard lock(mutex_);
     live_.erase(reinterpret_cast<uint64_t>(handle));
   }
+  // The objects of which that is true, which the table forgets.
+  template <class Is>
+  std::vector<std::shared_ptr<T>> take_if(const Is& is) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<T>> taken;
+    for (auto at = live_.begin(); at != live_.end();) {
+      if (is(*at->second)) {
+        taken.push_back(std::move(at->second));
+        at = live_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    return taken;
+  }
   // Of a live handle: the object, which the table forgets.
   std::shared_ptr<T> take(const void* handle, const char* call) {
     std::shared_ptr<T> object = get(handle, call);

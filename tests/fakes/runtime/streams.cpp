@@ -174,7 +174,13 @@ int synchronize_device() {
 
 int call_host(void* stream, void (*function)(void*), void* user, const char* call) {
   if (function == nullptr) return runtime().invalid_value;
-  return enqueue(stream, call, {call, [=] { return function(user), 0; }, {}});
+  return enqueue(stream, call,
+                 {call,
+                  [=] {
+                    const InHostFunction here;
+                    return function(user), 0;
+                  },
+                  {}});
 }
 
 int copy(void* to, const void* from, size_t bytes, Direction direction, void* handle, const char* call) {

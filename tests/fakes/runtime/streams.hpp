@@ -42,8 +42,9 @@ struct Capture {
   uint64_t id = 0;
   bool broken = false;
   std::thread::id thread;
-  int mode = 0;  // 0 global, 1 of the thread, 2 relaxed
-  std::shared_ptr<Graph> graph = std::make_shared<Graph>();
+  int mode = 0;                                              // 0 global, 1 of the thread, 2 relaxed
+  std::shared_ptr<Graph> graph = std::make_shared<Graph>();  // until the capture ends
+  void* handle = nullptr;                                    // of the graph, once somebody has asked
 };
 struct Event {
   int device = 0;
@@ -112,8 +113,8 @@ int elapsed(void* start, void* end, float* ms, const char* call);
 int& capture_mode();
 int begin_capture(void* stream, int mode, const char* call);
 int end_capture(void* stream, void** graph, const char* call);
-// status: 0 no capture, 1 one, 2 a broken one. id may be NULL.
-int capture_info(void* stream, int* status, uint64_t* id, const char* call);
+// status: 0 no capture, 1 one, 2 a broken one. id may be NULL; graph, the one that end_capture() will give, too.
+int capture_info(void* stream, int* status, uint64_t* id, const char* call, void** graph = nullptr);
 int instantiate(void* graph, void** out, const char* call);
 int launch_graph(void* executable, void* stream, const char* call);
 int destroy_executable(void* executable, const char* call);

@@ -49,15 +49,11 @@ API hipPointerGetAttribute(void* value, int attribute, void* pointer) {
 }
 API hipStreamGetCaptureInfo_v2(void* handle, int* status, uint64_t* id, void** graph, const void***, size_t*) {
   E(StreamGetCaptureInfo_v2);
-  if (const int code = capture_info(handle, status, id, "hipStreamGetCaptureInfo_v2")) return code;
-  if (*status == 1 && graph != nullptr) *graph = graphs().add(stream_of(handle, "")->capture->graph);
-  return 0;
+  return capture_info(handle, status, id, "hipStreamGetCaptureInfo_v2", graph);
 }
 API hipUserObjectCreate(void** object, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
   E(UserObjectCreate);
-  if (references != 1 || flags != 1) return runtime().invalid_value;
-  const auto held = std::shared_ptr<Held>(new Held{user, destroy});
-  return *object = user_objects().add(std::make_shared<std::shared_ptr<Held>>(held)), 0;
+  return create_user_object(object, user, destroy, references, flags);
 }
 API hipUserObjectRelease(void* object, unsigned) {
   E(UserObjectRelease);
@@ -65,8 +61,5 @@ API hipUserObjectRelease(void* object, unsigned) {
 }
 API hipGraphRetainUserObject(void* graph, void* object, unsigned count, unsigned flags) {
   E(GraphRetainUserObject);
-  if (count != 1 || flags != 1) return runtime().invalid_value;
-  const auto kept = graphs().get(graph, "hipGraphRetainUserObject");
-  kept->held.push_back(*user_objects().take(object, "hipGraphRetainUserObject"));
-  return 0;
+  return retain_user_object(graph, object, count, flags, "hipGraphRetainUserObject");
 }

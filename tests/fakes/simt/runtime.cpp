@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "plugins/simt/args.h"
@@ -17,7 +18,7 @@ FAKE_HANDLES(std::shared_ptr<Held>, user_objects, 7, "user object")
 int attribute_of(int device, int attribute, int* value) {
   if (!is_device(device)) return runtime().invalid_device;
   if (attribute == vendor().width_attribute) return *value = static_cast<int>(knob("WIDTH", RLK_EMULATED_WAVE)), 0;
-  if (attribute == vendor().shared_attribute) return *value = static_cast<int>(knob("SHARED", 65536)), 0;
+  if (attribute == vendor().shared_attribute) return *value = static_cast<int>(shared_bytes()), 0;
   if (knob("ATTRIBUTES", 1) == 0) return runtime().invalid_value;
   const auto found = vendor().attributes.find(attribute);
   return found == vendor().attributes.end() ? runtime().invalid_value : (*value = found->second, 0);
@@ -47,6 +48,10 @@ thread_local const char* kernel_that_runs = "";
 
 }  // namespace
 
+unsigned shared_bytes() {
+  return static_cast<unsigned>(knob("SHARED", vendor().shared_bytes));
+}
+
 int load_module(const void* image, void** out) {
   const std::string magic = kCodeMagic;
   if (image == nullptr || std::strncmp(static_cast<const char*>(image), magic.c_str(), magic.size()) != 0) {
@@ -60,20 +65,22 @@ int load_module(const void* image, void** out) {
 int find_function(Module& module, const char* name, void** out) {
   // attention_simt holds attention_plan_packed too; a name of another file is not found.
   const std::string prefix = module.kernels == "attention_simt" ? "attention_" : module.kernels + "_";
-  if (std::string(name).rfind(prefix, 0) != 0) return kNotFound;
+  if (!module.kernels.empty() && std::string(name).rfind(prefix, 0) != 0) return kNotFound;
   Dl_info self;
   dladdr(reinterpret_cast<void*>(&fake_simt::vendor), &self);
   void* const library = dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   void* const entry = library != nullptr ? dlsym(library, name) : nullptr;
   if (entry == nullptr) return kNotFound;
-  return *out = functions().add(std::make_shared<Function>(Function{module.device, name, entry})), 0;
+  return *out = functions().add(std::make_shared<Function>(
+             Function{module.device, name, entry, std::min(shared_bytes(), vendor().plain_shared)})),
+         0;
 }
 
 int launch(Function& function, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream,
            void** parameters, const char* call) {
   const uint64_t threads = uint64_t{grid[0]} * block[0];
   if (grid[0] == 0 || grid[1] != 1 || grid[2] != 1 || block[0] == 0 || block[0] > 1024 || block[1] != 1 ||
-      block[2] != 1 || threads >= uint64_t{1} << 32 || shared > static_cast<unsigned>(knob("SHARED", 65536))) {
+      block[2] != 1 || threads >= vendor().grid_threads || shared > function.shared_limit) {
     return runtime().invalid_value;
   }
   if (function.device != current_device()) {
@@ -92,6 +99,18 @@ int launch(Function& function, const unsigned grid[3], const unsigned block[3], 
   // What a kernel uses is not known in detail: everything, until it has run.
   command.uses = {{0, UINTPTR_MAX}};
   return enqueue(stream, call, std::move(command));
+}
+
+int create_user_object(void** out, void* user, void (*destroy)(void*), unsigned references, unsigned flags) {
+  if (references != 1 || flags != 1) return runtime().invalid_value;
+  const auto held = std::shared_ptr<Held>(new Held{user, destroy});
+  return *out = user_objects().add(std::make_shared<std::shared_ptr<Held>>(held)), 0;
+}
+
+int retain_user_object(void* graph, void* object, unsigned count, unsigned flags, const char* call) {
+  if (count != 1 || flags != 1) return runtime().invalid_value;
+  const auto kept = graphs().get(graph, call);
+  return kept->held.push_back(*user_objects().take(object, call)), 0;
 }
 
 }  // namespace fake_simt

@@ -19,6 +19,10 @@ struct Vendor {
   std::map<int, int> attributes;          // number -> value
   int width_attribute, shared_attribute;  // numbers of those that can be set
   const char* (*name_of)(int code);
+  const char* pci_format = "0000:%02x:00.0";  // of the bus
+  unsigned shared_bytes = 65536;              // of a block, unless ..._SHARED says otherwise
+  unsigned plain_shared = UINT32_MAX;         // that a kernel may have before it is given more
+  uint64_t grid_threads = uint64_t{1} << 32;  // a launch has fewer
 };
 const Vendor& vendor();
 
@@ -48,21 +52,28 @@ int attribute_of(int device, int attribute, int* value);
 
 struct Module {
   int device;
-  std::string kernels;  // "add"
+  std::string kernels;  // "add"; empty: any
 };
 struct Function {
   int device;
   std::string name;
   void* entry;
+  unsigned shared_limit;
 };
 Handles<Module>& modules();
 Handles<Function>& functions();
 Handles<std::shared_ptr<Held>>& user_objects();
 
+unsigned shared_bytes();  // that a block may have
 int load_module(const void* image, void** out);
 int find_function(Module& module, const char* name, void** out);
 int launch(Function& function, const unsigned grid[3], const unsigned block[3], unsigned shared, void* stream,
            void** parameters, const char* call);
+
+// What a graph keeps for its owner: an object, then a part of the graph. Of one reference, moved: nothing else is
+// known.
+int create_user_object(void** out, void* user, void (*destroy)(void*), unsigned references, unsigned flags);
+int retain_user_object(void* graph, void* object, unsigned count, unsigned flags, const char* call);
 
 // What a simulated run-time compiler makes of kernels, and a module is loaded from.
 constexpr const char* kCodeMagic = "simulated code object of ";

@@ -1,5 +1,7 @@
 // The table of the runtime that tests/fakes/wide simulates: what a vendor like HIP or MACA writes. Other names, other
 // shapes and other numbers than CUDA's; nothing else differs.
+#include <map>
+
 #include "plugins/simt/host/calls.hpp"
 
 // member of simt::host::Driver, export
@@ -78,7 +80,7 @@ Driver open_driver() {
   table.attributes.warp_size = 87;
   table.pinned_is_mapped = true;
   table.plain_shared_bytes = 64 * 1024;
-  table.grid_threads = 1 << 14;
+  table.grid_threads = (1 << 14) - 1;
   table.status_of = [](Result code) { return code == kOutOfMemory ? RLK_OUT_OF_MEMORY : status_of_code(code); };
   table.profile = [](int) {
     Profile profile;
@@ -86,8 +88,18 @@ Driver open_driver() {
     profile.runtime_version = "5.2";
     return profile;
   };
-  // The runtime finds its kernels by their names: any image will do.
-  table.image = [](const char* name, int) -> const void* { return name; };
+  // What the runtime takes for compiled kernels is a text that names them.
+  table.image = [](const char* name, int) -> const void* {
+    static const std::map<std::string, std::string> images = [] {
+      std::map<std::string, std::string> made;
+      for (const char* kernels : {"add", "attention_simt", "logp", "logp_backward"}) {
+        made[kernels] = std::string("simulated code object of ") + kernels + "\n";
+      }
+      return made;
+    }();
+    const auto found = images.find(name);
+    return found == images.end() ? nullptr : found->second.c_str();
+  };
   return table;
 }
 

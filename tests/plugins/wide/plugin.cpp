@@ -19,7 +19,7 @@ public:
     evidence.supports("runtime_library", table.path);
     const int count = simt::host::device_count();
     if (count == 0)
-      return sdk::Verdict::absent("NO_DEVICE", "the runtime shows no device", "set RLK_FAKE_CUDA_DEVICES");
+      return sdk::Verdict::absent("NO_DEVICE", "the runtime shows no device", "set RLK_FAKE_WIDE_DEVICES");
     return sdk::Verdict::mine(std::to_string(count));
   }
 };

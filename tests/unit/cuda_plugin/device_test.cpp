@@ -1,5 +1,4 @@
 // Are devices described unopened, named in the driver's terms, and does the caller's context stay current?
-#include <cstring>
 #include <thread>
 
 #include "fixture.hpp"
@@ -21,7 +20,7 @@ TEST_F(DeviceTest, IsDescribedWithoutAContext) {
   EXPECT_EQ(properties.uuid[15], 15);
   EXPECT_EQ(properties.numa_node, -1);
   EXPECT_EQ(properties.compute_units, 4u);
-  EXPECT_EQ(properties.memory_bytes, uint64_t{16} << 30);
+  EXPECT_EQ(properties.memory_bytes, uint64_t{2} << 30);
   EXPECT_EQ(api->device_describe(instance, 1, &properties, &error), RLK_INVALID_ARGUMENT);
 
   open();
@@ -53,6 +52,7 @@ TEST_F(DeviceTest, TellsTheDriversDeviceAndContext) {
 }
 
 TEST_F(DeviceTest, LeavesTheCallersContextCurrent) {
+  const Variable devices("RLK_FAKE_CUDA_DEVICES", "2");
   open();
   void *other = nullptr, *now = nullptr;
   ASSERT_EQ(cuDevicePrimaryCtxRetain(&other, 1), 0);
@@ -74,9 +74,13 @@ TEST_F(DeviceTest, WorksOnAThreadWithoutAContext) {
     void* context = &context;
     rlk_error mine = no_error();
     void* memory = nullptr;
-    EXPECT_EQ(api->device->allocate(device, RLK_MEMORY_PINNED, 64, &memory, &mine), RLK_OK) << mine.text;
-    EXPECT_EQ(api->stream->fill(stream, memory, 1, 64, &mine), RLK_OK) << mine.text;
-    EXPECT_EQ(api->device->deallocate(device, RLK_MEMORY_PINNED, memory, &mine), RLK_OK) << mine.text;
+    for (const int32_t kind : {RLK_MEMORY_DEVICE, RLK_MEMORY_PINNED}) {
+      EXPECT_EQ(api->device->allocate(device, kind, 64, &memory, &mine), RLK_OK) << mine.text;
+      if (kind == RLK_MEMORY_DEVICE) {
+        EXPECT_EQ(api->stream->fill(stream, memory, 1, 64, &mine), RLK_OK) << mine.text;
+      }
+      EXPECT_EQ(api->device->deallocate(device, kind, memory, &mine), RLK_OK) << mine.text;
+    }
     cuCtxGetCurrent(&context);
     EXPECT_EQ(context, nullptr);
   }).join();
@@ -90,10 +94,13 @@ TEST_F(DeviceTest, CopiesBetweenTwoDevices) {
   void *from = nullptr, *to = nullptr;
   ASSERT_EQ(api->device->allocate(device, RLK_MEMORY_DEVICE, 64, &from, &error), RLK_OK);
   ASSERT_EQ(api->device->allocate(second, RLK_MEMORY_DEVICE, 64, &to, &error), RLK_OK);
-  std::memset(from, 7, 64);
-  std::memset(to, 0, 64);
+  const std::vector<char> host(64, 7);
+  std::vector<char> back(64, 0);
+  EXPECT_EQ(api->stream->copy(stream, from, host.data(), 64, RLK_COPY_HOST_TO_DEVICE, &error), RLK_OK) << error.text;
   EXPECT_EQ(api->stream->copy_peer(stream, to, second, from, device, 64, &error), RLK_OK) << error.text;
-  EXPECT_EQ(std::memcmp(from, to, 64), 0);
+  EXPECT_EQ(api->stream->copy(stream, back.data(), to, 64, RLK_COPY_DEVICE_TO_HOST, &error), RLK_OK) << error.text;
+  EXPECT_EQ(api->stream->synchronize(stream, UINT64_MAX, nullptr, &error), RLK_OK) << error.text;
+  EXPECT_EQ(back, host);
   api->device->deallocate(device, RLK_MEMORY_DEVICE, from, nullptr);
   api->device->deallocate(second, RLK_MEMORY_DEVICE, to, nullptr);
   EXPECT_EQ(api->device_close(second, nullptr), RLK_OK);
@@ -101,6 +108,7 @@ TEST_F(DeviceTest, CopiesBetweenTwoDevices) {
 
 TEST_F(DeviceTest, BorrowsEventsOfTheDriver) {
   open();
+  const EmbeddersContext context;
   void* native = nullptr;
   ASSERT_EQ(cuEventCreate(&native, 0), 0);
   rlk_plugin_event* wrapped = nullptr;
@@ -109,7 +117,7 @@ TEST_F(DeviceTest, BorrowsEventsOfTheDriver) {
   EXPECT_EQ(api->event->native(wrapped), native);
   EXPECT_EQ(api->event->record(wrapped, stream, &error), RLK_OK) << error.text;
   EXPECT_EQ(api->stream->wait_event(stream, wrapped, &error), RLK_OK) << error.text;
-  EXPECT_EQ(api->event->synchronize(wrapped, 1000, &error), RLK_OK) << error.text;
+  EXPECT_EQ(api->event->synchronize(wrapped, UINT64_MAX, &error), RLK_OK) << error.text;
   EXPECT_EQ(api->event->destroy(wrapped, &error), RLK_OK) << error.text;
   EXPECT_EQ(cuEventDestroy_v2(native), 0);  // still there
 }
@@ -118,16 +126,17 @@ TEST_F(DeviceTest, BorrowsEventsOfTheDriver) {
 TEST_F(DeviceTest, TellsALostDeviceFromAFailedCall) {
   open();
   for (const char* code : {"700", "719"}) {
-    const Variable work("RLK_FAKE_CUDA_WORK", code);
+    const Variable fail("RLK_FAKE_CUDA_FAIL", ("cuStreamQuery:0:" + std::string(code)).c_str());
     EXPECT_EQ(api->stream->query(stream, nullptr, &error), RLK_DEVICE_LOST) << code;
     EXPECT_EQ(std::to_string(error.native_code), code);
     EXPECT_STREQ(error.domain, "cuda");
+    fakeResetCalls();
   }
   {
-    const Variable work("RLK_FAKE_CUDA_WORK", "801");
+    const Variable fail("RLK_FAKE_CUDA_FAIL", "cuStreamQuery:0:801");
     EXPECT_EQ(api->stream->query(stream, nullptr, &error), RLK_UNSUPPORTED);
   }
-  const Variable work("RLK_FAKE_CUDA_WORK", "999");
+  const Variable fail("RLK_FAKE_CUDA_FAIL", "cuStreamSynchronize:0:999,cuStreamQuery:0:999");
   EXPECT_EQ(api->stream->synchronize(stream, 1000, nullptr, &error), RLK_BACKEND_ERROR);
   EXPECT_EQ(error.native_code, 999);
 }

@@ -63,6 +63,16 @@ protected:
   char host[64] = {};
 };
 
+TEST_F(SimtFakeTest, AFunctionOnAStreamMayNotCallTheRuntime) {
+  EXPECT_DEATH(
+      {
+        hipLaunchHostFunc(
+            stream, [](void* queried) { hipStreamQuery(queried); }, stream);
+        hipStreamSynchronize(stream);
+      },
+      "CALL_IN_HOST_FUNCTION: hipStreamQuery");
+}
+
 TEST_F(SimtFakeTest, ADestroyedStreamMayNotBeUsed) {
   EXPECT_DEATH(
       {

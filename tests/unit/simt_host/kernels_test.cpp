@@ -1,4 +1,4 @@
-// Do the kernels give the same bits however shared memory and the grid cut their work? They run at width 64 here.
+// Do the kernels give the same bits however shared memory and the grid cut their work? Built for waves of 32 and of 64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -6,34 +6,36 @@
 #include <string>
 #include <vector>
 
-#include "framework/plugin_fixture.hpp"
 #include "plugins/simt/args.h"
 #include "plugins/simt/tiling.h"
+#include "tests/fakes/cuda/emulation.hpp"
 
+// The kernels, compiled for fibers (tests/fakes/cuda).
 extern "C" {
-int wideModuleGetFunction(void** function, void* module, const char* name);
-int wideModuleLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                           unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters,
-                           void** extra);
+void attention_simt_f64(rlk::simt::AttentionArgs);
+#define DECLARE(suffix)                                             \
+  void logp_##suffix##_plain_entropy(rlk::simt::LogpArgs);          \
+  void logp_finish_##suffix(rlk::simt::LogpArgs);                   \
+  void logp_backward_##suffix##_rows(rlk::simt::LogpBackwardArgs);  \
+  void logp_backward_##suffix##_plain(rlk::simt::LogpBackwardArgs); \
+  void logp_backward_##suffix##_transform_entropy(rlk::simt::LogpBackwardArgs);
+DECLARE(f32)
+DECLARE(f64)
+#undef DECLARE
 }
 
 namespace {
 
 using namespace rlk::simt;
 
-constexpr int kWave = 64;
+constexpr int kWave = rlk::emulation::kWave;
 
 // Blocks first .. first + blocks.
 template <class Args>
-void run(const char* name, unsigned blocks, int threads, int64_t shared_bytes, Args args, int64_t first = 0) {
-  void* function = nullptr;
-  ASSERT_EQ(wideModuleGetFunction(&function, nullptr, name), 0) << name;
+void run(void (*kernel)(Args), unsigned blocks, int threads, int64_t shared_bytes, Args args, int64_t first = 0) {
   if constexpr (requires { args.first_block; }) args.first_block = first;
-  void* parameters[] = {&args};
-  ASSERT_EQ(wideModuleLaunchKernel(function, blocks, 1, 1, static_cast<unsigned>(threads), 1, 1,
-                                   static_cast<unsigned>(shared_bytes), nullptr, parameters, nullptr),
-            0)
-      << name;
+  rlk::emulation::run_grid({blocks, 1, 1}, {static_cast<unsigned>(threads), 1, 1}, static_cast<size_t>(shared_bytes),
+                           [=] { kernel(args); });
 }
 
 template <class T>
@@ -86,12 +88,11 @@ struct Attention {
   static constexpr unsigned kBlocks = (kQueries * kGroup + kSimtBlockRows - 1) / kSimtBlockRows * kHeads * kBatch;
   static int64_t shared(int64_t columns) { return attention_simt_shared_bytes(kWave, kHead, columns, 8); }
   static void run_blocks(const AttentionArgs& args, unsigned blocks = kBlocks, int64_t first = 0) {
-    run("attention_simt_f64", blocks, kSimtWaves * kWave, shared(args.key_columns), args, first);
+    run(&attention_simt_f64, blocks, kSimtWaves * kWave, shared(args.key_columns), args, first);
   }
 };
 
 TEST(KernelTest, AttentionsBitsDoNotTellHowMuchOfAKeyIsInSharedMemory) {
-  const rlk::test::Variable plenty("RLK_FAKE_WIDE_SHARED", "200000");
   Attention attention;
   AttentionArgs args = attention.args();
   Attention::run_blocks(args);
@@ -186,8 +187,8 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
   const auto blocks = static_cast<unsigned>((kVocab + backward_tile(4) - 1) / backward_tile(4) *
                                             ((kRows + kRowsPerChunk - 1) / kRowsPerChunk));
   LogpBackwardArgs whole = fresh();
-  run("logp_backward_f32_rows", kTokenBlocks, kBackwardRowsThreads, 0, whole);
-  run("logp_backward_f32_plain", blocks, kBackwardThreads, 0, whole);
+  run(&logp_backward_f32_rows, kTokenBlocks, kBackwardRowsThreads, 0, whole);
+  run(&logp_backward_f32_plain, blocks, kBackwardThreads, 0, whole);
   const std::vector<float> expected = grad;
   EXPECT_EQ(record.row, 300);
   EXPECT_TRUE(std::isnan(expected[12 * kVocab]));
@@ -195,10 +196,10 @@ TEST(KernelTest, LogpBackwardInPartsOfAGridIsThatOfOneGrid) {
 
   LogpBackwardArgs parts = fresh();
   for (unsigned block = 0; block < kTokenBlocks; ++block) {
-    run("logp_backward_f32_rows", 1, kBackwardRowsThreads, 0, parts, block);
+    run(&logp_backward_f32_rows, 1, kBackwardRowsThreads, 0, parts, block);
   }
   for (unsigned block = 0; block < blocks; block += 5) {
-    run("logp_backward_f32_plain", std::min(5u, blocks - block), kBackwardThreads, 0, parts, block);
+    run(&logp_backward_f32_plain, std::min(5u, blocks - block), kBackwardThreads, 0, parts, block);
   }
   EXPECT_EQ(record.row, 300);
   EXPECT_TRUE(same_bits(grad, expected));
@@ -221,8 +222,9 @@ struct OneRow {
     transform.temperature = temperature;
     transform.exp2_scale = static_cast<float>(1.4426950408889634 / temperature);
   }
-  std::string kernel(const char* op, const char* form) const {
-    return std::string(op) + (sizeof(T) == 4 ? "f32" : "f64") + form;
+  template <class Args>
+  static auto* kernel(void (*of_f32)(Args), void (*of_f64)(Args)) {
+    return sizeof(T) == 4 ? of_f32 : of_f64;
   }
   void forward() {
     LogpPartial part{};
@@ -238,11 +240,11 @@ struct OneRow {
     args.segments = args.block_segments = 1;
     args.logp_is_accumulator = 1;
     args.errors.record = &record;
-    run(kernel("logp_", "_plain_entropy").c_str(), 1, kLogpThreads, 0, args);
-    run(kernel("logp_finish_", "").c_str(), 1, kLogpFinishThreads, 0, args);
+    run(kernel(&logp_f32_plain_entropy, &logp_f64_plain_entropy), 1, kLogpThreads, 0, args);
+    run(kernel(&logp_finish_f32, &logp_finish_f64), 1, kLogpFinishThreads, 0, args);
   }
   // Of a gradient of 1 for logp.
-  std::vector<T> gradient(const char* form) {
+  std::vector<T> gradient(bool transformed) {
     const T one = 1;
     std::vector<T> grad(logits.size(), T{99});
     LogpBackwardRow row{};
@@ -258,8 +260,10 @@ struct OneRow {
     args.row = &row;
     args.rows_per_chunk = args.chunks = 1;
     args.errors.record = &record;
-    run(kernel("logp_backward_", "_rows").c_str(), 1, kBackwardRowsThreads, 0, args);
-    run(kernel("logp_backward_", form).c_str(), 1, kBackwardThreads, 0, args);
+    run(kernel(&logp_backward_f32_rows, &logp_backward_f64_rows), 1, kBackwardRowsThreads, 0, args);
+    run(transformed ? kernel(&logp_backward_f32_transform_entropy, &logp_backward_f64_transform_entropy)
+                    : kernel(&logp_backward_f32_plain, &logp_backward_f64_plain),
+        1, kBackwardThreads, 0, args);
     return grad;
   }
 };
@@ -276,11 +280,11 @@ void expect_large_logits_right(const std::vector<double>& magnitudes) {
       EXPECT_LE(certain.entropy, 1e-6) << m;
       if (temperature != 1) continue;  // lse is rounded
       certain.id = 1;
-      for (const char* form : {"_plain", "_transform_entropy"}) {
-        const std::vector<T> gradient = certain.gradient(form);
-        EXPECT_NEAR(gradient[0], -1, 1e-6) << m << form;
-        EXPECT_NEAR(gradient[1], 1, 1e-6) << m << form;
-        EXPECT_NEAR(gradient[2], 0, 1e-6) << m << form;
+      for (const bool transformed : {false, true}) {
+        const std::vector<T> gradient = certain.gradient(transformed);
+        EXPECT_NEAR(gradient[0], -1, 1e-6) << m << transformed;
+        EXPECT_NEAR(gradient[1], 1, 1e-6) << m << transformed;
+        EXPECT_NEAR(gradient[2], 0, 1e-6) << m << transformed;
       }
     }
   }
