@@ -1,5 +1,6 @@
 """Running rlk-plugins in a world of its own: empty cache, empty plugin folder, none of the caller's RLK_ variables."""
 import array
+import contextlib
 import json
 import os
 import shutil
@@ -46,6 +47,11 @@ def from_bf16(word):
     return struct.unpack("<f", struct.pack("<I", word << 16))[0]
 
 
+# Whether what takes minutes, and is tried in part otherwise, is tried whole.
+LONG = os.environ.get("RLK_TEST_LONG") == "1"
+judged_cpu = []  # the cache of the process in which the CPU was judged, once somebody needs it
+
+
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -81,6 +87,16 @@ class Case(unittest.TestCase):
         self.assertEqual(done.returncode, code,
                          f"{words}\n--- stdout\n{done.stdout[:2000]}\n--- stderr\n{done.stderr[:2000]}")
         return done
+
+    @contextlib.contextmanager
+    def cache_of_the_cpu_alone(self):
+        """A cache in which no plugin was judged but the built-in one, whose verdict costs seconds."""
+        if not judged_cpu:
+            judged_cpu.append(tempfile.TemporaryDirectory(prefix="rlk-cli-cpu-"))
+            self.run_command("list", RLK_CACHE_DIR=judged_cpu[0].name)
+        with tempfile.TemporaryDirectory() as cache:
+            shutil.copytree(judged_cpu[0].name, cache, dirs_exist_ok=True)
+            yield cache
 
     def output(self, *words, **options):
         return self.run_command(*words, **options).stdout

@@ -30,8 +30,8 @@ class Rocm(simt_vendor.Vendor):
             ("fake_hip_old", {}, "absent", "RUNTIME_TOO_OLD", "lacks hipEventRecord")))
 
     def test_operators_are_verified_at_both_widths(self):
-        self.expect_verified("fake_hip32", (("add", "f32", 5), ("logp_backward", "f32", 10)))
-        self.expect_verified("fake_hip64", (("add", "f16", 5), ("logp_backward", "bf16", 10)))
+        self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp_backward": ("f32", 10)})
+        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp_backward": ("bf16", 10)})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         self.expect_failures("fake_hip64", "RLK_FAKE_HIP_FAIL", (
