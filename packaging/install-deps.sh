@@ -7,7 +7,7 @@ set -euo pipefail
 
 packages=(
   g++ cmake ninja-build ccache pkg-config git
-  python3 python3-venv python3-numpy python3-pytest
+  python3 python3-venv python3-numpy python3-pytest python3-jsonschema
   libtbb-dev libhwy-dev libboost-dev libboost-program-options-dev libspdlog-dev libfmt-dev
   libtomlplusplus-dev nlohmann-json3-dev libxxhash-dev libgtest-dev libbenchmark-dev
 )

@@ -20,9 +20,15 @@ def call_header(op):
     out += [f"  rlk_{name}_params params = RLK_{name.upper()}_PARAMS_INIT;", "",
             "  // Enqueues it; nothing is kept of this object. Throws Exception.",
             "  void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {",
-            f'    static const rlk_op* const op = find_op("{name}");']
+            "    call(stream, op(), &params, inputs(), outputs(), options);", "  }",
+            "  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.",
+            "  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {",
+            "    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);", "  }", "", "private:",
+            "  static const rlk_op* op() {", f'    static const rlk_op* const found = find_op("{name}");',
+            "    return found;", "  }"]
     for kind, tag in (("input", "in"), ("output", "out")):
         members = ", ".join(f"&{'in' if a.get('must_alias') == a['name'] else tag}.{a['name']}" for a in op[kind])
-        out += folded(f"    const std::array<const Tensor*, {len(op[kind])}> {kind}s = {{{members}}};", "    ")
-    out += ["    call(stream, op, &params, inputs, outputs, options);", "  }", "};", "", "}  // namespace rlk::ops", ""]
+        out.append(f"  std::array<const Tensor*, {len(op[kind])}> {kind}s() const {{")
+        out += folded(f"    return {{{members}}};", "    ") + ["  }"]
+    out += ["};", "", "}  // namespace rlk::ops", ""]
     return "\n".join(out)

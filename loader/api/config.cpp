@@ -10,6 +10,7 @@
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
+#include "loader/api/counters.hpp"
 #include "loader/screen/trust.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
@@ -23,6 +24,7 @@ constexpr size_t kMaxFiles = 64;
 constexpr size_t kMaxBytes = size_t{1} << 20;  // of all files together
 constexpr const char* kRequire = "require";
 constexpr const char* kProbeRetry = "probe_retry";
+constexpr const char* kCounters = "counters";
 
 class Reader {
 public:
@@ -111,6 +113,16 @@ private:
     return true;
   }
 
+  bool counters(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
+    const std::string wrong = value.empty() ? "is not a text" : problem_of_counters(value);
+    if (!wrong.empty()) {
+      *problem = path.string() + ":" + std::to_string(line) + ": " + kCounters + " " + wrong;
+      return false;
+    }
+    out_.counters = value;
+    return true;
+  }
+
   bool read_lines(const fs::path& path, const std::string& text, int depth, std::string* problem) {
     std::istringstream lines(text);
     size_t number = 0;
@@ -131,6 +143,8 @@ private:
         if (!probe_retry(value, path, number, problem)) return false;
       } else if (key == kRequire) {
         out_.require = value;
+      } else if (key == kCounters) {
+        if (!counters(value, path, number, problem)) return false;
       } else {
         wish(key, value, path, number);
       }
@@ -171,6 +185,8 @@ private:
         const auto seconds = node.value<int64_t>();
         if (!probe_retry(seconds ? std::to_string(*seconds) : "", path, node.source().begin.line, problem))
           return false;
+      } else if (name == kCounters) {
+        if (!counters(node.value<std::string>().value_or(""), path, node.source().begin.line, problem)) return false;
       } else if (name == kRequire) {
         out_.require.clear();
         for (const toml::node* item : texts_of(node)) {
@@ -202,10 +218,10 @@ private:
           wish(std::string(op.str()), *who, path, value.source().begin.line);
         }
       } else {
-        return complain(node,
-                        "'" + name +
-                            "' is not known here; known are include, plugin_path, probe_retry, require, [off] and "
-                            "[dispatch]");
+        return complain(
+            node, "'" + name +
+                      "' is not known here; known are include, plugin_path, probe_retry, require, counters, [off] and "
+                      "[dispatch]");
       }
     }
     return true;
@@ -231,6 +247,7 @@ private:
 Environment Config::complete(Environment environment) const {
   if (!probe_retry.empty()) environment.values.try_emplace("RLK_PROBE_RETRY", probe_retry);
   if (!require.empty()) environment.values.try_emplace("RLK_REQUIRE", require);
+  if (!counters.empty()) environment.values.try_emplace("RLK_COUNTERS", counters);
   return environment;
 }
 
@@ -267,7 +284,8 @@ bool read_platform(const fs::path& path, const std::string& platform, std::vecto
   rlk_error error{};
   error.struct_size = sizeof(error);
   if (read_config(real.string(), &config, &error) != RLK_OK) return *problem = error.text, false;
-  if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty()) {
+  if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty() ||
+      !config.counters.empty()) {
     return *problem = "a platform's policy has [off] and [dispatch] alone", false;
   }
   for (core::PolicyEntry& entry : config.policy) {

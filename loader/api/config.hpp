@@ -17,6 +17,7 @@ struct Config {
   std::vector<core::PolicyEntry> policy;
   std::string probe_retry;  // seconds; "" is unset
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
+  std::string counters;     // what is told at the end, as RLK_COUNTERS
 
   // The environment with what the file says where no variable does.
   Environment complete(Environment environment) const;
@@ -28,6 +29,7 @@ struct Config {
 //   plugin_path = ["/opt/acme/rlk"]
 //   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
 //   require = ["cuda"]                 # backends without which nothing starts, as RLK_REQUIRE
+//   counters = "/run/rlk-%p.prom"      # what is told at the end of a process, as RLK_COUNTERS
 //   [off]                              # implementations on devices that nobody gets without asking, and why
 //   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
@@ -35,7 +37,8 @@ struct Config {
 //   attention = "cuda:cudnn"           # "all" is every operator
 //   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
-// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, with # comments. At most 64
+// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, `counters = 1`, with
+// # comments. At most 64
 // regular files and 1 MiB with all that is included. INVALID_ARGUMENT with file and line for anything else. An empty
 // path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);

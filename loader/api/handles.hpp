@@ -13,11 +13,13 @@
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/graph.hpp"
 #include "core/dispatch/stream.hpp"
+#include "loader/api/counters.hpp"
 #include "loader/api/process.hpp"
 
 struct rlk_runtime {
   explicit rlk_runtime(std::shared_ptr<rlk::loader::Process> shared) : process(std::move(shared)) {}
   ~rlk_runtime() {
+    if (dispatcher != nullptr) rlk::loader::count_out(dispatcher.get());
     dispatcher.reset();
     process->release();
   }

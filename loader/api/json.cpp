@@ -197,44 +197,4 @@ rlk_status rlk_ops_json(char** out, rlk_error* error) {
   });
 }
 
-rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error) {
-  RLK_REQUIRE_ARGUMENT(runtime);
-  RLK_REQUIRE_ARGUMENT(out);
-  return guarded(error, [&]() -> rlk_status {
-    *out = nullptr;
-    rlk::core::Counters& counters = runtime->dispatcher->counters();
-    const rlk::core::WatchStatistics watch = runtime->dispatcher->watcher().statistics();
-    ordered_json document = {
-        {"schema", 1},
-        {"watch", {{"compared", watch.compared}, {"wrong", watch.wrong}, {"passed_over", watch.passed_over}}},
-        {"ops", ordered_json::array()}};
-    for (const OpDecl& decl : rlk::core::declarations()) {
-      rlk::core::OpCounters& of = counters.of(decl);
-      ordered_json op = {{"name", decl.name},
-                         {"calls", of.calls.load()},
-                         {"plan_hits", of.plan_hits.load()},
-                         {"plan_misses", of.plan_misses.load()},
-                         {"decisions", of.decisions.load()},
-                         {"staged", of.staged.load()},
-                         {"staged_blocking", of.blocking.load()},
-                         {"host_copies", of.host_copies.load()},
-                         {"data_errors", of.data_errors.load()},
-                         {"failures", of.failures.load()},
-                         {"not_ready", of.not_ready.load()}};
-      op["implementations"] = ordered_json::array();
-      for (const auto* one : counters.implementations(decl)) {
-        op["implementations"].push_back(
-            {{"plugin", one->plugin}, {"implementation", one->implementation}, {"calls", one->calls.load()}});
-      }
-      op["fallbacks"] = ordered_json::array();
-      for (const auto* one : counters.fallbacks(decl)) {
-        op["fallbacks"].push_back(
-            {{"reason_code", one->reason_code}, {"reason", one->reason}, {"calls", one->calls.load()}});
-      }
-      document["ops"].push_back(std::move(op));
-    }
-    return rlk::loader::give_text(document.dump(2), out, error);
-  });
-}
-
 }  // extern "C"

@@ -8,6 +8,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "core/dispatch/within.hpp"
+#include "loader/api/counters.hpp"
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/screen/trust.hpp"
@@ -96,6 +97,7 @@ Process::Process(Environment environment, Config config, const char* plugin_path
     if (!only_suspected) first_uses_.keep(unit);
   });
   core::set_patience(timeout_scale_of(environment_));
+  tell_counters_at_exit(environment_);
   core::set_tracer([this](const core::FirstUse& use) { return first_uses_.leave(use); });
 }
 

@@ -84,6 +84,7 @@ rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** 
     if (status != RLK_OK) return status;
     runtime->dispatcher =
         std::make_unique<rlk::core::Dispatcher>(runtime->process->registry(), std::move(policy), kMaxPlans, embedder);
+    rlk::loader::count_in(runtime->dispatcher.get());
     // Unknown names can be told from not yet known ones only when everything is loaded.
     if (wanted.wait_for_probes != 0) {
       if (const rlk_status known = runtime->dispatcher->check_wishes(error); known != RLK_OK) return known;

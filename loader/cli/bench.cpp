@@ -1,5 +1,6 @@
 // `rlk-plugins bench`: how long an operator takes on each backend, against the memory speed of the device.
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -20,7 +21,8 @@ struct Row {
   std::string backend, implementation;
   Timing timing;
   double limit_bytes_per_s = 0;
-  std::string problem;  // why there is no timing
+  std::string problem;   // why there is no timing
+  bool is_first = true;  // of its backend: dispatch would take it
 };
 
 uint64_t bytes_of(const OpCall& call) {
@@ -29,6 +31,71 @@ uint64_t bytes_of(const OpCall& call) {
     for (const auto& spec : *specs) bytes += spec ? spec->bytes() : 0;
   }
   return bytes;
+}
+
+// Who could take the call on the open stream's device, as pins; first who would.
+std::vector<std::string> candidates_of(Session* session, const OpCall& call, const rlk_call_options& options) {
+  std::vector<std::string> pins;
+  const auto explained = nlohmann::json::parse(session->explain_json(call, options));
+  for (const auto& candidate : explained["candidates"]) {
+    const bool taken = candidate["verdict"] == "taken", second = candidate["reason_code"] == "NOT_FIRST";
+    if (candidate["staged"] == true || !(taken || second)) continue;
+    pins.push_back(candidate["plugin"].get<std::string>() + "/" + candidate["implementation"].get<std::string>());
+  }
+  return pins;
+}
+
+// The backend that a call goes to whose data may be anywhere, "" when nobody takes it.
+std::string backend_by_dispatch(Session* session, const OpCall& call) {
+  try {
+    session->open_for(call, "");
+    return session->backend();
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+constexpr double kClearlyFaster = 0.9;  // of the time of who is chosen: less is noise
+
+std::string microseconds(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f us", value);
+  return text;
+}
+
+// Where the clock says otherwise than the order of dispatch: on one device, and between devices.
+std::vector<std::string> disagreements(const std::string& op, const std::vector<Row>& rows, const std::string& chosen) {
+  std::vector<std::string> found;
+  const auto faster = [](const Row& a, const Row& b) {
+    return a.timing.median_us < kClearlyFaster * b.timing.median_us;
+  };
+  std::string variable = "RLK_OP_" + op;
+  for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const Row* first = nullptr;  // who serves a call that says nothing
+  for (const Row& row : rows) {
+    if (row.problem.empty() && row.is_first && row.backend == chosen) first = &row;
+  }
+  for (const Row& row : rows) {
+    if (!row.problem.empty()) continue;
+    const auto own = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+      return other.is_first && other.backend == row.backend && other.problem.empty();
+    });
+    if (own != rows.end() && faster(row, *own)) {
+      found.push_back("on " + row.backend + ", dispatch takes " + own->implementation + " (" +
+                      microseconds(own->timing.median_us) + "), but " + row.implementation + " is faster here (" +
+                      microseconds(row.timing.median_us) + "); " + variable + "=" + row.implementation +
+                      " or the policy file takes it");
+    }
+    if (first != nullptr && row.is_first && row.backend != chosen && faster(row, *first)) {
+      found.push_back("dispatch sends the call to " + first->implementation + " (" +
+                      microseconds(first->timing.median_us) +
+                      "), because a plugin of a device comes before the CPU, "
+                      "but " +
+                      row.implementation + " is faster here (" + microseconds(row.timing.median_us) + "); " + variable +
+                      "=" + row.backend + " or the policy file sends it there");
+    }
+  }
+  return found;
 }
 
 Row measure(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
@@ -94,7 +161,8 @@ double ratio_of(const Row& row, uint64_t bytes) {
                                    : 0.0;
 }
 
-ordered_json document(Session* session, const OpCall& call, const std::vector<Row>& rows) {
+ordered_json document(Session* session, const OpCall& call, const std::vector<Row>& rows,
+                      const std::vector<std::string>& warnings) {
   const uint64_t bytes = bytes_of(call);
   ordered_json out = {{"schema", 1}, {"machine", machine_json(session, rows)}, {"limits", ordered_json::object()}};
   out["rows"] = ordered_json::array();
@@ -115,6 +183,7 @@ ordered_json document(Session* session, const OpCall& call, const std::vector<Ro
          {"extra_bytes", 0},
          {"ratio_to_limit", ratio_of(row, bytes)}});
   }
+  out["warnings"] = warnings;
   return out;
 }
 
@@ -141,6 +210,24 @@ void print(const OpCall& call, const std::vector<Row>& rows) {
   table.print();
 }
 
+// Every implementation of the backend that takes the call, first the one that dispatch would take.
+void measure_all(Session* session, const OpCall& call, const Arrays& inputs, const std::string& backend,
+                 uint32_t numerics, double seconds, std::vector<Row>* rows) {
+  std::vector<std::string> pins;
+  try {
+    session->open(backend);
+    const rlk_call_options options = call_options_of(backend, numerics);
+    pins = candidates_of(session, call, options);
+  } catch (const std::exception&) {
+    // measure() says why
+  }
+  if (pins.empty()) pins = {backend};
+  for (const std::string& pin : pins) {
+    rows->push_back(measure(session, call, inputs, backend, pin, numerics, seconds));
+    rows->back().is_first = pin == pins.front();
+  }
+}
+
 int run_verb(const Arguments& arguments) {
   const OpCall call = describe_call(find_op(arguments.operand(0)), arguments);
   const std::string pin = arguments.value("backend");
@@ -153,18 +240,23 @@ int run_verb(const Arguments& arguments) {
   Session session;
   const Arrays inputs = make_inputs(&session, call);
   std::vector<Row> rows;
+  std::vector<std::string> warnings;
   if (!pin.empty()) {
     session.open_for(call, pin);
     rows.push_back(measure(&session, call, inputs, session.backend(), pin, numerics, seconds));
   } else {
     for (const std::string& backend : session.backends())
-      rows.push_back(measure(&session, call, inputs, backend, backend, numerics, seconds));
+      measure_all(&session, call, inputs, backend, numerics, seconds, &rows);
+    warnings = disagreements(call.decl->name, rows, backend_by_dispatch(&session, call));
   }
   const bool measured = std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.problem.empty(); });
   if (arguments.json()) {
-    std::fprintf(output(), "%s\n", document(&session, call, rows).dump().c_str());
+    std::fprintf(output(), "%s\n", document(&session, call, rows, warnings).dump().c_str());
   } else if (measured) {
     print(call, rows);
+    if (!warnings.empty()) std::fprintf(output(), "\n");
+    for (const std::string& warning : warnings)
+      std::fprintf(output(), "%s", coloured(wrapped("warning: " + printable(warning), 0), Tone::caution).c_str());
   }
   if (!measured) throw Failure(rows.empty() ? "no backend" : rows.front().problem);
   return kFine;
@@ -176,16 +268,18 @@ Verb verb_bench() {
   std::vector<Option> options = call_options();
   options.push_back({"backend", "B[:IMPL]", "only there, as cuda, cpu:fused or plugin/implementation"});
   options.push_back({"numerics", "CLASS,...", "demand classes: accurate, deterministic, batch_invariant, portable"});
-  options.push_back({"seconds", "S", "time to spend per backend, 1 by default"});
-  return {"bench",
-          "How long a call takes on every backend that is here.",
-          "Inputs are random and obey the operator's domains. Times are per call, planning not included; devices are\n"
-          "timed by their own events. GB/s counts each tensor once. Copy speed is measured on the same device: bytes\n"
-          "read plus bytes written per second of a large copy; calls whose data stay in a cache exceed it.",
-          "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
-          {{"OP", true}},
-          std::move(options),
-          run_verb};
+  options.push_back({"seconds", "S", "time to spend per implementation, 1 by default"});
+  return {
+      "bench",
+      "How long a call takes on every backend that is here, with every implementation.",
+      "Inputs are random and obey the operator's domains. Times are per call, planning not included; devices are\n"
+      "timed by their own events. GB/s counts each tensor once. Copy speed is measured on the same device: bytes\n"
+      "read plus bytes written per second of a large copy; calls whose data stay in a cache exceed it.\n"
+      "Where another implementation or device than the one that dispatch takes is clearly faster, a warning says so.",
+      "rlk-plugins bench logp --dtype bf16 --shape N=512,V=32000",
+      {{"OP", true}},
+      std::move(options),
+      run_verb};
 }
 
 }  // namespace rlk::cli

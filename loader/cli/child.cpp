@@ -42,13 +42,22 @@ void pass_on(std::string_view output) {
   }
 }
 
-std::vector<PluginRecord> records_of(const json& list) {
-  std::vector<PluginRecord> records;
-  for (const json& text : list) {
-    std::string error;
-    if (!loader::record_from_json(text.get<std::string>(), &records.emplace_back(), &error)) throw Failure(error);
+PluginRecord record_of(std::string_view text) {
+  PluginRecord record;
+  std::string error;
+  if (!loader::record_from_json(text, &record, &error)) throw Failure(error);
+  return record;
+}
+
+// What registration made of the records that were found.
+void take_changes(const json& changes, std::vector<PluginRecord>* records) {
+  if (!changes.is_array() || changes.size() != records->size())
+    throw Failure("the child's answer is not of this version");
+  for (size_t i = 0; i < records->size(); ++i) {
+    PluginRecord now = record_of(changes[i].at("record").get<std::string>());
+    if (changes[i].value("units_as_sent", false)) now.units = std::move((*records)[i].units);
+    (*records)[i] = std::move(now);
   }
-  return records;
 }
 
 }  // namespace
@@ -86,31 +95,32 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     throw UsageError("RLK_CONFIG: " + problem);
   }
   if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
-  loader::ChildCommand command = child_command(environment, json({{"do", "judge"}, {"fresh", request.fresh}}).dump());
+  loader::ChildCommand command = child_command(
+      environment,
+      json({{"do", "judge"}, {"fresh", request.fresh}, {"verdicts", static_cast<bool>(on_verdict)}}).dump());
   const double scale = loader::timeout_scale_of(environment);
   command.budgets = {{kFindPhase, kFindSeconds * scale}, {kRegisterPhase, kRegisterSeconds * scale}};
 
   Judgement judgement;
   Progress progress("looking for plugins");
-  json probed;
+  bool found = false;
   const loader::ChildOutcome outcome = loader::run_child(command, [&](std::string_view text) {
-    const json message = json::parse(text, nullptr, false);
-    if (message.contains("records")) probed = message["records"];
-    PluginRecord record;
-    std::string error;
-    if (message.contains("verdict") &&
-        loader::record_from_json(message["verdict"].get<std::string>(), &record, &error)) {
-      progress.say("looking for plugins, last: " + record.id + " " + std::string(to_string(record.state)));
-      if (on_verdict) on_verdict(record);
+    if (!text.empty() && text[0] == kRecordMark) {
+      judgement.records.push_back(record_of(text.substr(1)));
+      return;
     }
+    const json message = json::parse(text, nullptr, false);
+    found = found || message.contains("found");
+    if (!message.contains("judged")) return;
+    progress.say("looking for plugins, last: " + message.value("judged", "") + " " + message.value("state", ""));
+    if (on_verdict && message.contains("verdict")) on_verdict(record_of(message["verdict"].get<std::string>()));
   });
   pass_on(outcome.output);
+  if (!found) throw Failure("the plugins could not be judged: " + outcome.text);
   if (outcome.end == loader::ChildEnd::finished) {
-    judgement.records = records_of(json::parse(outcome.result));
+    take_changes(json::parse(outcome.result), &judgement.records);
     return judgement;
   }
-  if (probed.is_null()) throw Failure("the plugins could not be judged: " + outcome.text);
-  judgement.records = records_of(probed);
   judgement.trouble = "a plugin that passed its probe broke the process it was then loaded into: " + outcome.text;
   return judgement;
 }

@@ -17,6 +17,8 @@ inline constexpr const char* kChildWord = "--child";
 // What it does when it judges plugins, as its messages name it.
 inline constexpr const char* kFindPhase = "find";
 inline constexpr const char* kRegisterPhase = "register";
+// What a message of it begins with that is a record and nothing else, so that nobody reads megabytes twice.
+inline constexpr char kRecordMark = 'R';
 
 // The child's side: reads one request from the parent, answers it, never returns.
 [[noreturn]] void serve_as_child(int argc, char** argv);

@@ -70,6 +70,10 @@ int main(int argc, char** argv) {
     print_help(verbs, stderr);
     return kUsage;
   }
+  if (words == std::vector<std::string>{"help", "--json"}) {
+    std::fprintf(output(), "%s\n", help_json(verbs).c_str());
+    return kFine;
+  }
   if (words[0] == "help" && words.size() > 1) words = {words[1], "--help"};
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     print_help(verbs, output());

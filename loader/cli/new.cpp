@@ -8,6 +8,7 @@
 
 #include "loader/cli/output.hpp"
 #include "loader/cli/verbs.hpp"
+#include "loader/discover/discover.hpp"
 
 #ifndef RLK_TEMPLATE_DIR
 #error "RLK_TEMPLATE_DIR, where the plugin template will be installed, must be defined by the build"
@@ -71,9 +72,63 @@ void check_name(const std::string& name) {
   if (!good) throw UsageError("new " + name + ": expected a name of a-z, 0-9 and _ that begins with a letter");
 }
 
+// The plugins that come with rlk: one by these names would be shadowed by them, or shadow them.
+constexpr const char* kTaken[] = {"cpu", "cuda", "rocm", "maca", "ascend", "cambricon"};
+// The name becomes a namespace of C++.
+constexpr const char* kWords[] = {"alignas",       "alignof",      "and",
+                                  "and_eq",        "asm",          "auto",
+                                  "bitand",        "bitor",        "bool",
+                                  "break",         "case",         "catch",
+                                  "char",          "char8_t",      "char16_t",
+                                  "char32_t",      "class",        "compl",
+                                  "concept",       "const",        "consteval",
+                                  "constexpr",     "constinit",    "const_cast",
+                                  "continue",      "co_await",     "co_return",
+                                  "co_yield",      "decltype",     "default",
+                                  "delete",        "do",           "double",
+                                  "else",          "enum",         "explicit",
+                                  "export",        "extern",       "false",
+                                  "float",         "for",          "friend",
+                                  "goto",          "if",           "inline",
+                                  "int",           "long",         "mutable",
+                                  "namespace",     "new",          "noexcept",
+                                  "not",           "not_eq",       "nullptr",
+                                  "operator",      "or",           "or_eq",
+                                  "private",       "protected",    "public",
+                                  "register",      "requires",     "return",
+                                  "rlk",           "short",        "signed",
+                                  "sizeof",        "static",       "std",
+                                  "struct",        "switch",       "template",
+                                  "this",          "throw",        "true",
+                                  "try",           "typedef",      "typeid",
+                                  "typename",      "union",        "unsigned",
+                                  "using",         "virtual",      "void",
+                                  "volatile",      "wchar_t",      "while",
+                                  "xor",           "xor_eq",       "static_cast",
+                                  "static_assert", "thread_local", "reinterpret_cast",
+                                  "dynamic_cast",  "linux",        "unix",
+                                  "main",          "errno"};
+
+void refuse_clash(const std::string& name) {
+  for (const char* taken : kTaken) {
+    if (name == taken)
+      throw UsageError("new " + name + ": rlk's own plugin has that id; choose another, such as my_" + name);
+  }
+  for (const char* word : kWords) {
+    if (name == word)
+      throw UsageError("new " + name + ": the name becomes a C++ namespace, and this one cannot be one");
+  }
+  for (const auto& record : loader::discover(loader::Environment::of_process(), {{}, loader::default_folders()})) {
+    if (!record.is_place && record.id == name)
+      throw UsageError("new " + name + ": " + record.path +
+                       " has that id already; choose another, or take it out of the search");
+  }
+}
+
 int run_verb(const Arguments& arguments) {
   const std::string name = arguments.operand(0);
   check_name(name);
+  refuse_clash(name);
   const fs::path target = arguments.value("folder", name);
   if (fs::exists(target)) throw UsageError(target.string() + " exists already; choose another name or --folder");
   const fs::path source = find_template();

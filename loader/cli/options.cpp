@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <sstream>
 
@@ -11,6 +12,9 @@ namespace rlk::cli {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr const char* kJsonHelp = "one JSON document on standard output";
+constexpr const char* kHelpHelp = "this text";
 
 std::string usage_line(const Verb& verb) {
   std::string line = std::string("rlk-plugins ") + verb.name;
@@ -29,7 +33,7 @@ po::options_description describe(const Verb& verb) {
       options.add_options()(option.name, value, option.help);
     }
   }
-  options.add_options()("json", "one JSON document on standard output")("help,h", "this text");
+  options.add_options()("json", kJsonHelp)("help,h", kHelpHelp);
   return options;
 }
 
@@ -122,6 +126,33 @@ std::string help_text(const Verb& verb) {
   if (*verb.details != 0) out << verb.details << "\n";
   out << "\n" << describe(verb) << "\nexample:\n  " << verb.example << "\n";
   return out.str();
+}
+
+std::string help_json(const std::vector<Verb>& verbs) {
+  using nlohmann::ordered_json;
+  ordered_json document = {{"schema", 1}, {"verbs", ordered_json::array()}};
+  const std::vector<Option> shared = {{"json", nullptr, kJsonHelp}, {"help", nullptr, kHelpHelp}};
+  for (const Verb& verb : verbs) {
+    ordered_json one = {{"name", verb.name},
+                        {"usage", usage_line(verb)},
+                        {"summary", verb.summary},
+                        {"details", verb.details},
+                        {"example", verb.example},
+                        {"operands", ordered_json::array()},
+                        {"options", ordered_json::array()}};
+    for (const Operand& operand : verb.operands)
+      one["operands"].push_back({{"name", operand.name}, {"required", operand.required}});
+    for (const std::vector<Option>* list : {&verb.options, &shared}) {
+      for (const Option& option : *list) {
+        one["options"].push_back({{"name", option.name},
+                                  {"value", option.value != nullptr ? ordered_json(option.value) : ordered_json()},
+                                  {"help", option.help},
+                                  {"many", option.many}});
+      }
+    }
+    document["verbs"].push_back(std::move(one));
+  }
+  return document.dump();
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& names) {

@@ -68,6 +68,8 @@ struct Verb {
 // Throws UsageError. --help is a flag like any other here.
 Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& words);
 std::string help_text(const Verb& verb);
+// The help of all verbs as a document: what the man page and the shell's completion are made of.
+std::string help_json(const std::vector<Verb>& verbs);
 
 // The name of `names` that `word` most likely meant: a slip away, or the only one that begins with it; or "".
 std::string nearest(std::string_view word, const std::vector<std::string>& names);

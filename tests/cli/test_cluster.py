@@ -60,5 +60,46 @@ class Warm(command.Case):
         self.output("cache", "ls", "file", code=2)
 
 
+class Counters(command.Case):
+    def setUp(self):
+        super().setUp()
+        command.write_npy(self.path("a.npy"), "<f4", (3,), [1, 2, 3])
+
+    def add(self, **variables):
+        return self.run_command("run", "add", "--input", "a=a.npy", "--input", "b=a.npy", **variables).stderr
+
+    def test_they_are_told_at_the_end_on_demand(self):
+        self.assertNotIn("add: ", self.add())
+        self.assertRegex(self.add(RLK_COUNTERS="1"), r"counters: add: 1 cpu/\w+, 0 fallbacks")
+        with open(self.path("policy.toml"), "w") as file:
+            file.write('counters = "1"\n')
+        self.assertRegex(self.add(RLK_CONFIG=self.path("policy.toml")), r"counters: add: 1 cpu/")
+        self.assertNotIn("counters: ", self.add(RLK_CONFIG=self.path("policy.toml"), RLK_COUNTERS="0"))
+
+    def test_a_fallback_is_counted_with_its_reason(self):
+        self.add_plugin("declines")
+        self.assertRegex(self.add(RLK_COUNTERS="1", RLK_BACKEND="declines"), r"add: 1 cpu/\w+, 1 fallback \(1 \w+\)")
+
+    def test_a_file_for_prometheus(self):
+        self.add(RLK_COUNTERS=self.path("rlk-%p.prom"))
+        [name] = [name for name in os.listdir(self.folder) if name.startswith("rlk-")]
+        self.assertRegex(name, r"^rlk-\d+\.prom$")
+        with open(self.path(name)) as file:
+            lines = file.read().splitlines()
+        self.assertIn('rlk_calls_total{op="add"} 1', lines)
+        for line in lines:
+            self.assertRegex(line, r'^(# (HELP|TYPE) rlk_\w+ .+|rlk_\w+_total\{\w+="[^"]*"(,\w+="[^"]*")*\} \d+)$')
+
+    def test_what_cannot_be_written_is_told_and_nothing_replaced(self):
+        self.assertIn("no regular file", self.add(RLK_COUNTERS="/dev/null"))
+        self.assertIn("cannot be written", self.add(RLK_COUNTERS="/proc/none/x"))
+        self.assertIn("expected 1 (log them)", self.add(RLK_COUNTERS="yes"))
+        checks = self.json("doctor", code=1, RLK_COUNTERS="yes")["checks"]
+        self.assertIn(("RLK_COUNTERS", "problem"), [(c["subject"], c["status"]) for c in checks])
+        with open(self.path("policy.toml"), "w") as file:
+            file.write('counters = "yes"\n')
+        self.assertIn("counters is 'yes'", self.run_command("list", code=2, RLK_CONFIG=self.path("policy.toml")).stderr)
+
+
 if __name__ == "__main__":
     command.main()

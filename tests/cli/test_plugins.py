@@ -56,6 +56,20 @@ class Good(command.Case):
         self.assertEqual(self.json("explain", "add", RLK_OP_ADD="golden")["chosen"]["plugin"], "golden")
         self.assertEqual(self.json("explain", "logp", **on_golden)["chosen"]["plugin"], "golden")
 
+    def test_bench_warns_where_the_clock_disagrees_with_dispatch(self):
+        self.add_plugin("golden")  # serial and scalar: slower than the CPU backend at any size that matters
+        words = ("bench", "logp", "--shape", "N=64,V=8192", "--seconds", "0.2")
+        document = self.json(*words)
+        self.assertEqual({row["impl"] for row in document["rows"]}, {"cpu/simd", "golden/serial"})
+        [warning] = document["warnings"]
+        self.assertIn("dispatch sends the call to golden/serial", warning)
+        self.assertIn("cpu/simd is faster here", warning)
+        self.assertIn("RLK_OP_LOGP=cpu", warning)
+        self.assertIn("warning: dispatch sends", " ".join(self.output(*words).split()))
+        # Once it is obeyed there is nothing to say, nor where the CPU is all there is.
+        self.assertEqual(self.json(*words, RLK_OP_LOGP="cpu")["warnings"], [])
+        self.assertEqual(self.json(*words, RLK_PLUGINS_DISABLE="golden")["warnings"], [])
+
     def test_a_filtered_plugin_is_no_fault(self):
         self.add_plugin("golden")
         plugins = {p["id"]: p for p in self.json("list", RLK_PLUGINS_DISABLE="gold*")["plugins"]}

@@ -38,6 +38,15 @@ class Readme(command.Case):
                     words = words + (["--op", "add"] if words[0] == "conformance" else [])
                 self.output(*words)
 
+    def test_its_numbers_are_true(self):
+        self.assertIn(f"In numbers: {len(self.json('ops')['ops'])} operators", readme())
+        [lines] = re.findall(r"template is one file of (\d+) lines", readme())
+        with open(os.path.join(ROOT, "plugin_api/template/acme.cpp")) as file:
+            self.assertLess(abs(len(file.readlines()) - int(lines)), 10)
+        path = self.add_plugin("golden")
+        cases = self.json("conformance", path, "--op", "logp")["cases"]
+        self.assertTrue(700 < cases < 1500, cases)  # "about a thousand"
+
     def test_every_program_compiles(self):
         programs = re.findall(r"^```(c|cpp)\n(.*?)^```", readme(), re.MULTILINE | re.DOTALL)
         self.assertEqual([language for language, _ in programs], ["cpp", "c"])

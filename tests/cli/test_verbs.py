@@ -1,5 +1,6 @@
 """The verbs that ask questions, on a machine with the built-in CPU alone; and command lines that are wrong."""
 import os
+import shutil
 import subprocess
 
 import command
@@ -290,6 +291,51 @@ class New(command.Case):
     def test_names_that_are_no_identifiers_are_refused(self):
         for name in ("Acme", "9lives", "a-b", "../x", "", "a/b"):
             self.assertIn("expected a name of a-z", self.usage_error("new", name))
+
+
+    def test_names_that_clash_are_refused(self):
+        for name in ("cpu", "cuda"):
+            self.assertIn("rlk's own plugin has that id", self.usage_error("new", name))
+        for name in ("class", "int", "std", "rlk"):
+            self.assertIn("C++ namespace", self.usage_error("new", name))
+        path = self.add_plugin("golden")
+        self.assertIn(path + " has that id already", self.usage_error("new", "golden"))
+
+    @staticmethod
+    def comments(text):
+        """Each comment as readers see it: the words of lines that stand below each other."""
+        out, words, column = [], [], None
+        for line in text.splitlines() + [""]:
+            at = line.find("//")
+            if at < 0 or line[:at].strip() or at != column:
+                out += [" ".join(words)] if words else []
+                words, column = [], at
+            if at >= 0:
+                words += line[at + 2:].split()
+        return out
+
+    def test_comments_of_the_template_survive_clang_format(self):
+        tool = shutil.which("clang-format-14") or shutil.which("clang-format")
+        if tool is None:
+            self.skipTest("there is no clang-format")
+
+        def formatted(text, style, columns):
+            return subprocess.run([tool, f"--style={{BasedOnStyle: {style}, ColumnLimit: {columns}}}"], input=text,
+                                  capture_output=True, text=True, check=True).stdout
+        # What would be noticed: a comment at the end of a line that is broken above another one.
+        fused = "void f();  // a comment that is too long for its line\n           // another\n"
+        self.assertEqual(len(self.comments(fused)), 1)
+        for number, name in enumerate(("x", "zenith", "the_longest_name_that_a_vendor_gives_to_a_plugin")):
+            folder = self.path(f"plugin{number}")
+            for path in self.json("new", name, "--folder", folder)["files"]:
+                if not path.endswith((".cpp", ".hpp")):
+                    continue
+                with open(path) as file:
+                    text = file.read()
+                for style in ("LLVM", "Google", "Mozilla", "WebKit", "Microsoft", "GNU"):
+                    for columns in (80, 100, 120):
+                        with self.subTest(name=name, style=style, columns=columns):
+                            self.assertEqual(self.comments(formatted(text, style, columns)), self.comments(text))
 
 
 class Usage(command.Case):

@@ -135,6 +135,7 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
       {"rlk_explain_json", "stream",
        [&] { return rlk_explain_json(nullptr, op, nullptr, nullptr, 0, nullptr, 0, nullptr, &text, &error); }},
       {"rlk_counters_json", "out", [&] { return rlk_counters_json(rt, nullptr, &error); }},
+      {"rlk_counters_prometheus", "out", [&] { return rlk_counters_prometheus(rt, nullptr, &error); }},
   };
   for (const auto& c : cases) {
     error = rlk_error RLK_ERROR_INIT;
@@ -382,6 +383,44 @@ TEST(Api, Documents) {
   rlk_string_free(text);
   for (const char* part : {"\"chosen\"", "\"taken\"", "\"numerics\"", "\"cost_us\""})
     EXPECT_TRUE(contains(explained, part)) << explained;
+}
+
+TEST(Api, CountersAreTextForPrometheus) {
+  const Runtime own;
+  {
+    const Stream stream = own.stream();
+    Logp logp;
+    for (int i = 0; i < 3; ++i) logp.run(stream);
+  }
+  const std::string text = own.counters_prometheus();
+  EXPECT_TRUE(contains(text, "# TYPE rlk_calls_total counter\nrlk_calls_total{op=\"logp\"} 3\n")) << text;
+  EXPECT_TRUE(contains(text, "rlk_implementation_calls_total{op=\"logp\",plugin=\"cpu\",implementation=\"")) << text;
+  EXPECT_FALSE(contains(text, "whiten")) << text;
+}
+
+TEST(Api, EventsOfTheCppApi) {
+  const Stream stream = runtime().stream(), other = runtime().stream();
+  const Event start = runtime().event("cpu", 0, RLK_EVENT_TIMING), end = runtime().event("cpu", 0, RLK_EVENT_TIMING);
+  stream.record(start);
+  Logp logp;
+  logp.run(stream);
+  stream.record(end);
+  other.wait(end);
+  other.synchronize();
+  EXPECT_TRUE(end.done());
+  EXPECT_GE(end.milliseconds_since(start), 0);
+  EXPECT_THROW(runtime().event("nobody"), Exception);
+}
+
+TEST(Api, ExplainOfTheCppApiNamesWhoTakesTheCall) {
+  const Stream stream = runtime().stream();
+  ops::Logp logp;
+  logp.in.logits = Tensor(nullptr, kF32, {4, 9});
+  logp.in.ids = Tensor(nullptr, kI64, {4});
+  logp.out.logp = Tensor(nullptr, kF32, {4});
+  EXPECT_TRUE(contains(logp.explain(stream), "\"chosen\"")) << logp.explain(stream);
+  logp.in.ids = Tensor(nullptr, kI64, {5});
+  EXPECT_THROW(logp.explain(stream), Exception);
 }
 
 TEST(Api, RuntimesShareThePluginsAndEndInAnyOrder) {

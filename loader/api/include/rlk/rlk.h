@@ -189,6 +189,9 @@ RLK_API rlk_status rlk_explain_json(rlk_stream* stream, const rlk_op* op, const 
 /* Calls, plan-cache hits and misses, plans that were not ready, staged calls, fallbacks by reason: {"schema": 1, "ops":
  * [...]}. */
 RLK_API rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error);
+/* The same in the text format of Prometheus, for an endpoint of the application's own. RLK_COUNTERS=FILE writes it at
+   the end of the process. */
+RLK_API rlk_status rlk_counters_prometheus(rlk_runtime* runtime, char** out, rlk_error* error);
 RLK_API void rlk_string_free(char* text);
 
 #ifdef __cplusplus

@@ -104,6 +104,46 @@ private:
   std::array<int64_t, RLK_MAX_NDIM> strides_{};
 };
 
+// A point in a stream's work.
+class Event {
+public:
+  explicit Event(rlk_event* handle) noexcept : handle_(handle) {}  // takes it over
+  Event(Event&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() {
+    if (handle_ != nullptr) rlk_event_destroy(handle_, nullptr);
+  }
+
+  // True when the work before the recorded point is done; throws when it failed.
+  bool done() const {
+    rlk_error error = RLK_ERROR_INIT;
+    const rlk_status status = rlk_event_query(handle_, &error);
+    if (status != RLK_OK && status != RLK_NOT_READY) throw Exception(status, error);
+    return status == RLK_OK;
+  }
+  // Between two recorded points that are done, of events made with time.
+  double milliseconds_since(const Event& start) const {
+    double elapsed = 0;
+    detail::check(rlk_event_elapsed_ms, start.handle_, handle_, &elapsed);
+    return elapsed;
+  }
+  // The vendor's handle (a cudaEvent_t, say), borrowed from the event.
+  void* native() const {
+    void* handle = nullptr;
+    detail::check(rlk_event_native, handle_, &handle);
+    return handle;
+  }
+  rlk_event* get() const noexcept { return handle_; }
+
+private:
+  rlk_event* handle_;
+};
+
 class Stream {
 public:
   explicit Stream(rlk_stream* handle) noexcept : handle_(handle) {}  // takes it over
@@ -127,6 +167,16 @@ public:
   }
   void synchronize(uint64_t timeout_ns = UINT64_MAX) const {
     detail::check(rlk_stream_synchronize, handle_, timeout_ns);
+  }
+  // The event is the point after all that was enqueued until now.
+  void record(const Event& event) const { detail::check(rlk_event_record, event.get(), handle_); }
+  // What is enqueued from now on waits for the event.
+  void wait(const Event& event) const { detail::check(rlk_stream_wait_event, handle_, event.get()); }
+  // The vendor's handle (a cudaStream_t, say), borrowed from the stream.
+  void* native() const {
+    void* handle = nullptr;
+    detail::check(rlk_stream_native, handle_, &handle);
+    return handle;
   }
   void* allocate(uint64_t bytes, int32_t kind = RLK_MEMORY_DEVICE) const {
     void* memory = nullptr;
@@ -209,6 +259,18 @@ public:
     detail::check(rlk_stream_wrap, handle_, backend, ordinal, native, &handle);
     return Stream(handle);
   }
+  // On a device; with RLK_EVENT_TIMING it measures time.
+  Event event(const char* backend = "cpu", uint32_t ordinal = 0, uint32_t flags = 0) const {
+    rlk_event* handle = nullptr;
+    detail::check(rlk_event_create, handle_, backend, ordinal, flags, &handle);
+    return Event(handle);
+  }
+  // Borrows the vendor's event, which outlives the result.
+  Event wrap_event(const char* backend, uint32_t ordinal, void* native) const {
+    rlk_event* handle = nullptr;
+    detail::check(rlk_event_wrap, handle_, backend, ordinal, native, &handle);
+    return Event(handle);
+  }
   std::string list_json() const {
     char* text = nullptr;
     detail::check(rlk_list_json, handle_, &text);
@@ -217,6 +279,12 @@ public:
   std::string counters_json() const {
     char* text = nullptr;
     detail::check(rlk_counters_json, handle_, &text);
+    return detail::take(text);
+  }
+  // The same for Prometheus, in its text format.
+  std::string counters_prometheus() const {
+    char* text = nullptr;
+    detail::check(rlk_counters_prometheus, handle_, &text);
     return detail::take(text);
   }
   rlk_runtime* get() const noexcept { return handle_; }
@@ -232,20 +300,50 @@ inline const rlk_op* find_op(const char* name) {
   return op;
 }
 
+namespace detail {
+
+// Tensors as the C API takes them; an absent one is a null pointer.
+template <size_t Count>
+class Described {
+public:
+  explicit Described(const std::array<const Tensor*, Count>& list) {
+    for (size_t i = 0; i < Count; ++i) {
+      if (list[i]->present()) tensors_[i] = list[i]->abi();
+      pointers_[i] = list[i]->present() ? &tensors_[i] : nullptr;
+    }
+  }
+  Described(const Described&) = delete;
+  Described& operator=(const Described&) = delete;
+  const rlk_tensor* const* data() const { return pointers_.data(); }
+  static constexpr uint32_t size() { return static_cast<uint32_t>(Count); }
+
+private:
+  std::array<rlk_tensor, Count> tensors_;
+  std::array<const rlk_tensor*, Count> pointers_;
+};
+
+}  // namespace detail
+
 // Enqueues an operator with all its arguments in declared order, absent ones too. What <rlk/ops/NAME.hpp> calls.
 template <size_t Inputs, size_t Outputs>
 void call(const Stream& stream, const rlk_op* op, const void* params, const std::array<const Tensor*, Inputs>& inputs,
           const std::array<const Tensor*, Outputs>& outputs, const rlk_call_options* options = nullptr) {
-  std::array<rlk_tensor, Inputs + Outputs> tensors;
-  std::array<const rlk_tensor*, Inputs + Outputs> pointers;
-  const auto describe = [&](size_t i, const Tensor& tensor) {
-    if (tensor.present()) tensors[i] = tensor.abi();
-    pointers[i] = tensor.present() ? &tensors[i] : nullptr;
-  };
-  for (size_t i = 0; i < Inputs; ++i) describe(i, *inputs[i]);
-  for (size_t i = 0; i < Outputs; ++i) describe(Inputs + i, *outputs[i]);
-  detail::check(rlk_call, stream.get(), op, params, pointers.data(), static_cast<uint32_t>(Inputs),
-                pointers.data() + Inputs, static_cast<uint32_t>(Outputs), options);
+  const detail::Described<Inputs> in(inputs);
+  const detail::Described<Outputs> out(outputs);
+  detail::check(rlk_call, stream.get(), op, params, in.data(), in.size(), out.data(), out.size(), options);
+}
+
+// Where that call would go, and why: the document of rlk_explain_json.
+template <size_t Inputs, size_t Outputs>
+std::string explain(const Stream& stream, const rlk_op* op, const void* params,
+                    const std::array<const Tensor*, Inputs>& inputs, const std::array<const Tensor*, Outputs>& outputs,
+                    const rlk_call_options* options = nullptr) {
+  const detail::Described<Inputs> in(inputs);
+  const detail::Described<Outputs> out(outputs);
+  char* text = nullptr;
+  detail::check(rlk_explain_json, stream.get(), op, params, in.data(), in.size(), out.data(), out.size(), options,
+                &text);
+  return detail::take(text);
 }
 
 // Enqueues an operator that is known by name only at run time, with arguments in declared order; those left out at the

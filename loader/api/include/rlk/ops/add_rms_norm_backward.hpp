@@ -25,10 +25,23 @@ struct AddRmsNormBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("add_rms_norm_backward");
-    const std::array<const Tensor*, 4> inputs = {&in.grad_y, &in.grad_sum, &in.sum, &in.weight};
-    const std::array<const Tensor*, 3> outputs = {&out.grad_x, &out.grad_residual, &out.grad_weight};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("add_rms_norm_backward");
+    return found;
+  }
+  std::array<const Tensor*, 4> inputs() const {
+    return {&in.grad_y, &in.grad_sum, &in.sum, &in.weight};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.grad_x, &out.grad_residual, &out.grad_weight};
   }
 };
 

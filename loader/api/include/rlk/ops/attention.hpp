@@ -27,10 +27,23 @@ struct Attention {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("attention");
-    const std::array<const Tensor*, 6> inputs = {&in.q, &in.k, &in.v, &in.cu_seqlens_q, &in.cu_seqlens_k, &in.key_mask};
-    const std::array<const Tensor*, 2> outputs = {&out.out, &out.lse};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("attention");
+    return found;
+  }
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.q, &in.k, &in.v, &in.cu_seqlens_q, &in.cu_seqlens_k, &in.key_mask};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.out, &out.lse};
   }
 };
 

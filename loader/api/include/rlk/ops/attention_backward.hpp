@@ -31,11 +31,24 @@ struct AttentionBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("attention_backward");
-    const std::array<const Tensor*, 10> inputs = {&in.q, &in.k, &in.v, &in.out, &in.lse, &in.grad_out, &in.grad_lse,
-        &in.cu_seqlens_q, &in.cu_seqlens_k, &in.key_mask};
-    const std::array<const Tensor*, 3> outputs = {&out.grad_q, &out.grad_k, &out.grad_v};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("attention_backward");
+    return found;
+  }
+  std::array<const Tensor*, 10> inputs() const {
+    return {&in.q, &in.k, &in.v, &in.out, &in.lse, &in.grad_out, &in.grad_lse, &in.cu_seqlens_q, &in.cu_seqlens_k,
+        &in.key_mask};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.grad_q, &out.grad_k, &out.grad_v};
   }
 };
 

@@ -26,11 +26,23 @@ struct GroupAdvantages {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("group_advantages");
-    const std::array<const Tensor*, 6> inputs = {&in.rewards, &in.group_boundaries, &in.group_ids, &in.mask,
-        &in.lengths, &in.baselines};
-    const std::array<const Tensor*, 1> outputs = {&out.advantages};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("group_advantages");
+    return found;
+  }
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.rewards, &in.group_boundaries, &in.group_ids, &in.mask, &in.lengths, &in.baselines};
+  }
+  std::array<const Tensor*, 1> outputs() const {
+    return {&out.advantages};
   }
 };
 

@@ -32,12 +32,23 @@ struct GrpoLoss {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("grpo_loss");
-    const std::array<const Tensor*, 7> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.ref_logits,
-        &in.mask, &in.group_boundaries};
-    const std::array<const Tensor*, 7> outputs = {&out.loss, &out.policy_loss, &out.kl, &out.lse, &out.logp,
-        &out.ref_logp, &out.advantages};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("grpo_loss");
+    return found;
+  }
+  std::array<const Tensor*, 7> inputs() const {
+    return {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.ref_logits, &in.mask, &in.group_boundaries};
+  }
+  std::array<const Tensor*, 7> outputs() const {
+    return {&out.loss, &out.policy_loss, &out.kl, &out.lse, &out.logp, &out.ref_logp, &out.advantages};
   }
 };
 

@@ -28,11 +28,24 @@ struct GrpoLossBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("grpo_loss_backward");
-    const std::array<const Tensor*, 9> inputs = {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.lse, &in.grad_loss,
-        &in.ref_logp, &in.mask, &in.group_boundaries};
-    const std::array<const Tensor*, 1> outputs = {&out.grad_logits};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("grpo_loss_backward");
+    return found;
+  }
+  std::array<const Tensor*, 9> inputs() const {
+    return {&in.logits, &in.ids, &in.old_logp, &in.rewards, &in.lse, &in.grad_loss, &in.ref_logp, &in.mask,
+        &in.group_boundaries};
+  }
+  std::array<const Tensor*, 1> outputs() const {
+    return {&out.grad_logits};
   }
 };
 

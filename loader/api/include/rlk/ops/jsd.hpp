@@ -25,10 +25,23 @@ struct Jsd {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("jsd");
-    const std::array<const Tensor*, 3> inputs = {&in.logits, &in.teacher_logits, &in.mask};
-    const std::array<const Tensor*, 4> outputs = {&out.loss, &out.lse, &out.teacher_lse, &out.student_kl};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("jsd");
+    return found;
+  }
+  std::array<const Tensor*, 3> inputs() const {
+    return {&in.logits, &in.teacher_logits, &in.mask};
+  }
+  std::array<const Tensor*, 4> outputs() const {
+    return {&out.loss, &out.lse, &out.teacher_lse, &out.student_kl};
   }
 };
 

@@ -26,11 +26,23 @@ struct JsdBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("jsd_backward");
-    const std::array<const Tensor*, 7> inputs = {&in.logits, &in.teacher_logits, &in.lse, &in.teacher_lse,
-        &in.student_kl, &in.grad_loss, &in.mask};
-    const std::array<const Tensor*, 1> outputs = {&out.grad_logits};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("jsd_backward");
+    return found;
+  }
+  std::array<const Tensor*, 7> inputs() const {
+    return {&in.logits, &in.teacher_logits, &in.lse, &in.teacher_lse, &in.student_kl, &in.grad_loss, &in.mask};
+  }
+  std::array<const Tensor*, 1> outputs() const {
+    return {&out.grad_logits};
   }
 };
 

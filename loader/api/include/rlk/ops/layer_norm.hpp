@@ -24,10 +24,23 @@ struct LayerNorm {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("layer_norm");
-    const std::array<const Tensor*, 3> inputs = {&in.x, &in.weight, &in.bias};
-    const std::array<const Tensor*, 3> outputs = {&out.y, &out.mean, &out.rstd};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("layer_norm");
+    return found;
+  }
+  std::array<const Tensor*, 3> inputs() const {
+    return {&in.x, &in.weight, &in.bias};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.y, &out.mean, &out.rstd};
   }
 };
 

@@ -26,10 +26,23 @@ struct LinearLogp {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("linear_logp");
-    const std::array<const Tensor*, 5> inputs = {&in.hidden, &in.weight, &in.ids, &in.bias, &in.mask};
-    const std::array<const Tensor*, 3> outputs = {&out.logp, &out.lse, &out.entropy};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("linear_logp");
+    return found;
+  }
+  std::array<const Tensor*, 5> inputs() const {
+    return {&in.hidden, &in.weight, &in.ids, &in.bias, &in.mask};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.logp, &out.lse, &out.entropy};
   }
 };
 

@@ -31,11 +31,24 @@ struct LinearLogpBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("linear_logp_backward");
-    const std::array<const Tensor*, 10> inputs = {&in.hidden, &in.weight, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse,
-        &in.grad_entropy, &in.entropy, &in.bias, &in.mask};
-    const std::array<const Tensor*, 3> outputs = {&out.grad_hidden, &out.grad_weight, &out.grad_bias};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("linear_logp_backward");
+    return found;
+  }
+  std::array<const Tensor*, 10> inputs() const {
+    return {&in.hidden, &in.weight, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy,
+        &in.bias, &in.mask};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.grad_hidden, &out.grad_weight, &out.grad_bias};
   }
 };
 

@@ -29,10 +29,23 @@ struct LogitsRatioKl {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("logits_ratio_kl");
-    const std::array<const Tensor*, 5> inputs = {&in.logits, &in.ids, &in.ref_logits, &in.old_logp, &in.mask};
-    const std::array<const Tensor*, 5> outputs = {&out.ratio, &out.kl, &out.logp, &out.lse, &out.ref_logp};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("logits_ratio_kl");
+    return found;
+  }
+  std::array<const Tensor*, 5> inputs() const {
+    return {&in.logits, &in.ids, &in.ref_logits, &in.old_logp, &in.mask};
+  }
+  std::array<const Tensor*, 5> outputs() const {
+    return {&out.ratio, &out.kl, &out.logp, &out.lse, &out.ref_logp};
   }
 };
 

@@ -30,11 +30,24 @@ struct LogpBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("logp_backward");
-    const std::array<const Tensor*, 10> inputs = {&in.logits, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse,
-        &in.grad_entropy, &in.entropy, &in.bias, &in.mask, &in.row_indices};
-    const std::array<const Tensor*, 2> outputs = {&out.grad_logits, &out.grad_bias};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("logp_backward");
+    return found;
+  }
+  std::array<const Tensor*, 10> inputs() const {
+    return {&in.logits, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy, &in.bias,
+        &in.mask, &in.row_indices};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.grad_logits, &out.grad_bias};
   }
 };
 

@@ -24,10 +24,23 @@ struct LogpMerge {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("logp_merge");
-    const std::array<const Tensor*, 3> inputs = {&in.shard_logp, &in.shard_lse, &in.shard_entropy};
-    const std::array<const Tensor*, 3> outputs = {&out.logp, &out.lse, &out.entropy};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("logp_merge");
+    return found;
+  }
+  std::array<const Tensor*, 3> inputs() const {
+    return {&in.shard_logp, &in.shard_lse, &in.shard_entropy};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.logp, &out.lse, &out.entropy};
   }
 };
 

@@ -28,11 +28,23 @@ struct OptimalTokenBaseline {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("optimal_token_baseline");
-    const std::array<const Tensor*, 7> inputs = {&in.rewards, &in.logp, &in.sum_p2, &in.mask, &in.weight, &in.group_ids,
-        &in.cu_seqlens};
-    const std::array<const Tensor*, 2> outputs = {&out.advantages, &out.returns};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("optimal_token_baseline");
+    return found;
+  }
+  std::array<const Tensor*, 7> inputs() const {
+    return {&in.rewards, &in.logp, &in.sum_p2, &in.mask, &in.weight, &in.group_ids, &in.cu_seqlens};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.advantages, &out.returns};
   }
 };
 

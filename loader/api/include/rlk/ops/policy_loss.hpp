@@ -40,11 +40,24 @@ struct PolicyLoss {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("policy_loss");
-    const std::array<const Tensor*, 10> inputs = {&in.logp, &in.advantages, &in.old_logp, &in.mask, &in.ref_logp,
-        &in.rollout_logp, &in.entropy, &in.weight, &in.sequence_advantages, &in.cu_seqlens};
-    const std::array<const Tensor*, 4> outputs = {&out.loss, &out.per_token, &out.metrics, &out.sequence_metrics};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("policy_loss");
+    return found;
+  }
+  std::array<const Tensor*, 10> inputs() const {
+    return {&in.logp, &in.advantages, &in.old_logp, &in.mask, &in.ref_logp, &in.rollout_logp, &in.entropy, &in.weight,
+        &in.sequence_advantages, &in.cu_seqlens};
+  }
+  std::array<const Tensor*, 4> outputs() const {
+    return {&out.loss, &out.per_token, &out.metrics, &out.sequence_metrics};
   }
 };
 

@@ -40,12 +40,24 @@ struct PolicyLossBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("policy_loss_backward");
-    const std::array<const Tensor*, 12> inputs = {&in.logp, &in.advantages, &in.grad_loss, &in.old_logp, &in.mask,
-        &in.ref_logp, &in.rollout_logp, &in.weight, &in.sequence_advantages, &in.cu_seqlens, &in.grad_per_token,
-        &in.entropy};
-    const std::array<const Tensor*, 2> outputs = {&out.grad_logp, &out.grad_entropy};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("policy_loss_backward");
+    return found;
+  }
+  std::array<const Tensor*, 12> inputs() const {
+    return {&in.logp, &in.advantages, &in.grad_loss, &in.old_logp, &in.mask, &in.ref_logp, &in.rollout_logp, &in.weight,
+        &in.sequence_advantages, &in.cu_seqlens, &in.grad_per_token, &in.entropy};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.grad_logp, &out.grad_entropy};
   }
 };
 

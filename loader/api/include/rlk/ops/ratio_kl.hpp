@@ -24,10 +24,23 @@ struct RatioKl {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("ratio_kl");
-    const std::array<const Tensor*, 4> inputs = {&in.logp, &in.old_logp, &in.ref_logp, &in.mask};
-    const std::array<const Tensor*, 2> outputs = {&out.ratio, &out.kl};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("ratio_kl");
+    return found;
+  }
+  std::array<const Tensor*, 4> inputs() const {
+    return {&in.logp, &in.old_logp, &in.ref_logp, &in.mask};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.ratio, &out.kl};
   }
 };
 

@@ -25,11 +25,23 @@ struct RatioKlBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("ratio_kl_backward");
-    const std::array<const Tensor*, 6> inputs = {&in.logp, &in.grad_ratio, &in.grad_kl, &in.old_logp, &in.ref_logp,
-        &in.mask};
-    const std::array<const Tensor*, 1> outputs = {&out.grad_logp};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("ratio_kl_backward");
+    return found;
+  }
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.logp, &in.grad_ratio, &in.grad_kl, &in.old_logp, &in.ref_logp, &in.mask};
+  }
+  std::array<const Tensor*, 1> outputs() const {
+    return {&out.grad_logp};
   }
 };
 

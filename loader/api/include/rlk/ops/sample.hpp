@@ -42,13 +42,25 @@ struct Sample {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("sample");
-    const std::array<const Tensor*, 15> inputs = {&in.logits, &in.row_ids, &in.temperatures, &in.top_ks, &in.top_ps,
-        &in.min_ps, &in.repetition_penalties, &in.frequency_penalties, &in.presence_penalties, &in.prompt_mask,
-        &in.output_counts, &in.allowed, &in.seeds, &in.steps, &in.uniform_samples};
-    const std::array<const Tensor*, 6> outputs = {&out.ids, &out.logp, &out.processed_logp, &out.status, &out.success,
-        &out.keep_mask};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("sample");
+    return found;
+  }
+  std::array<const Tensor*, 15> inputs() const {
+    return {&in.logits, &in.row_ids, &in.temperatures, &in.top_ks, &in.top_ps, &in.min_ps, &in.repetition_penalties,
+        &in.frequency_penalties, &in.presence_penalties, &in.prompt_mask, &in.output_counts, &in.allowed, &in.seeds,
+        &in.steps, &in.uniform_samples};
+  }
+  std::array<const Tensor*, 6> outputs() const {
+    return {&out.ids, &out.logp, &out.processed_logp, &out.status, &out.success, &out.keep_mask};
   }
 };
 

@@ -27,11 +27,23 @@ struct TokenRewards {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("token_rewards");
-    const std::array<const Tensor*, 6> inputs = {&in.logp, &in.ref_logp, &in.scores, &in.sequence_rewards, &in.mask,
-        &in.cu_seqlens};
-    const std::array<const Tensor*, 3> outputs = {&out.rewards, &out.kl, &out.sequence_kl};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("token_rewards");
+    return found;
+  }
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.logp, &in.ref_logp, &in.scores, &in.sequence_rewards, &in.mask, &in.cu_seqlens};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.rewards, &out.kl, &out.sequence_kl};
   }
 };
 

@@ -27,10 +27,23 @@ struct ValueLoss {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("value_loss");
-    const std::array<const Tensor*, 5> inputs = {&in.values, &in.returns, &in.old_values, &in.mask, &in.cu_seqlens};
-    const std::array<const Tensor*, 3> outputs = {&out.loss, &out.token_loss, &out.clip_fraction};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("value_loss");
+    return found;
+  }
+  std::array<const Tensor*, 5> inputs() const {
+    return {&in.values, &in.returns, &in.old_values, &in.mask, &in.cu_seqlens};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.loss, &out.token_loss, &out.clip_fraction};
   }
 };
 

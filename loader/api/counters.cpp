@@ -1,0 +1,269 @@
+// Copies of counters and their forms; what runtimes that are gone have counted is kept for the end of the process.
+#include "loader/api/counters.hpp"
+
+#include <fcntl.h>
+#include <rlk/rlk.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "core/declaration/text.hpp"
+#include "core/dispatch/host.hpp"
+#include "loader/api/handles.hpp"
+#include "loader/store/file.hpp"
+
+namespace rlk::loader {
+namespace {
+
+using core::OpCounters;
+using nlohmann::ordered_json;
+
+constexpr struct {
+  const char* name;
+  core::Counter OpCounters::*counter;
+  const char* help;
+} kNumbers[] = {
+    {"calls", &OpCounters::calls, "Calls that were accepted."},
+    {"plan_hits", &OpCounters::plan_hits, "Calls that a plan served which was there."},
+    {"plan_misses", &OpCounters::plan_misses, "Calls that a plan had to be made for."},
+    {"decisions", &OpCounters::decisions, "Calls that candidates had to be asked for."},
+    {"staged", &OpCounters::staged, "Calls that the CPU ran for a device's stream."},
+    {"staged_blocking", &OpCounters::blocking, "Staged calls at which the host waited."},
+    {"host_copies", &OpCounters::host_copies, "Host-readable inputs that were copied from the device."},
+    {"data_errors", &OpCounters::data_errors, "Data errors that were told to the caller."},
+    {"failures", &OpCounters::failures, "Calls that an implementation failed at run time."},
+    {"not_ready", &OpCounters::not_ready, "Calls that another implementation served while a plan was compiled."},
+};
+static_assert(std::size(kNumbers) == Counts::kNumbers);
+
+// A label's value between quotes.
+std::string label(const std::string& value) {
+  std::string out = "\"";
+  for (const char c : core::printable(value)) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out + "\"";
+}
+
+void head(const std::string& name, const char* help, std::string* out) {
+  *out += "# HELP " + name + " " + help + "\n# TYPE " + name + " counter\n";
+}
+
+// What is to be told at the end, and of which runtimes. Never destroyed: threads may still call.
+struct Report {
+  std::mutex mutex;
+  std::vector<core::Dispatcher*> live;
+  Counts ended;
+  std::string wanted;  // the value of RLK_COUNTERS; empty: nothing
+  pid_t pid = 0;
+};
+Report& report() {
+  static auto* const one = new Report;
+  return *one;
+}
+
+void warn(const std::string& text) {
+  core::log_line(RLK_LOG_WARN, "counters", text);
+}
+
+// A reader sees the old file or the whole new one; what is no regular file is not replaced.
+void write_file(std::string path, const std::string& text) {
+  const std::string pid = std::to_string(getpid());
+  for (size_t at = path.find("%p"); at != std::string::npos; at = path.find("%p", at + pid.size()))
+    path.replace(at, 2, pid);
+  struct stat status = {};
+  if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    return warn("RLK_COUNTERS: " + path + " is no regular file; nothing is written");
+  std::string temporary = path + ".XXXXXX";
+  const UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+  const bool written = fd && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+                       fchmod(fd.get(), 0644) == 0 && rename(temporary.c_str(), path.c_str()) == 0;
+  if (written) return;
+  const int error = errno;
+  if (fd) unlink(temporary.c_str());
+  warn("RLK_COUNTERS: " + path + " cannot be written: " + errno_text(error));
+}
+
+void tell_now() {
+  Report& all = report();
+  if (all.pid != getpid()) return;  // a fork's end is not that of the process that counted
+  Counts sum;
+  {
+    const std::lock_guard lock(all.mutex);
+    sum = all.ended;
+    for (core::Dispatcher* dispatcher : all.live) sum.add(Counts(*dispatcher));
+  }
+  if (all.wanted != "1") return write_file(all.wanted, sum.prometheus());
+  const std::vector<std::string> lines = sum.lines();
+  for (const std::string& line : lines) core::log_always("counters", line);
+  if (lines.empty()) core::log_always("counters", "no operator was called");
+}
+
+}  // namespace
+
+Counts::Counts(core::Dispatcher& dispatcher) : watch_(dispatcher.watcher().statistics()) {
+  core::Counters& counters = dispatcher.counters();
+  const auto declarations = core::declarations();
+  for (size_t i = 0; i < declarations.size(); ++i) {
+    Operator& op = ops_[i];
+    OpCounters& of = counters.of(declarations[i]);
+    for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] = (of.*loader::kNumbers[k].counter).load();
+    for (const auto* one : counters.implementations(declarations[i]))
+      op.implementations[{one->plugin, one->implementation}] += one->calls.load();
+    for (const auto* one : counters.fallbacks(declarations[i]))
+      op.fallbacks[one->reason_code] = {one->reason, one->calls.load()};
+  }
+}
+
+void Counts::add(const Counts& other) {
+  watch_.compared += other.watch_.compared;
+  watch_.wrong += other.watch_.wrong;
+  watch_.passed_over += other.watch_.passed_over;
+  for (const auto& [i, theirs] : other.ops_) {
+    Operator& op = ops_[i];
+    for (size_t k = 0; k < kNumbers; ++k) op.numbers[k] += theirs.numbers[k];
+    for (const auto& [who, calls] : theirs.implementations) op.implementations[who] += calls;
+    for (const auto& [code, fallback] : theirs.fallbacks) {
+      op.fallbacks[code].first = fallback.first;
+      op.fallbacks[code].second += fallback.second;
+    }
+  }
+}
+
+std::string Counts::json() const {
+  ordered_json document = {
+      {"schema", 1},
+      {"watch", {{"compared", watch_.compared}, {"wrong", watch_.wrong}, {"passed_over", watch_.passed_over}}},
+      {"ops", ordered_json::array()}};
+  for (const auto& [i, counted] : ops_) {
+    ordered_json op = {{"name", core::declarations()[i].name}};
+    for (size_t k = 0; k < kNumbers; ++k) op[loader::kNumbers[k].name] = counted.numbers[k];
+    op["implementations"] = ordered_json::array();
+    for (const auto& [who, calls] : counted.implementations)
+      op["implementations"].push_back({{"plugin", who.first}, {"implementation", who.second}, {"calls", calls}});
+    op["fallbacks"] = ordered_json::array();
+    for (const auto& [code, fallback] : counted.fallbacks)
+      op["fallbacks"].push_back({{"reason_code", code}, {"reason", fallback.first}, {"calls", fallback.second}});
+    document["ops"].push_back(std::move(op));
+  }
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string Counts::prometheus() const {
+  std::string out;
+  const auto each = [&](const auto& visit) {
+    for (const auto& [i, op] : ops_) {
+      if (op.numbers[0] > 0) visit("op=" + label(core::declarations()[i].name), op);
+    }
+  };
+  for (size_t k = 0; k < kNumbers; ++k) {
+    const std::string name = std::string("rlk_") + loader::kNumbers[k].name + "_total";
+    head(name, loader::kNumbers[k].help, &out);
+    each([&](const std::string& labels, const Operator& op) {
+      out += name + "{" + labels + "} " + std::to_string(op.numbers[k]) + "\n";
+    });
+  }
+  head("rlk_implementation_calls_total", "Calls by who served them.", &out);
+  each([&](const std::string& labels, const Operator& op) {
+    for (const auto& [who, calls] : op.implementations)
+      out += "rlk_implementation_calls_total{" + labels + ",plugin=" + label(who.first) +
+             ",implementation=" + label(who.second) + "} " + std::to_string(calls) + "\n";
+  });
+  head("rlk_fallbacks_total", "Calls that did not go where the policy or the data are.", &out);
+  each([&](const std::string& labels, const Operator& op) {
+    for (const auto& [code, fallback] : op.fallbacks)
+      out += "rlk_fallbacks_total{" + labels + ",reason_code=" + label(code) + "} " + std::to_string(fallback.second) +
+             "\n";
+  });
+  head("rlk_watch_total", "Rows of results that were compared with the reference at run time.", &out);
+  const std::pair<const char*, uint64_t> watched[] = {
+      {"compared", watch_.compared}, {"wrong", watch_.wrong}, {"passed_over", watch_.passed_over}};
+  for (const auto& [result, calls] : watched)
+    out += "rlk_watch_total{result=" + label(result) + "} " + std::to_string(calls) + "\n";
+  return out;
+}
+
+std::vector<std::string> Counts::lines() const {
+  std::vector<std::string> lines;
+  for (const auto& [i, op] : ops_) {
+    if (op.numbers[0] == 0) continue;
+    std::string line = std::string(core::declarations()[i].name) + ": ";
+    for (const auto& [who, calls] : op.implementations) {
+      if (calls > 0) line += std::to_string(calls) + " " + who.first + "/" + who.second + ", ";
+    }
+    uint64_t fallbacks = 0;
+    std::string reasons;
+    for (const auto& [code, fallback] : op.fallbacks) {
+      fallbacks += fallback.second;
+      reasons += (reasons.empty() ? "" : ", ") + std::to_string(fallback.second) + " " + code;
+    }
+    line += std::to_string(fallbacks) + (fallbacks == 1 ? " fallback" : " fallbacks");
+    lines.push_back(line + (reasons.empty() ? "" : " (" + reasons + ")"));
+  }
+  return lines;
+}
+
+std::string problem_of_counters(const std::string& value) {
+  if (value.empty() || value == "0" || value == "1" || value[0] == '/') return "";
+  return "is '" + value + "'; expected 1 (log them), 0, or the absolute path of a file for Prometheus";
+}
+
+void tell_counters_at_exit(const Environment& environment) {
+  // In a privileged process nobody else chooses what is written where.
+  const std::string value = environment.path("RLK_COUNTERS").value_or("");
+  if (const std::string problem = problem_of_counters(value); !problem.empty()) return warn("RLK_COUNTERS " + problem);
+  if (value.empty() || value == "0") return;
+  Report& all = report();
+  const std::lock_guard lock(all.mutex);
+  if (!all.wanted.empty()) return;
+  all.wanted = value;
+  all.pid = getpid();
+  std::atexit(tell_now);
+}
+
+void count_in(core::Dispatcher* dispatcher) {
+  const std::lock_guard lock(report().mutex);
+  report().live.push_back(dispatcher);
+}
+
+void count_out(core::Dispatcher* dispatcher) {
+  Report& all = report();
+  const std::lock_guard lock(all.mutex);
+  all.live.erase(std::remove(all.live.begin(), all.live.end(), dispatcher), all.live.end());
+  if (!all.wanted.empty()) all.ended.add(Counts(*dispatcher));
+}
+
+}  // namespace rlk::loader
+
+using rlk::loader::Counts;
+using rlk::loader::give_text;
+using rlk::loader::guarded;
+
+extern "C" {
+
+rlk_status rlk_counters_json(rlk_runtime* runtime, char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(out);
+  return guarded(error, [&]() -> rlk_status {
+    *out = nullptr;
+    return give_text(Counts(*runtime->dispatcher).json(), out, error);
+  });
+}
+
+rlk_status rlk_counters_prometheus(rlk_runtime* runtime, char** out, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  RLK_REQUIRE_ARGUMENT(out);
+  return guarded(error, [&]() -> rlk_status {
+    *out = nullptr;
+    return give_text(Counts(*runtime->dispatcher).prometheus(), out, error);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,116 @@
+"""What is installed with the command: JSON schemas that its outputs keep, a man page and a completion that know every
+word of its help, a page for each operator."""
+import ctypes
+import glob
+import json
+import os
+import subprocess
+import unittest
+
+import jsonschema
+
+import command
+
+SCHEMAS = os.environ["RLK_TEST_SCHEMAS"]
+DOCUMENTS = os.environ["RLK_TEST_DOCUMENTS"]
+
+
+def read(*parts):
+    with open(os.path.join(*parts)) as file:
+        return file.read()
+
+
+def ask(*words):
+    return json.loads(subprocess.run([command.COMMAND, *words], check=True, capture_output=True).stdout)
+
+
+class Schemas(command.Case):
+    def keeps(self, name, document):
+        schema = json.loads(read(SCHEMAS, f"{name}.schema.json"))
+        jsonschema.Draft202012Validator.check_schema(schema)
+        errors = [f"{'/'.join(map(str, error.path))}: {error.message[:300]}"
+                  for error in jsonschema.Draft202012Validator(schema).iter_errors(document)]
+        self.assertEqual(errors, [])
+        # One that accepts everything would be none.
+        for key in document:
+            self.assertFalse(jsonschema.Draft202012Validator(schema).is_valid({**document, key: 3.5}), key)
+
+    def test_of_plugins_that_are_good_wrong_absent_and_no_files_at_all(self):
+        liar = self.add_plugin("liar_softcap")
+        self.add_plugin("missing_library")
+        crash = self.add_plugin("crash_create")
+        found = self.json("list", code=1, RLK_ADD_PLUGIN_PATH=self.path("none"))
+        self.assertIn("search", found)
+        self.keeps("list", found)
+        self.keeps("doctor", self.json("doctor", code=1))
+        for plugin, code in (("cpu", 0), ("liar_softcap", 1), ("missing_library", 0)):
+            self.keeps("scope", self.json("scope", plugin, code=code))
+        self.keeps("conformance", self.json("conformance", liar, "--op", "logp", "--dtype", "f32", code=1))
+        self.keeps("conformance", self.json("conformance", crash, code=1))
+
+    def test_of_calls_that_are_taken_and_refused(self):
+        self.add_plugin("golden")
+        self.keeps("explain", self.json("explain", "logp"))
+        self.keeps("explain", self.json("explain", "whiten", "--shape", "B=1,L=3", code=1, RLK_BACKEND="golden",
+                                        RLK_FALLBACK="strict"))
+
+    def test_of_counters(self):
+        os.environ["RLK_PLUGIN_PATH"], os.environ["RLK_CACHE_DIR"] = self.plugins, self.cache
+        library, runtime, text = ctypes.CDLL(os.environ["RLK_TEST_LIBRARY"]), ctypes.c_void_p(), ctypes.c_char_p()
+        self.assertEqual(library.rlk_runtime_create(None, ctypes.byref(runtime), None), 0)
+        self.assertEqual(library.rlk_counters_json(runtime, ctypes.byref(text), None), 0)
+        self.keeps("counters", json.loads(text.value))
+        self.assertEqual(library.rlk_runtime_destroy(runtime, None), 0)
+
+    def test_every_schema_is_tried_here(self):
+        names = {os.path.basename(path).split(".")[0] for path in glob.glob(os.path.join(SCHEMAS, "*"))}
+        self.assertEqual(names, {"list", "doctor", "scope", "conformance", "explain", "counters"})
+
+
+class Pages(unittest.TestCase):
+    verbs = ask("help", "--json")["verbs"]
+
+    def test_the_help_of_a_verb_and_its_document_agree(self):
+        for verb in self.verbs:
+            text = subprocess.run([command.COMMAND, verb["name"], "--help"], check=True, capture_output=True,
+                                  text=True).stdout
+            self.assertTrue(text.startswith(verb["usage"]), verb["usage"])
+            for option in verb["options"]:
+                self.assertIn("--" + option["name"], text)
+
+    def test_the_man_page_has_every_verb_and_option(self):
+        page = read(DOCUMENTS, "rlk-plugins.1").replace("\\-", "-")
+        for verb in self.verbs:
+            self.assertIn(".SS " + verb["usage"], page)
+            for option in verb["options"]:
+                self.assertIn("\\fB--" + option["name"] + "\\fR", page)
+        # Nothing of a text may be a command of roff's.
+        known = (".TH", ".SH", ".SS", ".PP", ".TP", ".B ", ".br", ".nf", ".fi")
+        for line in page.splitlines():
+            self.assertTrue(line[:1] not in (".", "'") or line.startswith(known), line)
+
+    def complete(self, *words):
+        script = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _rlk_plugins; echo "${COMPREPLY[@]}"'
+        done = subprocess.run(["bash", "-uc", script, "bash", os.path.join(DOCUMENTS, "rlk-plugins.bash"), "rlk-plugins",
+                               *words], check=True, capture_output=True, text=True, cwd=SCHEMAS)
+        return done.stdout.split()
+
+    def test_bash_completes_verbs_options_operators_and_files(self):
+        self.assertEqual(self.complete("conf"), ["conformance"])
+        self.assertEqual(self.complete("conformance", "--ju"), ["--junit"])
+        self.assertEqual(self.complete("explain", "logp_b"), ["logp_backward"])
+        self.assertEqual(self.complete("cache", "ex")[0], "export")
+        self.assertEqual(self.complete("conformance", "--op", "whi"), ["whiten"])
+        self.assertIn("list.schema.json", self.complete("lint", "list"))
+
+    def test_every_operator_has_a_page(self):
+        ops = ask("ops", "--json")["ops"]
+        for op in ops:
+            page = read(DOCUMENTS, "operators", op["name"] + ".md")
+            for argument in (*op["inputs"], *op["outputs"], *op["params"]):
+                self.assertIn(f"| {argument['name']} |", page)
+            self.assertIn(f"({op['name']}.md)", read(DOCUMENTS, "operators", "README.md"))
+
+
+if __name__ == "__main__":
+    command.main()
