@@ -3,6 +3,7 @@ operators on a strict simulated runtime, where the shipped kernels run on fibers
 What this cannot show is a GPU's arithmetic, its memory ordering and its speed."""
 import unittest
 
+import command
 import simt_vendor
 
 NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so")
@@ -30,8 +31,11 @@ class Rocm(simt_vendor.Vendor):
             ("fake_hip_old", {}, "absent", "RUNTIME_TOO_OLD", "lacks hipEventRecord")))
 
     def test_operators_are_verified_at_both_widths(self):
-        self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp_backward": ("f32", 10)})
-        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp_backward": ("bf16", 10)})
+        self.expect_verified("fake_hip32", {"add": ("f32", 5), "logp": ("bf16", 10), "logp_backward": ("f32", 10)})
+        self.expect_verified("fake_hip64", {"add": ("f16", 5), "logp": ("f32", 10), "logp_backward": ("bf16", 10)})
+        if command.LONG:  # maca's story has it in the ordinary run too
+            for library in ("fake_hip32", "fake_hip64"):
+                self.expect_verified(library, {"attention": ("f16", 10)})
 
     def test_a_call_that_fails_is_told_in_the_runtimes_words_and_nothing_is_verified(self):
         self.expect_failures("fake_hip64", "RLK_FAKE_HIP_FAIL", (
