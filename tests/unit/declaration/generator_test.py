@@ -199,7 +199,7 @@ class Declarations(unittest.TestCase):
         check("kettle.toml", op)
         header = call_header(completed(op))
         self.assertEqual(header.count("Tensor water = {};"), 1)
-        self.assertIn("outputs = {&out.out, &in.water};", header)
+        self.assertIn("return {&out.out, &in.water};", header)
 
     def test_an_output_in_an_inputs_memory_is_shaped_like_it(self):
         self.accepted(('doc = "after"', 'must_alias = "water"\ndoc = ""'))
