@@ -80,7 +80,7 @@ class Case(unittest.TestCase):
         # Ten times the usual patience: a busy machine or a sanitizer must not look like a fault.
         environment.update(RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_PROBE_TIMEOUT="600")
         environment.update({k: v for k, v in variables.items() if v is not None})
-        done = subprocess.run([program or COMMAND, *words], env=environment, capture_output=True, timeout=600,
+        done = subprocess.run([program or COMMAND, *words], env=environment, capture_output=True, timeout=1200,
                               cwd=self.folder, stdin=subprocess.DEVNULL)
         # What the command prints is text; what plugins print may be anything, and goes to standard error.
         done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode(errors="replace")
