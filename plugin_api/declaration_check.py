@@ -2,6 +2,7 @@
 import math
 import re
 
+from declaration_expressions import multiple
 from declaration_schema import (CROSSING, DOMAINS, DTYPES, FLOATING, LIMITS, LISTS, MAX_NDIM, NAN_WORDS, REQUIRED,
                                  SUB_BYTE, TABLES, DeclarationError, names_in, near, type_text)
 
@@ -264,7 +265,7 @@ class Checker:
                                      "it must have")
 
     def check_sizes(self):
-        """A symbol is known from a dimension that is nothing else, in an argument that every call has."""
+        """A symbol is known from a dimension that is nothing else or a multiple, in an argument that every call has."""
         symbols = set(self.names("symbol"))
         for form in self.forms or [""]:
             known, used = set(), []
@@ -276,14 +277,15 @@ class Checker:
                         continue
                     for size in map(str, shape):
                         plain = re.fullmatch(r"(\w+)(\s*\+\s*\d+)?", size)
-                        if plain and not a.get("optional"):
-                            known.add(plain.group(1))
+                        name = plain.group(1) if plain else multiple(size, symbols)[1]
+                        if name and not a.get("optional"):
+                            known.add(name)
                         if not plain:
                             used += [(where, size, name) for name in names_in(size) & symbols]
             for where, size, name in used:
                 if name not in known:
                     self.fail(where, f"{name} of {size!r} cannot be known: no required argument"
-                                     f"{' of form ' + form if form else ''} has a dimension that is {name} alone")
+                                     f"{' of form ' + form if form else ''} has a dimension that is {name} alone, or a multiple of it")
 
     def check_production(self):
         """What can grow says how large it is where the operator is run: cases are made of these sizes."""

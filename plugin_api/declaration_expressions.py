@@ -54,6 +54,12 @@ def text(value):
     return json.dumps(value.strip() if isinstance(value, str) else value, ensure_ascii=True)
 
 
+def multiple(size, symbols):
+    """(2, "H") of the size "2 * H", from which H is known; (0, None) of any other."""
+    match = re.fullmatch(r"(\d+) \* (\w+)", str(size))
+    return (int(match.group(1)), match.group(2)) if match and int(match.group(1)) > 0 and match.group(2) in symbols else (0, None)
+
+
 class Expressions:
     """The names of one operator, and what expressions over them come to."""
 

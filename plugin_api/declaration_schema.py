@@ -29,7 +29,8 @@ VALUE = (int, float, str)  # a number, or an expression
 # Per table: key -> type of its value. A set of strings: one of them.
 #
 # A size in `shape` is a symbol, a symbol + a number, a number, or computed from symbols and integer parameters:
-# "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed.
+# "ceil(K / 128)", "(W + 2 * pad - width) / stride + 1". Symbols become known from sizes that are not computed, and
+# from multiples, as "2 * H": prefer one to a rule that the size is even, since cases then have every size of H.
 #
 # Instead of sizes, "*A" is any shape: that of the first input of shape "*A", which all others have too; an output may have
 # "broadcast(*A, *B)". Cases are made of the shapes in [[shape_case]].

@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-from declaration_expressions import Expressions, arguments_of, top_level
+from declaration_expressions import Expressions, arguments_of, multiple, top_level
 from declaration_load import elements, load
 from declaration_schema import DeclarationError, names_in
 from generate_headers import bounds_text
@@ -66,7 +66,8 @@ def python_expression(op, source):
 
 
 def dims(op, shape):
-    """What an input's shape says of symbols: a name, a name with what is added, a number, or None (computed)."""
+    """What an input's shape says of symbols: a name, a name with what is added and its factor, a number, or
+    None (computed)."""
     if shape is None or isinstance(shape, str):
         return repr(shape)
     symbols, out = {s["name"] for s in op["symbol"]}, []
@@ -77,7 +78,10 @@ def dims(op, shape):
         elif str(d) in symbols:
             out.append(repr(d))
         elif plus and plus.group(1) in symbols:
-            out.append(f"({plus.group(1)!r}, {plus.group(2)})")
+            out.append(f"({plus.group(1)!r}, {plus.group(2)}, 1)")
+        elif multiple(d, symbols)[1]:
+            factor, name = multiple(d, symbols)
+            out.append(f"({name!r}, 0, {factor})")
         else:
             out.append("None")
     return "(" + "".join(o + ", " for o in out).strip() + ")"

@@ -1,7 +1,7 @@
 """The tables of core/declaration/declaration.hpp: a file per operator, and one that lists them."""
 import re
 
-from declaration_expressions import Expressions, text
+from declaration_expressions import Expressions, multiple, text
 from declaration_load import elements, hidden_by, nan_rules
 from declaration_schema import DTYPES, DeclarationError, names_in
 from generate_headers import c_default
@@ -53,7 +53,9 @@ class Tables(Expressions):
             match = re.fullmatch(r"(?:(\w*[A-Za-z]\w*)\s*(?:\+\s*(\d+))?|(\d+))", str(d))
             if not match or (match.group(1) and match.group(1) not in self.symbols):
                 uses = sum(1 << self.symbols[name] for name in names_in(str(d)) & set(self.symbols))
-                dims.append(f"{{-1, 0, {self.expr(d, size=True)}, {uses:#x}}}")
+                factor, symbol = multiple(d, self.symbols)
+                of = f", {self.symbols[symbol]}, {factor}" if symbol else ""
+                dims.append(f"{{-1, 0, {self.expr(d, size=True)}, {uses:#x}{of}}}")
                 continue
             symbol = self.symbols[match.group(1)] if match.group(1) else -1
             dims.append(f"{{{symbol}, {match.group(2) or match.group(3) or 0}}}")

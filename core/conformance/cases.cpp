@@ -118,6 +118,7 @@ void forget_unused_symbols(Call& call) {
       if (!arguments[i].present) continue;
       for (const Dim& dim : declared[i].shapes[static_cast<size_t>(call.form)].dims) {
         if (dim.symbol >= 0) used |= uint64_t{1} << dim.symbol;
+        if (dim.multiple_of >= 0) used |= uint64_t{1} << dim.multiple_of;
       }
     }
   };

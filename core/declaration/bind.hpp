@@ -49,6 +49,7 @@ private:
   rlk_status check_presence_in_place() const;
   rlk_status check_choices();
   rlk_status check_dtype(const ArgDecl& arg, const rlk_tensor& tensor, bool output) const;
+  bool bind_symbol(int symbol, int64_t value, const ArgDecl& from);
   rlk_status bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& tensor, bool output);
   rlk_status check_symbols() const;
   rlk_status check_computed_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& tensor,

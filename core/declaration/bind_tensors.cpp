@@ -216,6 +216,16 @@ rlk_status Binder::check_computed_dims(const ArgDecl& arg, const ShapeDecl& shap
   return RLK_OK;
 }
 
+// False where the symbol has another value from an earlier argument.
+bool Binder::bind_symbol(int symbol, int64_t value, const ArgDecl& from) {
+  const auto i = static_cast<size_t>(symbol);
+  if ((bound_symbols_ >> i & 1) != 0) return call_.symbols[i] == value;
+  bound_symbols_ |= 1u << i;
+  call_.symbols[i] = value;
+  symbol_from_[i] = &from;
+  return true;
+}
+
 rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& t, bool output) {
   const auto seen = [&] { return name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim); };
   if (t.ndim != static_cast<int32_t>(shape.dims.size())) {
@@ -226,6 +236,12 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
     const Dim& dim = shape.dims[i];
     if (dim.is_computed()) {  // checked when all symbols are known
       has_computed_dims_ = true;
+      if (dim.multiple_of < 0) continue;
+      if (t.shape[i] % dim.factor != 0) {
+        return refuse(seen() + "; expected " + shape.text + " with a multiple of " + std::to_string(dim.factor) +
+                      " in dimension " + std::to_string(i));
+      }
+      bind_symbol(dim.multiple_of, t.shape[i] / dim.factor, arg);
       continue;
     }
     if (dim.symbol < 0) {
@@ -234,11 +250,7 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
     }
     const auto symbol = static_cast<size_t>(dim.symbol);
     const int64_t value = t.shape[i] - dim.offset;
-    if ((bound_symbols_ >> symbol & 1) == 0) {
-      bound_symbols_ |= 1u << symbol;
-      call_.symbols[symbol] = value;
-      symbol_from_[symbol] = &arg;
-    } else if (call_.symbols[symbol] != value) {
+    if (!bind_symbol(dim.symbol, value, arg)) {
       return refuse(seen() + "; expected " + shape.text + " with " + decl_.symbols[symbol].name + " = " +
                     std::to_string(call_.symbols[symbol]) + " as in '" + symbol_from_[symbol]->name + "'");
     }

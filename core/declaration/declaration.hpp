@@ -70,12 +70,15 @@ struct DtypeVariable {
 };
 
 // One dimension: symbol + offset; the constant offset when symbol is -1; or computed from symbols and parameters.
-// Symbols are known from dimensions that are not computed: the generator sees to it that there is one of each.
+// Symbols are known from dimensions that are not computed, or are a multiple of one: the generator sees to it that there
+// is one of each.
 struct Dim {
   int symbol = -1;
   int64_t offset = 0;
-  Expr size{};        // computed
-  uint32_t uses = 0;  // computed: bit i: it depends on symbol i
+  Expr size{};           // computed
+  uint32_t uses = 0;     // computed: bit i: it depends on symbol i
+  int multiple_of = -1;  // computed as factor * this symbol
+  int64_t factor = 0;
 
   bool is_computed() const { return size.eval != nullptr; }
   // -1 where a symbol is unknown, or what is computed is no size.

@@ -26,9 +26,12 @@ Shape symbols_of(const OpCall& call) {
     const std::span<const Dim> dims = dims_of(call, call.decl->inputs[i]);
     if (!call.inputs[i] || call.inputs[i]->shape.size() != dims.size()) continue;
     for (size_t axis = 0; axis < dims.size(); ++axis) {
-      if (dims[axis].is_computed() || dims[axis].symbol < 0) continue;
-      int64_t& symbol = symbols[static_cast<size_t>(dims[axis].symbol)];
-      if (symbol < 0) symbol = call.inputs[i]->shape[axis] - dims[axis].offset;
+      const Dim& dim = dims[axis];
+      const int of = dim.is_computed() ? dim.multiple_of : dim.symbol;
+      if (of < 0) continue;
+      const int64_t size = call.inputs[i]->shape[axis];
+      int64_t& symbol = symbols[static_cast<size_t>(of)];
+      if (symbol < 0) symbol = dim.is_computed() ? size / dim.factor : size - dim.offset;
     }
   }
   return symbols;

@@ -301,7 +301,7 @@ class Operator:
                                   "written")
 
     def symbols(self, views, form):
-        """The sizes that plain dimensions of the inputs fix."""
+        """The sizes that plain dimensions and multiples of the inputs fix."""
         symbols = Symbols()
         for v, declared in zip(views, self.inputs):
             dims = declared.shapes.get(form)
@@ -311,7 +311,7 @@ class Operator:
                 if isinstance(dim, str):
                     symbols.setdefault(dim, size)
                 elif isinstance(dim, tuple):
-                    symbols.setdefault(dim[0], size - dim[1])
+                    symbols.setdefault(dim[0], (size - dim[1]) // dim[2])
         return symbols
 
     def variables(self, views):
