@@ -57,6 +57,8 @@ extern const OpDecl kScaledSoftmaxBackwardDeclaration;
 extern const OpDecl kSigmoidDeclaration;
 extern const OpDecl kSigmoidBackwardDeclaration;
 extern const OpDecl kSiluDeclaration;
+extern const OpDecl kSiluAndMulDeclaration;
+extern const OpDecl kSiluAndMulBackwardDeclaration;
 extern const OpDecl kSiluBackwardDeclaration;
 extern const OpDecl kSoftmaxDeclaration;
 extern const OpDecl kSoftmaxBackwardDeclaration;
@@ -126,6 +128,8 @@ std::span<const OpDecl> declarations() {
       kSigmoidDeclaration,
       kSigmoidBackwardDeclaration,
       kSiluDeclaration,
+      kSiluAndMulDeclaration,
+      kSiluAndMulBackwardDeclaration,
       kSiluBackwardDeclaration,
       kSoftmaxDeclaration,
       kSoftmaxBackwardDeclaration,

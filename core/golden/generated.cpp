@@ -53,6 +53,8 @@
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
@@ -122,6 +124,8 @@ DataError scaled_softmax_backward(CallOf<sdk::ops::ScaledSoftmaxBackward>& call)
 DataError sigmoid(CallOf<sdk::ops::Sigmoid>& call);
 DataError sigmoid_backward(CallOf<sdk::ops::SigmoidBackward>& call);
 DataError silu(CallOf<sdk::ops::Silu>& call);
+DataError silu_and_mul(CallOf<sdk::ops::SiluAndMul>& call);
+DataError silu_and_mul_backward(CallOf<sdk::ops::SiluAndMulBackward>& call);
 DataError silu_backward(CallOf<sdk::ops::SiluBackward>& call);
 DataError softmax(CallOf<sdk::ops::Softmax>& call);
 DataError softmax_backward(CallOf<sdk::ops::SoftmaxBackward>& call);
@@ -190,6 +194,8 @@ Function find(std::string_view op) {
   if (op == "sigmoid") return &answer<sdk::ops::Sigmoid, sigmoid>;
   if (op == "sigmoid_backward") return &answer<sdk::ops::SigmoidBackward, sigmoid_backward>;
   if (op == "silu") return &answer<sdk::ops::Silu, silu>;
+  if (op == "silu_and_mul") return &answer<sdk::ops::SiluAndMul, silu_and_mul>;
+  if (op == "silu_and_mul_backward") return &answer<sdk::ops::SiluAndMulBackward, silu_and_mul_backward>;
   if (op == "silu_backward") return &answer<sdk::ops::SiluBackward, silu_backward>;
   if (op == "softmax") return &answer<sdk::ops::Softmax, softmax>;
   if (op == "softmax_backward") return &answer<sdk::ops::SoftmaxBackward, softmax_backward>;

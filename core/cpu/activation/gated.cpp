@@ -1,6 +1,8 @@
-// Gated activations of feed-forward layers, swiglu and geglu, and their gradients.
+// Gated activations of feed-forward layers, silu_and_mul, swiglu and geglu, and their gradients.
 #include <rlk/sdk/ops/geglu.hpp>
 #include <rlk/sdk/ops/geglu_backward.hpp>
+#include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/swiglu.hpp>
 #include <rlk/sdk/ops/swiglu_backward.hpp>
 
@@ -11,29 +13,52 @@
 
 #include "core/cpu/activation/gates-inl.hpp"
 
+#ifndef RLK_CPU_GATED_ONCE
+#define RLK_CPU_GATED_ONCE
+namespace rlk::cpu {
+
+// Half 0 or 1 of the columns.
+inline Array half_of(const Array& rows, int64_t half) {
+  Array array = rows;
+  array.shape[1] /= 2;
+  array.data = element(rows.data, half * array.shape[1] * rows.strides[1], rows.dtype);
+  return array;
+}
+
+}  // namespace rlk::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-void swiglu(const CallOf<sdk::ops::Swiglu>& call, const Context& context) {
-  map(context, to(call.y), from(call.gate, call.input), [](auto d, auto x, auto v) HWY_ATTR {
-    auto root = x, numerator = x, denominator = x;
-    logistic_parts(d, x, root, numerator, denominator);
-    return hn::Mul(v, hn::Div(hn::Mul(hn::Mul(x, numerator), numerator), denominator));
-  });
+void silu_gate(const Context& context, const Array& y, const Array& gate, const Array& input) {
+  map(context, to(y), from(gate, input),
+      [](auto d, auto x, auto v) HWY_ATTR { return hn::Mul(v, silu_of(x, logistic(d, x))); });
 }
 
-void swiglu_backward(const CallOf<sdk::ops::SwigluBackward>& call, const Context& context) {
-  map(context, to(call.grad_gate, call.grad_input), from(call.grad_y, call.gate, call.input),
+void silu_gate_backward(const Context& context, const Array& grad_gate, const Array& grad_input, const Array& grad,
+                        const Array& gate, const Array& input) {
+  map(context, to(grad_gate, grad_input), from(grad, gate, input),
       [](auto d, auto g, auto x, auto v, auto& of_gate, auto& of_input) HWY_ATTR {
-        auto root = x, numerator = x, denominator = x;
-        logistic_parts(d, x, root, numerator, denominator);
-        const auto one = hn::Set(d, hn::TFromD<decltype(d)>{1});
-        const auto opposite = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), one, hn::Mul(root, root));
-        const auto slope = hn::MulAdd(x, hn::Div(opposite, denominator), one);
-        const auto share = hn::Mul(numerator, hn::Div(numerator, denominator));
-        of_gate = hn::Mul(hn::Mul(g, v), hn::Mul(share, slope));
+        const auto s = logistic(d, x);
+        const auto share = hn::Mul(s.numerator, hn::Div(s.numerator, s.denominator));
+        of_gate = hn::Mul(hn::Mul(g, v), hn::Mul(share, silu_slope_over_s(d, x, s)));
         of_input = hn::Mul(g, hn::Mul(x, share));
       });
+}
+
+void silu_and_mul(const CallOf<sdk::ops::SiluAndMul>& call, const Context& context) {
+  silu_gate(context, call.y, half_of(call.x, 0), half_of(call.x, 1));
+}
+void silu_and_mul_backward(const CallOf<sdk::ops::SiluAndMulBackward>& call, const Context& context) {
+  silu_gate_backward(context, half_of(call.grad_x, 0), half_of(call.grad_x, 1), call.grad_y, half_of(call.x, 0),
+                     half_of(call.x, 1));
+}
+void swiglu(const CallOf<sdk::ops::Swiglu>& call, const Context& context) {
+  silu_gate(context, call.y, call.gate, call.input);
+}
+void swiglu_backward(const CallOf<sdk::ops::SwigluBackward>& call, const Context& context) {
+  silu_gate_backward(context, call.grad_gate, call.grad_input, call.grad_y, call.gate, call.input);
 }
 
 void geglu(const CallOf<sdk::ops::Geglu>& call, const Context& context) {
@@ -63,6 +88,8 @@ HWY_AFTER_NAMESPACE();
 
 namespace rlk::cpu {
 
+RLK_CPU_VECTOR_KERNEL(SiluAndMul, silu_and_mul, .operations = per_element<32>);
+RLK_CPU_VECTOR_KERNEL(SiluAndMulBackward, silu_and_mul_backward, .operations = per_element<40>);
 RLK_CPU_VECTOR_KERNEL(Swiglu, swiglu, .operations = per_element<32>);
 RLK_CPU_VECTOR_KERNEL(SwigluBackward, swiglu_backward, .operations = per_element<40>);
 RLK_CPU_VECTOR_KERNEL(Geglu, geglu, .operations = per_element<62>);

@@ -1,4 +1,4 @@
-// What a gate of a feed-forward layer is made of: the parts of silu, and the distributions of gelu.
+// What a gate of a feed-forward layer is made of: silu in parts, and the distributions of gelu.
 #if defined(RLK_CPU_GATES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_GATES_INL
 #undef RLK_CPU_GATES_INL
@@ -11,15 +11,31 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// Of exp(-|x|) the root, which does not leave the range where x exp(x) is a normal number; 1 and that root, whose
-// square is the numerator of the logistic function of -|x|; and the denominator.
+// The logistic function s of x in parts that stay normal numbers where x s is one: of exp(-|x|) the root, 1 or that
+// root, whose square is the numerator, and the denominator.
+template <class V>
+struct Logistic {
+  V root, numerator, denominator;
+};
 template <class D, class V>
-HWY_INLINE void logistic_parts(D d, V x, V& root, V& numerator, V& denominator) {
+HWY_INLINE Logistic<V> logistic(D d, V x) {
   using T = hn::TFromD<D>;
   const auto one = hn::Set(d, T{1});
-  root = exp(d, hn::Mul(hn::Abs(x), hn::Set(d, static_cast<T>(-0.5))));
-  numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), root, one);
-  denominator = hn::MulAdd(root, root, one);
+  const auto root = exp(d, hn::Mul(hn::Abs(x), hn::Set(d, static_cast<T>(-0.5))));
+  return {root, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), root, one), hn::MulAdd(root, root, one)};
+}
+
+// x s.
+template <class V>
+HWY_INLINE V silu_of(V x, const Logistic<V>& s) {
+  return hn::Div(hn::Mul(hn::Mul(x, s.numerator), s.numerator), s.denominator);
+}
+// 1 + x (1 - s), which times s is the slope of silu.
+template <class D, class V>
+HWY_INLINE V silu_slope_over_s(D d, V x, const Logistic<V>& s) {
+  const auto one = hn::Set(d, hn::TFromD<D>{1});
+  const auto opposite = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), one, hn::Mul(s.root, s.root));
+  return hn::MulAdd(x, hn::Div(opposite, s.denominator), one);
 }
 
 // P(x) and P'(x): the normal distribution function.

@@ -13,21 +13,14 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 void silu(const CallOf<sdk::ops::Silu>& call, const Context& context) {
-  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR {
-    auto root = x, numerator = x, denominator = x;
-    logistic_parts(d, x, root, numerator, denominator);
-    return hn::Div(hn::Mul(hn::Mul(x, numerator), numerator), denominator);
-  });
+  map(context, to(call.y), from(call.x), [](auto d, auto x) HWY_ATTR { return silu_of(x, logistic(d, x)); });
 }
 
 void silu_backward(const CallOf<sdk::ops::SiluBackward>& call, const Context& context) {
   map(context, to(call.grad_x), from(call.grad_y, call.x), [](auto d, auto grad, auto x) HWY_ATTR {
-    auto root = x, numerator = x, denominator = x;
-    logistic_parts(d, x, root, numerator, denominator);
-    const auto one = hn::Set(d, hn::TFromD<decltype(d)>{1});
-    const auto opposite = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), one, hn::Mul(root, root));  // 1 - s, times denominator
-    const auto slope = hn::MulAdd(x, hn::Div(opposite, denominator), one);
-    return hn::Div(hn::Mul(hn::Mul(hn::Mul(grad, numerator), slope), numerator), denominator);
+    const auto s = logistic(d, x);
+    const auto scaled = hn::Mul(hn::Mul(grad, s.numerator), silu_slope_over_s(d, x, s));
+    return hn::Div(hn::Mul(scaled, s.numerator), s.denominator);
   });
 }
 

@@ -33,6 +33,7 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::RmsNormBackward>, CpuImplementation<sdk::ops::Sample>,
   CpuImplementation<sdk::ops::ScaledSoftmax>, CpuImplementation<sdk::ops::ScaledSoftmaxBackward>,
   CpuImplementation<sdk::ops::Sigmoid>, CpuImplementation<sdk::ops::SigmoidBackward>, CpuImplementation<sdk::ops::Silu>,
+  CpuImplementation<sdk::ops::SiluAndMul>, CpuImplementation<sdk::ops::SiluAndMulBackward>,
   CpuImplementation<sdk::ops::SiluBackward>, CpuImplementation<sdk::ops::Softmax>,
   CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::Sub>, CpuImplementation<sdk::ops::Swiglu>,
   CpuImplementation<sdk::ops::SwigluBackward>, CpuImplementation<sdk::ops::TokenRewards>,

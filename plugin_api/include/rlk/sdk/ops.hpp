@@ -55,6 +55,8 @@
 #include <rlk/sdk/ops/sigmoid.hpp>
 #include <rlk/sdk/ops/sigmoid_backward.hpp>
 #include <rlk/sdk/ops/silu.hpp>
+#include <rlk/sdk/ops/silu_and_mul.hpp>
+#include <rlk/sdk/ops/silu_and_mul_backward.hpp>
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
