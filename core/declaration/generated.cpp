@@ -8,8 +8,10 @@ extern const OpDecl kLogpDeclaration;
 extern const OpDecl kLogpBackwardDeclaration;
 extern const OpDecl kAttentionDeclaration;
 extern const OpDecl kAddDeclaration;
+extern const OpDecl kAdamwStepDeclaration;
 extern const OpDecl kAddRmsNormDeclaration;
 extern const OpDecl kAddRmsNormBackwardDeclaration;
+extern const OpDecl kApplyRotaryPosEmbDeclaration;
 extern const OpDecl kAttentionBackwardDeclaration;
 extern const OpDecl kCastDeclaration;
 extern const OpDecl kCausalSoftmaxDeclaration;
@@ -24,6 +26,8 @@ extern const OpDecl kGegluBackwardDeclaration;
 extern const OpDecl kGeluDeclaration;
 extern const OpDecl kGeluBackwardDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
+extern const OpDecl kGroupNormDeclaration;
+extern const OpDecl kGroupNormBackwardDeclaration;
 extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
 extern const OpDecl kJsdDeclaration;
@@ -37,6 +41,7 @@ extern const OpDecl kLogSoftmaxBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
 extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
+extern const OpDecl kMoeSumDeclaration;
 extern const OpDecl kMulDeclaration;
 extern const OpDecl kMulBackwardDeclaration;
 extern const OpDecl kMultiRewardAdvantagesDeclaration;
@@ -48,9 +53,11 @@ extern const OpDecl kRatioKlBackwardDeclaration;
 extern const OpDecl kReluDeclaration;
 extern const OpDecl kReluBackwardDeclaration;
 extern const OpDecl kResamplingWeightsDeclaration;
+extern const OpDecl kReshapeAndCacheDeclaration;
 extern const OpDecl kReturnsDeclaration;
 extern const OpDecl kRmsNormDeclaration;
 extern const OpDecl kRmsNormBackwardDeclaration;
+extern const OpDecl kRotaryEmbeddingDeclaration;
 extern const OpDecl kSampleDeclaration;
 extern const OpDecl kScaledSoftmaxDeclaration;
 extern const OpDecl kScaledSoftmaxBackwardDeclaration;
@@ -79,8 +86,10 @@ std::span<const OpDecl> declarations() {
       kLogpBackwardDeclaration,
       kAttentionDeclaration,
       kAddDeclaration,
+      kAdamwStepDeclaration,
       kAddRmsNormDeclaration,
       kAddRmsNormBackwardDeclaration,
+      kApplyRotaryPosEmbDeclaration,
       kAttentionBackwardDeclaration,
       kCastDeclaration,
       kCausalSoftmaxDeclaration,
@@ -95,6 +104,8 @@ std::span<const OpDecl> declarations() {
       kGeluDeclaration,
       kGeluBackwardDeclaration,
       kGroupAdvantagesDeclaration,
+      kGroupNormDeclaration,
+      kGroupNormBackwardDeclaration,
       kGrpoLossDeclaration,
       kGrpoLossBackwardDeclaration,
       kJsdDeclaration,
@@ -108,6 +119,7 @@ std::span<const OpDecl> declarations() {
       kLogitsRatioKlDeclaration,
       kLogitsRatioKlBackwardDeclaration,
       kLogpMergeDeclaration,
+      kMoeSumDeclaration,
       kMulDeclaration,
       kMulBackwardDeclaration,
       kMultiRewardAdvantagesDeclaration,
@@ -119,9 +131,11 @@ std::span<const OpDecl> declarations() {
       kReluDeclaration,
       kReluBackwardDeclaration,
       kResamplingWeightsDeclaration,
+      kReshapeAndCacheDeclaration,
       kReturnsDeclaration,
       kRmsNormDeclaration,
       kRmsNormBackwardDeclaration,
+      kRotaryEmbeddingDeclaration,
       kSampleDeclaration,
       kScaledSoftmaxDeclaration,
       kScaledSoftmaxBackwardDeclaration,

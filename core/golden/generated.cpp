@@ -4,8 +4,10 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/adamw_step.hpp>
 #include <rlk/sdk/ops/add_rms_norm.hpp>
 #include <rlk/sdk/ops/add_rms_norm_backward.hpp>
+#include <rlk/sdk/ops/apply_rotary_pos_emb.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/cast.hpp>
 #include <rlk/sdk/ops/causal_softmax.hpp>
@@ -20,6 +22,8 @@
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/group_norm.hpp>
+#include <rlk/sdk/ops/group_norm_backward.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
@@ -33,6 +37,7 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
@@ -44,9 +49,11 @@
 #include <rlk/sdk/ops/relu.hpp>
 #include <rlk/sdk/ops/relu_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
+#include <rlk/sdk/ops/reshape_and_cache.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
+#include <rlk/sdk/ops/rotary_embedding.hpp>
 #include <rlk/sdk/ops/sample.hpp>
 #include <rlk/sdk/ops/scaled_softmax.hpp>
 #include <rlk/sdk/ops/scaled_softmax_backward.hpp>
@@ -75,8 +82,10 @@ DataError logp(CallOf<sdk::ops::Logp>& call);
 DataError logp_backward(CallOf<sdk::ops::LogpBackward>& call);
 DataError attention(CallOf<sdk::ops::Attention>& call);
 DataError add(CallOf<sdk::ops::Add>& call);
+DataError adamw_step(CallOf<sdk::ops::AdamwStep>& call);
 DataError add_rms_norm(CallOf<sdk::ops::AddRmsNorm>& call);
 DataError add_rms_norm_backward(CallOf<sdk::ops::AddRmsNormBackward>& call);
+DataError apply_rotary_pos_emb(CallOf<sdk::ops::ApplyRotaryPosEmb>& call);
 DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
 DataError cast(CallOf<sdk::ops::Cast>& call);
 DataError causal_softmax(CallOf<sdk::ops::CausalSoftmax>& call);
@@ -91,6 +100,8 @@ DataError geglu_backward(CallOf<sdk::ops::GegluBackward>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
 DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
+DataError group_norm(CallOf<sdk::ops::GroupNorm>& call);
+DataError group_norm_backward(CallOf<sdk::ops::GroupNormBackward>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
 DataError jsd(CallOf<sdk::ops::Jsd>& call);
@@ -104,6 +115,7 @@ DataError log_softmax_backward(CallOf<sdk::ops::LogSoftmaxBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
+DataError moe_sum(CallOf<sdk::ops::MoeSum>& call);
 DataError mul(CallOf<sdk::ops::Mul>& call);
 DataError mul_backward(CallOf<sdk::ops::MulBackward>& call);
 DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call);
@@ -115,9 +127,11 @@ DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError relu(CallOf<sdk::ops::Relu>& call);
 DataError relu_backward(CallOf<sdk::ops::ReluBackward>& call);
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call);
+DataError reshape_and_cache(CallOf<sdk::ops::ReshapeAndCache>& call);
 DataError returns(CallOf<sdk::ops::Returns>& call);
 DataError rms_norm(CallOf<sdk::ops::RmsNorm>& call);
 DataError rms_norm_backward(CallOf<sdk::ops::RmsNormBackward>& call);
+DataError rotary_embedding(CallOf<sdk::ops::RotaryEmbedding>& call);
 DataError sample(CallOf<sdk::ops::Sample>& call);
 DataError scaled_softmax(CallOf<sdk::ops::ScaledSoftmax>& call);
 DataError scaled_softmax_backward(CallOf<sdk::ops::ScaledSoftmaxBackward>& call);
@@ -145,8 +159,10 @@ Function find(std::string_view op) {
   if (op == "logp_backward") return &answer<sdk::ops::LogpBackward, logp_backward>;
   if (op == "attention") return &answer<sdk::ops::Attention, attention>;
   if (op == "add") return &answer<sdk::ops::Add, add>;
+  if (op == "adamw_step") return &answer<sdk::ops::AdamwStep, adamw_step>;
   if (op == "add_rms_norm") return &answer<sdk::ops::AddRmsNorm, add_rms_norm>;
   if (op == "add_rms_norm_backward") return &answer<sdk::ops::AddRmsNormBackward, add_rms_norm_backward>;
+  if (op == "apply_rotary_pos_emb") return &answer<sdk::ops::ApplyRotaryPosEmb, apply_rotary_pos_emb>;
   if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
   if (op == "cast") return &answer<sdk::ops::Cast, cast>;
   if (op == "causal_softmax") return &answer<sdk::ops::CausalSoftmax, causal_softmax>;
@@ -161,6 +177,8 @@ Function find(std::string_view op) {
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
   if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
+  if (op == "group_norm") return &answer<sdk::ops::GroupNorm, group_norm>;
+  if (op == "group_norm_backward") return &answer<sdk::ops::GroupNormBackward, group_norm_backward>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
   if (op == "jsd") return &answer<sdk::ops::Jsd, jsd>;
@@ -174,6 +192,7 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
+  if (op == "moe_sum") return &answer<sdk::ops::MoeSum, moe_sum>;
   if (op == "mul") return &answer<sdk::ops::Mul, mul>;
   if (op == "mul_backward") return &answer<sdk::ops::MulBackward, mul_backward>;
   if (op == "multi_reward_advantages") return &answer<sdk::ops::MultiRewardAdvantages, multi_reward_advantages>;
@@ -185,9 +204,11 @@ Function find(std::string_view op) {
   if (op == "relu") return &answer<sdk::ops::Relu, relu>;
   if (op == "relu_backward") return &answer<sdk::ops::ReluBackward, relu_backward>;
   if (op == "resampling_weights") return &answer<sdk::ops::ResamplingWeights, resampling_weights>;
+  if (op == "reshape_and_cache") return &answer<sdk::ops::ReshapeAndCache, reshape_and_cache>;
   if (op == "returns") return &answer<sdk::ops::Returns, returns>;
   if (op == "rms_norm") return &answer<sdk::ops::RmsNorm, rms_norm>;
   if (op == "rms_norm_backward") return &answer<sdk::ops::RmsNormBackward, rms_norm_backward>;
+  if (op == "rotary_embedding") return &answer<sdk::ops::RotaryEmbedding, rotary_embedding>;
   if (op == "sample") return &answer<sdk::ops::Sample, sample>;
   if (op == "scaled_softmax") return &answer<sdk::ops::ScaledSoftmax, scaled_softmax>;
   if (op == "scaled_softmax_backward") return &answer<sdk::ops::ScaledSoftmaxBackward, scaled_softmax_backward>;

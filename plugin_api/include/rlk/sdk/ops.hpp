@@ -6,8 +6,10 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 #include <rlk/sdk/ops/attention.hpp>
 #include <rlk/sdk/ops/add.hpp>
+#include <rlk/sdk/ops/adamw_step.hpp>
 #include <rlk/sdk/ops/add_rms_norm.hpp>
 #include <rlk/sdk/ops/add_rms_norm_backward.hpp>
+#include <rlk/sdk/ops/apply_rotary_pos_emb.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/cast.hpp>
 #include <rlk/sdk/ops/causal_softmax.hpp>
@@ -22,6 +24,8 @@
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
+#include <rlk/sdk/ops/group_norm.hpp>
+#include <rlk/sdk/ops/group_norm_backward.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
@@ -35,6 +39,7 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
@@ -46,9 +51,11 @@
 #include <rlk/sdk/ops/relu.hpp>
 #include <rlk/sdk/ops/relu_backward.hpp>
 #include <rlk/sdk/ops/resampling_weights.hpp>
+#include <rlk/sdk/ops/reshape_and_cache.hpp>
 #include <rlk/sdk/ops/returns.hpp>
 #include <rlk/sdk/ops/rms_norm.hpp>
 #include <rlk/sdk/ops/rms_norm_backward.hpp>
+#include <rlk/sdk/ops/rotary_embedding.hpp>
 #include <rlk/sdk/ops/sample.hpp>
 #include <rlk/sdk/ops/scaled_softmax.hpp>
 #include <rlk/sdk/ops/scaled_softmax_backward.hpp>
