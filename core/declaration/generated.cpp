@@ -12,15 +12,21 @@ extern const OpDecl kAdamwStepDeclaration;
 extern const OpDecl kAddRmsNormDeclaration;
 extern const OpDecl kAddRmsNormBackwardDeclaration;
 extern const OpDecl kApplyRotaryPosEmbDeclaration;
+extern const OpDecl kArgmaxDeclaration;
 extern const OpDecl kAttentionBackwardDeclaration;
 extern const OpDecl kCastDeclaration;
+extern const OpDecl kCatDeclaration;
 extern const OpDecl kCausalSoftmaxDeclaration;
 extern const OpDecl kCausalSoftmaxBackwardDeclaration;
 extern const OpDecl kCopyDeclaration;
+extern const OpDecl kCumsumDeclaration;
+extern const OpDecl kCumsumBackwardDeclaration;
 extern const OpDecl kDivDeclaration;
 extern const OpDecl kDivBackwardDeclaration;
 extern const OpDecl kFillDeclaration;
 extern const OpDecl kGaeDeclaration;
+extern const OpDecl kGatherDeclaration;
+extern const OpDecl kGatherBackwardDeclaration;
 extern const OpDecl kGegluDeclaration;
 extern const OpDecl kGegluBackwardDeclaration;
 extern const OpDecl kGeluDeclaration;
@@ -30,6 +36,8 @@ extern const OpDecl kGroupNormDeclaration;
 extern const OpDecl kGroupNormBackwardDeclaration;
 extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
+extern const OpDecl kIndexSelectDeclaration;
+extern const OpDecl kIndexSelectBackwardDeclaration;
 extern const OpDecl kJsdDeclaration;
 extern const OpDecl kJsdBackwardDeclaration;
 extern const OpDecl kLayerNormDeclaration;
@@ -41,6 +49,8 @@ extern const OpDecl kLogSoftmaxBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
 extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
+extern const OpDecl kMaxDeclaration;
+extern const OpDecl kMeanDeclaration;
 extern const OpDecl kMoeSumDeclaration;
 extern const OpDecl kMulDeclaration;
 extern const OpDecl kMulBackwardDeclaration;
@@ -69,10 +79,13 @@ extern const OpDecl kSiluAndMulBackwardDeclaration;
 extern const OpDecl kSiluBackwardDeclaration;
 extern const OpDecl kSoftmaxDeclaration;
 extern const OpDecl kSoftmaxBackwardDeclaration;
+extern const OpDecl kSortDeclaration;
 extern const OpDecl kSubDeclaration;
+extern const OpDecl kSumDeclaration;
 extern const OpDecl kSwigluDeclaration;
 extern const OpDecl kSwigluBackwardDeclaration;
 extern const OpDecl kTokenRewardsDeclaration;
+extern const OpDecl kTopKDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
 extern const OpDecl kValueLossDeclaration;
@@ -90,15 +103,21 @@ std::span<const OpDecl> declarations() {
       kAddRmsNormDeclaration,
       kAddRmsNormBackwardDeclaration,
       kApplyRotaryPosEmbDeclaration,
+      kArgmaxDeclaration,
       kAttentionBackwardDeclaration,
       kCastDeclaration,
+      kCatDeclaration,
       kCausalSoftmaxDeclaration,
       kCausalSoftmaxBackwardDeclaration,
       kCopyDeclaration,
+      kCumsumDeclaration,
+      kCumsumBackwardDeclaration,
       kDivDeclaration,
       kDivBackwardDeclaration,
       kFillDeclaration,
       kGaeDeclaration,
+      kGatherDeclaration,
+      kGatherBackwardDeclaration,
       kGegluDeclaration,
       kGegluBackwardDeclaration,
       kGeluDeclaration,
@@ -108,6 +127,8 @@ std::span<const OpDecl> declarations() {
       kGroupNormBackwardDeclaration,
       kGrpoLossDeclaration,
       kGrpoLossBackwardDeclaration,
+      kIndexSelectDeclaration,
+      kIndexSelectBackwardDeclaration,
       kJsdDeclaration,
       kJsdBackwardDeclaration,
       kLayerNormDeclaration,
@@ -119,6 +140,8 @@ std::span<const OpDecl> declarations() {
       kLogitsRatioKlDeclaration,
       kLogitsRatioKlBackwardDeclaration,
       kLogpMergeDeclaration,
+      kMaxDeclaration,
+      kMeanDeclaration,
       kMoeSumDeclaration,
       kMulDeclaration,
       kMulBackwardDeclaration,
@@ -147,10 +170,13 @@ std::span<const OpDecl> declarations() {
       kSiluBackwardDeclaration,
       kSoftmaxDeclaration,
       kSoftmaxBackwardDeclaration,
+      kSortDeclaration,
       kSubDeclaration,
+      kSumDeclaration,
       kSwigluDeclaration,
       kSwigluBackwardDeclaration,
       kTokenRewardsDeclaration,
+      kTopKDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,
       kValueLossDeclaration,

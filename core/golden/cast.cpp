@@ -3,17 +3,12 @@
 #include <rlk/sdk/ops/fill.hpp>
 
 #include "core/golden/elementwise.hpp"
+#include "core/golden/moved.hpp"
 #include "core/golden/operator.hpp"
 
 namespace rlk::golden {
 
 namespace {
-
-void put_integer(Output& output, int64_t value) {
-  output.value.push_back(static_cast<double>(value));
-  output.cond.push_back(0.0);
-  output.exact.push_back(value);
-}
 
 void put_number(Output& output, double value) {
   if (!sdk::is_floating(output.dtype)) return put_integer(output, to_integer(output.dtype, value));

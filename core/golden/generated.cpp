@@ -8,15 +8,21 @@
 #include <rlk/sdk/ops/add_rms_norm.hpp>
 #include <rlk/sdk/ops/add_rms_norm_backward.hpp>
 #include <rlk/sdk/ops/apply_rotary_pos_emb.hpp>
+#include <rlk/sdk/ops/argmax.hpp>
 #include <rlk/sdk/ops/attention_backward.hpp>
 #include <rlk/sdk/ops/cast.hpp>
+#include <rlk/sdk/ops/cat.hpp>
 #include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/causal_softmax_backward.hpp>
 #include <rlk/sdk/ops/copy.hpp>
+#include <rlk/sdk/ops/cumsum.hpp>
+#include <rlk/sdk/ops/cumsum_backward.hpp>
 #include <rlk/sdk/ops/div.hpp>
 #include <rlk/sdk/ops/div_backward.hpp>
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
+#include <rlk/sdk/ops/gather.hpp>
+#include <rlk/sdk/ops/gather_backward.hpp>
 #include <rlk/sdk/ops/geglu.hpp>
 #include <rlk/sdk/ops/geglu_backward.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
@@ -26,6 +32,8 @@
 #include <rlk/sdk/ops/group_norm_backward.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
+#include <rlk/sdk/ops/index_select.hpp>
+#include <rlk/sdk/ops/index_select_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/layer_norm.hpp>
@@ -37,6 +45,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/max.hpp>
+#include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
@@ -65,10 +75,13 @@
 #include <rlk/sdk/ops/silu_backward.hpp>
 #include <rlk/sdk/ops/softmax.hpp>
 #include <rlk/sdk/ops/softmax_backward.hpp>
+#include <rlk/sdk/ops/sort.hpp>
 #include <rlk/sdk/ops/sub.hpp>
+#include <rlk/sdk/ops/sum.hpp>
 #include <rlk/sdk/ops/swiglu.hpp>
 #include <rlk/sdk/ops/swiglu_backward.hpp>
 #include <rlk/sdk/ops/token_rewards.hpp>
+#include <rlk/sdk/ops/top_k.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
@@ -86,15 +99,21 @@ DataError adamw_step(CallOf<sdk::ops::AdamwStep>& call);
 DataError add_rms_norm(CallOf<sdk::ops::AddRmsNorm>& call);
 DataError add_rms_norm_backward(CallOf<sdk::ops::AddRmsNormBackward>& call);
 DataError apply_rotary_pos_emb(CallOf<sdk::ops::ApplyRotaryPosEmb>& call);
+DataError argmax(CallOf<sdk::ops::Argmax>& call);
 DataError attention_backward(CallOf<sdk::ops::AttentionBackward>& call);
 DataError cast(CallOf<sdk::ops::Cast>& call);
+DataError cat(CallOf<sdk::ops::Cat>& call);
 DataError causal_softmax(CallOf<sdk::ops::CausalSoftmax>& call);
 DataError causal_softmax_backward(CallOf<sdk::ops::CausalSoftmaxBackward>& call);
 DataError copy(CallOf<sdk::ops::Copy>& call);
+DataError cumsum(CallOf<sdk::ops::Cumsum>& call);
+DataError cumsum_backward(CallOf<sdk::ops::CumsumBackward>& call);
 DataError div(CallOf<sdk::ops::Div>& call);
 DataError div_backward(CallOf<sdk::ops::DivBackward>& call);
 DataError fill(CallOf<sdk::ops::Fill>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
+DataError gather(CallOf<sdk::ops::Gather>& call);
+DataError gather_backward(CallOf<sdk::ops::GatherBackward>& call);
 DataError geglu(CallOf<sdk::ops::Geglu>& call);
 DataError geglu_backward(CallOf<sdk::ops::GegluBackward>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
@@ -104,6 +123,8 @@ DataError group_norm(CallOf<sdk::ops::GroupNorm>& call);
 DataError group_norm_backward(CallOf<sdk::ops::GroupNormBackward>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
+DataError index_select(CallOf<sdk::ops::IndexSelect>& call);
+DataError index_select_backward(CallOf<sdk::ops::IndexSelectBackward>& call);
 DataError jsd(CallOf<sdk::ops::Jsd>& call);
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
 DataError layer_norm(CallOf<sdk::ops::LayerNorm>& call);
@@ -115,6 +136,8 @@ DataError log_softmax_backward(CallOf<sdk::ops::LogSoftmaxBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
+DataError max(CallOf<sdk::ops::Max>& call);
+DataError mean(CallOf<sdk::ops::Mean>& call);
 DataError moe_sum(CallOf<sdk::ops::MoeSum>& call);
 DataError mul(CallOf<sdk::ops::Mul>& call);
 DataError mul_backward(CallOf<sdk::ops::MulBackward>& call);
@@ -143,10 +166,13 @@ DataError silu_and_mul_backward(CallOf<sdk::ops::SiluAndMulBackward>& call);
 DataError silu_backward(CallOf<sdk::ops::SiluBackward>& call);
 DataError softmax(CallOf<sdk::ops::Softmax>& call);
 DataError softmax_backward(CallOf<sdk::ops::SoftmaxBackward>& call);
+DataError sort(CallOf<sdk::ops::Sort>& call);
 DataError sub(CallOf<sdk::ops::Sub>& call);
+DataError sum(CallOf<sdk::ops::Sum>& call);
 DataError swiglu(CallOf<sdk::ops::Swiglu>& call);
 DataError swiglu_backward(CallOf<sdk::ops::SwigluBackward>& call);
 DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
+DataError top_k(CallOf<sdk::ops::TopK>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
@@ -163,15 +189,21 @@ Function find(std::string_view op) {
   if (op == "add_rms_norm") return &answer<sdk::ops::AddRmsNorm, add_rms_norm>;
   if (op == "add_rms_norm_backward") return &answer<sdk::ops::AddRmsNormBackward, add_rms_norm_backward>;
   if (op == "apply_rotary_pos_emb") return &answer<sdk::ops::ApplyRotaryPosEmb, apply_rotary_pos_emb>;
+  if (op == "argmax") return &answer<sdk::ops::Argmax, argmax>;
   if (op == "attention_backward") return &answer<sdk::ops::AttentionBackward, attention_backward>;
   if (op == "cast") return &answer<sdk::ops::Cast, cast>;
+  if (op == "cat") return &answer<sdk::ops::Cat, cat>;
   if (op == "causal_softmax") return &answer<sdk::ops::CausalSoftmax, causal_softmax>;
   if (op == "causal_softmax_backward") return &answer<sdk::ops::CausalSoftmaxBackward, causal_softmax_backward>;
   if (op == "copy") return &answer<sdk::ops::Copy, copy>;
+  if (op == "cumsum") return &answer<sdk::ops::Cumsum, cumsum>;
+  if (op == "cumsum_backward") return &answer<sdk::ops::CumsumBackward, cumsum_backward>;
   if (op == "div") return &answer<sdk::ops::Div, div>;
   if (op == "div_backward") return &answer<sdk::ops::DivBackward, div_backward>;
   if (op == "fill") return &answer<sdk::ops::Fill, fill>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
+  if (op == "gather") return &answer<sdk::ops::Gather, gather>;
+  if (op == "gather_backward") return &answer<sdk::ops::GatherBackward, gather_backward>;
   if (op == "geglu") return &answer<sdk::ops::Geglu, geglu>;
   if (op == "geglu_backward") return &answer<sdk::ops::GegluBackward, geglu_backward>;
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
@@ -181,6 +213,8 @@ Function find(std::string_view op) {
   if (op == "group_norm_backward") return &answer<sdk::ops::GroupNormBackward, group_norm_backward>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
+  if (op == "index_select") return &answer<sdk::ops::IndexSelect, index_select>;
+  if (op == "index_select_backward") return &answer<sdk::ops::IndexSelectBackward, index_select_backward>;
   if (op == "jsd") return &answer<sdk::ops::Jsd, jsd>;
   if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
   if (op == "layer_norm") return &answer<sdk::ops::LayerNorm, layer_norm>;
@@ -192,6 +226,8 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
+  if (op == "max") return &answer<sdk::ops::Max, max>;
+  if (op == "mean") return &answer<sdk::ops::Mean, mean>;
   if (op == "moe_sum") return &answer<sdk::ops::MoeSum, moe_sum>;
   if (op == "mul") return &answer<sdk::ops::Mul, mul>;
   if (op == "mul_backward") return &answer<sdk::ops::MulBackward, mul_backward>;
@@ -220,10 +256,13 @@ Function find(std::string_view op) {
   if (op == "silu_backward") return &answer<sdk::ops::SiluBackward, silu_backward>;
   if (op == "softmax") return &answer<sdk::ops::Softmax, softmax>;
   if (op == "softmax_backward") return &answer<sdk::ops::SoftmaxBackward, softmax_backward>;
+  if (op == "sort") return &answer<sdk::ops::Sort, sort>;
   if (op == "sub") return &answer<sdk::ops::Sub, sub>;
+  if (op == "sum") return &answer<sdk::ops::Sum, sum>;
   if (op == "swiglu") return &answer<sdk::ops::Swiglu, swiglu>;
   if (op == "swiglu_backward") return &answer<sdk::ops::SwigluBackward, swiglu_backward>;
   if (op == "token_rewards") return &answer<sdk::ops::TokenRewards, token_rewards>;
+  if (op == "top_k") return &answer<sdk::ops::TopK, top_k>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;

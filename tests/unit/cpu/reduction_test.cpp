@@ -1,0 +1,82 @@
+// Reductions and orders of rows where a generated case does not look: ties of zeros, several NaN, places out of range.
+#include <rlk/sdk/ops/argmax.hpp>
+#include <rlk/sdk/ops/cumsum.hpp>
+#include <rlk/sdk/ops/gather.hpp>
+#include <rlk/sdk/ops/gather_backward.hpp>
+#include <rlk/sdk/ops/mean.hpp>
+#include <rlk/sdk/ops/sort.hpp>
+#include <rlk/sdk/ops/sum.hpp>
+#include <rlk/sdk/ops/top_k.hpp>
+
+#include <limits>
+
+#include "unit/cpu/token_case.hpp"
+
+namespace rlk::test {
+namespace {
+
+using List = std::vector<double>;
+
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+TEST(CpuReduction, TheFirstNanIsTheLargestNumberWhereverItIs) {
+  List numbers_of_row(700, 1.0);
+  numbers_of_row[300] = kNan;
+  numbers_of_row[650] = kNan;
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    CallOf<ops::Argmax> call;
+    call.x = numbers(numbers_of_row, {1, 700}, dtype);
+    EXPECT_EQ(run(call).index.get(0), 300);
+  }
+}
+
+TEST(CpuReduction, SortingIsStableAndNanIsLast) {
+  CallOf<ops::Sort> sort;
+  sort.x = numbers({0.0, kNan, -0.0, 1, 0.0, kNan}, {1, 6}, Dtype::f32);
+  EXPECT_EQ(list_of(run(sort).index), (List{0, 2, 4, 3, 1, 5}));
+  sort.params.descending = ops::sort::Descending::on;
+  EXPECT_EQ(list_of(run(sort).index), (List{1, 5, 3, 0, 2, 4}));
+  CallOf<ops::TopK> top_k;
+  top_k.x = sort.x;
+  top_k.params.k = 4;
+  EXPECT_EQ(list_of(run(top_k).index), (List{1, 5, 3, 0}));
+}
+
+TEST(CpuReduction, EmptyRowsHaveTheSumZeroAndNoMean) {
+  CallOf<ops::Sum> sum;
+  sum.x = Tensor(Dtype::f32, {2, 0});
+  EXPECT_EQ(list_of(run(sum).y), (List{0, 0}));
+  CallOf<ops::Mean> mean;
+  mean.x = sum.x;
+  EXPECT_TRUE(std::isnan(run(mean).y.get(1)));
+}
+
+// 2^24 + 1 is no number of fp32, which a sum in fp32 would never leave.
+TEST(CpuReduction, RunningSumsOfFp32LoseNothing) {
+  CallOf<ops::Cumsum> call;
+  call.x = numbers({0x1p24, 1, 1, 1, 1}, {1, 5}, Dtype::f32);
+  EXPECT_EQ(list_of(run(call).y), (List{0x1p24, 0x1p24, 0x1p24 + 2, 0x1p24 + 4, 0x1p24 + 4}));
+}
+
+TEST(CpuIndexing, APlaceThatThereIsNotIsADataErrorOfItsRow) {
+  CallOf<ops::Gather> gather;
+  gather.x = numbers({1, 2, 3, 4, 5, 6}, {2, 3}, Dtype::bf16);
+  gather.index = Tensor(Dtype::i64, {2, 2}).fill([](int64_t i) { return i == 3 ? 3.0 : 2.0; });
+  const auto result = run(gather);
+  EXPECT_EQ(result.error.kind, sdk::DataErrorKind::kIdOutOfRange);
+  EXPECT_EQ(result.error.row, 1);
+  EXPECT_EQ(result.error.value, 3);
+  EXPECT_EQ(result.y.get(2), 6);
+  EXPECT_TRUE(std::isnan(result.y.get(3)));
+}
+
+TEST(CpuIndexing, TheGradientOfAPlaceThatIsTakenTwiceIsTheSum) {
+  CallOf<ops::GatherBackward> call;
+  call.grad_y = numbers({1, 2, 4}, {1, 3}, Dtype::f32);
+  call.x = numbers({kNan, kNan, kNan, kNan}, {1, 4}, Dtype::f32);
+  call.index = Tensor(Dtype::i32, {1, 3}).fill([](int64_t i) { return i == 1 ? 0.0 : 2.0; });
+  EXPECT_EQ(list_of(run(call).grad_x), (List{2, 0, 5, 0}));
+}
+
+}  // namespace
+}  // namespace rlk::test
