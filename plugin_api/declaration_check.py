@@ -292,7 +292,8 @@ class Checker:
         symbols = set(self.names("symbol"))
         for where, row in self.rows("symbol"):
             tied = str(row["sizes"][0]) in symbols
-            if tied == ("production" in row):
+            follows = bool(names_in(str(row["sizes"][0])) & symbols)  # grows with another, or also alone
+            if tied == ("production" in row) and not (follows and not tied):
                 self.fail(where, "production has no place: the symbol has the size of another" if tied else
                           "production is missing: the sizes at which the operator is really run, the usual one first")
         cases = self.op.get("shape_case", [])

@@ -44,9 +44,9 @@ DataError rotary_embedding(CallOf<sdk::ops::RotaryEmbedding>& call) {
       return is_good ? call.cos_sin_cache.load(position, i) : std::numeric_limits<double>::quiet_NaN();
     };
     const auto cos = [&](int64_t pair, int64_t) { return number(pair); };
-    const auto sin = [&](int64_t pair, int64_t) { return number(call.R / 2 + pair); };
-    turn(call.query, call.query_out, n, call.params.offset, call.R, call.params, cos, sin);
-    turn(call.key, call.key_out, n, call.params.offset, call.R, call.params, cos, sin);
+    const auto sin = [&](int64_t pair, int64_t) { return number(call.F + pair); };
+    turn(call.query, call.query_out, n, call.params.offset, 2 * call.F, call.params, cos, sin);
+    turn(call.key, call.key_out, n, call.params.offset, 2 * call.F, call.params, cos, sin);
     for (Output* out : {&call.query_out, &call.key_out}) {
       const View& in = out == &call.query_out ? call.query : call.key;
       if (is_good || !in.present()) continue;
@@ -63,11 +63,11 @@ DataError apply_rotary_pos_emb(CallOf<sdk::ops::ApplyRotaryPosEmb>& call) {
     const auto of = [&](const View& numbers) {
       return [&, n](int64_t pair, int64_t which) {
         const bool is_neox = call.params.style == Style::neox;
-        return numbers.load(n, is_neox ? pair + which * (call.D / 2) : 2 * pair + which);
+        return numbers.load(n, is_neox ? pair + which * call.F : 2 * pair + which);
       };
     };
-    turn(call.query, call.query_out, n, 0, call.D, call.params, of(call.cos), of(call.sin));
-    turn(call.key, call.key_out, n, 0, call.D, call.params, of(call.cos), of(call.sin));
+    turn(call.query, call.query_out, n, 0, 2 * call.F, call.params, of(call.cos), of(call.sin));
+    turn(call.key, call.key_out, n, 0, 2 * call.F, call.params, of(call.cos), of(call.sin));
   }
   return {};
 }

@@ -15,14 +15,14 @@ void apply_rotary_pos_emb(const CallOf<sdk::ops::ApplyRotaryPosEmb>& call, const
   using namespace sdk::ops::apply_rotary_pos_emb;  // NOLINT(google-build-using-namespace): its enumerations
   const bool are_halves = call.params.style == Style::neox;
   const auto members = [&](const Array& array, int64_t n, int64_t which) {
-    Line line = line_of(array, n).from(which * (are_halves ? call.D / 2 : 1));
+    Line line = line_of(array, n).from(which * (are_halves ? call.F : 1));
     if (!are_halves) line.stride *= 2;
     return line;
   };
   with_compute_type(from(call.query), [&](auto tc) HWY_ATTR {
-    for_each_row(context, call.N, call.Hq * call.D, [&](int64_t n) HWY_ATTR {
+    for_each_row(context, call.N, call.Hq * 2 * call.F, [&](int64_t n) HWY_ATTR {
       const Turn turn = {0,
-                         call.D / 2,
+                         call.F,
                          are_halves,
                          call.params.inverse == Inverse::on,
                          members(call.cos, n, 0),

@@ -13,9 +13,9 @@ namespace rlk::cpu::HWY_NAMESPACE {
 
 void turn_token(const CallOf<sdk::ops::RotaryEmbedding>& call, int64_t n, int64_t position) {
   using namespace sdk::ops::rotary_embedding;  // NOLINT(google-build-using-namespace): its enumerations
-  const Line cos = line_of(call.cos_sin_cache, position), sin = cos.from(call.R / 2);
+  const Line cos = line_of(call.cos_sin_cache, position), sin = cos.from(call.F);
   const Turn turn = {call.params.offset,
-                     call.R / 2,
+                     call.F,
                      call.params.style == Style::neox,
                      call.params.inverse == Inverse::on,
                      cos,

@@ -18,39 +18,38 @@ constexpr Expr apply_rotary_pos_emb_6[] = {{"4", []([[maybe_unused]] const Value
 constexpr int64_t apply_rotary_pos_emb_7[] = {32, 64};
 constexpr Expr apply_rotary_pos_emb_8[] = {{"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
 constexpr int64_t apply_rotary_pos_emb_9[] = {8};
-constexpr Expr apply_rotary_pos_emb_10[] = {{"22", []([[maybe_unused]] const Values& v) -> int64_t { return 22; }}, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
-constexpr int64_t apply_rotary_pos_emb_11[] = {128, 256};
-constexpr Dim apply_rotary_pos_emb_12[] = {{0, 0}, {1, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_13[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_12, "[N, Hq, D]"}};
+constexpr Expr apply_rotary_pos_emb_10[] = {{"11", []([[maybe_unused]] const Values& v) -> int64_t { return 11; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"32", []([[maybe_unused]] const Values& v) -> int64_t { return 32; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}};
+constexpr int64_t apply_rotary_pos_emb_11[] = {64, 128};
+constexpr Dim apply_rotary_pos_emb_12[] = {{0, 0}, {1, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_13[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_12, "[N, Hq, 2 * F]"}};
 constexpr NanRule apply_rotary_pos_emb_14[] = {{{}, 0, NanReach::row}, {{}, 1, NanReach::none}};
-constexpr Dim apply_rotary_pos_emb_15[] = {{0, 0}, {2, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_16[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_15, "[N, Hk, D]"}};
+constexpr Dim apply_rotary_pos_emb_15[] = {{0, 0}, {2, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_16[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_15, "[N, Hk, 2 * F]"}};
 constexpr NanRule apply_rotary_pos_emb_17[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::row}};
-constexpr Dim apply_rotary_pos_emb_18[] = {{0, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_19[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_18, "[N, D]"}};
+constexpr Dim apply_rotary_pos_emb_18[] = {{0, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_19[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_18, "[N, 2 * F]"}};
 constexpr NanRule apply_rotary_pos_emb_20[] = {{{}, -1, NanReach::all}};
-constexpr Dim apply_rotary_pos_emb_21[] = {{0, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_22[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_21, "[N, D]"}};
+constexpr Dim apply_rotary_pos_emb_21[] = {{0, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_22[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_21, "[N, 2 * F]"}};
 constexpr NanRule apply_rotary_pos_emb_23[] = {{{}, -1, NanReach::all}};
-constexpr Dim apply_rotary_pos_emb_24[] = {{0, 0}, {1, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_25[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_24, "[N, Hq, D]"}};
+constexpr Dim apply_rotary_pos_emb_24[] = {{0, 0}, {1, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_25[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_24, "[N, Hq, 2 * F]"}};
 constexpr int apply_rotary_pos_emb_26[] = {0};
-constexpr Dim apply_rotary_pos_emb_27[] = {{0, 0}, {2, 0}, {3, 0}};
-constexpr ShapeDecl apply_rotary_pos_emb_28[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_27, "[N, Hk, D]"}};
+constexpr Dim apply_rotary_pos_emb_27[] = {{0, 0}, {2, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(3))); }}, 0x8, 3, 2}};
+constexpr ShapeDecl apply_rotary_pos_emb_28[] = {{ShapeDecl::Kind::dims, apply_rotary_pos_emb_27, "[N, Hk, 2 * F]"}};
 constexpr int apply_rotary_pos_emb_29[] = {1};
 constexpr const char* apply_rotary_pos_emb_30[] = {"neox", "interleaved"};
 constexpr const char* apply_rotary_pos_emb_31[] = {"off", "on"};
-constexpr SymbolSetting apply_rotary_pos_emb_32[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}};
 constexpr rlk_apply_rotary_pos_emb_params apply_rotary_pos_emb_defaults = RLK_APPLY_ROTARY_POS_EMB_PARAMS_INIT;
-constexpr const char* apply_rotary_pos_emb_33[] = {"transformers' apply_rotary_pos_emb; InfiniOps' ApplyRotaryPosEmb"};
-constexpr const char* apply_rotary_pos_emb_34[] = {""};
-constexpr DtypeVariable apply_rotary_pos_emb_35[] = {{"T", apply_rotary_pos_emb_1}, {"C", apply_rotary_pos_emb_2}, {"I", apply_rotary_pos_emb_3}};
-constexpr SymbolDecl apply_rotary_pos_emb_36[] = {{"N", "tokens", true, 0, -1, apply_rotary_pos_emb_4, apply_rotary_pos_emb_5}, {"Hq", "heads of query", false, 0, -1, apply_rotary_pos_emb_6, apply_rotary_pos_emb_7}, {"Hk", "heads of key", false, 0, -1, apply_rotary_pos_emb_8, apply_rotary_pos_emb_9}, {"D", "size of a head", false, 1, -1, apply_rotary_pos_emb_10, apply_rotary_pos_emb_11}};
-constexpr ArgDecl apply_rotary_pos_emb_37[] = {{"query", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, apply_rotary_pos_emb_13, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, apply_rotary_pos_emb_14, ""}, {"key", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, apply_rotary_pos_emb_16, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, apply_rotary_pos_emb_17, ""}, {"cos", "cosine for each element", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, apply_rotary_pos_emb_19, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, apply_rotary_pos_emb_20, ""}, {"sin", "sine for each element", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, apply_rotary_pos_emb_22, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, apply_rotary_pos_emb_23, ""}};
-constexpr ArgDecl apply_rotary_pos_emb_38[] = {{"query_out", "turned queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, apply_rotary_pos_emb_25, {}, apply_rotary_pos_emb_26, 0.0, {}, {}, ""}, {"key_out", "turned keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, apply_rotary_pos_emb_28, {}, apply_rotary_pos_emb_29, 0.0, {}, {}, ""}};
-constexpr ParamDecl apply_rotary_pos_emb_39[] = {{"style", "pairs are the halves of the turned elements, or neighbours (GPT-J)", ParamType::enumeration, offsetof(rlk_apply_rotary_pos_emb_params, style), 0.0, 0, false, false, false, 0.0, apply_rotary_pos_emb_30, {}}, {"inverse", "turn back", ParamType::enumeration, offsetof(rlk_apply_rotary_pos_emb_params, inverse), 0.0, 0, false, false, false, 0.0, apply_rotary_pos_emb_31, {}}};
-constexpr FeatureDecl apply_rotary_pos_emb_40[] = {{"with_key", {}, 0x200000002, true}};
-constexpr RuleDecl apply_rotary_pos_emb_41[] = {{"pairs", {"D % 2 == 0", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) % 2 == 0; }}, "heads are turned in pairs of elements: D is even", apply_rotary_pos_emb_32, {}, 0x0}, {"key_pair", {"has(key) == has(key_out)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(1) == v.has(33); }}, "pass key and key_out, or neither", {}, {}, 0x2}};
+constexpr const char* apply_rotary_pos_emb_32[] = {"transformers' apply_rotary_pos_emb; InfiniOps' ApplyRotaryPosEmb"};
+constexpr const char* apply_rotary_pos_emb_33[] = {""};
+constexpr DtypeVariable apply_rotary_pos_emb_34[] = {{"T", apply_rotary_pos_emb_1}, {"C", apply_rotary_pos_emb_2}, {"I", apply_rotary_pos_emb_3}};
+constexpr SymbolDecl apply_rotary_pos_emb_35[] = {{"N", "tokens", true, 0, -1, apply_rotary_pos_emb_4, apply_rotary_pos_emb_5}, {"Hq", "heads of query", false, 0, -1, apply_rotary_pos_emb_6, apply_rotary_pos_emb_7}, {"Hk", "heads of key", false, 0, -1, apply_rotary_pos_emb_8, apply_rotary_pos_emb_9}, {"F", "pairs of each head", false, 1, -1, apply_rotary_pos_emb_10, apply_rotary_pos_emb_11}};
+constexpr ArgDecl apply_rotary_pos_emb_36[] = {{"query", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, apply_rotary_pos_emb_13, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, apply_rotary_pos_emb_14, ""}, {"key", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, apply_rotary_pos_emb_16, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, apply_rotary_pos_emb_17, ""}, {"cos", "cosine for each element", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, apply_rotary_pos_emb_19, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, apply_rotary_pos_emb_20, ""}, {"sin", "sine for each element", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, apply_rotary_pos_emb_22, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, apply_rotary_pos_emb_23, ""}};
+constexpr ArgDecl apply_rotary_pos_emb_37[] = {{"query_out", "turned queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, apply_rotary_pos_emb_25, {}, apply_rotary_pos_emb_26, 0.0, {}, {}, ""}, {"key_out", "turned keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, apply_rotary_pos_emb_28, {}, apply_rotary_pos_emb_29, 0.0, {}, {}, ""}};
+constexpr ParamDecl apply_rotary_pos_emb_38[] = {{"style", "pairs are the halves of the turned elements, or neighbours (GPT-J)", ParamType::enumeration, offsetof(rlk_apply_rotary_pos_emb_params, style), 0.0, 0, false, false, false, 0.0, apply_rotary_pos_emb_30, {}}, {"inverse", "turn back", ParamType::enumeration, offsetof(rlk_apply_rotary_pos_emb_params, inverse), 0.0, 0, false, false, false, 0.0, apply_rotary_pos_emb_31, {}}};
+constexpr FeatureDecl apply_rotary_pos_emb_39[] = {{"with_key", {}, 0x200000002, true}};
+constexpr RuleDecl apply_rotary_pos_emb_40[] = {{"key_pair", {"has(key) == has(key_out)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(1) == v.has(33); }}, "pass key and key_out, or neither", {}, {}, 0x2}};
 
 }  // namespace
 
@@ -60,9 +59,9 @@ constexpr OpDecl kApplyRotaryPosEmbDeclaration
      1,
      "position",
      "Turns pairs of numbers of each head by cosines and sines that are given for each token.",
-     "a and b are elements i and D / 2 + i of a head, i < D / 2 (neox), or 2 i and 2 i + 1 (interleaved)\na' = a cos[n, at a] - b sin[n, at a], b' = b cos[n, at b] + a sin[n, at b]; sin = -sin when inverse is on\nThe same for every head of query and of key",
+     "a and b are elements i and F + i of a head, i < F (neox), or 2 i and 2 i + 1 (interleaved)\na' = a cos[n, at a] - b sin[n, at a], b' = b cos[n, at b] + a sin[n, at b]; sin = -sin when inverse is on\nThe same for every head of query and of key",
      "With cosines and sines gathered once for all layers; bit-identical to rotary_embedding of the cache that they come from,\nwhose halves they have twice (neox), or each number twice (interleaved).",
-     apply_rotary_pos_emb_33,
+     apply_rotary_pos_emb_32,
      "",
      2.0,
      "two products and their sum",
@@ -72,6 +71,7 @@ constexpr OpDecl kApplyRotaryPosEmbDeclaration
      sizeof(rlk_apply_rotary_pos_emb_params),
      &apply_rotary_pos_emb_defaults,
      -1,
+     apply_rotary_pos_emb_33,
      apply_rotary_pos_emb_34,
      apply_rotary_pos_emb_35,
      apply_rotary_pos_emb_36,
@@ -79,7 +79,6 @@ constexpr OpDecl kApplyRotaryPosEmbDeclaration
      apply_rotary_pos_emb_38,
      apply_rotary_pos_emb_39,
      apply_rotary_pos_emb_40,
-     apply_rotary_pos_emb_41,
      {}};
 
 }  // namespace rlk::core

@@ -20,7 +20,7 @@ constexpr Expr rotary_embedding_8[] = {{"2", []([[maybe_unused]] const Values& v
 constexpr int64_t rotary_embedding_9[] = {8};
 constexpr Expr rotary_embedding_10[] = {{"22", []([[maybe_unused]] const Values& v) -> int64_t { return 22; }}, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}, {"64", []([[maybe_unused]] const Values& v) -> int64_t { return 64; }}, {"80", []([[maybe_unused]] const Values& v) -> int64_t { return 80; }}};
 constexpr int64_t rotary_embedding_11[] = {128, 256};
-constexpr Expr rotary_embedding_12[] = {{"D", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}, {"D - 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) - 2; }}, {"D + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) + 2; }}};
+constexpr Expr rotary_embedding_12[] = {{"D / 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) / 2; }}, {"(D - 1) / 2", []([[maybe_unused]] const Values& v) -> int64_t { return (v.symbol(3) - 1) / 2; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}};
 constexpr Expr rotary_embedding_13[] = {{"7", []([[maybe_unused]] const Values& v) -> int64_t { return 7; }}, {"1", []([[maybe_unused]] const Values& v) -> int64_t { return 1; }}, {"40", []([[maybe_unused]] const Values& v) -> int64_t { return 40; }}};
 constexpr int64_t rotary_embedding_14[] = {32768, 131072};
 constexpr Dim rotary_embedding_15[] = {{0, 0}};
@@ -31,8 +31,8 @@ constexpr NanRule rotary_embedding_19[] = {{{}, 0, NanReach::row}, {{}, 1, NanRe
 constexpr Dim rotary_embedding_20[] = {{0, 0}, {2, 0}, {3, 0}};
 constexpr ShapeDecl rotary_embedding_21[] = {{ShapeDecl::Kind::dims, rotary_embedding_20, "[N, Hk, D]"}};
 constexpr NanRule rotary_embedding_22[] = {{{}, 0, NanReach::none}, {{}, 1, NanReach::row}};
-constexpr Dim rotary_embedding_23[] = {{5, 0}, {4, 0}};
-constexpr ShapeDecl rotary_embedding_24[] = {{ShapeDecl::Kind::dims, rotary_embedding_23, "[P, R]"}};
+constexpr Dim rotary_embedding_23[] = {{5, 0}, {-1, 0, {"2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return size_from(2 * Wide(v.symbol(4))); }}, 0x10, 4, 2}};
+constexpr ShapeDecl rotary_embedding_24[] = {{ShapeDecl::Kind::dims, rotary_embedding_23, "[P, 2 * F]"}};
 constexpr NanRule rotary_embedding_25[] = {{{}, -1, NanReach::all}};
 constexpr Dim rotary_embedding_26[] = {{0, 0}, {1, 0}, {3, 0}};
 constexpr ShapeDecl rotary_embedding_27[] = {{ShapeDecl::Kind::dims, rotary_embedding_26, "[N, Hq, D]"}};
@@ -42,18 +42,18 @@ constexpr ShapeDecl rotary_embedding_30[] = {{ShapeDecl::Kind::dims, rotary_embe
 constexpr int rotary_embedding_31[] = {2};
 constexpr const char* rotary_embedding_32[] = {"neox", "interleaved"};
 constexpr const char* rotary_embedding_33[] = {"off", "on"};
-constexpr FeatureSetting rotary_embedding_34[] = {{2, {"D - R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) - v.symbol(4); }}}};
+constexpr FeatureSetting rotary_embedding_34[] = {{2, {"D - 2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3) - 2 * v.symbol(4); }}}};
 constexpr FeatureSetting rotary_embedding_35[] = {{2, {"D", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(3); }}}};
 constexpr rlk_rotary_embedding_params rotary_embedding_defaults = RLK_ROTARY_EMBEDDING_PARAMS_INIT;
 constexpr const char* rotary_embedding_36[] = {"vLLM's rotary_embedding and InfiniOps' RotaryEmbedding (rope_dim_offset, inverse)"};
 constexpr const char* rotary_embedding_37[] = {""};
 constexpr DtypeVariable rotary_embedding_38[] = {{"T", rotary_embedding_1}, {"C", rotary_embedding_2}, {"I", rotary_embedding_3}};
-constexpr SymbolDecl rotary_embedding_39[] = {{"N", "tokens", true, 0, -1, rotary_embedding_4, rotary_embedding_5}, {"Hq", "heads of query", false, 0, -1, rotary_embedding_6, rotary_embedding_7}, {"Hk", "heads of key", false, 0, -1, rotary_embedding_8, rotary_embedding_9}, {"D", "size of a head", false, 1, -1, rotary_embedding_10, rotary_embedding_11}, {"R", "elements that are turned", false, 0, -1, rotary_embedding_12, {}}, {"P", "positions of the cache", true, 1, -1, rotary_embedding_13, rotary_embedding_14}};
+constexpr SymbolDecl rotary_embedding_39[] = {{"N", "tokens", true, 0, -1, rotary_embedding_4, rotary_embedding_5}, {"Hq", "heads of query", false, 0, -1, rotary_embedding_6, rotary_embedding_7}, {"Hk", "heads of key", false, 0, -1, rotary_embedding_8, rotary_embedding_9}, {"D", "size of a head", false, 1, -1, rotary_embedding_10, rotary_embedding_11}, {"F", "pairs that are turned", false, 0, -1, rotary_embedding_12, {}}, {"P", "positions of the cache", true, 1, -1, rotary_embedding_13, rotary_embedding_14}};
 constexpr ArgDecl rotary_embedding_40[] = {{"positions", "position of each token", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, rotary_embedding_16, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"P", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(5); }}}, {}, 0.0, {}, {}, ""}, {"query", "queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, rotary_embedding_18, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, rotary_embedding_19, ""}, {"key", "keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, rotary_embedding_21, {.kind = Domain::real, .scale = 2.0}, {}, 0.0, {}, rotary_embedding_22, ""}, {"cos_sin_cache", "of each position the cosines, then the sines", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, rotary_embedding_24, {.kind = Domain::uniform, .min = -1.0, .max = 1.0}, {}, 0.0, {}, rotary_embedding_25, ""}};
 constexpr ArgDecl rotary_embedding_41[] = {{"query_out", "turned queries", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, rotary_embedding_27, {}, rotary_embedding_28, 0.0, {}, {}, ""}, {"key_out", "turned keys", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, rotary_embedding_30, {}, rotary_embedding_31, 0.0, {}, {}, ""}};
 constexpr ParamDecl rotary_embedding_42[] = {{"style", "pairs are the halves of the turned elements, or neighbours (GPT-J)", ParamType::enumeration, offsetof(rlk_rotary_embedding_params, style), 0.0, 0, false, false, false, 0.0, rotary_embedding_32, {}}, {"inverse", "turn back", ParamType::enumeration, offsetof(rlk_rotary_embedding_params, inverse), 0.0, 0, false, false, false, 0.0, rotary_embedding_33, {}}, {"offset", "first element that is turned", ParamType::i64, offsetof(rlk_rotary_embedding_params, offset), 0.0, 0, true, false, false, 0.0, {}, {}}};
 constexpr FeatureDecl rotary_embedding_43[] = {{"behind_an_offset", rotary_embedding_34, 0x0, true}, {"with_key", {}, 0x200000004, true}};
-constexpr RuleDecl rotary_embedding_44[] = {{"pairs", {"R % 2 == 0 && offset <= D - R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(4) % 2 == 0 && v.i64(offsetof(rlk_rotary_embedding_params, offset)) <= v.symbol(3) - v.symbol(4); }}, "an even number of elements is turned, offset + R of D at most", {}, rotary_embedding_35, 0x0}, {"key_pair", {"has(key) == has(key_out)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(33); }}, "pass key and key_out, or neither", {}, {}, 0x4}};
+constexpr RuleDecl rotary_embedding_44[] = {{"pairs", {"offset <= D - 2 * F", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_rotary_embedding_params, offset)) <= v.symbol(3) - 2 * v.symbol(4); }}, "what is turned is within a head: offset + 2 F of D at most", {}, rotary_embedding_35, 0x0}, {"key_pair", {"has(key) == has(key_out)", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(2) == v.has(33); }}, "pass key and key_out, or neither", {}, {}, 0x4}};
 
 }  // namespace
 
@@ -63,7 +63,7 @@ constexpr OpDecl kRotaryEmbeddingDeclaration
      1,
      "position",
      "Turns pairs of numbers of each head by the angles of the token's position.",
-     "c = cos_sin_cache[positions[n], i], s = cos_sin_cache[positions[n], R / 2 + i] for i < R / 2; s = -s when inverse is on\na and b are elements offset + i and offset + R / 2 + i of a head (neox), or offset + 2 i and offset + 2 i + 1 (interleaved)\na' = a c - b s, b' = b c + a s; other elements as they are. The same for every head of query and of key",
+     "c = cos_sin_cache[positions[n], i], s = cos_sin_cache[positions[n], F + i] for i < F; s = -s when inverse is on\na and b are elements offset + i and offset + F + i of a head (neox), or offset + 2 i and offset + 2 i + 1 (interleaved)\na' = a c - b s, b' = b c + a s; other elements as they are. The same for every head of query and of key",
      "In place where the outputs are the inputs, as vLLM's. The backward is the call with the gradients and the other inverse.\nA position outside [0, P) is a data error, and the token's heads are NaN.",
      rotary_embedding_36,
      "",

@@ -7,7 +7,7 @@
 /*
 Turns pairs of numbers of each head by cosines and sines that are given for each token.
 
-a and b are elements i and D / 2 + i of a head, i < D / 2 (neox), or 2 i and 2 i + 1 (interleaved)
+a and b are elements i and F + i of a head, i < F (neox), or 2 i and 2 i + 1 (interleaved)
 a' = a cos[n, at a] - b sin[n, at a], b' = b cos[n, at b] + a sin[n, at b]; sin = -sin when inverse is on
 The same for every head of query and of key
 
@@ -39,22 +39,22 @@ typedef struct rlk_apply_rotary_pos_emb_params {
 #define RLK_APPLY_ROTARY_POS_EMB_PARAMS_INIT {sizeof(rlk_apply_rotary_pos_emb_params), 0, 0, 0}
 
 /* inputs: index, dtype, shape */
-#define RLK_APPLY_ROTARY_POS_EMB_IN_QUERY 0 /* T [N, Hq, D]: queries */
-#define RLK_APPLY_ROTARY_POS_EMB_IN_KEY 1 /* optional, T [N, Hk, D]: keys */
-#define RLK_APPLY_ROTARY_POS_EMB_IN_COS 2 /* C [N, D]: cosine for each element */
-#define RLK_APPLY_ROTARY_POS_EMB_IN_SIN 3 /* C [N, D]: sine for each element */
+#define RLK_APPLY_ROTARY_POS_EMB_IN_QUERY 0 /* T [N, Hq, 2 * F]: queries */
+#define RLK_APPLY_ROTARY_POS_EMB_IN_KEY 1 /* optional, T [N, Hk, 2 * F]: keys */
+#define RLK_APPLY_ROTARY_POS_EMB_IN_COS 2 /* C [N, 2 * F]: cosine for each element */
+#define RLK_APPLY_ROTARY_POS_EMB_IN_SIN 3 /* C [N, 2 * F]: sine for each element */
 #define RLK_APPLY_ROTARY_POS_EMB_N_INPUTS 4
 
 /* outputs: index, dtype, shape */
-#define RLK_APPLY_ROTARY_POS_EMB_OUT_QUERY_OUT 0 /* T [N, Hq, D]: turned queries */
-#define RLK_APPLY_ROTARY_POS_EMB_OUT_KEY_OUT 1 /* optional, T [N, Hk, D]: turned keys */
+#define RLK_APPLY_ROTARY_POS_EMB_OUT_QUERY_OUT 0 /* T [N, Hq, 2 * F]: turned queries */
+#define RLK_APPLY_ROTARY_POS_EMB_OUT_KEY_OUT 1 /* optional, T [N, Hk, 2 * F]: turned keys */
 #define RLK_APPLY_ROTARY_POS_EMB_N_OUTPUTS 2
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_APPLY_ROTARY_POS_EMB_SYM_N 0 /* tokens, dynamic */
 #define RLK_APPLY_ROTARY_POS_EMB_SYM_HQ 1 /* heads of query */
 #define RLK_APPLY_ROTARY_POS_EMB_SYM_HK 2 /* heads of key */
-#define RLK_APPLY_ROTARY_POS_EMB_SYM_D 3 /* size of a head */
+#define RLK_APPLY_ROTARY_POS_EMB_SYM_F 3 /* pairs of each head */
 #define RLK_APPLY_ROTARY_POS_EMB_N_SYMBOLS 4
 
 #endif

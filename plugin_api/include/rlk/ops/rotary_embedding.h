@@ -7,9 +7,8 @@
 /*
 Turns pairs of numbers of each head by the angles of the token's position.
 
-c = cos_sin_cache[positions[n], i], s = cos_sin_cache[positions[n], R / 2 + i] for i < R / 2; s = -s when inverse is on
-a and b are elements offset + i and offset + R / 2 + i of a head (neox), or offset + 2 i and offset + 2 i + 1
-  (interleaved)
+c = cos_sin_cache[positions[n], i], s = cos_sin_cache[positions[n], F + i] for i < F; s = -s when inverse is on
+a and b are elements offset + i and offset + F + i of a head (neox), or offset + 2 i and offset + 2 i + 1 (interleaved)
 a' = a c - b s, b' = b c + a s; other elements as they are. The same for every head of query and of key
 
 In place where the outputs are the inputs, as vLLM's. The backward is the call with the gradients and the other inverse.
@@ -43,7 +42,7 @@ typedef struct rlk_rotary_embedding_params {
 #define RLK_ROTARY_EMBEDDING_IN_POSITIONS 0 /* I [N]: position of each token */
 #define RLK_ROTARY_EMBEDDING_IN_QUERY 1 /* T [N, Hq, D]: queries */
 #define RLK_ROTARY_EMBEDDING_IN_KEY 2 /* optional, T [N, Hk, D]: keys */
-#define RLK_ROTARY_EMBEDDING_IN_COS_SIN_CACHE 3 /* C [P, R]: of each position the cosines, then the sines */
+#define RLK_ROTARY_EMBEDDING_IN_COS_SIN_CACHE 3 /* C [P, 2 * F]: of each position the cosines, then the sines */
 #define RLK_ROTARY_EMBEDDING_N_INPUTS 4
 
 /* outputs: index, dtype, shape */
@@ -56,7 +55,7 @@ typedef struct rlk_rotary_embedding_params {
 #define RLK_ROTARY_EMBEDDING_SYM_HQ 1 /* heads of query */
 #define RLK_ROTARY_EMBEDDING_SYM_HK 2 /* heads of key */
 #define RLK_ROTARY_EMBEDDING_SYM_D 3 /* size of a head */
-#define RLK_ROTARY_EMBEDDING_SYM_R 4 /* elements that are turned */
+#define RLK_ROTARY_EMBEDDING_SYM_F 4 /* pairs that are turned */
 #define RLK_ROTARY_EMBEDDING_SYM_P 5 /* positions of the cache, dynamic */
 #define RLK_ROTARY_EMBEDDING_N_SYMBOLS 6
 

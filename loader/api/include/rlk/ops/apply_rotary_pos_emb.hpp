@@ -11,14 +11,14 @@ namespace rlk::ops {
 
 struct ApplyRotaryPosEmb {
   struct In {
-    Tensor query = {};  // T [N, Hq, D]: queries
-    Tensor key = {};  // optional, T [N, Hk, D]: keys
-    Tensor cos = {};  // C [N, D]: cosine for each element
-    Tensor sin = {};  // C [N, D]: sine for each element
+    Tensor query = {};  // T [N, Hq, 2 * F]: queries
+    Tensor key = {};  // optional, T [N, Hk, 2 * F]: keys
+    Tensor cos = {};  // C [N, 2 * F]: cosine for each element
+    Tensor sin = {};  // C [N, 2 * F]: sine for each element
   } in = {};
   struct Out {
-    Tensor query_out = {};  // T [N, Hq, D]: turned queries
-    Tensor key_out = {};  // optional, T [N, Hk, D]: turned keys
+    Tensor query_out = {};  // T [N, Hq, 2 * F]: turned queries
+    Tensor key_out = {};  // optional, T [N, Hk, 2 * F]: turned keys
   } out = {};
   rlk_apply_rotary_pos_emb_params params = RLK_APPLY_ROTARY_POS_EMB_PARAMS_INIT;
 

@@ -14,7 +14,7 @@ struct RotaryEmbedding {
     Tensor positions = {};  // I [N]: position of each token
     Tensor query = {};  // T [N, Hq, D]: queries
     Tensor key = {};  // optional, T [N, Hk, D]: keys
-    Tensor cos_sin_cache = {};  // C [P, R]: of each position the cosines, then the sines
+    Tensor cos_sin_cache = {};  // C [P, 2 * F]: of each position the cosines, then the sines
   } in = {};
   struct Out {
     Tensor query_out = {};  // T [N, Hq, D]: turned queries

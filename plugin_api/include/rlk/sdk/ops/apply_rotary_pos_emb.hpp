@@ -32,16 +32,16 @@ struct Args {
   using Op = ops::ApplyRotaryPosEmb;
   using In = InType;
   using Out = OutType;
-  In query{};  // T [N, Hq, D]: queries
-  In key{};  // optional, T [N, Hk, D]: keys
-  In cos{};  // C [N, D]: cosine for each element
-  In sin{};  // C [N, D]: sine for each element
-  Out query_out{};  // T [N, Hq, D]: turned queries
-  Out key_out{};  // optional, T [N, Hk, D]: turned keys
+  In query{};  // T [N, Hq, 2 * F]: queries
+  In key{};  // optional, T [N, Hk, 2 * F]: keys
+  In cos{};  // C [N, 2 * F]: cosine for each element
+  In sin{};  // C [N, 2 * F]: sine for each element
+  Out query_out{};  // T [N, Hq, 2 * F]: turned queries
+  Out key_out{};  // optional, T [N, Hk, 2 * F]: turned keys
   int64_t N = -1;  // tokens
   int64_t Hq = -1;  // heads of query
   int64_t Hk = -1;  // heads of key
-  int64_t D = -1;  // size of a head
+  int64_t F = -1;  // pairs of each head
   Params params{};
 
   template <class Self, class Visit>
@@ -54,7 +54,7 @@ struct Args {
   }
   template <class Self, class Visit>
   static void each_symbol(Self& self, Visit&& visit) {
-    visit(self.N); visit(self.Hq); visit(self.Hk); visit(self.D);
+    visit(self.N); visit(self.Hq); visit(self.Hk); visit(self.F);
   }
 };
 

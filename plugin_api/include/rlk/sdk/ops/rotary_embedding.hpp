@@ -37,14 +37,14 @@ struct Args {
   In positions{};  // I [N]: position of each token
   In query{};  // T [N, Hq, D]: queries
   In key{};  // optional, T [N, Hk, D]: keys
-  In cos_sin_cache{};  // C [P, R]: of each position the cosines, then the sines
+  In cos_sin_cache{};  // C [P, 2 * F]: of each position the cosines, then the sines
   Out query_out{};  // T [N, Hq, D]: turned queries
   Out key_out{};  // optional, T [N, Hk, D]: turned keys
   int64_t N = -1;  // tokens
   int64_t Hq = -1;  // heads of query
   int64_t Hk = -1;  // heads of key
   int64_t D = -1;  // size of a head
-  int64_t R = -1;  // elements that are turned
+  int64_t F = -1;  // pairs that are turned
   int64_t P = -1;  // positions of the cache
   Params params{};
 
@@ -58,7 +58,7 @@ struct Args {
   }
   template <class Self, class Visit>
   static void each_symbol(Self& self, Visit&& visit) {
-    visit(self.N); visit(self.Hq); visit(self.Hk); visit(self.D); visit(self.R); visit(self.P);
+    visit(self.N); visit(self.Hq); visit(self.Hk); visit(self.D); visit(self.F); visit(self.P);
   }
 };
 
