@@ -1,4 +1,5 @@
-// Products, differences and quotients with broadcasting, and their gradients.
+// Sums, products, differences and quotients with broadcasting, and their gradients.
+#include <rlk/sdk/ops/add.hpp>
 #include <rlk/sdk/ops/div.hpp>
 #include <rlk/sdk/ops/div_backward.hpp>
 #include <rlk/sdk/ops/mul.hpp>
@@ -27,15 +28,22 @@ void mul_backward(const CallOf<sdk::ops::MulBackward>& call, const Context& cont
       });
 }
 
-void sub(const CallOf<sdk::ops::Sub>& call, const Context& context) {
-  const double alpha = call.params.alpha, magnitude = std::fabs(alpha);
-  const auto formula = [alpha](auto d, auto a, auto b) HWY_ATTR {
-    return hn::NegMulAdd(hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(alpha)), b, a);
+// a + factor b, for `add` and `sub`.
+template <class Call>
+HWY_INLINE void add_times(const Call& call, double factor, const Context& context) {
+  const auto formula = [factor](auto d, auto a, auto b) HWY_ATTR {
+    return hn::MulAdd(hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(factor)), b, a);
   };
-  // fp32 cannot hold every alpha; then fp64 does.
-  const bool fits_f32 = magnitude == 0 || (magnitude > 0x1p-100 && magnitude < 0x1p100);
-  if (!fits_f32) return map<double>(context, to(call.out), from(call.a, call.b), formula);
+  if (!fits_f32(factor)) return map<double>(context, to(call.out), from(call.a, call.b), formula);
   map(context, to(call.out), from(call.a, call.b), formula);
+}
+
+void add(const CallOf<sdk::ops::Add>& call, const Context& context) {
+  add_times(call, call.params.alpha, context);
+}
+
+void sub(const CallOf<sdk::ops::Sub>& call, const Context& context) {
+  add_times(call, -call.params.alpha, context);
 }
 
 void div(const CallOf<sdk::ops::Div>& call, const Context& context) {
@@ -55,6 +63,7 @@ HWY_AFTER_NAMESPACE();
 
 namespace rlk::cpu {
 
+RLK_CPU_VECTOR_KERNEL(Add, add, .operations = per_element<1>);
 RLK_CPU_VECTOR_KERNEL(Mul, mul, .operations = per_element<1>);
 RLK_CPU_VECTOR_KERNEL(MulBackward, mul_backward, .operations = per_element<2>);
 RLK_CPU_VECTOR_KERNEL(Sub, sub, .operations = per_element<1>);

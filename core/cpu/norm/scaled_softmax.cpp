@@ -14,12 +14,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// Calls function(TC{}): fp32 cannot hold every scale; then fp64 does.
+// Calls function(TC{}).
 template <class Function>
 HWY_INLINE void with_scale_type(const Array& array, double scale, const Function& function) {
-  const double magnitude = std::fabs(scale);
-  const bool fits_f32 = magnitude == 0 || (magnitude > 0x1p-100 && magnitude < 0x1p100);
-  if (!fits_f32) return function(double{});
+  if (!fits_f32(scale)) return function(double{});
   with_compute_type(from(array), function);
 }
 

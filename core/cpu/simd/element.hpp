@@ -17,6 +17,12 @@ inline void* element(void* base, int64_t index, Dtype dtype) {
   return base == nullptr ? nullptr : static_cast<char*>(base) + index * size_of(dtype);
 }
 
+// Whether fp32 holds a factor, and products with it, as well as other numbers. Where not, kernels compute in fp64.
+inline bool fits_f32(double factor) {
+  const double magnitude = std::fabs(factor);
+  return magnitude == 0 || (magnitude > 0x1p-100 && magnitude < 0x1p100);
+}
+
 // Rounds to fp32 so that a second rounding to a 16-bit format gives what one rounding would have: to odd, which keeps
 // the information on which side of every midpoint the value lies.
 inline uint32_t to_f32_odd(double value) {

@@ -82,8 +82,18 @@ HWY_INLINE hn::VFromD<hn::Rebind<float, D>> to_odd_float(D d, hn::VFromD<D> v) {
   const auto cut = hn::And(bits, hn::Set(du, (uint64_t{1} << 29) - 1));
   const auto kept = hn::Xor(bits, cut);
   const auto odd = hn::Or(kept, hn::Set(du, uint64_t{1} << 29));
-  const auto chosen = hn::IfThenElse(hn::Eq(cut, hn::Zero(du)), kept, odd);
-  return hn::DemoteTo(hn::Rebind<float, D>(), hn::BitCast(d, chosen));
+  auto chosen = hn::BitCast(d, hn::IfThenElse(hn::Eq(cut, hn::Zero(du)), kept, odd));
+  // Below fp32's normal numbers more is cut off: the whole number of its smallest steps is what must be odd.
+  const auto size = hn::Abs(v);
+  const auto is_tiny = hn::And(hn::Lt(size, hn::Set(d, 0x1p-126)), hn::Gt(size, hn::Zero(d)));
+  if (!hn::AllFalse(d, is_tiny)) {
+    const auto steps = hn::Mul(size, hn::Set(d, 0x1p149)), whole = hn::Trunc(steps);
+    const auto half = hn::Mul(whole, hn::Set(d, 0.5));
+    const auto is_odd = hn::Or(hn::Eq(whole, steps), hn::Ne(hn::Trunc(half), half));  // or exact
+    const auto made = hn::IfThenElse(is_odd, whole, hn::Add(whole, hn::Set(d, 1.0)));
+    chosen = hn::IfThenElse(is_tiny, hn::CopySign(hn::Mul(made, hn::Set(d, 0x1p-149)), v), chosen);
+  }
+  return hn::DemoteTo(hn::Rebind<float, D>(), chosen);
 }
 
 // Whole vectors of count elements; returns how many elements that were.

@@ -29,24 +29,28 @@ constexpr double adamw_step_17[] = {0.5};
 constexpr double adamw_step_18[] = {0.5};
 constexpr double adamw_step_19[] = {0.5};
 constexpr const char* adamw_step_20[] = {"off", "on"};
-constexpr int64_t adamw_step_21[] = {5, 37};
-constexpr std::span<const int64_t> adamw_step_22[] = {adamw_step_21};
-constexpr int64_t adamw_step_23[] = {4096, 14336};
-constexpr int64_t adamw_step_24[] = {129};
-constexpr std::span<const int64_t> adamw_step_25[] = {adamw_step_24};
-constexpr int64_t adamw_step_26[] = {2, 3, 5};
-constexpr std::span<const int64_t> adamw_step_27[] = {adamw_step_26};
-constexpr std::span<const int64_t> adamw_step_28[] = {std::span<const int64_t>{}};
-constexpr int64_t adamw_step_29[] = {3, 0};
+constexpr FeatureSetting adamw_step_21[] = {{2, {}, 1.0}};
+constexpr int64_t adamw_step_22[] = {5, 37};
+constexpr std::span<const int64_t> adamw_step_23[] = {adamw_step_22};
+constexpr int64_t adamw_step_24[] = {4096, 14336};
+constexpr int64_t adamw_step_25[] = {129};
+constexpr std::span<const int64_t> adamw_step_26[] = {adamw_step_25};
+constexpr int64_t adamw_step_27[] = {127};
+constexpr std::span<const int64_t> adamw_step_28[] = {adamw_step_27};
+constexpr int64_t adamw_step_29[] = {2, 3, 5};
 constexpr std::span<const int64_t> adamw_step_30[] = {adamw_step_29};
+constexpr std::span<const int64_t> adamw_step_31[] = {std::span<const int64_t>{}};
+constexpr int64_t adamw_step_32[] = {3, 0};
+constexpr std::span<const int64_t> adamw_step_33[] = {adamw_step_32};
 constexpr rlk_adamw_step_params adamw_step_defaults = RLK_ADAMW_STEP_PARAMS_INIT;
-constexpr const char* adamw_step_31[] = {"torch.optim.AdamW without amsgrad, its defaults"};
-constexpr const char* adamw_step_32[] = {""};
-constexpr DtypeVariable adamw_step_33[] = {{"T", adamw_step_1}, {"M", adamw_step_2}};
-constexpr ArgDecl adamw_step_34[] = {{"grad", "gradient of the parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_3, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, adamw_step_4, ""}, {"param", "parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0, {}, adamw_step_6, ""}, {"exp_avg", "first moment", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, adamw_step_8, ""}, {"exp_avg_sq", "second moment, not negative", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_9, {.kind = Domain::uniform, .min = 0.0, .max = 4.0}, {}, 0.0, {}, adamw_step_10, ""}};
-constexpr ArgDecl adamw_step_35[] = {{"param", "parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_11, {}, {}, 0.0, {}, {}, "", 1}, {"exp_avg", "first moment", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_12, {}, {}, 0.0, {}, {}, "", 2}, {"exp_avg_sq", "second moment, not negative", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_13, {}, {}, 0.0, {}, {}, "", 3}};
-constexpr ParamDecl adamw_step_36[] = {{"step", "number of this step, from 1", ParamType::i64, offsetof(rlk_adamw_step_params, step), 0.0, 1, true, false, false, 1.0, {}, adamw_step_14}, {"lr", "learning rate", ParamType::f64, offsetof(rlk_adamw_step_params, lr), 0.001, 0, true, false, true, 0.0, {}, adamw_step_15}, {"beta1", "share of the first moment that stays", ParamType::f64, offsetof(rlk_adamw_step_params, beta1), 0.9, 0, true, false, true, 0.0, {}, adamw_step_16}, {"beta2", "share of the second moment that stays", ParamType::f64, offsetof(rlk_adamw_step_params, beta2), 0.999, 0, true, false, true, 0.0, {}, adamw_step_17}, {"eps", "added to the root of the second moment", ParamType::f64, offsetof(rlk_adamw_step_params, eps), 1e-08, 0, true, false, true, 0.0, {}, adamw_step_18}, {"weight_decay", "of the parameters, times the learning rate", ParamType::f64, offsetof(rlk_adamw_step_params, weight_decay), 0.01, 0, true, false, true, 0.0, {}, adamw_step_19}, {"maximize", "go along the gradient", ParamType::enumeration, offsetof(rlk_adamw_step_params, maximize), 0.0, 0, false, false, false, 0.0, adamw_step_20, {}}};
-constexpr ShapeCase adamw_step_37[] = {{adamw_step_22, adamw_step_23}, {adamw_step_25, {}}, {adamw_step_27, {}}, {adamw_step_28, {}}, {adamw_step_30, {}}};
+constexpr const char* adamw_step_34[] = {"torch.optim.AdamW without amsgrad, its defaults"};
+constexpr const char* adamw_step_35[] = {""};
+constexpr DtypeVariable adamw_step_36[] = {{"T", adamw_step_1}, {"M", adamw_step_2}};
+constexpr ArgDecl adamw_step_37[] = {{"grad", "gradient of the parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_3, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, adamw_step_4, ""}, {"param", "parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_5, {.kind = Domain::real, .scale = 1.0, .nan_rows = true}, {}, 0.0, {}, adamw_step_6, ""}, {"exp_avg", "first moment", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_7, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, adamw_step_8, ""}, {"exp_avg_sq", "second moment, not negative", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_9, {.kind = Domain::uniform, .min = 0.0, .max = 4.0}, {}, 0.0, {}, adamw_step_10, ""}};
+constexpr ArgDecl adamw_step_38[] = {{"param", "parameters", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, adamw_step_11, {}, {}, 0.0, {}, {}, "", 1}, {"exp_avg", "first moment", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_12, {}, {}, 0.0, {}, {}, "", 2}, {"exp_avg_sq", "second moment, not negative", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, adamw_step_13, {}, {}, 0.0, {}, {}, "", 3}};
+constexpr ParamDecl adamw_step_39[] = {{"step", "number of this step, from 1", ParamType::i64, offsetof(rlk_adamw_step_params, step), 0.0, 1, true, false, false, 1.0, {}, adamw_step_14}, {"lr", "learning rate", ParamType::f64, offsetof(rlk_adamw_step_params, lr), 0.001, 0, true, false, true, 0.0, {}, adamw_step_15}, {"beta1", "share of the first moment that stays", ParamType::f64, offsetof(rlk_adamw_step_params, beta1), 0.9, 0, true, false, true, 0.0, {}, adamw_step_16}, {"beta2", "share of the second moment that stays", ParamType::f64, offsetof(rlk_adamw_step_params, beta2), 0.999, 0, true, false, true, 0.0, {}, adamw_step_17}, {"eps", "added to the root of the second moment", ParamType::f64, offsetof(rlk_adamw_step_params, eps), 1e-08, 0, true, false, true, 0.0, {}, adamw_step_18}, {"weight_decay", "of the parameters, times the learning rate", ParamType::f64, offsetof(rlk_adamw_step_params, weight_decay), 0.01, 0, true, false, true, 0.0, {}, adamw_step_19}, {"maximize", "go along the gradient", ParamType::enumeration, offsetof(rlk_adamw_step_params, maximize), 0.0, 0, false, false, false, 0.0, adamw_step_20, {}}};
+constexpr RuleDecl adamw_step_40[] = {{"shares", {"beta1 < 1 && beta2 < 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_adamw_step_params, beta1)) < 1 && v.f64(offsetof(rlk_adamw_step_params, beta2)) < 1; }}, "a beta is the share of a moment that stays: below 1", {}, adamw_step_21, 0x0}};
+constexpr ShapeCase adamw_step_41[] = {{adamw_step_23, adamw_step_24}, {adamw_step_26, {}}, {adamw_step_28, {}}, {adamw_step_30, {}}, {adamw_step_31, {}}, {adamw_step_33, {}}};
 
 }  // namespace
 
@@ -58,7 +62,7 @@ constexpr OpDecl kAdamwStepDeclaration
      "One step of AdamW: parameters and both moments in place.",
      "g = grad, -grad when maximize is on\nexp_avg    = beta1 exp_avg + (1 - beta1) g, exp_avg_sq = beta2 exp_avg_sq + (1 - beta2) g^2\nparam      = param (1 - lr weight_decay) - lr / (1 - beta1^step) exp_avg / (sqrt(exp_avg_sq / (1 - beta2^step)) + eps)",
      "The step counts from 1. The parameters take the moments before these are rounded to their dtype. A step whose gradients\nhave overflowed is the caller's to leave out: a NaN stays one.",
-     adamw_step_31,
+     adamw_step_34,
      "",
      8.0,
      "products, a root, a quotient and differences",
@@ -68,14 +72,14 @@ constexpr OpDecl kAdamwStepDeclaration
      sizeof(rlk_adamw_step_params),
      &adamw_step_defaults,
      -1,
-     adamw_step_32,
-     adamw_step_33,
-     {},
-     adamw_step_34,
      adamw_step_35,
      adamw_step_36,
      {},
+     adamw_step_37,
+     adamw_step_38,
+     adamw_step_39,
      {},
-     adamw_step_37};
+     adamw_step_40,
+     adamw_step_41};
 
 }  // namespace rlk::core

@@ -55,6 +55,20 @@ TEST(CpuElementwise, IntegersBeyondFp64AreRoundedOnce) {
   EXPECT_EQ(list_of(cast_to(Dtype::f64, integers({-1}, Dtype::i32))), (List{-1}));
 }
 
+// Just below and above the middle of two subnormal numbers of bf16: fp32, which has fewer digits there, must not see the
+// middle itself. Lines long enough for whole vectors.
+TEST(CpuElementwise, NumbersBelowFp32sNormalOnesAreRoundedOnce) {
+  List in, out;
+  for (const double sign : {1.0, -1.0}) {
+    for (int i = 0; i < 40; ++i) {
+      const double middle = (i + 0.5) * 0x1p-133;
+      in.insert(in.end(), {sign * (middle - 0x1p-170), sign * middle, sign * (middle + 0x1p-170)});
+      out.insert(out.end(), {sign * i * 0x1p-133, sign * (i + i % 2) * 0x1p-133, sign * (i + 1) * 0x1p-133});
+    }
+  }
+  EXPECT_EQ(list_of(cast_to(Dtype::bf16, numbers(in))), out);
+}
+
 TEST(CpuElementwise, IntegersKeepTheirLowBits) {
   const Tensor x = integers({-1, 256, (int64_t{1} << 40) + 5});
   EXPECT_EQ(integers_of(cast_to(Dtype::u8, x)), (Integers{255, 0, 5}));
