@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """rlk and PyTorch on the CPU, in one process and on the same tensors, with all threads of both.
 
-    RLK_NUM_THREADS=16 PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [NAME...]
+    PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [NAME...]
 
 Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). They take turns of ten
 calls, so that both see the same machine; inputs are random, and those of memory-bound cases larger than the caches.
-PyTorch is called as its users call it: a fused function where it has one.
+PyTorch is called as its users call it: a fused function where it has one. Exit code 1 when a case failed.
 """
 import argparse
 import os
@@ -135,6 +135,7 @@ def main():
     print(f"torch {torch.__version__}, {wanted.threads} threads, {torch.backends.cpu.get_cpu_capability()}")
     print(f"{'case':44} {'rlk ms':>9} {'torch ms':>9} {'torch/rlk':>9}")
     torch.manual_seed(1)
+    failed = False
     for name, make in CASES.items():
         if wanted.names and not any(part in name for part in wanted.names):
             continue
@@ -142,8 +143,10 @@ def main():
             ours, theirs = median_times(make(rlk.ops))
         except Exception as error:  # one case that fails hides no other
             print(f"{name:44} {type(error).__name__}: {error}")
+            failed = True
             continue
         print(f"{name:44} {ours:9.3f} {theirs:9.3f} {theirs / ours:9.2f}")
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -284,14 +284,14 @@ class Operator:
         """{output: (shape, dtype's name)} of a form's outputs."""
         symbols, variables, inferred = self.symbols(views, form), self.variables(views), {}
         for declared in self.outputs:
+            # Of wrong inputs each is nothing but a place: the C API looks at the inputs first and says what is wrong.
+            shape, name = (), "f32"
             try:
-                shape = self.shape(declared.shapes[form], symbols, views, codes, given)
                 name = self.dtype(declared.dtype, variables)
-                if shape and min(shape) < 0:
-                    raise _Unknown(declared.name)
+                known = self.shape(declared.shapes[form], symbols, views, codes, given)
+                shape = () if known and min(known) < 0 else known
             except (_Unknown, KeyError, ZeroDivisionError):
-                # Wrong inputs. The C API looks at them first and says what is wrong; this is nothing but a place.
-                shape, name = (), "f32"
+                pass
             inferred[declared.name] = shape, name
         return inferred
 
