@@ -174,9 +174,14 @@ void resolve_layouts(const Case& c, Call& call) {
 
 void resolve_alignment(const Case& c, Call& call) {
   if (c.misaligned_by == 0) return;
+  uint64_t which = c.misaligned_of;
+  for (size_t i = 0; i < call.outputs.size(); ++i) {  // what is written in place counts as an output
+    const int over = c.decl->outputs[i].must_alias;
+    if (over >= 0) which = (which & ~(uint64_t{1} << over)) | (which >> (32 + i) & 1) << over;
+  }
   const auto shift = [&](std::vector<Argument>& arguments, int first_bit) {
     for (size_t i = 0; i < arguments.size(); ++i) {
-      if ((c.misaligned_of >> (first_bit + static_cast<int>(i)) & 1) == 0) continue;
+      if ((which >> (first_bit + static_cast<int>(i)) & 1) == 0) continue;
       const int64_t group = arguments[i].group();  // elements of a whole byte
       const int64_t elements = c.misaligned_by * 8 / bits_of(arguments[i].dtype);
       arguments[i].shift = std::max<int64_t>(1, elements / group) * group;

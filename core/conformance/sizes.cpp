@@ -102,13 +102,16 @@ bool make_room(Case& c, uint64_t kept, int64_t limit) {
   return true;
 }
 
-// A symbol that only an optional input has comes with that input.
+// A symbol that only an optional input has comes with that input, and with what a feature says goes together with it.
 void bring_in(Case& c, int symbol) {
   Call call;
   if (symbol < 0 || !resolve(c, call) || call.symbols[static_cast<size_t>(symbol)] >= 0) return;
-  for (size_t i = 0; i < c.decl->inputs.size(); ++i) {
+  std::vector<uint64_t> sets;
+  for (size_t i = 0; i < c.decl->inputs.size(); ++i) sets.push_back(uint64_t{1} << i);
+  for (const FeatureDecl& feature : c.decl->features) sets.push_back(feature.present);
+  for (const uint64_t present : sets) {
     Case other = c;
-    other.variations.emplace_back().present = uint64_t{1} << i;
+    other.variations.emplace_back().present = present;
     if (!resolve(other, call) || call.symbols[static_cast<size_t>(symbol)] < 0) continue;
     c = std::move(other);
     return;
@@ -125,12 +128,22 @@ int total_of(const Case& c, int symbol) {
   return -1;
 }
 
+// The case of a free shape with the other end of the shape as it is, or so small that there is room.
+std::optional<Case> with_room(Case c, const Axis& axis, int64_t limit) {
+  if (is_legal(c, limit)) return c;
+  for (const int64_t other : {2, 1}) {
+    (axis.first ? c.last_given : c.first_given) = other;
+    if (is_legal(c, limit)) return c;
+  }
+  return std::nullopt;
+}
+
 // The case with this size of the axis. Where it is not legal alone (heads must divide heads), another symbol follows.
 std::optional<Case> at_size(const Case& ordinary, const Axis& axis, int64_t size, int64_t limit) {
   Case c = ordinary;
   set_size(c, axis, size);
   bring_in(c, axis.symbol);
-  if (axis.symbol < 0) return is_legal(c, std::max(limit, 16 * size)) ? std::optional(c) : std::nullopt;
+  if (axis.symbol < 0) return with_room(std::move(c), axis, std::max(limit, 16 * size));
   uint64_t kept = uint64_t{1} << axis.symbol;
   if (const int total = total_of(ordinary, axis.symbol); total >= 0) {
     c.size_given[static_cast<size_t>(total)] = 4 * size;

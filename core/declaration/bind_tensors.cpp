@@ -136,12 +136,8 @@ rlk_status Binder::bind_variable(const ArgDecl& arg, const rlk_tensor& t, bool o
     bound_variables_ |= 1u << variable;
     call_.dtypes[variable] = seen;
     variable_from_[variable] = &arg;
-    return RLK_OK;
   }
-  if (call_.dtypes[variable] == seen) return RLK_OK;
-  return refuse(name_of_argument(arg, output) + " has dtype " + name_of(seen) + "; expected " +
-                name_of(call_.dtypes[variable]) + ", the dtype " + decl_.dtypes[variable].name + " of '" +
-                variable_from_[variable]->name + "'");
+  return RLK_OK;  // whether the others agree is looked at when the first is known to be right
 }
 
 // In the order of declaration: a choice may name earlier variables. A variable that nothing fixes takes its first.
@@ -174,7 +170,10 @@ rlk_status Binder::check_dtype(const ArgDecl& arg, const rlk_tensor& t, bool out
   if (dtype_from(t.dtype, seen) && seen == expected) return RLK_OK;
   std::string text =
       name_of_argument(arg, output) + " has dtype " + text_of_dtype(t.dtype) + "; expected " + name_of(expected);
-  if (arg.dtype.kind == DtypeExpr::Kind::accumulate) {
+  if (arg.dtype.kind == DtypeExpr::Kind::variable) {
+    const auto variable = static_cast<size_t>(arg.dtype.variable);
+    text += std::string(", the dtype ") + decl_.dtypes[variable].name + " of '" + variable_from_[variable]->name + "'";
+  } else if (arg.dtype.kind == DtypeExpr::Kind::accumulate) {
     const auto variable = static_cast<size_t>(arg.dtype.variable);
     text += ", the accumulation dtype of " + std::string(decl_.dtypes[variable].name) + " = " +
             name_of(call_.dtypes[variable]);

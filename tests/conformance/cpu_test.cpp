@@ -51,8 +51,8 @@ void expect_canary_of(const std::vector<UnitResult>& smoke) {
 }
 
 size_t operators_in(const std::string& dtype) {
-  const auto has = [&](const OpDecl* decl) {
-    const std::span<const DtypeExpr> choices = decl->dtypes[0].choices;
+  const auto has = [&](const OpDecl& decl) {
+    const std::span<const DtypeExpr> choices = decl.dtypes[0].choices;
     return std::any_of(choices.begin(), choices.end(), [&](const DtypeExpr& d) { return name_of(d.dtype) == dtype; });
   };
   return static_cast<size_t>(std::count_if(declarations().begin(), declarations().end(), has));

@@ -105,8 +105,8 @@ private:
   }
 
   // Of an element, with f32 for the first dtype variable.
-  uint64_t output_bytes() const {
-    const DtypeExpr& dtype = decl_.outputs[0].dtype;
+  uint64_t bytes_of(const ArgDecl& arg) const {
+    const DtypeExpr& dtype = arg.dtype;
     const bool is_other = dtype.kind == DtypeExpr::Kind::variable && dtype.variable > 0;
     const DtypeExpr& first = is_other ? decl_.dtypes[static_cast<size_t>(dtype.variable)].choices[0] : dtype;
     return first.kind == DtypeExpr::Kind::fixed ? static_cast<uint64_t>(size_of(first.dtype)) : 4;
@@ -121,9 +121,10 @@ private:
       add("alignment", "an input" + text,
           [off](const rlk_run& run) { return std::any_of(run.inputs, run.inputs + run.n_inputs, off); });
       add("alignment", "the output" + text, [off](const rlk_run& run) { return off(run.outputs[0]); });
-      if (bytes <= output_bytes()) continue;
+      if (bytes <= bytes_of(decl_.outputs[0])) continue;
       add("alignment", "only the output" + text,
           [off](const rlk_run& run) { return off(run.outputs[0]) && !off(run.inputs[0]); });
+      if (bytes <= bytes_of(decl_.inputs[0])) continue;
       add("alignment", "only the input" + text,
           [off](const rlk_run& run) { return !off(run.outputs[0]) && off(run.inputs[0]); });
     }

@@ -147,13 +147,22 @@ struct OpCall {
   }
 
 private:
+  // Whether every symbol that the size is computed from is at least its minimum: the formula may divide by it.
+  bool has_divisors(const core::Dim& dim) const {
+    for (size_t i = 0; i < symbols.size(); ++i) {
+      if ((dim.uses >> i & 1) != 0 && symbols[i] >= 0 && symbols[i] < decl->symbols[i].min) return false;
+    }
+    return true;
+  }
   std::vector<int64_t> shape_of(const ArgDecl& arg, size_t index) {
     const core::ShapeDecl& shape = arg.shapes[static_cast<size_t>(form)];
     std::vector<int64_t> sizes;
     if (shape.kind == core::ShapeDecl::Kind::dims) {
       for (const core::Dim& dim : shape.dims) {
         const bool plain = !dim.is_computed() && dim.symbol >= 0;  // of any symbol, one below its minimum too
-        sizes.push_back(plain ? symbols[static_cast<size_t>(dim.symbol)] + dim.offset : dim.evaluate(values()));
+        sizes.push_back(plain               ? symbols[static_cast<size_t>(dim.symbol)] + dim.offset
+                        : has_divisors(dim) ? dim.evaluate(values())
+                                            : 1);
       }
     } else if (shape.kind == core::ShapeDecl::Kind::any) {
       const auto& list = decl->shape_cases[0].shapes;
