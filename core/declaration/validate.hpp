@@ -39,8 +39,8 @@ rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_
                     std::span<const rlk_tensor* const> outputs, bool check_memory, std::span<std::byte> storage,
                     BoundCall& out, rlk_error* error);
 
-// Dtype and shape of every output, from the inputs alone. wanted: bit i for optional output i. choice: preferred dtype
-// for output variables that the inputs do not fix (for example O of logp): index of the choice, 0 is the first.
+// Dtype and shape of every output, from the inputs alone. wanted: bit i for optional output i; where another one's
+// shape needs an input that is not given, it is empty. Dtype variables that the inputs do not fix take their first choice.
 struct InferredTensor {
   Dtype dtype;
   std::vector<int64_t> shape;

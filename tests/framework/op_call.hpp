@@ -149,7 +149,7 @@ struct OpCall {
 private:
   // Whether every symbol that the size is computed from is at least its minimum: the formula may divide by it.
   bool has_divisors(const core::Dim& dim) const {
-    for (size_t i = 0; i < symbols.size(); ++i) {
+    for (size_t i = 0; dim.multiple_of < 0 && i < symbols.size(); ++i) {
       if ((dim.uses >> i & 1) != 0 && symbols[i] >= 0 && symbols[i] < decl->symbols[i].min) return false;
     }
     return true;

@@ -22,10 +22,23 @@ struct AdamwStep {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("adamw_step");
-    const std::array<const Tensor*, 4> inputs = {&in.grad, &in.param, &in.exp_avg, &in.exp_avg_sq};
-    const std::array<const Tensor*, 3> outputs = {&in.param, &in.exp_avg, &in.exp_avg_sq};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("adamw_step");
+    return found;
+  }
+  std::array<const Tensor*, 4> inputs() const {
+    return {&in.grad, &in.param, &in.exp_avg, &in.exp_avg_sq};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&in.param, &in.exp_avg, &in.exp_avg_sq};
   }
 };
 

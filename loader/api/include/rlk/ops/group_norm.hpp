@@ -22,10 +22,23 @@ struct GroupNorm {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("group_norm");
-    const std::array<const Tensor*, 3> inputs = {&in.x, &in.weight, &in.bias};
-    const std::array<const Tensor*, 1> outputs = {&out.y};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("group_norm");
+    return found;
+  }
+  std::array<const Tensor*, 3> inputs() const {
+    return {&in.x, &in.weight, &in.bias};
+  }
+  std::array<const Tensor*, 1> outputs() const {
+    return {&out.y};
   }
 };
 

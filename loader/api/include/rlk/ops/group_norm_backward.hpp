@@ -24,10 +24,23 @@ struct GroupNormBackward {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("group_norm_backward");
-    const std::array<const Tensor*, 3> inputs = {&in.grad_y, &in.x, &in.weight};
-    const std::array<const Tensor*, 3> outputs = {&out.grad_x, &out.grad_weight, &out.grad_bias};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("group_norm_backward");
+    return found;
+  }
+  std::array<const Tensor*, 3> inputs() const {
+    return {&in.grad_y, &in.x, &in.weight};
+  }
+  std::array<const Tensor*, 3> outputs() const {
+    return {&out.grad_x, &out.grad_weight, &out.grad_bias};
   }
 };
 

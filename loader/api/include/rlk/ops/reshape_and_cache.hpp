@@ -23,10 +23,23 @@ struct ReshapeAndCache {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("reshape_and_cache");
-    const std::array<const Tensor*, 5> inputs = {&in.key, &in.value, &in.key_cache, &in.value_cache, &in.slot_mapping};
-    const std::array<const Tensor*, 2> outputs = {&in.key_cache, &in.value_cache};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("reshape_and_cache");
+    return found;
+  }
+  std::array<const Tensor*, 5> inputs() const {
+    return {&in.key, &in.value, &in.key_cache, &in.value_cache, &in.slot_mapping};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&in.key_cache, &in.value_cache};
   }
 };
 

@@ -24,10 +24,23 @@ struct RotaryEmbedding {
 
   // Enqueues it; nothing is kept of this object. Throws Exception.
   void operator()(const Stream& stream, const rlk_call_options* options = nullptr) const {
-    static const rlk_op* const op = find_op("rotary_embedding");
-    const std::array<const Tensor*, 4> inputs = {&in.positions, &in.query, &in.key, &in.cos_sin_cache};
-    const std::array<const Tensor*, 2> outputs = {&out.query_out, &out.key_out};
-    call(stream, op, &params, inputs, outputs, options);
+    call(stream, op(), &params, inputs(), outputs(), options);
+  }
+  // Where that call would go, and why: the document of rlk_explain_json. The tensors' data may be nullptr.
+  std::string explain(const Stream& stream, const rlk_call_options* options = nullptr) const {
+    return rlk::explain(stream, op(), &params, inputs(), outputs(), options);
+  }
+
+private:
+  static const rlk_op* op() {
+    static const rlk_op* const found = find_op("rotary_embedding");
+    return found;
+  }
+  std::array<const Tensor*, 4> inputs() const {
+    return {&in.positions, &in.query, &in.key, &in.cos_sin_cache};
+  }
+  std::array<const Tensor*, 2> outputs() const {
+    return {&out.query_out, &out.key_out};
   }
 };
 
