@@ -55,8 +55,8 @@ TEST(CpuElementwise, IntegersBeyondFp64AreRoundedOnce) {
   EXPECT_EQ(list_of(cast_to(Dtype::f64, integers({-1}, Dtype::i32))), (List{-1}));
 }
 
-// Just below and above the middle of two subnormal numbers of bf16: fp32, which has fewer digits there, must not see the
-// middle itself. Lines long enough for whole vectors.
+// Just below and above the middle of two subnormal numbers of bf16: fp32, which has fewer digits there, must not see
+// the middle itself. Lines long enough for whole vectors.
 TEST(CpuElementwise, NumbersBelowFp32sNormalOnesAreRoundedOnce) {
   List in, out;
   for (const double sign : {1.0, -1.0}) {
