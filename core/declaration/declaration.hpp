@@ -70,8 +70,8 @@ struct DtypeVariable {
 };
 
 // One dimension: symbol + offset; the constant offset when symbol is -1; or computed from symbols and parameters.
-// Symbols are known from dimensions that are not computed, or are a multiple of one: the generator sees to it that there
-// is one of each.
+// Symbols are known from dimensions that are not computed, or are a multiple of one: the generator sees to it that
+// there is one of each.
 struct Dim {
   int symbol = -1;
   int64_t offset = 0;

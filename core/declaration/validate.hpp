@@ -40,7 +40,8 @@ rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_
                     BoundCall& out, rlk_error* error);
 
 // Dtype and shape of every output, from the inputs alone. wanted: bit i for optional output i; where another one's
-// shape needs an input that is not given, it is empty. Dtype variables that the inputs do not fix take their first choice.
+// shape needs an input that is not given, it is empty. Dtype variables that the inputs do not fix take their first
+// choice.
 struct InferredTensor {
   Dtype dtype;
   std::vector<int64_t> shape;
