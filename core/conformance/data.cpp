@@ -229,6 +229,20 @@ void fill_mask(const Random& random, Argument& argument) {
   for (int64_t t = 0; t < argument.shape[1]; ++t) set_int(argument, argument.shape[1] + t, 0);
 }
 
+// Every row keeps the score that stands out, and that of row 0, which may be the only one of a bias. In contents with a
+// row of -inf that row keeps nothing.
+void fill_keep_mask(Content content, const Random& random, Argument& argument) {
+  const int64_t columns = argument.shape.back(), rows = columns > 0 ? argument.count() / columns : 0;
+  for (int64_t i = 0; i < argument.count(); ++i) {
+    const int64_t row = i / columns, column = i % columns;
+    const auto at = static_cast<uint64_t>(i);
+    const bool is_kept = column == certain_column(row, columns) || column == certain_column(0, columns) ||
+                         random.uniform(at) >= kMaskedShare;
+    const bool is_hopeless = content == Content::all_minus_inf && row == rows / 2;
+    set_int(argument, i, !is_kept || is_hopeless ? 0 : (random.bits(at) & 1) != 0 ? 1 : 255);
+  }
+}
+
 void fill_row_indices(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t high = domain.high.eval(call.values());
   const int64_t count = argument.count();
@@ -313,7 +327,8 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     if (domain.kind == Domain::uniform && !scores) fill_uniform(domain, random, argument);
     if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);
-    if (domain.kind == Domain::mask) fill_mask(random, argument);
+    if (is_keep_mask(call, i)) fill_keep_mask(c.content, random, argument);
+    if (domain.kind == Domain::mask && !is_keep_mask(call, i)) fill_mask(random, argument);
     if (domain.kind == Domain::owner) fill_owners(domain, random, argument);
     if (domain.kind == Domain::row_index) fill_row_indices(call, domain, random, argument);
     if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);

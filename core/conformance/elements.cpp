@@ -57,6 +57,12 @@ bool is_masked(const Call& call, int64_t n) {
   return get_int(*mask, n) == 0;
 }
 
+bool is_keep_mask(const Call& call, size_t i) {
+  const Argument* ids = find_domain(call, Domain::id);
+  return call.decl->inputs[i].domain.kind == Domain::mask && ids != nullptr &&
+         call.inputs[i].shape.size() == ids->shape.size() + 1;
+}
+
 bool is_ignored(const Call& call, int64_t n) {
   if (is_masked(call, n)) return true;
   const Argument* ids = find_domain(call, Domain::id);

@@ -40,6 +40,9 @@ const DomainDecl* find_domain_declaration(const Call& call, Domain domain);
 // Whether the mask of rows, if there is one, leaves row n out.
 bool is_masked(const Call& call, int64_t n);
 
+// Whether input i is a mask over the columns of rows that ids name: it drops scores, and not rows.
+bool is_keep_mask(const Call& call, size_t i);
+
 // Whether output row n is ignored, by its id or by the mask; false where the operator knows neither.
 bool is_ignored(const Call& call, int64_t n);
 

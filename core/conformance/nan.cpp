@@ -43,8 +43,11 @@ public:
   bool none() const { return by_.empty(); }
   bool operator()(int64_t element) const {
     const Argument& argument = call_.inputs[input_];
-    if (by_index_) return unnamed_[static_cast<size_t>(element / (argument.count() / argument.shape[0]))];
-    return std::any_of(by_.begin(), by_.end(), [&](size_t i) { return hides(i, element); });
+    if (by_index_ && unnamed_[static_cast<size_t>(element / (argument.count() / argument.shape[0]))]) return true;
+    return std::any_of(by_.begin(), by_.end(), [&](size_t i) {
+      // With row indices the masks and ids of rows are those of output rows: unnamed_ has seen them.
+      return (!by_index_ || is_keep_mask(call_, i)) && hides(i, element);
+    });
   }
 
 private:

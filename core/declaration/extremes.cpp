@@ -13,10 +13,12 @@ struct LimitsRow {
 constexpr LimitsRow kLimits[] = {
     {"logp", "logp", {-kNone, 0.0}},
     {"logp", "entropy", {0.0, kNone}},
+    {"logp", "sum_p2", {0.0, 1.0}},
     {"grpo_loss", "logp", {-kNone, 0.0}},
     {"grpo_loss", "ref_logp", {-kNone, 0.0}},
     {"linear_logp", "logp", {-kNone, 0.0}},
     {"linear_logp", "entropy", {0.0, kNone}},
+    {"linear_logp", "sum_p2", {0.0, 1.0}},
     {"logits_ratio_kl", "logp", {-kNone, 0.0}},
     {"logits_ratio_kl", "ref_logp", {-kNone, 0.0}},
 };

@@ -17,6 +17,10 @@ std::vector<Score> scores_of(const CallOf<sdk::ops::LinearLogp>& call, const std
   std::vector<double> hidden;
   for (int64_t d = 0; d < call.D; ++d) hidden.push_back(call.hidden.load(n, d));
   for (int64_t v = 0; v < call.V; ++v) {
+    if (is_dropped(call, n, v)) {
+      scores.push_back(dropped_score());
+      continue;
+    }
     Sum sum;
     double x_error = 0;
     for (int64_t d = 0; d < call.D; ++d) {

@@ -17,6 +17,10 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 std::vector<Score> scores_of(const CallOf<sdk::ops::Logp>& call, int64_t r) {
   std::vector<Score> scores;
   for (int64_t v = 0; v < call.V; ++v) {
+    if (is_dropped(call, r, v)) {
+      scores.push_back(dropped_score());
+      continue;
+    }
     const double x = call.logits.load(r, v) + (call.bias.present() ? call.bias.load(v) : 0.0);
     const double x_error = call.bias.present() && std::isfinite(x) ? std::fabs(x) : 0.0;
     scores.push_back(score_of(call.params, x, x_error));
@@ -29,12 +33,12 @@ bool all_masked(const std::vector<Score>& scores) {
 }
 
 LogpRow nan_row() {
-  return {kNan, kNan, kNan};
+  return {kNan, kNan, kNan, kNan};
 }
 
 LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   const bool is_here = target >= 0 && target < static_cast<int64_t>(scores.size());
-  if (all_masked(scores)) return {-kInfinity, -kInfinity, 0.0};
+  if (all_masked(scores)) return {-kInfinity, -kInfinity, 0.0, 0.0};
   double max = -kInfinity;
   for (const Score& score : scores) max = std::isnan(score.z) ? score.z : std::max(max, score.z);
   Sum powers;
@@ -48,14 +52,16 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   // lse) would carry the rounding of lse into every p.
   Sum mean_below_max;     // of z - max under p
   double mean_error = 0;  // of the scores' errors
+  Sum squares;
   for (const Score& score : scores) {
     const double p = std::exp(score.z - max) / sum;
     if (p == 0) continue;
     mean_below_max.add(p * (score.z - max));
     mean_error += p * score.z_error;
+    squares.add(p * p);
   }
   const double mean_distance = -mean_below_max.value();
-  const double entropy = log_sum + mean_distance;
+  const double entropy = log_sum + mean_distance, sum_p2 = squares.value();
 
   // A sum of n terms of one sign, added in pairs, is off by eps log2 n of itself, and its logarithm by as much.
   const double sum_error = 1 + std::log2(static_cast<double>(scores.size()));
@@ -66,12 +72,16 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   // d entropy / d z[v] = -p[v] (log p[v] + entropy), and p[v] is off by eps (1 + its distance) beside the score's
   // error.
   double spread = 0;
+  double spread_p2 = 0;  // d sum_p2 / d z[v] = 2 p[v] (p[v] - sum_p2)
   for (const Score& score : scores) {
     const double below_max = score.z - max, p = std::exp(below_max) / sum;
     if (p == 0) continue;
+    spread_p2 += 2 * p * std::fabs(p - sum_p2) * (1 + std::fabs(below_max) + score.z_error);
     spread += p * std::fabs(below_max - log_sum + entropy) * (1 + std::fabs(below_max) + score.z_error);
   }
   row.entropy = {entropy, log_sum_error + sum_error * mean_distance + spread};
+  // Two sums, one of them squared, and their quotient.
+  row.sum_p2 = {sum_p2, kTiny + (3 * sum_error + 2) * sum_p2 + spread_p2};
   if (!is_here) return row;
   // d logp / d z[v] = [v == target] - p[v]: what is certain does not depend on how its score was rounded.
   const Score& score = scores[static_cast<size_t>(target)];

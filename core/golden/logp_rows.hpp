@@ -6,6 +6,7 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "core/golden/operator.hpp"
@@ -85,13 +86,23 @@ Score score_of(const Params& params, double x, double x_error) {
   return score;
 }
 
+// What keep_mask drops: no number of its own, no probability and no gradient.
+inline Score dropped_score() {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  return {-kInfinity, -kInfinity, 0, 0, 0};
+}
+template <class Call>
+bool is_dropped(const Call& call, int64_t row, int64_t v) {
+  return call.keep_mask.present() && call.keep_mask.load_int(row, v) == 0;
+}
+
 // The scores of logits row r.
 std::vector<Score> scores_of(const CallOf<sdk::ops::Logp>& call, int64_t r);
 
 bool all_masked(const std::vector<Score>& scores);
 
 struct LogpRow {
-  Tracked logp, lse, entropy;
+  Tracked logp, lse, entropy, sum_p2;
 };
 // Of an active row; target: its column, or one outside.
 LogpRow logp_of(const std::vector<Score>& scores, int64_t target);
@@ -116,6 +127,7 @@ DataError answer_rows(Call& call, Scores&& scores) {
     put(call.logp, row.logp);
     put(call.lse, row.lse);
     put(call.entropy, row.entropy);
+    put(call.sum_p2, row.sum_p2);
   }
   return first;
 }

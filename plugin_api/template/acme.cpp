@@ -128,10 +128,11 @@ struct Logp {
   static constexpr const char* kName = "rows";
 
   static Support query(Device&, const Call<Op>& call) {
-    for (uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES}) {
-      if (auto no = rlk::sdk::refuse_input(call.input(i), "one of bias, mask and row_indices")) return *no;
+    for (uint32_t i : {RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK, RLK_LOGP_IN_ROW_INDICES, RLK_LOGP_IN_KEEP_MASK}) {
+      if (auto no = rlk::sdk::refuse_input(call.input(i), "one of bias, mask, row_indices and keep_mask")) return *no;
     }
     if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_ENTROPY), "entropy")) return *no;
+    if (auto no = rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
     if (call.params().softcap != 0) return Support::no("SOFTCAP", "softcap is not supported");
     if (call.params().global_vocab != 0) return Support::no("SHARD", "a shard of the vocabulary is not supported");
     const rlk_tensor* ids = call.input(RLK_LOGP_IN_IDS);

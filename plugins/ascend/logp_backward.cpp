@@ -321,6 +321,7 @@ sdk::Support LogpBackward::query(Device&, const sdk::Call<Op>& call) {
                                   {sdk::Dtype::f32, sdk::Dtype::bf16, sdk::Dtype::f16})) {
     return *no;
   }
+  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK), "keep_mask")) return *no;
   if (auto no =
           decline_missing(missing(r.Add, r.Adds, r.Sub, r.Mul, r.Muls, r.Divs, r.Exp, r.Tanh, r.Clamp, r.ClampMin,
                                   r.EqTensor, r.LtTensor, r.LtScalar, r.SWhere, r.Cast, r.InplaceFillScalar,

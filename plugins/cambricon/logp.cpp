@@ -232,6 +232,8 @@ sdk::Support Logp::query(Device&, const sdk::Call<Op>& call) {
     return *no;
   if (auto no = sdk::refuse_dtype(call.output(RLK_LOGP_OUT_LOGP), "logp", {sdk::Dtype::f32})) return *no;
   if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_ROW_INDICES), "row_indices")) return *no;
+  if (auto no = sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return *no;
+  if (auto no = sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
   if (params.softcap > 0) return sdk::Support::no("PARAMETER", "softcap is not composed of CNNL calls yet");
   if (params.global_vocab > 0 && params.global_vocab != call.symbol(RLK_LOGP_SYM_V))
     return sdk::Support::no("PARAMETER", "a shard of the vocabulary is not composed of CNNL calls yet");

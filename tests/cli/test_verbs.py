@@ -173,7 +173,7 @@ class Questions(command.Case):
             self.assertIn(key, logp)
         self.assertEqual((logp["differentiable"], logp["backward"]), (True, "logp_backward"))
         self.assertEqual([entry["name"] for entry in logp["inputs"]],
-                         ["logits", "ids", "bias", "mask", "row_indices"])
+                         ["logits", "ids", "bias", "mask", "row_indices", "keep_mask"])
         self.assertEqual([op["name"] for op in self.json("ops", "add")["ops"]], ["add"])
         self.assertEqual([r["name"] for r in ops["attention_backward"]["rounded"]], ["weights", "score gradients"])
         self.assertEqual(ops["linear_logp"]["rounded"], [])

@@ -65,9 +65,9 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
       }
     }
   });
-  const std::set<std::string> logp = {"I=i32",        "O=bf16",      "O=f16",      "bias",        "entropy",
-                                      "ignore_index", "lse",         "mask",       "row_indices", "softcap",
-                                      "strided",      "temperature", "vocab_shard"};
+  const std::set<std::string> logp = {"I=i32",        "O=bf16",    "O=f16",  "bias",        "entropy",
+                                      "ignore_index", "keep_mask", "lse",    "mask",        "row_indices",
+                                      "softcap",      "strided",   "sum_p2", "temperature", "vocab_shard"};
   EXPECT_EQ(smoke["logp"], logp);
   const std::set<std::string> attention = {"C=i64",       "causal=on",     "causal_alignment=top_left",
                                            "key_mask",    "layout=packed", "lse",
@@ -76,14 +76,10 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
   EXPECT_EQ(smoke["attention"], attention);
   const std::set<std::string> add = {"alias:out=a", "alias:out=b", "alpha", "strided"};
   EXPECT_EQ(smoke["add"], add);
-  const std::set<std::string> backward = {"I=i32",        "O=bf16",
-                                          "O=f16",        "alias:grad_logits=logits",
-                                          "bias",         "entropy_gradient",
-                                          "grad_bias",    "grad_lse",
-                                          "ignore_index", "mask",
-                                          "row_indices",  "softcap",
-                                          "strided",      "temperature",
-                                          "vocab_shard"};
+  const std::set<std::string> backward = {"I=i32",        "O=bf16",           "O=f16",       "alias:grad_logits=logits",
+                                          "bias",         "entropy_gradient", "grad_bias",   "grad_lse",
+                                          "ignore_index", "keep_mask",        "mask",        "row_indices",
+                                          "softcap",      "strided",          "temperature", "vocab_shard"};
   EXPECT_EQ(smoke["logp_backward"], backward);
   std::set<std::string> attention_backward = attention;
   attention_backward.erase("lse");

@@ -85,7 +85,8 @@ TEST_F(EnginePaths, WhatAnOlderPluginDoesNotKnowIsDeclinedOnItsBehalf) {
     EXPECT_EQ(r.reason_code, "OLDER_REVISION") << words(r);
     declined.insert(r.feature);
   }
-  const std::set<std::string> newer = {"entropy", "ignore_index", "mask", "row_indices", "softcap", "vocab_shard"};
+  const std::set<std::string> newer = {"entropy",     "ignore_index", "keep_mask", "mask",
+                                       "row_indices", "softcap",      "sum_p2",    "vocab_shard"};
   EXPECT_EQ(declined, newer);
 }
 

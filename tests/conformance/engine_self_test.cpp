@@ -106,6 +106,8 @@ const std::vector<Mutant> kMutants = {
     {"lse_not_written", "logp", "f32", {"lse"}, "NOT_WRITTEN"},
     {"bias_ignored", "logp_backward", "f32", {"bias"}, "WRONG_RESULT"},
     {"mask_ignored", "logp_backward", "f32", {"mask"}, "UNEXPECTED_DATA_ERROR"},
+    {"keep_mask_ignored", "logp", "f32", {"keep_mask"}, "WRONG_RESULT"},
+    {"keep_mask_ignored", "logp_backward", "f32", {"keep_mask"}, "WRONG_RESULT"},
     {"row_indices_ignored", "logp_backward", "f32", {"row_indices"}, "WRONG_RESULT"},
     {"grad_lse_ignored", "logp_backward", "f32", {"grad_lse"}, "WRONG_RESULT"},
     {"grad_entropy_ignored", "logp_backward", "f32", {"entropy_gradient"}, "WRONG_RESULT"},

@@ -77,6 +77,7 @@ public:
       weights_.push_back(forward_.outputs[i].present ? &backward_.inputs[static_cast<size_t>(gradient)] : nullptr);
     }
     start_ = golden_answer(forward_);
+    leave_out_infinities();
     answer_ = golden_answer(backward_);
   }
   Point(const Point&) = delete;
@@ -119,6 +120,17 @@ public:
   }
 
 private:
+  // What is not finite has no slope: the log-probability of a target that keep_mask drops.
+  void leave_out_infinities() {
+    for (size_t output = 0; output < weights_.size(); ++output) {
+      if (weights_[output] == nullptr || !start_.faults.empty()) continue;
+      const auto weight = static_cast<size_t>(weights_[output] - backward_.inputs.data());
+      for (size_t i = 0; i < start_.outputs[output].value.size(); ++i) {
+        if (std::isinf(start_.outputs[output].value[i])) set(backward_.inputs[weight], static_cast<int64_t>(i), 0);
+      }
+    }
+  }
+
   // Inputs that only the forward has: makes those that an output comes from (ref_logits) which the backward takes in
   // their place (ref_logp), and takes that from the forward; and those whose gradient needs no value of theirs (a
   // bias).

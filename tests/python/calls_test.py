@@ -33,7 +33,7 @@ def test_one_required_output_comes_alone(batch):
 def test_inputs_are_positional_or_by_name(batch):
     assert np.array_equal(rlk.ops.logp(ids=batch[1], logits=batch[0]), rlk.ops.logp(*batch))
     with pytest.raises(TypeError, match="temperature|positional"):
-        rlk.ops.logp(*batch, None, None, None, 0.7)
+        rlk.ops.logp(*batch, None, None, None, None, 0.7)
 
 
 def test_optional_outputs_come_when_asked_for_by_name(batch):

@@ -75,6 +75,10 @@ class Case:
         elif kind == "mask":
             x = self.random.integers(0, 2, shape)
             x.flat[:1] = 1
+            ids = next((b for b in self.op["input"]
+                        if b["domain"]["kind"] == "id" and b.get("form", self.form) == self.form), None)
+            if ids is not None and len(shape) > len(self.shape(ids)):  # of scores: each row keeps one
+                x[..., :1] = 1
         elif kind == "row_index":
             x = np.arange(shape[0])
         elif kind == "cu_seqlens":

@@ -9,6 +9,7 @@ import command
 FAKES = os.environ["RLK_TEST_FAKES"]
 LIBRARIES = os.environ["RLK_TEST_LIBRARIES"]
 DTYPES = ("f32", "bf16", "f16", "f64")
+CPU_ALONE = ("keep_mask", "sum_p2")  # of logp and its backward
 
 
 def is_installed(names):
@@ -71,7 +72,9 @@ class Vendor(command.Case):
         for op, dtype, least in [(op, dtype, least) for op, (only, least) in units.items()
                                  for dtype in (DTYPES if command.LONG else (only,))]:
             with self.subTest(library=library, op=op, dtype=dtype):
-                verdicts = [unit["verdict"] for unit in self.conformance(library, op, dtype)["units"]]
+                every = self.conformance(library, op, dtype)["units"]
+                verdicts = [unit["verdict"] for unit in every if unit["feature"] not in CPU_ALONE]
+                self.assertLessEqual({unit["verdict"] for unit in every if unit["feature"] in CPU_ALONE}, {"declined"})
                 self.assertEqual(set(verdicts), {"verified"})
                 self.assertGreaterEqual(len(verdicts), least)
 

@@ -35,7 +35,7 @@ struct Model {
   RowSums sums(int64_t n) const {
     RowSums sums(scores);
     for_each_block(kLogpBlock,
-                   [&](int64_t begin, int64_t end) { sums.add(block_sums(scores, row(n), begin, end, false)); });
+                   [&](int64_t begin, int64_t end) { sums.add(block_sums(scores, row(n), begin, end, Sums::plain)); });
     return sums;
   }
   RowScale scale(const RowSums& of_row) const {

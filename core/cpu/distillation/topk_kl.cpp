@@ -71,7 +71,7 @@ DataError topk_kl(const Forward& call, const Context& context) {
       RowSums sums(scores);
       good = bad_id(call, n).kind == kNoDataError;
       for (int64_t begin = 0; begin < call.V && good; begin += kLogpBlock) {
-        sums.add(block_sums(scores, row_of(call, n), begin, std::min(begin + kLogpBlock, call.V), false));
+        sums.add(block_sums(scores, row_of(call, n), begin, std::min(begin + kLogpBlock, call.V), Sums::plain));
       }
       good = good && !sums.all_masked();
       lse = good ? sums.lse() : kNan;

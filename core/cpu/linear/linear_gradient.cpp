@@ -46,6 +46,13 @@ double target_gradient(const Scores& scores, double x, const RowGradient& g) {
   return (rest * std::exp(log_p) - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
 }
 
+// Whether keep_mask keeps something of a block of columns of row n.
+bool keeps_any(const Array& keep_mask, int64_t n, int64_t column, int64_t columns) {
+  bool any = false;
+  for (int64_t j = 0; j < columns && !any; ++j) any = keep_mask.keeps(n, column + j);
+  return any;
+}
+
 // One tile and one block of columns: from products to dx.
 template <typename T>
 class BlockGradient {
@@ -72,8 +79,20 @@ public:
     }
   }
 
-  void run(int64_t column, const double* products, const double* bias) {
+  // With keep_mask the products get their bias here: what it drops becomes -inf, also beside a NaN.
+  void run(int64_t column, double* products, const double* bias) {
     const int64_t columns = tiles_.columns_of_block(column);
+    const int64_t first = tiles_.begin(tile_), rows = tiles_.end(tile_) - first;
+    const int64_t* const n = tiles_.chunk.batch.rows + first;
+    const Array& keep_mask = tiles_.chunk.operands.keep_mask;
+    constexpr double kNoBias[kLinearBlock] = {};
+    if (keep_mask.present()) {
+      for (int64_t j = 0; j < columns; ++j) {
+        for (int64_t t = 0; t < width_; ++t) products[j * width_ + t] += bias[j];
+      }
+      drop_scores(keep_mask, n, rows, column, columns, width_, products);
+      bias = static_cast<const double*>(kNoBias);
+    }
     T* const dx = tiles_.dx(tile_, column);
     for (int64_t t = 0; t < width_; t += lanes_of<T>()) {
       if (scores_.softcap > 0) {
@@ -83,13 +102,14 @@ public:
       }
     }
     std::fill(dx + columns * width_, dx + round_up(columns, kBroadcasts) * width_, T{0});
-    for (int64_t t = 0; t < tiles_.end(tile_) - tiles_.begin(tile_); ++t) {
+    for (int64_t t = 0; t < rows; ++t) {
       const int64_t target = row(t).target - column;
       if (target >= 0 && target < columns) {
         const double x = products[target * width_ + t] + bias[target];
         dx[target * width_ + t] = static_cast<T>(target_gradient(scores_, x, row(t)));
       }
-      std::atomic_ref<uint8_t> seen(tiles_.chunk.seen[tiles_.begin(tile_) + t]);
+      if (keep_mask.present() && scores_.softcap > 0 && !keeps_any(keep_mask, n[t], column, columns)) continue;
+      std::atomic_ref<uint8_t> seen(tiles_.chunk.seen[first + t]);
       if (seen_[t] > 0 && seen.load(std::memory_order_relaxed) == 0) seen.store(1, std::memory_order_relaxed);
     }
   }

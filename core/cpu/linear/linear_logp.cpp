@@ -91,7 +91,7 @@ public:
                                   std::min(tile + kLinearTilesPerTask, tiles),
                                   segment * kSegment,
                                   std::min((segment + 1) * kSegment, operands_.vocab),
-                                  call_.entropy.present(),
+                                  sums_for(call_.entropy.present(), call_.sum_p2.present()),
                                   workspace_.targets,
                                   workspace_.sums + segment,
                                   segments_,

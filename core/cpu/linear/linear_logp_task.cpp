@@ -30,7 +30,7 @@ public:
     Carve carve(nullptr);
     carve.take<RowSums>(tiles * tile);
     carve.take<double>(tiles * kLinearBlock * tile);
-    carve.take<T>(kPackedWeights + kLinearBlock * tile + 3 * tile);
+    carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
     return static_cast<size_t>(carve.bytes());
   }
 
@@ -40,11 +40,12 @@ public:
     Carve carve(scratch);
     rows_ = carve.take<RowSums>(tiles * tile);
     products_ = carve.take<double>(tiles * kLinearBlock * tile);
-    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 3 * tile);
+    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
     scores_ = weights_ + kPackedWeights;
     max_ = scores_ + kLinearBlock * tile;
     sum_ = max_ + tile;
     weighted_ = sum_ + tile;
+    squares_ = weighted_ + tile;
   }
 
   void run() {
@@ -65,20 +66,24 @@ private:
   void add_block(int64_t tile, int64_t column, int64_t columns) {
     const int64_t width = tiles_.width(tile), first_row = tiles_.begin(tile), last_row = tiles_.end(tile);
     const double* products = products_ + (tile - task_.first_tile) * kLinearBlock * tile_rows_of<T>();
+    for (int64_t t = 0; t < width; t += lanes_of<T>()) scores_of(products + t, columns, width, t);
+    if (task_.operands.keep_mask.present()) {
+      drop_scores(task_.operands.keep_mask, task_.batch.rows + first_row, last_row - first_row, column, columns, width,
+                  scores_);
+      for (int64_t t = 0; t < width; t += lanes_of<T>()) largest_of(columns, width, t);
+    }
     for (int64_t t = 0; t < width; t += lanes_of<T>()) {
-      scores_of(products + t, columns, width, t);
-      if (task_.entropy) {
-        sums_of<true>(columns, width, t);
-      } else {
-        sums_of<false>(columns, width, t);
-      }
+      if (task_.wanted == Sums::plain) sums_of<Sums::plain>(columns, width, t);
+      if (task_.wanted == Sums::weighted) sums_of<Sums::weighted>(columns, width, t);
+      if (task_.wanted == Sums::weighted_and_squares) sums_of<Sums::weighted_and_squares>(columns, width, t);
     }
     RowSums* const sums = rows_ + (first_row - tiles_.begin(task_.first_tile));
     for (int64_t row = first_row; row < last_row; ++row) {
       const int64_t t = row - first_row;
-      sums[t].add(std::isfinite(max_[t]) ? BlockSums{static_cast<double>(max_[t]), static_cast<double>(sum_[t]),
-                                                     static_cast<double>(weighted_[t])}
-                                         : without_maximum(scores_ + t, columns, width));
+      sums[t].add(std::isfinite(max_[t])
+                      ? BlockSums{static_cast<double>(max_[t]), static_cast<double>(sum_[t]),
+                                  static_cast<double>(weighted_[t]), static_cast<double>(squares_[t])}
+                      : without_maximum(scores_ + t, columns, width));
       const int64_t target = task_.targets[row] - column;
       if (target >= 0 && target < columns) task_.target_scores[row] = static_cast<double>(scores_[target * width + t]);
     }
@@ -96,13 +101,21 @@ private:
     }
     hn::StoreU(max, d_, max_ + t);
   }
+  // The maximum of what keep_mask has left of them.
+  HWY_NOINLINE void largest_of(int64_t columns, int64_t width, int64_t t) {
+    V max = hn::Set(d_, -std::numeric_limits<T>::infinity());
+    for (int64_t j = 0; j < columns; ++j) max = hn::Max(max, hn::LoadU(d_, scores_ + j * width + t));
+    hn::StoreU(max, d_, max_ + t);
+  }
 
-  template <bool kEntropy>
+  template <Sums kWanted>
   HWY_NOINLINE void sums_of(int64_t columns, int64_t width, int64_t t) {
+    constexpr bool kEntropy = kWanted != Sums::plain, kSquares = kWanted == Sums::weighted_and_squares;
     const V slope = hn::Set(d_, static_cast<T>(task_.operands.scores.slope));
     const V max = hn::LoadU(d_, max_ + t);
     V sum0 = hn::Zero(d_), sum1 = sum0, sum2 = sum0, sum3 = sum0;
     V weighted0 = sum0, weighted1 = sum0, weighted2 = sum0, weighted3 = sum0;
+    V squares0 = sum0, squares1 = sum0, squares2 = sum0, squares3 = sum0;
     const auto exponent = [&](int64_t j)
                               HWY_ATTR { return hn::Mul(hn::Sub(hn::LoadU(d_, scores_ + j * width + t), max), slope); };
     // Terms of the weighted sum: 0 * -inf is not wanted, and what counts as 0 in one sum is 0 in both.
@@ -118,23 +131,29 @@ private:
         weigh(p0, y0, weighted0), weigh(p1, y1, weighted1);
         weigh(p2, y2, weighted2), weigh(p3, y3, weighted3);
       }
+      if (kSquares) {
+        squares0 = hn::MulAdd(p0, p0, squares0), squares1 = hn::MulAdd(p1, p1, squares1);
+        squares2 = hn::MulAdd(p2, p2, squares2), squares3 = hn::MulAdd(p3, p3, squares3);
+      }
     }
     for (; j < columns; ++j) {
       const V y = exponent(j), p = kEntropy ? exp2(d_, y) : exp2_for_sum(d_, y);
       sum0 = hn::Add(sum0, p);
       if (kEntropy) weigh(p, y, weighted0);
+      if (kSquares) squares0 = hn::MulAdd(p, p, squares0);
     }
     hn::StoreU(hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)), d_, sum_ + t);
     hn::StoreU(hn::Add(hn::Add(weighted0, weighted1), hn::Add(weighted2, weighted3)), d_, weighted_ + t);
+    hn::StoreU(hn::Add(hn::Add(squares0, squares1), hn::Add(squares2, squares3)), d_, squares_ + t);
   }
 
   // One row whose maximum is not a number: all -inf, or a NaN or +inf among them.
   static BlockSums without_maximum(const T* scores, int64_t columns, int64_t width) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
     for (int64_t j = 0; j < columns; ++j) {
-      if (scores[j * width] != -std::numeric_limits<T>::infinity()) return {0, kNan, kNan};
+      if (scores[j * width] != -std::numeric_limits<T>::infinity()) return {0, kNan, kNan, kNan};
     }
-    return {kAllMasked, 0, 0};
+    return {kAllMasked, 0, 0, 0};
   }
 
   const LinearLogpTask& task_;
@@ -144,7 +163,7 @@ private:
   double* products_;  // [tile][column][row]
   T* weights_;        // a block of weights
   T* scores_;         // [column][row] of the tile at hand
-  T *max_, *sum_, *weighted_;
+  T *max_, *sum_, *weighted_, *squares_;
   double bias_[kLinearBlock];
 };
 

@@ -10,9 +10,9 @@ struct LinearLogpTask {
   const LinearBatch& batch;
   int64_t first_tile, last_tile;  // at most kLinearTilesPerTask
   int64_t begin, end;             // of the vocabulary; begin is a multiple of kLinearBlock
-  bool entropy;                   // weighted sums are wanted
-  const int64_t* targets;         // [batch.count]: an entry of the vocabulary, or one outside
-  BlockSums* sums;                // [batch.count] of this segment, sums_stride apart
+  Sums wanted;
+  const int64_t* targets;  // [batch.count]: an entry of the vocabulary, or one outside
+  BlockSums* sums;         // [batch.count] of this segment, sums_stride apart
   int64_t sums_stride;
   double* target_scores;  // [batch.count]: the capped score of the target, written by the segment that has it
 };

@@ -29,15 +29,31 @@ constexpr rlk_switch kLinearSwitches[] = {{sizeof(rlk_switch), 0, "V", columns +
 struct LinearOperands {
   Array hidden, weight;          // [N, D] and [V, D], of one dtype
   int64_t vocab = 0, depth = 0;  // V, D
-  Scores scores;                 // bias, softcap and temperature; col_stride means nothing here
+  Scores scores;                 // bias, softcap and temperature; col_stride and keep mean nothing here
+  Array keep_mask;               // optional, [N, V]
 
   Dtype dtype() const { return hidden.dtype; }
 };
+// What keep_mask drops of a block of scores [column][row], `width` rows apart, becomes -inf: of the rows
+// [first, first + rows), whose numbers in hidden are n.
+template <typename T>
+void drop_scores(const Array& keep_mask, const int64_t* n, int64_t rows, int64_t column, int64_t columns, int64_t width,
+                 T* scores) {
+  for (int64_t t = 0; t < rows; ++t) {
+    for (int64_t j = 0; j < columns; ++j) {
+      if (!keep_mask.keeps(n[t], column + j)) scores[j * width + t] = -std::numeric_limits<T>::infinity();
+    }
+  }
+}
 // Of linear_logp and its backward.
 template <class Call>
 LinearOperands operands_of(const Call& call) {
-  return {call.hidden, call.weight, call.V, call.D,
-          make_scores(call.hidden.dtype, call.params.temperature, call.params.softcap, 1, call.bias)};
+  return {call.hidden,
+          call.weight,
+          call.V,
+          call.D,
+          make_scores(call.hidden.dtype, call.params.temperature, call.params.softcap, 1, call.bias),
+          call.keep_mask};
 }
 
 // Some rows of hidden, and their numbers transposed: tile i is rows [i * tile_rows, (i + 1) * tile_rows) of the batch

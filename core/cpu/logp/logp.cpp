@@ -31,13 +31,14 @@ struct Rows {
   BlockSums block(int64_t n, int64_t index) const {
     const int64_t begin = index * kLogpBlock;
     const int64_t end = std::min(begin + kLogpBlock, call.V);
-    return block_sums(scores, row_of(n), begin, end, call.entropy.present());
+    return block_sums(scores_of(n), row_of(n), begin, end, sums_for(call.entropy.present(), call.sum_p2.present()));
   }
   void finish(int64_t n, const RowSums& sums) const {
-    finish_row(call, n, sums, bad, [&](int64_t column) { return capped_logit(scores, row_of(n), column); });
+    finish_row(call, n, sums, bad, [&](int64_t column) { return capped_logit(scores_of(n), row_of(n), column); });
   }
 
 private:
+  Scores scores_of(int64_t n) const { return scores.of_row(call.keep_mask, logits_row(call, n)); }
   const void* row_of(int64_t n) const {
     return element(call.logits.data, logits_row(call, n) * call.logits.strides[0], call.logits.dtype);
   }

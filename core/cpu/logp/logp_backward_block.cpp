@@ -129,6 +129,7 @@ HWY_INLINE bool gradients(D d, const TIn* from, int64_t count, const Scores& sco
 
 // The target's gradient in fp64.
 double target_gradient(const Scores& scores, const void* row, const RowGradient& g) {
+  if (scores.keep != nullptr && scores.keep[g.target * scores.keep_stride] == 0) return 0;
   double x = load_element(row, scores.dtype, g.target * scores.col_stride);
   if (scores.bias != nullptr) x += load_element(scores.bias, scores.dtype, g.target * scores.bias_stride);
   if (x == -std::numeric_limits<double>::infinity()) return 0;
@@ -140,6 +141,13 @@ double target_gradient(const Scores& scores, const void* row, const RowGradient&
   return (rest * p - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
 }
 
+// Whether keep_mask, if there is one, keeps something of columns [begin, end).
+bool keeps_any(const Scores& scores, int64_t begin, int64_t end) {
+  bool any = scores.keep == nullptr;
+  for (int64_t v = begin; v < end && !any; ++v) any = scores.keep[v * scores.keep_stride] != 0;
+  return any;
+}
+
 // Through a buffer: any strides, options and dtypes.
 template <typename TC>
 HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin, int64_t end, const RowGradient& g,
@@ -148,10 +156,15 @@ HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin,
   HWY_ALIGN TC buffer[kGatherBuffer];
   TC* const p = buffer;
   gather(scores, row, begin, end, p);
+  drop(scores, begin, end, p);
   const int64_t count = end - begin;
-  const bool any = scores.softcap > 0
-                       ? gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0)
-                       : gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0);
+  bool any = false;
+  if (scores.softcap > 0) {
+    any = gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0) &&
+          keeps_any(scores, begin, end);
+  } else {
+    any = gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0);
+  }
   narrow(p, count, element(grad_row, begin * grad_stride, scores.dtype), scores.dtype, grad_stride);
   return any;
 }
@@ -164,7 +177,8 @@ bool gradient_for(const Scores& scores, const void* row, int64_t row_stride, int
   const double new_target_sum = target_sum != nullptr ? *target_sum + target : 0;
   const bool fits_f32 = std::fabs(g.grad_logp) < 0x1p100 && std::fabs(g.grad_lse) < 0x1p100 &&
                         std::fabs(g.grad_entropy * std::max(1.0, std::fabs(g.entropy))) < 0x1p100;
-  const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.col_stride == 1 && grad_stride == 1;
+  const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.keep == nullptr &&
+                           scores.col_stride == 1 && grad_stride == 1;
   bool any = false;
   if (scores.in_f64 || !fits_f32) {
     any = buffered<double>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);

@@ -75,21 +75,23 @@ HWY_INLINE hn::TFromD<D> max_of(D d, const T* p, int64_t count) {
 }
 
 struct Partial {
-  double sum, weighted;
+  double sum, weighted, squares;
 };
 
 // sum 2^((p[i] - max) * slope) in four chains, in fp32 or fp64; the blocks are short enough for that to stay near 1
 // ulp. The difference comes first: it is exact where it counts, near the maximum, however large the scores are. p[i] *
 // slope would be rounded by more than the small differences between large scores.
-template <bool kEntropy, class D, typename T>
+template <Sums kWanted, class D, typename T>
 HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, hn::TFromD<D> max_value) {
   using TC = hn::TFromD<D>;
   using V = hn::VFromD<D>;
+  constexpr bool kEntropy = kWanted != Sums::plain, kSquares = kWanted == Sums::weighted_and_squares;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const V slope = hn::Set(d, static_cast<TC>(slope_value));
   const V max = hn::Set(d, max_value);
   V sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
   V weighted0 = sum0, weighted1 = sum0, weighted2 = sum0, weighted3 = sum0;
+  V squares0 = sum0, squares1 = sum0, squares2 = sum0, squares3 = sum0;
   const auto score = [&](V x) HWY_ATTR { return hn::Mul(hn::Sub(x, max), slope); };
   // Terms of the weighted sum: 0 * -inf is not wanted, and what counts as 0 in one sum is 0 in both.
   const auto weigh = [&](V power, V y, V& weighted)
@@ -108,11 +110,16 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, hn
       weigh(x0, y0, weighted0), weigh(x1, y1, weighted1);
       weigh(x2, y2, weighted2), weigh(x3, y3, weighted3);
     }
+    if (kSquares) {
+      squares0 = hn::MulAdd(x0, x0, squares0), squares1 = hn::MulAdd(x1, x1, squares1);
+      squares2 = hn::MulAdd(x2, x2, squares2), squares3 = hn::MulAdd(x3, x3, squares3);
+    }
   }
-  const auto accumulate = [&](V x, V& sum, V& weighted) HWY_ATTR {
+  const auto accumulate = [&](V x, V& sum, V& weighted, V& squares) HWY_ATTR {
     const V y = score(x), power = kEntropy ? exp2(d, y) : exp2_for_sum(d, y);
     sum = hn::Add(sum, power);
     if (kEntropy) weigh(power, y, weighted);
+    if (kSquares) squares = hn::MulAdd(power, power, squares);
   };
   for (; i < count; i += 2 * lanes) {
     if (i + 2 * lanes <= count) {
@@ -120,14 +127,12 @@ HWY_INLINE Partial sum_of(D d, const T* p, int64_t count, double slope_value, hn
     } else {
       load_tail(d, p + i, count - i, x0, x1);
     }
-    accumulate(x0, sum0, weighted0);
-    accumulate(x1, sum1, weighted1);
+    accumulate(x0, sum0, weighted0, squares0);
+    accumulate(x1, sum1, weighted1, squares1);
   }
-  Partial partial;
-  partial.sum = lane_sum(d, hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3)));
-  partial.weighted =
-      kEntropy ? lane_sum(d, hn::Add(hn::Add(weighted0, weighted1), hn::Add(weighted2, weighted3))) : 0.0;
-  return partial;
+  const auto total = [&](V a, V b, V c, V e) HWY_ATTR { return lane_sum(d, hn::Add(hn::Add(a, b), hn::Add(c, e))); };
+  return {total(sum0, sum1, sum2, sum3), kEntropy ? total(weighted0, weighted1, weighted2, weighted3) : 0.0,
+          kSquares ? total(squares0, squares1, squares2, squares3) : 0.0};
 }
 
 // A block is walked once where a guess will do for its maximum: the largest of its first elements.
@@ -137,22 +142,27 @@ constexpr int64_t kGuessed = 512;
 constexpr double kLargestSum = 0x1p13;
 
 template <class D, typename T>
-HWY_NOINLINE BlockSums sums_at(D d, const T* p, int64_t count, double slope, bool entropy) {
+HWY_NOINLINE BlockSums sums_at(D d, const T* p, int64_t count, double slope, Sums wanted) {
   using TC = hn::TFromD<D>;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  if (!entropy && count > kGuessed) {
+  const auto relative_to = [&](TC max) HWY_ATTR {
+    if (wanted == Sums::plain) return sum_of<Sums::plain>(d, p, count, slope, max);
+    if (wanted == Sums::weighted) return sum_of<Sums::weighted>(d, p, count, slope, max);
+    return sum_of<Sums::weighted_and_squares>(d, p, count, slope, max);
+  };
+  if (wanted == Sums::plain && count > kGuessed) {
     const TC guess = max_of(d, p, kGuessed);
-    const Partial partial = sum_of<false>(d, p, count, slope, guess);  // NaN where the guess is no number
-    if (partial.sum <= kLargestSum) return {static_cast<double>(guess), partial.sum, 0};
+    const Partial partial = relative_to(guess);  // NaN where the guess is no number
+    if (partial.sum <= kLargestSum) return {static_cast<double>(guess), partial.sum, 0, 0};
   }
   const TC max = max_of(d, p, count);
   if (max == kMinusInf<TC>) {  // NaN may hide behind it
     const bool all_masked = std::all_of(p, p + count, [](T value) { return is_minus_inf(value); });
-    return all_masked ? BlockSums{kAllMasked, 0, 0} : BlockSums{0, kNan, kNan};
+    return all_masked ? BlockSums{kAllMasked, 0, 0, 0} : BlockSums{0, kNan, kNan, kNan};
   }
-  if (!(max < std::numeric_limits<TC>::infinity())) return {0, kNan, kNan};
-  const Partial partial = entropy ? sum_of<true>(d, p, count, slope, max) : sum_of<false>(d, p, count, slope, max);
-  return {static_cast<double>(max), partial.sum, partial.weighted};
+  if (!(max < std::numeric_limits<TC>::infinity())) return {0, kNan, kNan, kNan};
+  const Partial partial = relative_to(max);
+  return {static_cast<double>(max), partial.sum, partial.weighted, partial.squares};
 }
 
 // Columns [begin, end) as contiguous capped logits.
@@ -167,6 +177,7 @@ HWY_NOINLINE const TC* capped(const Scores& scores, const void* row, int64_t beg
       store(d, cap(d, load(d, buffer + i), scores.softcap, derivative), buffer + i);
     }
   }
+  drop(scores, begin, end, buffer);
   return buffer;
 }
 
@@ -175,7 +186,8 @@ template <typename Function>
 HWY_INLINE void with_columns(const Scores& scores, const void* row, int64_t begin, int64_t end, Function&& function) {
   const hn::ScalableTag<float> df;
   const hn::ScalableTag<double> dd;
-  const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.col_stride == 1;
+  const bool as_logits = scores.bias == nullptr && scores.softcap == 0 && scores.keep == nullptr;
+  const bool as_they_are = as_logits && scores.col_stride == 1;
   if (as_they_are && scores.dtype == Dtype::f64) {
     return function(dd, static_cast<const double*>(row) + begin, end - begin);
   }
@@ -183,7 +195,7 @@ HWY_INLINE void with_columns(const Scores& scores, const void* row, int64_t begi
     HWY_ALIGN double buffer[kGatherBuffer];
     return function(dd, capped(scores, row, begin, end, static_cast<double*>(buffer)), end - begin);
   }
-  if (scores.dtype == Dtype::bf16 && scores.bias == nullptr && scores.softcap == 0 && !as_they_are) {
+  if (scores.dtype == Dtype::bf16 && as_logits && !as_they_are) {
     // As bf16, so that they are added in the same order, and give the same bits, as a contiguous row's.
     HWY_ALIGN Bf16 buffer[kGatherBuffer];
     const auto* from = static_cast<const Bf16*>(row);
@@ -204,10 +216,10 @@ HWY_INLINE void with_columns(const Scores& scores, const void* row, int64_t begi
   }
 }
 
-BlockSums sums_for(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy) {
+BlockSums block_sums_for(const Scores& scores, const void* row, int64_t begin, int64_t end, Sums wanted) {
   BlockSums sums{};
   with_columns(scores, row, begin, end, [&](auto d, const auto* p, int64_t count) HWY_ATTR {
-    sums = sums_at(d, p, count, scores.slope, entropy);
+    sums = sums_at(d, p, count, scores.slope, wanted);
   });
   return sums;
 }
@@ -226,7 +238,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rlk::cpu {
 
-HWY_EXPORT(sums_for);
+HWY_EXPORT(block_sums_for);
 HWY_EXPORT(capped_logit_for);
 
 Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const Array& bias) {
@@ -236,8 +248,8 @@ Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_
   return {dtype, wide, slope, temperature, softcap, col_stride, bias.data, bias.strides[0]};
 }
 
-BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy) {
-  return HWY_DYNAMIC_DISPATCH(sums_for)(scores, row, begin, end, entropy);
+BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, Sums wanted) {
+  return HWY_DYNAMIC_DISPATCH(block_sums_for)(scores, row, begin, end, wanted);
 }
 double capped_logit(const Scores& scores, const void* row, int64_t column) {
   return HWY_DYNAMIC_DISPATCH(capped_logit_for)(scores, row, column);

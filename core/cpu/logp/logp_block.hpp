@@ -22,6 +22,17 @@ struct Scores {
   int64_t col_stride;
   const void* bias;  // optional
   int64_t bias_stride;
+  const uint8_t* keep = nullptr;  // optional, of one row: where it is 0 the score is -inf, whatever the logit is
+  int64_t keep_stride = 0;
+
+  // Of one row of keep_mask.
+  Scores of_row(const Array& keep_mask, int64_t row) const {
+    Scores own = *this;
+    if (!keep_mask.present()) return own;
+    own.keep = keep_mask.as<const uint8_t>() + row * keep_mask.strides[0];
+    own.keep_stride = keep_mask.strides[1];
+    return own;
+  }
 };
 Scores make_scores(Dtype dtype, double temperature, double softcap, int64_t col_stride, const Array& bias = {});
 
@@ -31,16 +42,21 @@ double capped_logit(const Scores& scores, const void* row, int64_t column);
 double score_of(const Scores& scores, const void* row, int64_t column);
 
 // Sums over a block relative to one of its capped logits, `max`: with y[v] = (cap(x[v] + bias[v]) - max) slope, sum =
-// sum_v 2^y[v] and weighted = sum_v 2^y[v] y[v]. With `entropy` it is the largest, no y[v] is above 0, the sum at least
-// 1 and weighted never above 0. Without, it may be one that has much of the block's probability: then no token is so
-// certain that rounding matters. So no log-probability comes out above 0 and no entropy below it. max is kAllMasked
-// when every logit is -inf; NaN and +inf make the sums NaN.
+// sum_v 2^y[v], weighted = sum_v 2^y[v] y[v] and squares = sum_v 2^(2 y[v]). It is the largest, or one that has much of
+// the block's probability: then no token is so certain that rounding matters. So no log-probability comes out above 0,
+// no entropy below it, and no sum of squared probabilities above 1. max is kAllMasked when every score is -inf; NaN and
+// +inf make the sums NaN.
 struct BlockSums {
-  double max, sum, weighted;
+  double max, sum, weighted, squares;
 };
+// What is summed: only what an output asks for.
+enum class Sums : uint8_t { plain, weighted, weighted_and_squares };
+inline Sums sums_for(bool entropy, bool sum_p2) {
+  return sum_p2 ? Sums::weighted_and_squares : entropy ? Sums::weighted : Sums::plain;
+}
 constexpr double kAllMasked = -std::numeric_limits<double>::infinity();
 
-// The sums of columns [begin, end). weighted is computed only with `entropy`.
-BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, bool entropy);
+// The sums of columns [begin, end).
+BlockSums block_sums(const Scores& scores, const void* row, int64_t begin, int64_t end, Sums wanted);
 
 }  // namespace rlk::cpu

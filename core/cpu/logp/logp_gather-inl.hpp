@@ -55,6 +55,15 @@ HWY_INLINE void gather(const Scores& scores, const void* row, int64_t begin, int
   for (int64_t i = 0; i < count; ++i) buffer[i] += bias[i];
 }
 
+// -inf for what keep_mask drops of columns [begin, end).
+template <typename TC>
+HWY_INLINE void drop(const Scores& scores, int64_t begin, int64_t end, TC* buffer) {
+  if (scores.keep == nullptr) return;
+  for (int64_t v = begin; v < end; ++v) {
+    if (scores.keep[v * scores.keep_stride] == 0) buffer[v - begin] = -std::numeric_limits<TC>::infinity();
+  }
+}
+
 // softcap * tanh(x / softcap), and its derivative.
 template <class D>
 HWY_INLINE hn::VFromD<D> cap(D d, hn::VFromD<D> x, double softcap, hn::VFromD<D>& derivative) {

@@ -61,10 +61,11 @@ DataError first_error(const Call& call, const FirstBadRow& bad) {
 }
 
 template <class Call>
-void put_row(const Call& call, int64_t n, double logp, double lse, double entropy) {
+void put_row(const Call& call, int64_t n, double logp, double lse, double entropy, double sum_p2) {
   call.logp.put(n, logp);
   if (call.lse.present()) call.lse.put(n, lse);
   if (call.entropy.present()) call.entropy.put(n, entropy);
+  if (call.sum_p2.present()) call.sum_p2.put(n, sum_p2);
 }
 
 // Writes rows that need no scores; false for the others.
@@ -72,12 +73,12 @@ template <class Call>
 bool settled(const Call& call, int64_t n, FirstBadRow& bad) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   if (is_ignored(call, n)) {
-    put_row(call, n, 0, 0, 0);
+    put_row(call, n, 0, 0, 0, 0);
     return true;
   }
   if (row_error(call, n).kind == kNoDataError) return false;
   bad.report(n);
-  put_row(call, n, kNan, kNan, kNan);
+  put_row(call, n, kNan, kNan, kNan, kNan);
   return true;
 }
 
@@ -87,14 +88,14 @@ void finish_row(const Call& call, int64_t n, const RowSums& sums, FirstBadRow& b
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (sums.all_masked()) {
-    if (!has_whole_vocabulary(call)) return put_row(call, n, -kInfinity, -kInfinity, 0);
+    if (!has_whole_vocabulary(call)) return put_row(call, n, -kInfinity, -kInfinity, 0, 0);
     bad.report(n);
-    return put_row(call, n, kNan, kNan, kNan);
+    return put_row(call, n, kNan, kNan, kNan, kNan);
   }
   const int64_t target = target_column(call, n);
   const bool here = target >= 0 && target < call.V;
   put_row(call, n, here ? sums.logp(capped(target)) : -kInfinity, sums.lse(),
-          call.entropy.present() ? sums.entropy() : 0);
+          call.entropy.present() ? sums.entropy() : 0, call.sum_p2.present() ? sums.sum_p2() : 0);
 }
 
 // What an output row contributes to gradients.

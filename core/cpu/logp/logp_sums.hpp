@@ -25,6 +25,7 @@ public:
     move(moved, max);
     total_.sum += moved.sum;
     total_.weighted += moved.weighted;
+    total_.squares += moved.squares;
   }
   const BlockSums& total() const { return total_; }
   bool all_masked() const { return total_.max == kAllMasked; }
@@ -33,6 +34,7 @@ public:
   // left for the sum.
   double logp(double capped) const { return (capped - total_.max) / temperature_ - std::log(total_.sum); }
   double entropy() const { return std::log(total_.sum) - kLn2 * total_.weighted / total_.sum; }
+  double sum_p2() const { return total_.squares / total_.sum / total_.sum; }
 
 private:
   // A larger maximum divides every term and lowers every exponent by the difference.
@@ -42,10 +44,11 @@ private:
     const double factor = std::exp2(-up);
     sums.weighted = factor > 0 ? factor * (sums.weighted - up * sums.sum) : 0.0;
     sums.sum *= factor;
+    sums.squares *= factor * factor;
     sums.max = max;
   }
   double slope_, temperature_;
-  BlockSums total_{kAllMasked, 0, 0};
+  BlockSums total_{kAllMasked, 0, 0, 0};
 };
 
 }  // namespace rlk::cpu

@@ -31,39 +31,43 @@ constexpr ShapeDecl linear_logp_19[] = {{ShapeDecl::Kind::dims, linear_logp_18, 
 constexpr NanRule linear_logp_20[] = {{{}, -1, NanReach::all}};
 constexpr Dim linear_logp_21[] = {{0, 0}};
 constexpr ShapeDecl linear_logp_22[] = {{ShapeDecl::Kind::dims, linear_logp_21, "[N]"}};
-constexpr Dim linear_logp_23[] = {{0, 0}};
-constexpr ShapeDecl linear_logp_24[] = {{ShapeDecl::Kind::dims, linear_logp_23, "[N]"}};
+constexpr Dim linear_logp_23[] = {{0, 0}, {1, 0}};
+constexpr ShapeDecl linear_logp_24[] = {{ShapeDecl::Kind::dims, linear_logp_23, "[N, V]"}};
 constexpr Dim linear_logp_25[] = {{0, 0}};
 constexpr ShapeDecl linear_logp_26[] = {{ShapeDecl::Kind::dims, linear_logp_25, "[N]"}};
 constexpr Dim linear_logp_27[] = {{0, 0}};
 constexpr ShapeDecl linear_logp_28[] = {{ShapeDecl::Kind::dims, linear_logp_27, "[N]"}};
-constexpr double linear_logp_29[] = {0.7, 0.001};
-constexpr double linear_logp_30[] = {3.0};
-constexpr double linear_logp_31[] = {-2000000000.0};
-constexpr FeatureSetting linear_logp_32[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
-constexpr FeatureSetting linear_logp_33[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
+constexpr Dim linear_logp_29[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_30[] = {{ShapeDecl::Kind::dims, linear_logp_29, "[N]"}};
+constexpr Dim linear_logp_31[] = {{0, 0}};
+constexpr ShapeDecl linear_logp_32[] = {{ShapeDecl::Kind::dims, linear_logp_31, "[N]"}};
+constexpr double linear_logp_33[] = {0.7, 0.001};
+constexpr double linear_logp_34[] = {3.0};
+constexpr double linear_logp_35[] = {-2000000000.0};
+constexpr FeatureSetting linear_logp_36[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 11; }}}};
+constexpr FeatureSetting linear_logp_37[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1) + 2; }}}};
 constexpr rlk_linear_logp_params linear_logp_defaults = RLK_LINEAR_LOGP_PARAMS_INIT;
-constexpr const char* linear_logp_34[] = {"fused linear log-probability as in RL-Kernel's linear_logp and Liger-Kernel's fused linear losses"};
-constexpr const char* linear_logp_35[] = {""};
-constexpr DtypeVariable linear_logp_36[] = {{"T", linear_logp_1}, {"I", linear_logp_2}, {"O", linear_logp_3}};
-constexpr SymbolDecl linear_logp_37[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_4, linear_logp_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_6, linear_logp_7}, {"D", "size of a hidden state", false, 1, -1, linear_logp_8, linear_logp_9}};
-constexpr ArgDecl linear_logp_38[] = {{"hidden", "hidden states", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x14}, {}, 0.0, {}, linear_logp_12, ""}, {"weight", "rows of the vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_14, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_15, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_17, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the products before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_19, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_20, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_22, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl linear_logp_39[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_24, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what linear_logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_26, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_28, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl linear_logp_40[] = {{"temperature", "divides the capped scores", ParamType::f64, offsetof(rlk_linear_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_29}, {"softcap", "caps scores to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_linear_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_30}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_linear_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_31}, {"vocab_start", "global id of row 0 of weight", ParamType::i64, offsetof(rlk_linear_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_linear_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl linear_logp_41[] = {{"vocab_shard", linear_logp_32, 0x0, true}};
-constexpr RuleDecl linear_logp_42[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_33, 0x0}};
+constexpr const char* linear_logp_38[] = {"fused linear log-probability as in RL-Kernel's linear_logp and Liger-Kernel's fused linear losses"};
+constexpr const char* linear_logp_39[] = {""};
+constexpr DtypeVariable linear_logp_40[] = {{"T", linear_logp_1}, {"I", linear_logp_2}, {"O", linear_logp_3}};
+constexpr SymbolDecl linear_logp_41[] = {{"N", "rows (tokens)", true, 0, -1, linear_logp_4, linear_logp_5}, {"V", "vocabulary entries in this tensor", false, 1, -1, linear_logp_6, linear_logp_7}, {"D", "size of a hidden state", false, 1, -1, linear_logp_8, linear_logp_9}};
+constexpr ArgDecl linear_logp_42[] = {{"hidden", "hidden states", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x14}, {}, 0.0, {}, linear_logp_12, ""}, {"weight", "rows of the vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_logp_14, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_logp_15, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, linear_logp_17, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_linear_logp_params, global_vocab)) : v.symbol(1); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the products before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_logp_19, {.kind = Domain::real, .scale = 1.0, .minus_inf = true}, {}, 0.0, {}, linear_logp_20, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_22, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"keep_mask", "0 drops the score from the distribution, anything else keeps it; as sample writes it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_logp_24, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl linear_logp_43[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, linear_logp_26, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what linear_logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_28, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_30, {}, {}, 0.0, {}, {}, ""}, {"sum_p2", "sum of the squared probabilities, softmax(z)^2", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_logp_32, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl linear_logp_44[] = {{"temperature", "divides the capped scores", ParamType::f64, offsetof(rlk_linear_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_logp_33}, {"softcap", "caps scores to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_linear_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, linear_logp_34}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_linear_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, linear_logp_35}, {"vocab_start", "global id of row 0 of weight", ParamType::i64, offsetof(rlk_linear_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_linear_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl linear_logp_45[] = {{"vocab_shard", linear_logp_36, 0x0, true}};
+constexpr RuleDecl linear_logp_46[] = {{"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_linear_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_linear_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_linear_logp_params, vocab_start)) <= v.i64(offsetof(rlk_linear_logp_params, global_vocab)) - v.symbol(1); }}, "entries vocab_start .. vocab_start + V must lie inside global_vocab", {}, linear_logp_37, 0x0}};
 
 }  // namespace
 
 extern const OpDecl kLinearLogpDeclaration;
 constexpr OpDecl kLinearLogpDeclaration
     {"linear_logp",
-     1,
+     2,
      "log_probability",
      "Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.",
-     "x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]\nz[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0\nlse[n]     = log sum_v exp(z[n, v])\nlogp[n]    = z[n, ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0",
-     "As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its\noutputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and\nso is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of\nthat row are NaN.\nWith a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns\nthe id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',\nwhatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation\nmay hold the [N, V] scores.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row.",
-     linear_logp_34,
+     "x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]\nz[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0;\n             -inf where keep_mask[n, v] == 0\nlse[n]     = log sum_v exp(z[n, v])\nlogp[n]    = z[n, ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a z of -inf contributes 0\nsum_p2[n]  = sum_v p[v]^2",
+     "As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its\noutputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and\nso is a row whose every z is -inf (a bias of -inf is legal, and keep_mask may keep no other) when the whole vocabulary is\nhere: every output of that row is NaN. Where keep_mask drops the target, logp is -inf.\nWith a vocabulary shard (global_vocab > V) lse, entropy and sum_p2 are those of the shard; logp is -inf when another shard\nowns the id or the shard is all -inf (its lse is then -inf, its entropy and sum_p2 are 0). logp_merge makes one answer of\nall shards', whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation\nmay hold the [N, V] scores.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row\nthat keeps its entry.",
+     linear_logp_38,
      "linear_logp_backward",
      8.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp, log and tanh, sums in blocks",
@@ -73,14 +77,14 @@ constexpr OpDecl kLinearLogpDeclaration
      sizeof(rlk_linear_logp_params),
      &linear_logp_defaults,
      -1,
-     linear_logp_35,
-     linear_logp_36,
-     linear_logp_37,
-     linear_logp_38,
      linear_logp_39,
      linear_logp_40,
      linear_logp_41,
      linear_logp_42,
+     linear_logp_43,
+     linear_logp_44,
+     linear_logp_45,
+     linear_logp_46,
      {}};
 
 }  // namespace rlk::core

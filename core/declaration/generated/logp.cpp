@@ -29,40 +29,44 @@ constexpr Dim logp_17[] = {{0, 0}};
 constexpr ShapeDecl logp_18[] = {{ShapeDecl::Kind::dims, logp_17, "[N]"}};
 constexpr Dim logp_19[] = {{0, 0}};
 constexpr ShapeDecl logp_20[] = {{ShapeDecl::Kind::dims, logp_19, "[N]"}};
-constexpr Dim logp_21[] = {{0, 0}};
-constexpr ShapeDecl logp_22[] = {{ShapeDecl::Kind::dims, logp_21, "[N]"}};
+constexpr Dim logp_21[] = {{1, 0}, {2, 0}};
+constexpr ShapeDecl logp_22[] = {{ShapeDecl::Kind::dims, logp_21, "[R, V]"}};
 constexpr Dim logp_23[] = {{0, 0}};
 constexpr ShapeDecl logp_24[] = {{ShapeDecl::Kind::dims, logp_23, "[N]"}};
 constexpr Dim logp_25[] = {{0, 0}};
 constexpr ShapeDecl logp_26[] = {{ShapeDecl::Kind::dims, logp_25, "[N]"}};
-constexpr double logp_27[] = {0.7, 0.001};
-constexpr double logp_28[] = {3.0};
-constexpr double logp_29[] = {-2000000000.0};
-constexpr FeatureSetting logp_30[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
-constexpr SymbolSetting logp_31[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
-constexpr FeatureSetting logp_32[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
+constexpr Dim logp_27[] = {{0, 0}};
+constexpr ShapeDecl logp_28[] = {{ShapeDecl::Kind::dims, logp_27, "[N]"}};
+constexpr Dim logp_29[] = {{0, 0}};
+constexpr ShapeDecl logp_30[] = {{ShapeDecl::Kind::dims, logp_29, "[N]"}};
+constexpr double logp_31[] = {0.7, 0.001};
+constexpr double logp_32[] = {3.0};
+constexpr double logp_33[] = {-2000000000.0};
+constexpr FeatureSetting logp_34[] = {{3, {"5", []([[maybe_unused]] const Values& v) -> int64_t { return 5; }}}, {4, {"V + 11", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 11; }}}};
+constexpr SymbolSetting logp_35[] = {{1, {"N + 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(0) + 1; }}}};
+constexpr FeatureSetting logp_36[] = {{3, {"3", []([[maybe_unused]] const Values& v) -> int64_t { return 3; }}}, {4, {"V + 2", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(2) + 2; }}}};
 constexpr rlk_logp_params logp_defaults = RLK_LOGP_PARAMS_INIT;
-constexpr const char* logp_33[] = {"selected-token log-probability as used by TRL, verl, OpenRLHF and slime"};
-constexpr const char* logp_34[] = {""};
-constexpr DtypeVariable logp_35[] = {{"T", logp_1}, {"I", logp_2}, {"O", logp_3}};
-constexpr SymbolDecl logp_36[] = {{"N", "tokens: rows of ids and of logp", true, 0, -1, logp_4, logp_5}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_6, {}}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_7, logp_8}};
-constexpr ArgDecl logp_37[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_10, {.kind = Domain::real, .scale = 4.0, .wide = 1000.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x1a}, {}, 0.0, {}, logp_11, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the logits before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_15, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_16, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_18, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "logits row of each output row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_20, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl logp_38[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_22, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_24, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_26, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl logp_39[] = {{"temperature", "divides the capped logits", ParamType::f64, offsetof(rlk_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_27}, {"softcap", "caps logits to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_28}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_29}, {"vocab_start", "global id of column 0", ParamType::i64, offsetof(rlk_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
-constexpr FeatureDecl logp_40[] = {{"vocab_shard", logp_30, 0x0, true}};
-constexpr RuleDecl logp_41[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_31, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_params, vocab_start)) <= v.i64(offsetof(rlk_logp_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_32, 0x0}};
+constexpr const char* logp_37[] = {"selected-token log-probability as used by TRL, verl, OpenRLHF and slime"};
+constexpr const char* logp_38[] = {""};
+constexpr DtypeVariable logp_39[] = {{"T", logp_1}, {"I", logp_2}, {"O", logp_3}};
+constexpr SymbolDecl logp_40[] = {{"N", "tokens: rows of ids and of logp", true, 0, -1, logp_4, logp_5}, {"R", "rows of logits; equal to N without row_indices", true, 0, -1, logp_6, {}}, {"V", "vocabulary entries in this tensor", false, 1, -1, logp_7, logp_8}};
+constexpr ArgDecl logp_41[] = {{"logits", "unnormalised scores", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, logp_10, {.kind = Domain::real, .scale = 4.0, .wide = 1000.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x3a}, {}, 0.0, {}, logp_11, ""}, {"ids", "token ids over the global vocabulary", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, logp_13, {.kind = Domain::id, .low = {"0", []([[maybe_unused]] const Values& v) -> int64_t { return 0; }}, .high = {"global_vocab > 0 ? global_vocab : V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) > 0 ? v.i64(offsetof(rlk_logp_params, global_vocab)) : v.symbol(2); }}, .ignore_param = 2}, {}, 0.0, {}, {}, ""}, {"bias", "added to the logits before softcap", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, logp_15, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, logp_16, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_18, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"row_indices", "logits row of each output row", {DtypeExpr::Kind::fixed, Dtype::i64, -1}, true, false, -1, logp_20, {.kind = Domain::row_index, .high = {"R", []([[maybe_unused]] const Values& v) -> int64_t { return v.symbol(1); }}}, {}, 0.0, {}, {}, ""}, {"keep_mask", "0 drops the logit from the distribution, anything else keeps it; as sample writes it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, logp_22, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl logp_42[] = {{"logp", "log-probability of ids[n]", {DtypeExpr::Kind::variable, Dtype::f32, 2}, false, false, -1, logp_24, {}, {}, 2e-05, {}, {}, ""}, {"lse", "log-sum-exp of z; what logp_backward reads", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_26, {}, {}, 0.0, {}, {}, ""}, {"entropy", "entropy of softmax(z), nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_28, {}, {}, 0.0, {}, {}, ""}, {"sum_p2", "sum of the squared probabilities, softmax(z)^2", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, logp_30, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl logp_43[] = {{"temperature", "divides the capped logits", ParamType::f64, offsetof(rlk_logp_params, temperature), 1.0, 0, true, true, true, 0.0, {}, logp_31}, {"softcap", "caps logits to (-softcap, softcap); 0 is off", ParamType::f64, offsetof(rlk_logp_params, softcap), 0.0, 0, true, false, true, 0.0, {}, logp_32}, {"ignore_index", "an id that marks an ignored row", ParamType::i64, offsetof(rlk_logp_params, ignore_index), 0.0, -100, false, false, false, 0.0, {}, logp_33}, {"vocab_start", "global id of column 0", ParamType::i64, offsetof(rlk_logp_params, vocab_start), 0.0, 0, true, false, false, 0.0, {}, {}}, {"global_vocab", "entries of the global vocabulary; 0 means V, nothing is sharded", ParamType::i64, offsetof(rlk_logp_params, global_vocab), 0.0, 0, true, false, false, 0.0, {}, {}}};
+constexpr FeatureDecl logp_44[] = {{"vocab_shard", logp_34, 0x0, true}};
+constexpr RuleDecl logp_45[] = {{"dense_rows", {"has(row_indices) || R == N", []([[maybe_unused]] const Values& v) -> int64_t { return v.has(4) || v.symbol(1) == v.symbol(0); }}, "pass row_indices, or logits with as many rows as ids", logp_35, {}, 0x0}, {"shard_range", {"global_vocab == 0 ? vocab_start == 0 : vocab_start <= global_vocab - V", []([[maybe_unused]] const Values& v) -> int64_t { return v.i64(offsetof(rlk_logp_params, global_vocab)) == 0 ? v.i64(offsetof(rlk_logp_params, vocab_start)) == 0 : v.i64(offsetof(rlk_logp_params, vocab_start)) <= v.i64(offsetof(rlk_logp_params, global_vocab)) - v.symbol(2); }}, "columns vocab_start .. vocab_start + V must lie inside global_vocab", {}, logp_36, 0x0}};
 
 }  // namespace
 
 extern const OpDecl kLogpDeclaration;
 constexpr OpDecl kLogpDeclaration
     {"logp",
-     1,
+     2,
      "log_probability",
      "Log-probability of one chosen token per row, with optional log-sum-exp and entropy, in one pass over the logits.",
-     "Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).\nz[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0\nlse[n]     = log sum_v exp(z[v])\nlogp[n]    = z[ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a logit of -inf contributes 0",
-     "A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never\ndereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a\nrow whose every logit is -inf when the whole vocabulary is here: logp, lse and entropy of that row are NaN.\nWith a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns\nthe id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of\n(logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A logit of +inf makes its row NaN (inf - inf),\nwith softcap it is the cap. Where another shard owns the id logp is -inf also beside a NaN, which lse tells.",
-     logp_33,
+     "Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).\nz[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0;\n             -inf where keep_mask[r, v] == 0\nlse[n]     = log sum_v exp(z[v])\nlogp[n]    = z[ids[n] - vocab_start] - lse[n]\nentropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a z of -inf contributes 0\nsum_p2[n]  = sum_v p[v]^2",
+     "A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never\ndereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a\nrow whose every z is -inf when the whole vocabulary is here (every logit is, or keep_mask keeps none that is not): every\noutput of that row is NaN.\nkeep_mask is what sample writes: with it the trainer's distribution is the one that the token was drawn from (top_p,\ntop_k, min_p). A logit that it drops is not looked at. Where it drops the target, logp is -inf.\nWith a vocabulary shard (global_vocab > V) lse, entropy and sum_p2 are those of the shard; logp is -inf when another shard\nowns the id or the shard is all -inf (its lse is then -inf, its entropy and sum_p2 are 0), so that z[target] = max over\nshards of (logp + lse), lse = logsumexp over shards, and sum_p2 = sum over shards of exp(2 (its lse - lse)) its sum_p2.\nsum_p2 has no gradient: verl, whose optimal token baseline reads it, takes none. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.\nNaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A logit of +inf makes its row NaN (inf - inf),\nwith softcap it is the cap. Where another shard owns the id logp is -inf also beside a NaN, which lse tells.",
+     logp_37,
      "logp_backward",
      8.0,
      "exp, log and tanh good to 2 ulp (4 units each), and sums over the vocabulary in blocks or lanes",
@@ -72,14 +76,14 @@ constexpr OpDecl kLogpDeclaration
      sizeof(rlk_logp_params),
      &logp_defaults,
      -1,
-     logp_34,
-     logp_35,
-     logp_36,
-     logp_37,
      logp_38,
      logp_39,
      logp_40,
      logp_41,
+     logp_42,
+     logp_43,
+     logp_44,
+     logp_45,
      {}};
 
 }  // namespace rlk::core

@@ -9,7 +9,7 @@ namespace {
 
 constexpr TokenInputs kInputs = {RLK_LOGP_IN_LOGITS, RLK_LOGP_IN_IDS, RLK_LOGP_IN_BIAS, RLK_LOGP_IN_MASK,
                                  RLK_LOGP_IN_ROW_INDICES};
-constexpr const char* kInputNames[] = {"logits", "ids", "bias", "mask", "row_indices"};
+constexpr const char* kInputNames[] = {"logits", "ids", "bias", "mask", "row_indices", "keep_mask"};
 static_assert(sizeof(kInputNames) / sizeof(kInputNames[0]) == RLK_LOGP_N_INPUTS);
 
 int64_t segments_of(int64_t vocab, sdk::Dtype dtype) {
@@ -88,6 +88,8 @@ sdk::Support Logp::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_IN_LOGITS));
   if (auto refused = refuse_dtype(call.input(RLK_LOGP_IN_LOGITS), "logits")) return *refused;
+  if (auto refused = sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return *refused;
+  if (auto refused = sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_IN_LOGITS, kInputNames)) return *refused;
   for (uint32_t i = 0; i < Op::kOutputs; ++i) {
     if (auto refused = sdk::refuse_gaps(call.output(i), "outputs")) return *refused;

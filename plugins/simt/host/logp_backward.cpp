@@ -10,8 +10,8 @@ namespace {
 
 constexpr TokenInputs kInputs = {RLK_LOGP_BACKWARD_IN_LOGITS, RLK_LOGP_BACKWARD_IN_IDS, RLK_LOGP_BACKWARD_IN_BIAS,
                                  RLK_LOGP_BACKWARD_IN_MASK, RLK_LOGP_BACKWARD_IN_ROW_INDICES};
-constexpr const char* kInputNames[] = {"logits",       "ids",     "lse",  "grad_logp", "grad_lse",
-                                       "grad_entropy", "entropy", "bias", "mask",      "row_indices"};
+constexpr const char* kInputNames[] = {"logits",  "ids",  "lse",  "grad_logp",   "grad_lse", "grad_entropy",
+                                       "entropy", "bias", "mask", "row_indices", "keep_mask"};
 static_assert(sizeof(kInputNames) / sizeof(kInputNames[0]) == RLK_LOGP_BACKWARD_N_INPUTS);
 
 constexpr int64_t kMaxBiasChunks = 16;
@@ -140,6 +140,7 @@ sdk::Support LogpBackward::query(Device& device, const sdk::Call<Op>& call) {
   if (auto refused = device.refusal()) return *refused;
   const sdk::Dtype dtype = sdk::dtype_of(*call.input(RLK_LOGP_BACKWARD_IN_LOGITS));
   if (auto refused = refuse_dtype(call.input(RLK_LOGP_BACKWARD_IN_LOGITS), "logits")) return *refused;
+  if (auto refused = sdk::refuse_input(call.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK), "keep_mask")) return *refused;
   if (auto refused = refuse_token_strides(call, RLK_LOGP_BACKWARD_IN_LOGITS, kInputNames)) return *refused;
   const rlk_tensor* grad_logits = call.output(RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS);
   if (auto refused = sdk::refuse_strided_rows(grad_logits, "grad_logits", "vocabulary")) return *refused;

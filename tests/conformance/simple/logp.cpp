@@ -14,13 +14,14 @@ constexpr int64_t kOnlineFrom = 64;  // columns: from here the maximum is found 
 
 template <class A>
 struct RowSums {
-  A max, sum, weighted;  // sum of exp(z - max), and of exp(z - max) (z - max)
+  A max, sum, weighted, squares;  // sum of exp(z - max), of exp(z - max) (z - max), and of exp(z - max)^2
   // Of the blocks before the last one: a sum over a whole vocabulary has lost too many digits.
-  double blocks_sum = 0, blocks_weighted = 0;
+  double blocks_sum = 0, blocks_weighted = 0, blocks_squares = 0;
 
   void end_block() {
     blocks_sum += static_cast<double>(std::exchange(sum, A(0)));
     blocks_weighted += static_cast<double>(std::exchange(weighted, A(0)));
+    blocks_squares += static_cast<double>(std::exchange(squares, A(0)));
   }
 };
 constexpr int64_t kBlock = 128;  // columns; equal numbers round to the same side, so that it is short
@@ -46,13 +47,14 @@ RowSums<A> reduce(const Tokens<rlk_logp_params>& in, int64_t row, int64_t n) {
     if (mutant("nan_swallowed") && std::isnan(z)) z = kLowest;
     return z;
   };
-  RowSums<A> sums{kLowest, 0, 0};
+  RowSums<A> sums{kLowest, 0, 0, 0};
   int64_t added = 0;
   const auto add = [&](A z) {
     const A shifted = z - sums.max;
     const A p = std::exp(shifted);
     if (++added % kBlock == 0) sums.end_block();
     sums.sum += p;
+    sums.squares += p * p;
     if (p > 0 || std::isnan(p) || mutant("minus_inf_counts")) sums.weighted += p * shifted;
     if (mutant("bf16_sums") && in.logits.dtype() == Dtype::bf16) {
       sums.sum = static_cast<A>(widen_bf16(narrow_bf16(static_cast<float>(sums.sum))));
@@ -78,6 +80,8 @@ RowSums<A> reduce(const Tokens<rlk_logp_params>& in, int64_t row, int64_t n) {
       sums.blocks_weighted = any ? scale * (sums.blocks_weighted + shift * sums.blocks_sum) : 0;
       sums.sum *= scale;
       sums.blocks_sum *= scale;
+      sums.squares *= scale * scale;
+      sums.blocks_squares *= static_cast<double>(scale) * static_cast<double>(scale);
       sums.max = z;
     }
     if (sums.max > kLowest || std::isnan(sums.max)) add(z);
@@ -110,12 +114,13 @@ private:
                                Tensor(run.input(RLK_LOGP_IN_BIAS)),
                                Tensor(run.input(RLK_LOGP_IN_MASK)),
                                Tensor(run.input(RLK_LOGP_IN_ROW_INDICES)),
+                               Tensor(run.input(RLK_LOGP_IN_KEEP_MASK)),
                                run.symbol(RLK_LOGP_SYM_N),
                                run.symbol(RLK_LOGP_SYM_R),
                                run.symbol(RLK_LOGP_SYM_V)};
     const Tensor logp(run.output(RLK_LOGP_OUT_LOGP));
     const Tensor lse(mutant("lse_not_written") ? nullptr : run.output(RLK_LOGP_OUT_LSE));
-    const Tensor entropy(run.output(RLK_LOGP_OUT_ENTROPY));
+    const Tensor entropy(run.output(RLK_LOGP_OUT_ENTROPY)), sum_p2(run.output(RLK_LOGP_OUT_SUM_P2));
     if (mutant("rows_of_the_plan")) in.rows = std::min(in.rows, planned_rows_);
     if (mutant("stale_mask") && in.mask.given()) {
       if (mask_.empty()) {
@@ -124,10 +129,11 @@ private:
     }
     for (int64_t n = 0; n < in.rows; ++n) {
       if (mutant("last_row_not_written") && n > 0 && n == in.rows - 1) break;
-      const auto put = [&](A a, A b, A c) {
+      const auto put = [&](A a, A b, A c, A d) {
         logp.store(logp.at(n), a);
         if (lse.given()) lse.store(lse.at(n), b);
         if (entropy.given()) entropy.store(entropy.at(n), c);
+        if (sum_p2.given()) sum_p2.store(sum_p2.at(n), d);
       };
       row<A>(run, in, n, put);
     }
@@ -141,23 +147,25 @@ private:
     constexpr A kLowest = -std::numeric_limits<A>::infinity();
     const Token token = in.resolve(run, n);
     const bool stale = static_cast<size_t>(n) < mask_.size() && mask_[static_cast<size_t>(n)] == 0;
-    if (token.state == Token::State::ignored || stale) return put(0, 0, 0);
+    if (token.state == Token::State::ignored || stale) return put(0, 0, 0, 0);
     if (token.state == Token::State::wrong) {
       const A value = mutant("wrong_row_not_nan") ? A(0) : kNan;
-      return put(value, value, value);
+      return put(value, value, value, value);
     }
     const RowSums<A> sums = reduce<A>(in, token.row, n);
     if (sums.max == kLowest) {
-      if (in.is_sharded()) return put(kLowest, kLowest, 0);
+      if (in.is_sharded()) return put(kLowest, kLowest, 0, 0);
       if (!mutant("hopeless_row_not_told")) report(run, RLK_DATA_NO_FINITE_LOGIT, n, 0);
-      return put(kNan, kNan, kNan);
+      return put(kNan, kNan, kNan, kNan);
     }
     const double sum = sums.blocks_sum + static_cast<double>(sums.sum);
     const A log_sum = static_cast<A>(std::log(sum));
     const A lse = sums.max + log_sum;
     // Not the score minus lse, which has lost its last digits.
     const A logp = token.column >= 0 ? (in.score<A>(token.row, token.column) - sums.max) - log_sum : kLowest;
-    put(logp, lse, log_sum - static_cast<A>((sums.blocks_weighted + static_cast<double>(sums.weighted)) / sum));
+    const double weighted = sums.blocks_weighted + static_cast<double>(sums.weighted);
+    const double squares = sums.blocks_squares + static_cast<double>(sums.squares);
+    put(logp, lse, log_sum - static_cast<A>(weighted / sum), static_cast<A>(squares / sum / sum));
   }
 
   rlk_logp_params params_;

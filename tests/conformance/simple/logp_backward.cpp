@@ -38,6 +38,7 @@ private:
                             Tensor(run.input(RLK_LOGP_BACKWARD_IN_BIAS)),
                             Tensor(run.input(RLK_LOGP_BACKWARD_IN_MASK)),
                             Tensor(run.input(RLK_LOGP_BACKWARD_IN_ROW_INDICES)),
+                            Tensor(run.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK)),
                             run.symbol(RLK_LOGP_BACKWARD_SYM_N),
                             run.symbol(RLK_LOGP_BACKWARD_SYM_R),
                             run.symbol(RLK_LOGP_BACKWARD_SYM_V)};

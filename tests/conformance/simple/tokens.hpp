@@ -1,6 +1,8 @@
 // What logp and its backward share in the simple plugin: which row a token reads and what a score is.
 #pragma once
 
+#include <limits>
+
 #include "conformance/simple/device.hpp"
 #include "conformance/simple/element.hpp"
 
@@ -16,7 +18,7 @@ struct Token {
 template <class Params>
 struct Tokens {
   Params params;
-  Tensor logits, ids, bias, mask, row_indices;
+  Tensor logits, ids, bias, mask, row_indices, keep_mask;
   int64_t rows, logits_rows, vocab;
 
   int64_t global_vocab() const {
@@ -69,6 +71,9 @@ struct Tokens {
 
   template <class A>
   A capped(int64_t row, int64_t v) const {
+    const bool is_kept =
+        !keep_mask.given() || mutant("keep_mask_ignored") || keep_mask.load_int(keep_mask.at(row, v)) != 0;
+    if (!is_kept) return -std::numeric_limits<A>::infinity();
     const int64_t at = mutant("strides_ignored") ? row * vocab + v : logits.at(row, v);
     A x = logits.template load<A>(at);
     const bool both = bias.given() && params.softcap > 0;

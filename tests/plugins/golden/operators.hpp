@@ -1,4 +1,5 @@
-// The four operators as simple serial code that accumulates in fp64: every dtype, every option, any strides.
+// The four operators as simple serial code that accumulates in fp64: every dtype, every option but
+// keep_mask and sum_p2, any strides.
 #pragma once
 
 #include <rlk/sdk.hpp>
@@ -82,6 +83,19 @@ uint32_t numerics(const Call<Op>&) {
   return RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
 }
 
+// What the serial code does not have.
+inline rlk::sdk::Refusal refusal(const Call<ops::Logp>& call) {
+  if (auto no = rlk::sdk::refuse_input(call.input(RLK_LOGP_IN_KEEP_MASK), "keep_mask")) return no;
+  return rlk::sdk::refuse_output(call.output(RLK_LOGP_OUT_SUM_P2), "sum_p2");
+}
+inline rlk::sdk::Refusal refusal(const Call<ops::LogpBackward>& call) {
+  return rlk::sdk::refuse_input(call.input(RLK_LOGP_BACKWARD_IN_KEEP_MASK), "keep_mask");
+}
+template <class Op>
+rlk::sdk::Refusal refusal(const Call<Op>&) {
+  return {};
+}
+
 // Host-readable inputs that the call has: an absent one cannot be asked for.
 template <class Op>
 uint64_t host_inputs(const Call<Op>& call) {
@@ -114,6 +128,7 @@ struct Serial {
   using Op = O;
   static constexpr const char* kName = "serial";
   static Support query(Device&, const Call<Op>& call) {
+    if (auto no = refusal(call)) return *no;
     Support answer = Support::yes("serial", numerics(call), RLK_SUPPORT_OK);
     answer.workspace_bound = Traits<Op>::workspace_bytes(call);
     answer.host_inputs = host_inputs(call);

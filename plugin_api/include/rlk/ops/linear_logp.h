@@ -8,20 +8,27 @@
 Log-probability of one chosen token per row straight from hidden states, without the logits ever being stored.
 
 x[n, v]    = sum_d hidden[n, d] weight[v, d] + bias[v]
-z[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
+z[n, v]    = cap(x[n, v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0;
+             -inf where keep_mask[n, v] == 0
 lse[n]     = log sum_v exp(z[n, v])
 logp[n]    = z[n, ids[n] - vocab_start] - lse[n]
-entropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a score of -inf contributes 0
+entropy[n] = lse[n] - sum_v p[v] z[n, v], p[v] = exp(z[n, v] - lse[n]); a z of -inf contributes 0
+sum_p2[n]  = sum_v p[v]^2
 
 As logp in everything but where the scores come from. A row is ignored when ids[n] == ignore_index or mask[n] == 0: its
 outputs are 0 and neither ids[n] nor hidden[n] is looked at. An active id outside [0, global_vocab) is a data error, and
-so is a row whose every x is -inf (a bias of -inf is legal) when the whole vocabulary is here: logp, lse and entropy of
-that row are NaN.
-With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
-the id or the shard is all -inf (its lse is then -inf and its entropy 0). logp_merge makes one answer of all shards',
-whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no implementation
+so is a row whose every z is -inf (a bias of -inf is legal, and keep_mask may keep no other) when the whole vocabulary
+  is
+here: every output of that row is NaN. Where keep_mask drops the target, logp is -inf.
+With a vocabulary shard (global_vocab > V) lse, entropy and sum_p2 are those of the shard; logp is -inf when another
+  shard
+owns the id or the shard is all -inf (its lse is then -inf, its entropy and sum_p2 are 0). logp_merge makes one answer
+  of
+all shards', whatever their sizes. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64 for fp64; no
+  implementation
 may hold the [N, V] scores.
-NaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row.
+NaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A NaN in weight or bias reaches every row
+that keeps its entry.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   hidden: row; not read where hidden by mask, ids
@@ -29,7 +36,7 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
   bias: all
 */
 
-#define RLK_LINEAR_LOGP_REVISION 1
+#define RLK_LINEAR_LOGP_REVISION 2
 
 typedef struct rlk_linear_logp_params {
   uint32_t struct_size;
@@ -49,13 +56,16 @@ typedef struct rlk_linear_logp_params {
 #define RLK_LINEAR_LOGP_IN_IDS 2 /* I [N]: token ids over the global vocabulary */
 #define RLK_LINEAR_LOGP_IN_BIAS 3 /* optional, T [V]: added to the products before softcap */
 #define RLK_LINEAR_LOGP_IN_MASK 4 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
-#define RLK_LINEAR_LOGP_N_INPUTS 5
+/* optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it */
+#define RLK_LINEAR_LOGP_IN_KEEP_MASK 5
+#define RLK_LINEAR_LOGP_N_INPUTS 6
 
 /* outputs: index, dtype, shape */
 #define RLK_LINEAR_LOGP_OUT_LOGP 0 /* O [N]: log-probability of ids[n] */
 #define RLK_LINEAR_LOGP_OUT_LSE 1 /* optional, acc(T) [N]: log-sum-exp of z; what linear_logp_backward reads */
 #define RLK_LINEAR_LOGP_OUT_ENTROPY 2 /* optional, acc(T) [N]: entropy of softmax(z), nats */
-#define RLK_LINEAR_LOGP_N_OUTPUTS 3
+#define RLK_LINEAR_LOGP_OUT_SUM_P2 3 /* optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2 */
+#define RLK_LINEAR_LOGP_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_LINEAR_LOGP_SYM_N 0 /* rows (tokens), dynamic */

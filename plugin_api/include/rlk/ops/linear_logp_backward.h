@@ -15,7 +15,9 @@ grad_bias[v]      = sum_n dx[n, v]
 
 An ignored row gets a grad_hidden of exactly 0 and adds nothing to the other gradients. The data errors are those of
 linear_logp; the row of a data error gets NaN, and grad_weight and grad_bias become NaN as a whole, because a term of
-every sum is undefined. Where x is -inf, dx is 0.
+every sum is undefined. Where x is -inf, and where keep_mask drops it, dx is 0 (times a NaN in weight or hidden it is
+  NaN, as
+the formula says). Where keep_mask drops the target the formula stays as it is.
 With a vocabulary shard, pass the lse and entropy of the global vocabulary. grad_weight and grad_bias are then the
 shard's own and complete; grad_hidden is the shard's contribution, and the sum over shards is the gradient: ask for it
 as acc(T) and round after that sum.
@@ -35,7 +37,7 @@ Class tolerance may round to a 16-bit T, to nearest: score gradients, dx in the 
   that give grad_hidden and grad_weight (Liger-Kernel, cut-cross-entropy).
 */
 
-#define RLK_LINEAR_LOGP_BACKWARD_REVISION 1
+#define RLK_LINEAR_LOGP_BACKWARD_REVISION 2
 
 typedef struct rlk_linear_logp_backward_params {
   uint32_t struct_size;
@@ -61,7 +63,9 @@ typedef struct rlk_linear_logp_backward_params {
 #define RLK_LINEAR_LOGP_BACKWARD_IN_ENTROPY 7
 #define RLK_LINEAR_LOGP_BACKWARD_IN_BIAS 8 /* optional, T [V]: added to the products before softcap */
 #define RLK_LINEAR_LOGP_BACKWARD_IN_MASK 9 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
-#define RLK_LINEAR_LOGP_BACKWARD_N_INPUTS 10
+/* optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it */
+#define RLK_LINEAR_LOGP_BACKWARD_IN_KEEP_MASK 10
+#define RLK_LINEAR_LOGP_BACKWARD_N_INPUTS 11
 
 /* outputs: index, dtype, shape */
 #define RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_HIDDEN 0 /* G [N, D]: gradient of hidden; of a shard its contribution */

@@ -8,26 +8,34 @@
 Log-probability of one chosen token per row, with optional log-sum-exp and entropy, in one pass over the logits.
 
 Row n reads logits row r = row_indices[n] (r = n when row_indices is absent).
-z[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0
+z[v]       = cap(logits[r, v] + bias[v]) / temperature, cap(x) = softcap * tanh(x / softcap), or x when softcap is 0;
+             -inf where keep_mask[r, v] == 0
 lse[n]     = log sum_v exp(z[v])
 logp[n]    = z[ids[n] - vocab_start] - lse[n]
-entropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a logit of -inf contributes 0
+entropy[n] = lse[n] - sum_v p[v] z[v], p[v] = exp(z[v] - lse[n]); a z of -inf contributes 0
+sum_p2[n]  = sum_v p[v]^2
 
 A row is ignored when ids[n] == ignore_index or mask[n] == 0: its outputs are 0 and ids[n] and row_indices[n] are never
 dereferenced. An active id outside [0, global_vocab) and an active row index outside [0, R) are data errors, and so is a
-row whose every logit is -inf when the whole vocabulary is here: logp, lse and entropy of that row are NaN.
-With a vocabulary shard (global_vocab > V) lse and entropy are those of the shard; logp is -inf when another shard owns
-the id or the shard is all -inf (its lse is then -inf and its entropy 0), so that z[target] = max over shards of
-(logp + lse) and lse = logsumexp over shards. Arithmetic is fp32 or better for 16-bit and fp32 logits, fp64 for fp64.
+row whose every z is -inf when the whole vocabulary is here (every logit is, or keep_mask keeps none that is not): every
+output of that row is NaN.
+keep_mask is what sample writes: with it the trainer's distribution is the one that the token was drawn from (top_p,
+top_k, min_p). A logit that it drops is not looked at. Where it drops the target, logp is -inf.
+With a vocabulary shard (global_vocab > V) lse, entropy and sum_p2 are those of the shard; logp is -inf when another
+  shard
+owns the id or the shard is all -inf (its lse is then -inf, its entropy and sum_p2 are 0), so that z[target] = max over
+shards of (logp + lse), lse = logsumexp over shards, and sum_p2 = sum over shards of exp(2 (its lse - lse)) its sum_p2.
+sum_p2 has no gradient: verl, whose optimal token baseline reads it, takes none. Arithmetic is fp32 or better for 16-bit
+  and fp32 logits, fp64 for fp64.
 NaN: a maximum that drops NaN (fmax) must not hide one: the sum has it. A logit of +inf makes its row NaN (inf - inf),
 with softcap it is the cap. Where another shard owns the id logp is -inf also beside a NaN, which lse tells.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
-  logits: row; not read where hidden by mask, ids, row_indices
+  logits: row; not read where hidden by mask, ids, row_indices, keep_mask
   bias: all
 */
 
-#define RLK_LOGP_REVISION 1
+#define RLK_LOGP_REVISION 2
 
 typedef struct rlk_logp_params {
   uint32_t struct_size;
@@ -47,13 +55,16 @@ typedef struct rlk_logp_params {
 #define RLK_LOGP_IN_BIAS 2 /* optional, T [V]: added to the logits before softcap */
 #define RLK_LOGP_IN_MASK 3 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
 #define RLK_LOGP_IN_ROW_INDICES 4 /* optional, i64 [N]: logits row of each output row */
-#define RLK_LOGP_N_INPUTS 5
+/* optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it */
+#define RLK_LOGP_IN_KEEP_MASK 5
+#define RLK_LOGP_N_INPUTS 6
 
 /* outputs: index, dtype, shape */
 #define RLK_LOGP_OUT_LOGP 0 /* O [N]: log-probability of ids[n] */
 #define RLK_LOGP_OUT_LSE 1 /* optional, acc(T) [N]: log-sum-exp of z; what logp_backward reads */
 #define RLK_LOGP_OUT_ENTROPY 2 /* optional, acc(T) [N]: entropy of softmax(z), nats */
-#define RLK_LOGP_N_OUTPUTS 3
+#define RLK_LOGP_OUT_SUM_P2 3 /* optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2 */
+#define RLK_LOGP_N_OUTPUTS 4
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_LOGP_SYM_N 0 /* tokens: rows of ids and of logp, dynamic */

@@ -14,13 +14,16 @@ grad_bias[v]     = sum over rows of grad_logits[r, v]
 
 Ignored rows and rows that no row index names get a gradient of exactly 0. row_indices must be strictly increasing: a
 row has one owner, so the result has one order of summation and needs no atomics; a violation is a data error. The data
-errors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0. grad_logits may be the
-same memory as logits. With a vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
+errors are those of logp; the row of a data error gets NaN. A logit of -inf gets a gradient of 0, and so does one that
+keep_mask drops, which is not looked at. Where it drops the target the formula stays as it is, which is what log_softmax
+  of
+masked_fill(-inf) gives: -g_logp p[v] for the logits that are kept. grad_logits may be the same memory as logits. With a
+  vocabulary shard, pass the lse and entropy of the global vocabulary; a target that another
 shard owns has no column here.
 A NaN in a logit makes that element NaN; one in lse, a gradient or the entropy makes the row NaN but for logits of -inf.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
-  logits: grad_logits element, grad_bias column; not read where hidden by mask, ids, row_indices
+  logits: grad_logits element, grad_bias column; not read where hidden by mask, ids, row_indices, keep_mask
   lse: grad_logits row, grad_bias all; not read where hidden by mask, ids
   grad_logp: grad_logits row, grad_bias all; not read where hidden by mask, ids
   grad_lse: grad_logits row, grad_bias all; not read where hidden by mask, ids
@@ -29,7 +32,7 @@ A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/
   bias: grad_logits column, grad_bias element
 */
 
-#define RLK_LOGP_BACKWARD_REVISION 1
+#define RLK_LOGP_BACKWARD_REVISION 2
 
 typedef struct rlk_logp_backward_params {
   uint32_t struct_size;
@@ -54,7 +57,9 @@ typedef struct rlk_logp_backward_params {
 #define RLK_LOGP_BACKWARD_IN_BIAS 7 /* optional, T [V]: added to the logits before softcap */
 #define RLK_LOGP_BACKWARD_IN_MASK 8 /* optional, u8 [N]: 0 ignores the row, anything else keeps it */
 #define RLK_LOGP_BACKWARD_IN_ROW_INDICES 9 /* optional, i64 [N]: logits row of each output row, strictly increasing */
-#define RLK_LOGP_BACKWARD_N_INPUTS 10
+/* optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it */
+#define RLK_LOGP_BACKWARD_IN_KEEP_MASK 10
+#define RLK_LOGP_BACKWARD_N_INPUTS 11
 
 /* outputs: index, dtype, shape */
 #define RLK_LOGP_BACKWARD_OUT_GRAD_LOGITS 0 /* T [R, V]: gradient of logits */

@@ -16,11 +16,14 @@ struct LinearLogp {
     Tensor ids = {};  // I [N]: token ids over the global vocabulary
     Tensor bias = {};  // optional, T [V]: added to the products before softcap
     Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+    // optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it
+    Tensor keep_mask = {};
   } in = {};
   struct Out {
     Tensor logp = {};  // O [N]: log-probability of ids[n]
     Tensor lse = {};  // optional, acc(T) [N]: log-sum-exp of z; what linear_logp_backward reads
     Tensor entropy = {};  // optional, acc(T) [N]: entropy of softmax(z), nats
+    Tensor sum_p2 = {};  // optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2
   } out = {};
   rlk_linear_logp_params params = RLK_LINEAR_LOGP_PARAMS_INIT;
 
@@ -38,11 +41,11 @@ private:
     static const rlk_op* const found = find_op("linear_logp");
     return found;
   }
-  std::array<const Tensor*, 5> inputs() const {
-    return {&in.hidden, &in.weight, &in.ids, &in.bias, &in.mask};
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.hidden, &in.weight, &in.ids, &in.bias, &in.mask, &in.keep_mask};
   }
-  std::array<const Tensor*, 3> outputs() const {
-    return {&out.logp, &out.lse, &out.entropy};
+  std::array<const Tensor*, 4> outputs() const {
+    return {&out.logp, &out.lse, &out.entropy, &out.sum_p2};
   }
 };
 

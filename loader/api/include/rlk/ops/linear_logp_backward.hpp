@@ -21,6 +21,8 @@ struct LinearLogpBackward {
     Tensor entropy = {};  // optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy
     Tensor bias = {};  // optional, T [V]: added to the products before softcap
     Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+    // optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it
+    Tensor keep_mask = {};
   } in = {};
   struct Out {
     Tensor grad_hidden = {};  // G [N, D]: gradient of hidden; of a shard its contribution
@@ -43,9 +45,9 @@ private:
     static const rlk_op* const found = find_op("linear_logp_backward");
     return found;
   }
-  std::array<const Tensor*, 10> inputs() const {
+  std::array<const Tensor*, 11> inputs() const {
     return {&in.hidden, &in.weight, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy,
-        &in.bias, &in.mask};
+        &in.bias, &in.mask, &in.keep_mask};
   }
   std::array<const Tensor*, 3> outputs() const {
     return {&out.grad_hidden, &out.grad_weight, &out.grad_bias};

@@ -16,11 +16,14 @@ struct Logp {
     Tensor bias = {};  // optional, T [V]: added to the logits before softcap
     Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
     Tensor row_indices = {};  // optional, i64 [N]: logits row of each output row
+    // optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it
+    Tensor keep_mask = {};
   } in = {};
   struct Out {
     Tensor logp = {};  // O [N]: log-probability of ids[n]
     Tensor lse = {};  // optional, acc(T) [N]: log-sum-exp of z; what logp_backward reads
     Tensor entropy = {};  // optional, acc(T) [N]: entropy of softmax(z), nats
+    Tensor sum_p2 = {};  // optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2
   } out = {};
   rlk_logp_params params = RLK_LOGP_PARAMS_INIT;
 
@@ -38,11 +41,11 @@ private:
     static const rlk_op* const found = find_op("logp");
     return found;
   }
-  std::array<const Tensor*, 5> inputs() const {
-    return {&in.logits, &in.ids, &in.bias, &in.mask, &in.row_indices};
+  std::array<const Tensor*, 6> inputs() const {
+    return {&in.logits, &in.ids, &in.bias, &in.mask, &in.row_indices, &in.keep_mask};
   }
-  std::array<const Tensor*, 3> outputs() const {
-    return {&out.logp, &out.lse, &out.entropy};
+  std::array<const Tensor*, 4> outputs() const {
+    return {&out.logp, &out.lse, &out.entropy, &out.sum_p2};
   }
 };
 

@@ -21,6 +21,8 @@ struct LogpBackward {
     Tensor bias = {};  // optional, T [V]: added to the logits before softcap
     Tensor mask = {};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
     Tensor row_indices = {};  // optional, i64 [N]: logits row of each output row, strictly increasing
+    // optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it
+    Tensor keep_mask = {};
   } in = {};
   struct Out {
     Tensor grad_logits = {};  // T [R, V]: gradient of logits
@@ -42,9 +44,9 @@ private:
     static const rlk_op* const found = find_op("logp_backward");
     return found;
   }
-  std::array<const Tensor*, 10> inputs() const {
+  std::array<const Tensor*, 11> inputs() const {
     return {&in.logits, &in.ids, &in.lse, &in.grad_logp, &in.grad_lse, &in.grad_entropy, &in.entropy, &in.bias,
-        &in.mask, &in.row_indices};
+        &in.mask, &in.row_indices, &in.keep_mask};
   }
   std::array<const Tensor*, 2> outputs() const {
     return {&out.grad_logits, &out.grad_bias};

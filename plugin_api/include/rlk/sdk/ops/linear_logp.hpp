@@ -37,9 +37,12 @@ struct Args {
   In ids{};  // I [N]: token ids over the global vocabulary
   In bias{};  // optional, T [V]: added to the products before softcap
   In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+  // optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it
+  In keep_mask{};
   Out logp{};  // O [N]: log-probability of ids[n]
   Out lse{};  // optional, acc(T) [N]: log-sum-exp of z; what linear_logp_backward reads
   Out entropy{};  // optional, acc(T) [N]: entropy of softmax(z), nats
+  Out sum_p2{};  // optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2
   int64_t N = -1;  // rows (tokens)
   int64_t V = -1;  // vocabulary entries in this tensor
   int64_t D = -1;  // size of a hidden state
@@ -47,11 +50,11 @@ struct Args {
 
   template <class Self, class Visit>
   static void each_input(Self& self, Visit&& visit) {
-    visit(self.hidden); visit(self.weight); visit(self.ids); visit(self.bias); visit(self.mask);
+    visit(self.hidden); visit(self.weight); visit(self.ids); visit(self.bias); visit(self.mask); visit(self.keep_mask);
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
-    visit(self.logp); visit(self.lse); visit(self.entropy);
+    visit(self.logp); visit(self.lse); visit(self.entropy); visit(self.sum_p2);
   }
   template <class Self, class Visit>
   static void each_symbol(Self& self, Visit&& visit) {

@@ -42,6 +42,8 @@ struct Args {
   In entropy{};  // optional, acc(T) [N]: entropy of linear_logp; needed with grad_entropy
   In bias{};  // optional, T [V]: added to the products before softcap
   In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
+  // optional, u8 [N, V]: 0 drops the score from the distribution, anything else keeps it; as sample writes it
+  In keep_mask{};
   Out grad_hidden{};  // G [N, D]: gradient of hidden; of a shard its contribution
   Out grad_weight{};  // optional, acc(T) [V, D]: gradient of weight
   Out grad_bias{};  // optional, acc(T) [V]: gradient of bias
@@ -54,6 +56,7 @@ struct Args {
   static void each_input(Self& self, Visit&& visit) {
     visit(self.hidden); visit(self.weight); visit(self.ids); visit(self.lse); visit(self.grad_logp);
     visit(self.grad_lse); visit(self.grad_entropy); visit(self.entropy); visit(self.bias); visit(self.mask);
+    visit(self.keep_mask);
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
@@ -67,9 +70,10 @@ struct Args {
   template <class Self, class Forward, class Visit>
   static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
     visit(self.hidden, forward.hidden); visit(self.weight, forward.weight); visit(self.ids, forward.ids);
-    visit(self.bias, forward.bias); visit(self.mask, forward.mask); visit(self.N, forward.N); visit(self.V, forward.V);
-    visit(self.D, forward.D); visit(self.params.temperature, forward.params.temperature);
-    visit(self.params.softcap, forward.params.softcap); visit(self.params.ignore_index, forward.params.ignore_index);
+    visit(self.bias, forward.bias); visit(self.mask, forward.mask); visit(self.keep_mask, forward.keep_mask);
+    visit(self.N, forward.N); visit(self.V, forward.V); visit(self.D, forward.D);
+    visit(self.params.temperature, forward.params.temperature); visit(self.params.softcap, forward.params.softcap);
+    visit(self.params.ignore_index, forward.params.ignore_index);
     visit(self.params.vocab_start, forward.params.vocab_start);
     visit(self.params.global_vocab, forward.params.global_vocab);
   }

@@ -37,9 +37,12 @@ struct Args {
   In bias{};  // optional, T [V]: added to the logits before softcap
   In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
   In row_indices{};  // optional, i64 [N]: logits row of each output row
+  // optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it
+  In keep_mask{};
   Out logp{};  // O [N]: log-probability of ids[n]
   Out lse{};  // optional, acc(T) [N]: log-sum-exp of z; what logp_backward reads
   Out entropy{};  // optional, acc(T) [N]: entropy of softmax(z), nats
+  Out sum_p2{};  // optional, acc(T) [N]: sum of the squared probabilities, softmax(z)^2
   int64_t N = -1;  // tokens: rows of ids and of logp
   int64_t R = -1;  // rows of logits; equal to N without row_indices
   int64_t V = -1;  // vocabulary entries in this tensor
@@ -48,10 +51,11 @@ struct Args {
   template <class Self, class Visit>
   static void each_input(Self& self, Visit&& visit) {
     visit(self.logits); visit(self.ids); visit(self.bias); visit(self.mask); visit(self.row_indices);
+    visit(self.keep_mask);
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
-    visit(self.logp); visit(self.lse); visit(self.entropy);
+    visit(self.logp); visit(self.lse); visit(self.entropy); visit(self.sum_p2);
   }
   template <class Self, class Visit>
   static void each_symbol(Self& self, Visit&& visit) {

@@ -42,6 +42,8 @@ struct Args {
   In bias{};  // optional, T [V]: added to the logits before softcap
   In mask{};  // optional, u8 [N]: 0 ignores the row, anything else keeps it
   In row_indices{};  // optional, i64 [N]: logits row of each output row, strictly increasing
+  // optional, u8 [R, V]: 0 drops the logit from the distribution, anything else keeps it; as sample writes it
+  In keep_mask{};
   Out grad_logits{};  // T [R, V]: gradient of logits
   Out grad_bias{};  // optional, acc(T) [V]: gradient of bias
   int64_t N = -1;  // tokens: rows of ids and of logp
@@ -53,6 +55,7 @@ struct Args {
   static void each_input(Self& self, Visit&& visit) {
     visit(self.logits); visit(self.ids); visit(self.lse); visit(self.grad_logp); visit(self.grad_lse);
     visit(self.grad_entropy); visit(self.entropy); visit(self.bias); visit(self.mask); visit(self.row_indices);
+    visit(self.keep_mask);
   }
   template <class Self, class Visit>
   static void each_output(Self& self, Visit&& visit) {
@@ -66,8 +69,9 @@ struct Args {
   template <class Self, class Forward, class Visit>
   static void each_of_forward(Self& self, Forward& forward, Visit&& visit) {
     visit(self.logits, forward.logits); visit(self.ids, forward.ids); visit(self.bias, forward.bias);
-    visit(self.mask, forward.mask); visit(self.row_indices, forward.row_indices); visit(self.N, forward.N);
-    visit(self.R, forward.R); visit(self.V, forward.V); visit(self.params.temperature, forward.params.temperature);
+    visit(self.mask, forward.mask); visit(self.row_indices, forward.row_indices);
+    visit(self.keep_mask, forward.keep_mask); visit(self.N, forward.N); visit(self.R, forward.R);
+    visit(self.V, forward.V); visit(self.params.temperature, forward.params.temperature);
     visit(self.params.softcap, forward.params.softcap); visit(self.params.ignore_index, forward.params.ignore_index);
     visit(self.params.vocab_start, forward.params.vocab_start);
     visit(self.params.global_vocab, forward.params.global_vocab);
