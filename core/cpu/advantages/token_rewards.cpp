@@ -1,63 +1,97 @@
-// Rewards of tokens with their KL penalty. One number per token: plain fp64, sequences in parallel, each summed in its
-// order.
+// Rewards of tokens with their KL penalty, and the mean KL of sequences, in fp64. Sequences in parallel.
 #include <rlk/sdk/ops/token_rewards.hpp>
 
 #include <algorithm>
-#include <cmath>
 
-#include "core/cpu/policy/clamp_gradient.hpp"
-#include "core/cpu/policy/ratio_kl.hpp"
-#include "core/cpu/simd/registration.hpp"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/advantages/token_rewards.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/policy/estimates-inl.hpp"
 #include "core/cpu/simd/sequences.hpp"
+#include "core/cpu/simd/skeleton-inl.hpp"
 
+#ifndef RLK_CPU_TOKEN_REWARDS
+#define RLK_CPU_TOKEN_REWARDS
 namespace rlk::cpu {
 using namespace sdk::ops::token_rewards;  // NOLINT(google-build-using-namespace): its enumerations
+using TokenRewardsCall = CallOf<sdk::ops::TokenRewards>;
+
+// Of a whole sequence, as its last active token gets it.
+inline double sequence_reward(const TokenRewardsCall& call, int64_t b) {
+  const double whole = call.sequence_rewards.get(b);
+  if (call.params.reward_clip == RewardClip::off) return whole;
+  return std::min(std::max(whole, call.params.reward_clip_low), call.params.reward_clip_high);
+}
+
+}  // namespace rlk::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+void token_rewards_of(const TokenRewardsCall& call, const Sequences& sequences, const Context& context) {
+  const double d_bound = bound_or_none(call.params.diff_clamp), bound = bound_or_none(call.params.value_clamp);
+  const double coefficient = call.params.coefficient;
+  const auto kind = call.params.kl_kind;
+  const auto kl_of = [=](auto d, auto logp, auto ref_logp, auto /*score*/, auto mask) HWY_ATTR {
+    const auto kl = kl_estimate(d, kind, clamped(d, hn::Sub(ref_logp, logp), -d_bound, d_bound)).value;
+    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), clamped(d, kl, -bound, bound));
+  };
+  const auto is_kept = [](auto d, auto, auto, auto, auto mask)
+                           HWY_ATTR { return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), hn::Set(d, 1.0)); };
+  const auto reward_with = [=](double whole) {
+    return [=](auto d, auto logp, auto ref_logp, auto score, auto mask) HWY_ATTR {
+      const auto kl = kl_of(d, logp, ref_logp, score, mask);
+      const auto reward = hn::NegMulAdd(hn::Set(d, coefficient), kl, hn::Add(score, hn::Set(d, whole)));
+      return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), reward);
+    };
+  };
+  for_each_sequence(sequences, context.parallel, [&](int64_t b) HWY_ATTR {
+    const int64_t length = sequences.tokens(b);
+    const Line mask = line_of(sequences, call.mask, b);
+    const std::array<Line, 4> tokens = from(line_of(sequences, call.logp, b), line_of(sequences, call.ref_logp, b),
+                                            or_zero(line_of(sequences, call.scores, b)), or_one(mask));
+    if (call.sequence_kl.present()) {
+      const auto [sum, active] = sums_of_lines<double>(tokens, length, kl_of, is_kept);
+      call.sequence_kl.put(b, active > 0 ? sum / active : 0.0);
+    }
+    int64_t last = length - 1;  // of the active ones
+    while (last >= 0 && !mask.keeps(last)) --last;
+    const bool has_whole = call.sequence_rewards.present() && last >= 0;
+    double of_last = 0;  // before the outputs, which may lie over inputs
+    if (has_whole) {
+      const std::array<Line, 4> only = {tokens[0].from(last), tokens[1].from(last), tokens[2].from(last),
+                                        tokens[3].from(last)};
+      map_lines<double>(to(line_of(Array::of(&of_last))), only, 1, reward_with(sequence_reward(call, b)));
+    }
+    const Line rewards = line_of(sequences, call.rewards, b);
+    const auto reward_of = reward_with(0);
+    if (call.kl.present()) {
+      map_lines<double>(to(rewards, line_of(sequences, call.kl, b)), tokens, length,
+                        [=](auto d, auto logp, auto ref_logp, auto score, auto kept, auto& reward, auto& kl) HWY_ATTR {
+                          reward = reward_of(d, logp, ref_logp, score, kept);
+                          kl = kl_of(d, logp, ref_logp, score, kept);
+                        });
+    } else {
+      map_lines<double>(to(rewards), tokens, length, reward_of);
+    }
+    if (has_whole) store_element(rewards.data, rewards.dtype, last * rewards.stride, of_last);
+  });
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(token_rewards_of);
 
 namespace {
 
-using Call = CallOf<sdk::ops::TokenRewards>;
-
-// A NaN stays one.
-double clamped(double x, double limit) {
-  const double bound = bound_or_none(limit);
-  return std::min(std::max(x, -bound), bound);
-}
-
-class Sequence {
-public:
-  Sequence(const Call& call, const Sequences& sequences, int64_t b)
-      : call_(call),
-        b_(b),
-        logp_(line_of(sequences, call.logp, b)),
-        ref_logp_(line_of(sequences, call.ref_logp, b)),
-        scores_(line_of(sequences, call.scores, b)),
-        mask_(line_of(sequences, call.mask, b)),
-        last_(sequences.tokens(b) - 1) {
-    while (last_ >= 0 && !mask_.keeps(last_)) --last_;
-  }
-
-  bool keeps(int64_t t) const { return mask_.keeps(t); }
-  double kl(int64_t t) const {
-    const double d = clamped(ref_logp_.get(t) - logp_.get(t), call_.params.diff_clamp);
-    return clamped(kl_estimate(call_.params.kl_kind, d).value, call_.params.value_clamp);
-  }
-  // Without the penalty.
-  double reward(int64_t t) const {
-    const double score = scores_.present() ? scores_.get(t) : 0.0;
-    if (t != last_ || !call_.sequence_rewards.present()) return score;
-    const double whole = call_.sequence_rewards.get(b_);
-    if (call_.params.reward_clip == RewardClip::off) return score + whole;
-    return score + std::min(std::max(whole, call_.params.reward_clip_low), call_.params.reward_clip_high);
-  }
-
-private:
-  const Call& call_;
-  const int64_t b_;
-  const Line logp_, ref_logp_, scores_, mask_;
-  int64_t last_;  // active token
-};
-
-DataError token_rewards(const Call& call, const Context& context) {
+DataError token_rewards(const TokenRewardsCall& call, const Context& context) {
   const Sequences sequences = sequences_of(call.logp, call.cu_seqlens);
   if (const DataError error = sequences.error(); error.kind != kNoDataError) {
     constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -66,27 +100,12 @@ DataError token_rewards(const Call& call, const Context& context) {
     for (int64_t b = 0; b < sequences.count && call.sequence_kl.present(); ++b) call.sequence_kl.put(b, kNan);
     return error;
   }
-  for_each_sequence(sequences, context.parallel, [&](int64_t b) {
-    const Sequence sequence(call, sequences, b);
-    double sum = 0, active = 0;
-    for (int64_t t = 0; t < sequences.tokens(b); ++t) {
-      double reward = 0, kl = 0;
-      if (sequence.keeps(t)) {
-        kl = sequence.kl(t);
-        reward = sequence.reward(t) - call.params.coefficient * kl;
-        sum += kl;
-        active += 1;
-      }
-      call.rewards.put(sequences.at(b, t), reward);
-      if (call.kl.present()) call.kl.put(sequences.at(b, t), kl);
-    }
-    if (call.sequence_kl.present()) call.sequence_kl.put(b, active > 0 ? sum / active : 0.0);
-  });
+  HWY_DYNAMIC_DISPATCH(token_rewards_of)(call, sequences, context);
   return {};
 }
 
-double operations(const Call& call) {
-  return static_cast<double>(sequences_of(call.logp, call.cu_seqlens).elements()) * 1500;
+double operations(const TokenRewardsCall& call) {
+  return static_cast<double>(sequences_of(call.logp, call.cu_seqlens).elements()) * 150;
 }
 
 }  // namespace
@@ -94,3 +113,4 @@ double operations(const Call& call) {
 RLK_CPU_KERNEL(TokenRewards, .run = token_rewards, .operations = operations);
 
 }  // namespace rlk::cpu
+#endif  // HWY_ONCE

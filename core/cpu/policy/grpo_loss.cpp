@@ -1,20 +1,23 @@
-// GRPO from logits and rewards, forward and backward: the kernels of logp over the tokens of the batch, and plain fp64
-// between them. The only scratch is a few numbers per token; the logits are read once, their gradient written once.
+// GRPO from logits and rewards, forward and backward: the kernels of logp over the tokens of the batch, and
+// policy_loss. The only scratch is a few numbers per token; the logits are read once, their gradient written once.
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
+#include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/cpu/advantages/group_advantages.hpp"
 #include "core/cpu/logp/logp.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_block.hpp"
-#include "core/cpu/policy/clamp_gradient.hpp"
-#include "core/cpu/policy/policy_kinds.hpp"
+#include "core/cpu/policy/policy_terms.hpp"
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
+
+extern template const Kernel<sdk::ops::PolicyLoss>& kernel();  // of policy_loss.cpp
+extern template const Kernel<sdk::ops::PolicyLossBackward>& kernel();
+
 namespace {
 
 using Forward = CallOf<sdk::ops::GrpoLoss>;
@@ -39,14 +42,6 @@ DataError advantages_of(const Call& call, double* advantages, const ParallelFor&
   of_groups.params.eps = call.params.eps;
   of_groups.advantages = Array::of(advantages);
   return group_advantages(of_groups, {hook});
-}
-
-template <class Call>
-PolicyParams policy_params(const Call& call) {
-  PolicyParams params;
-  params.clip_low = call.params.clip_low;
-  params.clip_high = call.params.clip_high;
-  return params;
 }
 
 template <class Call>
@@ -120,10 +115,6 @@ DataError token_logp(const Forward& call, const Array& logits, double* logp_out,
   });
 }
 
-struct SequenceSums {
-  double policy = 0, kl = 0, active = 0;
-};
-
 template <class Call, typename Function>
 void for_each_row(const Call& call, const ParallelFor& hook, Function&& function) {
   const int64_t grain = std::max<int64_t>(1, kGrainTokens / std::max<int64_t>(call.T, 1));
@@ -132,9 +123,31 @@ void for_each_row(const Call& call, const ParallelFor& hook, Function&& function
   });
 }
 
-PolicyTerm surrogate(const PolicyParams& options, double logp, double old_logp, double advantage, double at_bound = 0) {
-  const double log_ratio = logp - old_logp;
-  return policy_term(options, {logp, old_logp, advantage, log_ratio, std::exp(log_ratio), at_bound}, {});
+// One number per token, row-major.
+template <class Call>
+Array of_tokens(const Call& call, void* numbers, Dtype dtype) {
+  return {numbers, dtype, 2, {call.B, call.T}, {call.T, 1}};
+}
+
+// What a call of policy_loss and one of its backward have in common: PPO's clip over the tokens that `counts` names.
+template <class PolicyCallOrBackward, class Call>
+PolicyCallOrBackward policy_call(const Call& call, double* advantages, double* logp, uint8_t* counts) {
+  PolicyCallOrBackward policy;
+  policy.B = call.B;
+  policy.T = call.T;
+  policy.params.clip_low = call.params.clip_low;
+  policy.params.clip_high = call.params.clip_high;
+  policy.logp = of_tokens(call, logp, Dtype::f64);
+  policy.old_logp = call.old_logp;
+  policy.mask = of_tokens(call, counts, Dtype::u8);
+  static constexpr double kZero = 0;
+  policy.advantages = {const_cast<double*>(&kZero), Dtype::f64, 2, {call.B, call.T}, {0, 0}};
+  policy.sequence_advantages = Array::of(advantages);
+  return policy;
+}
+template <class Call>
+int64_t policy_bytes(const Call& call) {
+  return policy_workspace_bytes({}, {call.B, false, call.T, {}});
 }
 
 // To an output that may be absent.
@@ -154,13 +167,19 @@ public:
     next_ += count;
     return from;
   }
+  uint8_t* take_bytes(int64_t count) { return reinterpret_cast<uint8_t*>(take((count + 7) / 8)); }
   void* rest() const { return next_; }
 
 private:
   double* next_;
 };
 
-constexpr int64_t kSums = sizeof(SequenceSums) / sizeof(double);
+// Of so many numbers for each sequence and token, and a byte for each token.
+template <class Call>
+int64_t scratch_bytes(const Call& call, int64_t of_sequence, int64_t of_token) {
+  const int64_t tokens = call.B * call.T;
+  return (of_sequence * call.B + of_token * tokens + (tokens + 7) / 8) * 8;
+}
 
 void put_all_nan(const Forward& call) {
   for (const Array* scalar : {&call.loss, &call.policy_loss, &call.kl}) put(*scalar, 0, kNan);
@@ -173,8 +192,8 @@ void put_all_nan(const Forward& call) {
 }
 
 int64_t workspace_bytes(const Forward& call) {
-  const int64_t numbers = (1 + kSums) * call.B + 3 * call.B * call.T;
-  return numbers * 8 + std::max(logp_workspace_bytes(call.B * call.T, call.V), logp_workspace_bytes(call.T, call.V));
+  const int64_t of_logp = std::max(logp_workspace_bytes(call.B * call.T, call.V), logp_workspace_bytes(call.T, call.V));
+  return scratch_bytes(call, 1, 3) + of_logp + policy_bytes(call);
 }
 
 double operations(const Forward& call) {
@@ -190,8 +209,8 @@ DataError grpo_loss(const Forward& call, const Context& context) {
     put_all_nan(call);
     return of_groups;
   }
-  auto* sums = reinterpret_cast<SequenceSums*>(scratch.take(kSums * call.B));
   double *lp = scratch.take(rows), *lr = scratch.take(rows), *lse = scratch.take(rows);
+  uint8_t* const counts = scratch.take_bytes(rows);
   const bool has_ref = call.ref_logits.present();
   DataError error = token_logp(call, call.logits, lp, lse, scratch.rest(), hook);
   if (has_ref) {
@@ -200,42 +219,35 @@ DataError grpo_loss(const Forward& call, const Context& context) {
     if (error.kind == kNoDataError || earlier) error = of_ref;
   }
 
-  const PolicyParams params = policy_params(call);
   const Dtype wide = accumulator(call.logits.dtype);
   for_each_row(call, hook, [&](int64_t b) {
-    sums[b] = {};
     put(call.advantages, b, advantages[b]);
     for (int64_t t = 0; t < call.T; ++t) {
       const int64_t row = b * call.T + t;
       put(call.lse, b, t, load_element(lse, wide, row));
       put(call.logp, b, t, lp[row]);
       put(call.ref_logp, b, t, has_ref ? lr[row] : 0);
-      if (!is_active(call, b, t)) continue;
-      sums[b].active += 1;
-      sums[b].policy += surrogate(params, lp[row], call.old_logp.get(b, t), advantages[b]).value;
-      if (has_ref) sums[b].kl += kl_term(params, lp[row], lp[row], lr[row], 1).value;
+      counts[row] = is_active(call, b, t) ? 1 : 0;
     }
   });
 
-  SequenceSums total;
-  for (int64_t b = 0; b < call.B; ++b) {
-    total.active += sums[b].active;
-    total.policy += sums[b].policy;
-    total.kl += sums[b].kl;
-  }
-  if (total.active > 0) {
-    total.policy /= total.active;
-    total.kl /= total.active;
-  }
-  if (error.kind != kNoDataError) total.policy = total.kl = kNan;
-  call.loss.put(0, call.params.beta != 0 ? total.policy + call.params.beta * total.kl : total.policy);
-  put(call.policy_loss, 0, total.policy);
-  put(call.kl, 0, total.kl);
+  double loss = 0, metrics[RLK_POLICY_LOSS_N_METRICS];
+  auto policy = policy_call<PolicyCall>(call, advantages, lp, counts);
+  if (has_ref) policy.ref_logp = of_tokens(call, lr, Dtype::f64);
+  policy.loss = Array::of(&loss);
+  policy.metrics = Array::of(metrics);
+  kernel<sdk::ops::PolicyLoss>().run(policy, {hook, scratch.rest()});
+  double kl = metrics[RLK_POLICY_LOSS_METRICS_KL];
+  if (error.kind != kNoDataError) loss = kl = kNan;
+  call.loss.put(0, call.params.beta != 0 ? loss + call.params.beta * kl : loss);
+  put(call.policy_loss, 0, loss);
+  put(call.kl, 0, kl);
   return error;
 }
 
 int64_t backward_workspace_bytes(const Backward& call) {
-  return (2 * call.B + call.B * call.T) * 8 + logp_backward_workspace_bytes(call.B * call.T, false);
+  return scratch_bytes(call, 2, 1) +
+         std::max(logp_backward_workspace_bytes(call.B * call.T, false), policy_bytes(call));
 }
 
 double backward_operations(const Backward& call) {
@@ -257,32 +269,31 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
     return error;
   }
 
-  double* gradient = scratch.take(call.B * call.T);
+  double* gradient = scratch.take(call.B * call.T);  // first the log-probabilities themselves
+  uint8_t* const counts = scratch.take_bytes(call.B * call.T);
+  const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2]);
   for_each_row(call, hook, [&](int64_t b) {
     active[b] = 0;
-    for (int64_t t = 0; t < call.T; ++t) active[b] += is_active(call, b, t) ? 1 : 0;
+    for (int64_t t = 0; t < call.T; ++t) {
+      const int64_t row = b * call.T + t, id = call.ids.integer(b, t);
+      const bool counted = is_active(call, b, t);
+      active[b] += counted ? 1 : 0;
+      // An id out of range is logp_backward's to tell.
+      counts[row] = counted && id >= 0 && id < call.V ? 1 : 0;
+      gradient[row] = counts[row] != 0 ? score_of(scores, row_of(logits, b, t), id) - call.lse.get(b, t) : 0;
+    }
   });
   double n = 0;
   for (int64_t b = 0; b < call.B; ++b) n += active[b];
 
-  const PolicyParams params = policy_params(call);
-  const double at_bound = gradient_at_bound(call.params.clamp_gradient);
-  const double grad_loss = call.grad_loss.get(0), beta = call.params.beta;
-  const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[2]);
-  for_each_row(call, hook, [&](int64_t b) {
-    for (int64_t t = 0; t < call.T; ++t) {
-      double& g = gradient[b * call.T + t];
-      g = 0;
-      // An id out of range is logp_backward's to tell.
-      const int64_t id = call.ids.integer(b, t);
-      if (!is_active(call, b, t) || id < 0 || id >= call.V) continue;
-      const void* row = row_of(logits, b, t);
-      const double lp = score_of(scores, row, id) - call.lse.get(b, t);
-      g = surrogate(params, lp, call.old_logp.get(b, t), advantages[b], at_bound).d_log_ratio;
-      if (beta != 0) g += beta * kl_term(params, lp, lp, call.ref_logp.get(b, t), 1).d_logp;
-      g *= grad_loss / n;
-    }
-  });
+  auto policy = policy_call<CallOf<sdk::ops::PolicyLossBackward>>(call, advantages, gradient, counts);
+  policy.params.denominator = n;
+  policy.params.beta = call.params.beta;
+  policy.params.clamp_gradient = call.params.clamp_gradient;
+  if (call.params.beta != 0) policy.ref_logp = call.ref_logp;
+  policy.grad_loss = call.grad_loss;
+  policy.grad_logp = policy.logp;
+  kernel<sdk::ops::PolicyLossBackward>().run(policy, {hook, scratch.rest()});
 
   return for_each_run(call, is_one_run(call, logits, call.lse, call.grad_logits), [&](int64_t b, int64_t rows) {
     auto of_rows = call_of_rows<CallOf<sdk::ops::LogpBackward>>(call, logits, b, rows);

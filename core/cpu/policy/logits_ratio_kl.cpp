@@ -1,19 +1,24 @@
-// Importance ratio and KL estimate from logits, and the gradient of the policy's logits: the kernels of logp, and
-// ratio_kl between them.
+// Importance ratio and KL estimate from logits, and the gradient of the policy's logits: the kernels of logp and of
+// ratio_kl, one after the other.
 //
 // Cost model: the logits of each model are read once, one model after the other; the backward reads the policy's once
 // more and writes its gradient. Beyond that, some numbers per token in the workspace: log-probabilities are not rounded
 // to the outputs' dtype before they are used.
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
+#include <rlk/sdk/ops/ratio_kl.hpp>
+#include <rlk/sdk/ops/ratio_kl_backward.hpp>
 
 #include "core/cpu/logp/logp.hpp"
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_rows.hpp"
-#include "core/cpu/policy/ratio_kl.hpp"
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
+
+extern template const Kernel<sdk::ops::RatioKl>& kernel();  // of ratio_kl.cpp
+extern template const Kernel<sdk::ops::RatioKlBackward>& kernel();
+
 namespace {
 
 using Forward = CallOf<sdk::ops::LogitsRatioKl>;
@@ -21,8 +26,23 @@ using Backward = CallOf<sdk::ops::LogitsRatioKlBackward>;
 
 constexpr int64_t kDouble = sizeof(double);
 
+// Of a call to ratio_kl or its backward, what one of this operator says: options, old_logp, which tokens count.
+template <class OfTokens, class Call>
+OfTokens call_of_tokens(const Call& call, uint8_t* counts) {
+  OfTokens tokens;
+  tokens.N = call.N;
+  tokens.old_logp = call.old_logp;
+  tokens.mask = Array::vector(counts, Dtype::u8);
+  tokens.params.log_ratio_clamp = call.params.log_ratio_clamp;
+  tokens.params.kl_kind = call.params.kl_kind;
+  tokens.params.diff_clamp = call.params.diff_clamp;
+  tokens.params.kl_weight = call.params.kl_weight;
+  tokens.params.value_clamp = call.params.value_clamp;
+  return tokens;
+}
+
 int64_t forward_workspace(const Forward& call) {
-  return 2 * call.N * kDouble + logp_workspace_bytes(call.N, call.V);
+  return 2 * call.N * kDouble + logp_workspace_bytes(call.N, call.V) + call.N;
 }
 
 // Of the lowest bad row of either model.
@@ -52,39 +72,54 @@ DataError logits_ratio_kl(const Forward& call, const Context& context) {
     if (error.kind == kNoDataError || (other.kind != kNoDataError && other.row < error.row)) error = other;
   }
 
+  auto* const counts = reinterpret_cast<uint8_t*>(logps + 2 * call.N) + logp_workspace_bytes(call.N, call.V);
   parallel_for(context.parallel, call.N, kGrainElements, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
-      TokenRatioKl token{call.params.masked_ratio, 0, 0, 0};
-      const double own = policy_logp.get(n);
-      if (!is_ignored(call, n)) token = token_ratio_kl(call.params, own, call.old_logp, ref_logp, n);
-      call.ratio.put(n, token.ratio);
-      if (call.kl.present()) call.kl.put(n, token.kl);
-      if (call.logp.present()) call.logp.put(n, own);
+      counts[n] = is_ignored(call, n) ? 0 : 1;
+      if (call.logp.present()) call.logp.put(n, policy_logp.get(n));
       if (call.ref_logp.present()) call.ref_logp.put(n, ref_logp.get(n));
     }
   });
+  auto tokens = call_of_tokens<CallOf<sdk::ops::RatioKl>>(call, counts);
+  tokens.logp = policy_logp;
+  tokens.ref_logp = ref_logp;
+  tokens.ratio = call.ratio;
+  tokens.kl = call.kl;
+  tokens.params.masked_ratio = call.params.masked_ratio;
+  kernel<sdk::ops::RatioKl>().run(tokens, {context.parallel});
   return error;
 }
 
 int64_t backward_workspace(const Backward& call) {
-  return call.N * kDouble + logp_backward_workspace_bytes(call.N, false);
+  return call.N * kDouble + logp_backward_workspace_bytes(call.N, false) + call.N;
 }
 
 DataError logits_ratio_kl_backward(const Backward& call, const Context& context) {
   const Array& logits = call.logits;
-  auto* grad_logp = static_cast<double*>(context.workspace);
+  auto* grad_logp = static_cast<double*>(context.workspace);  // first the log-probabilities themselves
+  auto* const of_logp_backward = grad_logp + call.N;
+  auto* const counts = reinterpret_cast<uint8_t*>(of_logp_backward) + logp_backward_workspace_bytes(call.N, false);
   const Scores scores = make_scores(logits.dtype, call.params.temperature, 0, logits.strides[1]);
   parallel_for(context.parallel, call.N, kGrainElements, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
+      counts[n] = is_ignored(call, n) || row_error(call, n).kind != kNoDataError ? 0 : 1;
       grad_logp[n] = 0;
-      if (is_ignored(call, n) || row_error(call, n).kind != kNoDataError) continue;
+      if (counts[n] == 0) continue;
       const void* row = element(logits.data, n * logits.strides[0], logits.dtype);
-      const double own = score_of(scores, row, call.ids.integer(n)) - call.lse.get(n);
-      const TokenRatioKl token = token_ratio_kl(call.params, own, call.old_logp, call.ref_logp, n);
-      grad_logp[n] = call.grad_ratio.get(n) * token.ratio_slope;
-      if (call.grad_kl.present()) grad_logp[n] += call.grad_kl.get(n) * token.kl_slope;
+      grad_logp[n] = score_of(scores, row, call.ids.integer(n)) - call.lse.get(n);
     }
   });
+  auto tokens = call_of_tokens<CallOf<sdk::ops::RatioKlBackward>>(call, counts);
+  tokens.logp = Array::of(grad_logp);
+  tokens.logp.shape[0] = call.N;
+  tokens.grad_logp = tokens.logp;
+  tokens.ref_logp = call.ref_logp;
+  tokens.grad_ratio = call.grad_ratio;
+  tokens.grad_kl = call.grad_kl;
+  tokens.params.kl_gradient = call.params.kl_gradient;
+  tokens.params.kl_gradient_weight_max = call.params.kl_gradient_weight_max;
+  tokens.params.clamp_gradient = call.params.clamp_gradient;
+  kernel<sdk::ops::RatioKlBackward>().run(tokens, {context.parallel});
 
   CallOf<sdk::ops::LogpBackward> of_logp;
   of_logp.logits = logits;
@@ -97,7 +132,7 @@ DataError logits_ratio_kl_backward(const Backward& call, const Context& context)
   of_logp.V = call.V;
   of_logp.params.temperature = call.params.temperature;
   of_logp.params.ignore_index = call.params.ignore_index;
-  return logp_backward(of_logp, {context.parallel, grad_logp + call.N});
+  return logp_backward(of_logp, {context.parallel, of_logp_backward});
 }
 
 double forward_operations(const Forward& call) {

@@ -10,13 +10,13 @@
 namespace rlk::cpu {
 using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
 
-bool covariance_key(const PolicyParams& params, const PolicyInput& token, const CovarianceTerms& terms, int64_t b,
+bool covariance_key(const PolicyParams& params, const CovarianceToken& token, const CovarianceTerms& terms, int64_t b,
                     int64_t t, uint64_t* key) {
   // Equal numbers of either sign of 0 are one.
   const double covariance = (token.advantage - terms.mean_advantage) * (token.logp - terms.mean_logp) + 0.0;
   if (params.kind == Kind::clip_cov) {
     const bool within = covariance > params.cov_low && covariance < params.cov_high;
-    if (!within || std::isnan(token.log_ratio) || is_clipped(params, token)) return false;
+    if (!within || token.is_clipped) return false;
     *key = sample_random(static_cast<uint64_t>(params.cov_seed), static_cast<uint64_t>(b), static_cast<uint64_t>(t));
     return true;
   }

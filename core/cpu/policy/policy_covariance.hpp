@@ -1,11 +1,14 @@
 // Which tokens clip_cov drops and kl_cov holds back: those of the smallest keys.
 #pragma once
 
+#include <rlk/sdk/ops/policy_loss.hpp>
+
 #include <cstdint>
 
-#include "core/cpu/policy/policy_kinds.hpp"
-
 namespace rlk::cpu {
+
+// Of the forward; its backward and grpo_loss fill them in.
+using PolicyParams = sdk::ops::policy_loss::Params;
 
 // The order in which tokens are taken: numbers drawn for clip_cov, falling covariances for kl_cov.
 struct CovarianceKey {
@@ -30,8 +33,13 @@ inline bool takes_by_covariance(sdk::ops::policy_loss::Kind kind) {
   return kind == Kind::clip_cov || kind == Kind::kl_cov;
 }
 
+struct CovarianceToken {
+  double logp, advantage;
+  bool is_clipped;  // by ppo; also where the ratio is no number
+};
+
 // The key of token t of sequence b, or false where it is not to be taken.
-bool covariance_key(const PolicyParams& params, const PolicyInput& token, const CovarianceTerms& terms, int64_t b,
+bool covariance_key(const PolicyParams& params, const CovarianceToken& token, const CovarianceTerms& terms, int64_t b,
                     int64_t t, uint64_t* key);
 
 // The last of the keys that are taken of a batch with so many active tokens. Reorders the keys.

@@ -12,47 +12,11 @@ namespace {
 constexpr double kLeastMean = 1e-8;      // weights of a smaller mean are not divided by it
 constexpr double kQuantileSlack = 1e-6;  // of a place in the order: 1 - q is rounded
 
-struct SequenceTerms {
-  double weight_sum = 0, weight_count = 0;
-  double token_weight_sum = 0, token_square_sum = 0, unmasked = 0;
-  int64_t active = 0, selected = 0;
-  double advantage_sum = 0, logp_sum = 0;  // of active tokens, where tokens are taken by covariance
-  int64_t keys = 0;                        // of tokens that may be
-};
-
 bool needs_mean(const PolicyParams& params) {
   return params.rollout_is_normalize == RolloutIsNormalize::on && params.rollout_is_mean == 0;
 }
-bool needs_quantile(double top_entropy_quantile) {
-  return top_entropy_quantile < 1;
-}
-
-// Of the sequence alone. Its active tokens' entropies begin at `entropies`, if that is not null.
-SequenceTerms terms_of(const PolicyBatch& batch, int64_t b, double* entropies) {
-  const PolicySequence sequence(batch, b);
-  const RolloutIs mode = batch.call.params.rollout_is;
-  const bool one_weight = mode == RolloutIs::sequence_truncate || mode == RolloutIs::sequence_mask;  // it counts once
-  SequenceTerms own;
-  for (int64_t t = 0; t < sequence.tokens(); ++t) {
-    if (!sequence.is_unmasked(t)) continue;
-    const double weight = sequence.rollout_weight(t);
-    if (!one_weight || own.weight_count == 0) {
-      own.weight_sum += weight;
-      own.weight_count += 1;
-    }
-    own.token_weight_sum += weight;
-    own.token_square_sum += weight * weight;
-    own.unmasked += 1;
-    if (!sequence.is_active(t)) continue;
-    if (entropies != nullptr) entropies[own.active] = sequence.entropy(t);
-    own.selected += sequence.is_selected(t) ? 1 : 0;
-    if (takes_by_covariance(batch.call.params.kind)) {
-      own.advantage_sum += sequence.advantage(t);
-      own.logp_sum += sequence.logp(t);
-    }
-    ++own.active;
-  }
-  return own;
+bool needs_quantile(const PolicyParams& params) {
+  return params.top_entropy_quantile < 1;
 }
 
 // The least entropy that the quantile keeps; NaN when there is one.
@@ -66,96 +30,103 @@ double quantile(double share, double* begin, double* end) {
 }
 
 // Sums of sequences are added in their order, as the declaration has it: what is taken hangs on their last bits.
-void choose_by_covariance(PolicyBatch& batch, SequenceTerms* own, CovarianceKey* keys, const ParallelFor& hook) {
+void choose_by_covariance(PolicyBatch& batch, PolicyBatchSums* own, CovarianceKey* keys, const ParallelFor& hook) {
   CovarianceTerms& terms = batch.terms.covariance;
   double advantage = 0, logp = 0;
   int64_t active = 0;
   for (int64_t b = 0; b < batch.sequences.count; ++b) {
-    advantage += own[b].advantage_sum;
-    logp += own[b].logp_sum;
+    advantage += own[b].advantage;
+    logp += own[b].logp;
     active += own[b].active;
   }
   terms.mean_advantage = advantage / static_cast<double>(active);
   terms.mean_logp = logp / static_cast<double>(active);
-  for_each_policy_sequence(batch, hook, [&](int64_t b) {
-    const PolicySequence sequence(batch, b);
-    CovarianceKey* const own_keys = keys + first_token(batch, b);
-    for (int64_t t = 0; t < sequence.tokens(); ++t) {
-      own[b].keys += sequence.is_active(t) && sequence.covariance_key(t, own_keys + own[b].keys) ? 1 : 0;
-    }
-  });
+  policy_keys(batch, own, keys, hook);
   int64_t count = 0;
   for (int64_t b = 0; b < batch.sequences.count; ++b) {
-    std::copy_n(keys + first_token(batch, b), own[b].keys, keys + count);
+    std::copy_n(keys + batch.first_token(b), own[b].keys, keys + count);
     count += own[b].keys;
   }
-  terms.last = last_taken(batch.call.params, active, keys, keys + count);
+  terms.last = last_taken(batch.params, active, keys, keys + count);
 }
+
+// What hangs on all sequences: the mean of the weights, the quantile of the entropies, the choice by covariance.
+void find_batch_terms(PolicyBatch& batch, PolicyBatchSums* own, const ParallelFor& hook) {
+  const PolicyParams& params = batch.params;
+  const bool by_quantile = needs_quantile(params), by_covariance = takes_by_covariance(params.kind);
+  double mean = params.rollout_is_mean;
+  if (needs_mean(params) || by_quantile || by_covariance) {
+    auto* entropies = reinterpret_cast<double*>(own + batch.sequences.count);
+    policy_batch_sums(batch, own, by_quantile ? entropies : nullptr, hook);
+    double weight = 0, weights = 0;
+    int64_t active = 0;
+    for (int64_t b = 0; b < batch.sequences.count; ++b) {
+      if (by_quantile) std::copy_n(entropies + batch.first_token(b), own[b].active, entropies + active);
+      active += own[b].active;
+      weight += own[b].weight;
+      weights += own[b].weights;
+    }
+    if (needs_mean(params)) mean = weights > 0 ? weight / weights : 0;
+    if (by_quantile) {
+      batch.terms.selects = true;
+      batch.terms.least_entropy = quantile(params.top_entropy_quantile, entropies, entropies + active);
+    }
+    if (by_covariance) {
+      auto* keys = reinterpret_cast<CovarianceKey*>(entropies + (by_quantile ? batch.sequences.elements() : 0));
+      choose_by_covariance(batch, own, keys, hook);
+    }
+  }
+  if (params.rollout_is_normalize == RolloutIsNormalize::on && mean > kLeastMean) batch.terms.weight_divisor = mean;
+}
+
+// A workspace: one array after the other, each of numbers of eight bytes.
+struct PolicyWorkspace {
+  PolicyWorkspace(void* memory, const Sequences& sequences)
+      : chunks(static_cast<int64_t*>(memory)),
+        own(reinterpret_cast<PolicySequence*>(chunks + sequences.count + 1)),
+        sums(reinterpret_cast<PolicyChunkSums*>(own + sequences.count)),
+        of_batch(reinterpret_cast<PolicyBatchSums*>(sums + PolicyBatch::most_chunks(sequences))) {}
+
+  int64_t* chunks;
+  PolicySequence* own;
+  PolicyChunkSums* sums;
+  PolicyBatchSums* of_batch;
+};
 
 }  // namespace
 
 bool combines_sequences(const PolicyParams& params) {
-  return needs_mean(params) || needs_quantile(params.top_entropy_quantile) || takes_by_covariance(params.kind);
+  return needs_mean(params) || needs_quantile(params) || takes_by_covariance(params.kind);
 }
 
-int64_t policy_terms_workspace_bytes(const PolicyParams& params, int64_t sequences, int64_t tokens) {
-  const int64_t entropies = needs_quantile(params.top_entropy_quantile) ? tokens : 0;
-  const int64_t keys = takes_by_covariance(params.kind) ? tokens : 0;
-  return sequences * static_cast<int64_t>(sizeof(SequenceTerms)) + entropies * static_cast<int64_t>(sizeof(double)) +
-         keys * static_cast<int64_t>(sizeof(CovarianceKey));
+int64_t policy_workspace_bytes(const PolicyParams& params, const Sequences& sequences) {
+  const int64_t entropies = needs_quantile(params) ? sequences.elements() : 0;
+  const int64_t keys = takes_by_covariance(params.kind) ? sequences.elements() : 0;
+  const auto bytes = [](int64_t count, size_t each) { return count * static_cast<int64_t>(each); };
+  return bytes(sequences.count + 1, sizeof(int64_t)) + bytes(sequences.count, sizeof(PolicySequence)) +
+         bytes(PolicyBatch::most_chunks(sequences), sizeof(PolicyChunkSums)) +
+         bytes(sequences.count, sizeof(PolicyBatchSums)) + bytes(entropies, sizeof(double)) +
+         bytes(keys, sizeof(CovarianceKey));
 }
 
 double entropy_divisor(const PolicyParams& params, double selected) {
   return params.entropy_denominator > 0 ? params.entropy_denominator : std::max(selected, 1.0);
 }
 
-PolicyTerms policy_terms(const PolicyBatch& given, PolicyTermsWanted wanted, void* workspace, const ParallelFor& hook) {
-  PolicyBatch batch = given;
-  const PolicyParams& params = batch.call.params;
-  PolicyTerms& terms = batch.terms;
-  terms.selects = params.least_entropy > 0;
-  terms.least_entropy = params.least_entropy;
-  const bool by_quantile = needs_quantile(params.top_entropy_quantile);
-  const bool by_covariance = takes_by_covariance(params.kind);
-  if (needs_mean(params) || by_quantile || by_covariance || wanted.mean_weight || wanted.selected) {
-    auto* own = static_cast<SequenceTerms*>(workspace);
-    auto* entropies = reinterpret_cast<double*>(own + batch.sequences.count);
-    const auto entropies_of = [&](int64_t b) { return entropies + first_token(batch, b); };
-    for_each_policy_sequence(batch, hook,
-                             [&](int64_t b) { own[b] = terms_of(batch, b, by_quantile ? entropies_of(b) : nullptr); });
-    SequenceTerms all;
-    for (int64_t b = 0; b < batch.sequences.count; ++b) {
-      if (by_quantile) std::copy_n(entropies_of(b), own[b].active, entropies + all.active);
-      all.weight_sum += own[b].weight_sum;
-      all.weight_count += own[b].weight_count;
-      all.token_weight_sum += own[b].token_weight_sum;
-      all.token_square_sum += own[b].token_square_sum;
-      all.unmasked += own[b].unmasked;
-      all.active += own[b].active;
-      all.selected += own[b].selected;
-    }
-    terms.mean_weight = all.weight_count > 0 ? all.weight_sum / all.weight_count : 0;
-    // In this order nothing is beyond fp64 where the answer is not.
-    const double share = all.token_weight_sum / all.unmasked;
-    terms.effective = all.token_square_sum == 0 ? 0 : share * (all.token_weight_sum / all.token_square_sum);
-    if (by_quantile) {
-      double* const end = entropies + all.active;
-      const double least = quantile(params.top_entropy_quantile, entropies, end);
-      all.selected = std::count_if(entropies, end, [least](double e) { return e >= least; });
-      terms.selects = true;
-      terms.least_entropy = least;
-    }
-    terms.selected = static_cast<double>(all.selected);
-    if (by_covariance) {
-      auto* keys = reinterpret_cast<CovarianceKey*>(entropies + (by_quantile ? batch.sequences.elements() : 0));
-      choose_by_covariance(batch, own, keys, hook);
-    }
+PolicyChunkSums* find_policy_terms(PolicyBatch& batch, bool counts, const Context& context) {
+  const PolicyWorkspace workspace(context.workspace, batch.sequences);
+  batch.number_chunks(workspace.chunks);
+  batch.terms.selects = batch.params.least_entropy > 0;
+  batch.terms.least_entropy = batch.params.least_entropy;
+  const bool sequence_terms = counts || batch.has_sequence_terms();
+  if (sequence_terms || batch.has_sequence_corrections()) {
+    batch.own = workspace.own;
+    std::fill_n(batch.own, batch.sequences.count, PolicySequence());
   }
-  if (params.rollout_is_normalize == RolloutIsNormalize::on) {
-    const double mean = params.rollout_is_mean > 0 ? params.rollout_is_mean : terms.mean_weight;
-    if (mean > kLeastMean) terms.weight_divisor = mean;
-  }
-  return terms;
+  if (batch.has_sequence_corrections()) policy_corrections(batch, workspace.sums, context.parallel);
+  find_batch_terms(batch, workspace.of_batch, context.parallel);
+  if (sequence_terms) policy_sequence_terms(batch, workspace.sums, context.parallel);
+  return workspace.sums;
 }
 
 }  // namespace rlk::cpu
