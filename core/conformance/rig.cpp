@@ -12,6 +12,7 @@
 
 #include "core/conformance/flight.hpp"
 #include "core/declaration/error.hpp"
+#include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 
 namespace rlk::core::conformance {
@@ -141,7 +142,7 @@ Claim Rig::query(const rlk_implementation& implementation, const Call& call, uin
   rlk_error error = no_error();
   claim.support.struct_size = sizeof(claim.support);
   const rlk_status status =
-      implementation.query(&implementation, target_.device, &description.desc, &claim.support, &error);
+      call_plugin(implementation.query, &implementation, target_.device, &description.desc, &claim.support, &error);
   claim.variant = text_of(claim.support.variant);
   claim.reason_code = text_of(claim.support.reason_code);
   claim.reason = text_of(claim.support.reason);

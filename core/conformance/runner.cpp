@@ -457,14 +457,17 @@ int count(const OpDecl& decl, bool smoke) {
 
 std::vector<UnitResult> run_conformance(const Target& target, const ConformanceOptions& options) {
   std::vector<UnitResult> results;
+  const auto stopped = [&](const std::string& why) {
+    UnitResult& result =
+        results.emplace_back(conformance::device_unit(target, {"ENGINE", "the conformance engine stopped: " + why}));
+    result.op = "engine";
+  };
   try {
     conformance::run_all(target, options, results);
   } catch (const std::exception& e) {
-    UnitResult result;
-    result.verdict = UnitResult::Verdict::failed;
-    result.reason_code = "ENGINE";
-    result.reason = std::string("the conformance engine stopped: ") + e.what();
-    results.push_back(result);
+    stopped(e.what());
+  } catch (...) {
+    stopped("an exception of unknown type left the plugin");
   }
   return results;
 }

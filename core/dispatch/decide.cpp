@@ -177,7 +177,8 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
                             call.options.numerics,
                             call.options.pin,
                             &call.stream.device().entry,
-                            call.privates.required()};
+                            call.privates.required(),
+                            &hangs_};
   Selection selection;
   if (const rlk_status s = select(snapshot, policy_, request, &selection, error); s != RLK_OK) return s;
   for (const Option& option : selection.options) {
@@ -306,7 +307,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   const CallDescription description(bound, inputs, outputs, numerics, privates);
   const std::vector<std::string> features = features_of(bound, inputs, outputs);
   const CallRequest request{
-      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required()};
+      bound, description, features, numerics, options.pin, &stream.device().entry, privates.required(), &hangs_};
   Selection selection;
   status = select(snapshot(), policy_, request, &selection, error);
   if (status != RLK_OK) return status;

@@ -38,6 +38,8 @@ private:
   std::atomic<bool> usable_;
 };
 
+class HangWatch;
+
 class DeviceState {
 public:
   // `opened` is the owner's handle; the embedder's allocator may be nullptr and outlives this.
@@ -51,6 +53,7 @@ public:
   const rlk_plugin& api;       // of the owner
   const rlk_graph_api* graph;  // nullptr: this backend cannot capture
   const bool runs_inline;
+  HangWatch* hangs = nullptr;  // tells of streams that do not answer; nullptr: nobody does
   OptionalSlot host_functions, pointer_kinds, capture_ids, capture_retains;
   EventPool events;
   CachingAllocator memory;

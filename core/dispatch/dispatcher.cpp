@@ -53,6 +53,8 @@ rlk_status check_options(const OpDecl& decl, const CallOptions& options, rlk_err
 Dispatcher::Dispatcher(Registry& registry, Policy policy, size_t max_plans, const DeviceAllocator& embedder)
     : registry_(registry),
       policy_(std::move(policy)),
+      hangs_(registry_, policy_.call_timeout_seconds()),
+      canaries_(registry_, policy_.watches_first_uses(), policy_.call_timeout_seconds()),
       embedder_(embedder),
       id_(++dispatchers_made),
       plans_(max_plans),
@@ -105,6 +107,7 @@ rlk_status Dispatcher::device(const DeviceEntry& entry, DeviceState** out, rlk_e
   std::unique_ptr<DeviceState>& state = devices_[&entry];
   if (state == nullptr) {
     state = std::make_unique<DeviceState>(entry, opened, embedder_.allocate != nullptr ? &embedder_ : nullptr);
+    state->hangs = &hangs_;
   }
   *out = state.get();
   return RLK_OK;
@@ -223,6 +226,9 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       if (status != RLK_OK) decision = nullptr;
     }
     if (decision == nullptr) {
+      if (!call.capturing &&
+          canaries_.find_wrong(snapshot, call.stream.device().entry, call.decl(), first_dtype(call.bound)))
+        return find_or_decide(call, this->snapshot(), out, error);
       const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
       if (status != RLK_OK) return status;
     }

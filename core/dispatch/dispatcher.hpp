@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/dispatch/call.hpp"
+#include "core/dispatch/canary.hpp"
 #include "core/dispatch/counters.hpp"
 #include "core/dispatch/eligible.hpp"
+#include "core/dispatch/hang.hpp"
 #include "core/dispatch/plan_cache.hpp"
 #include "core/dispatch/policy.hpp"
 #include "core/dispatch/registry.hpp"
@@ -128,6 +130,8 @@ private:
 
   Registry& registry_;
   const Policy policy_;
+  HangWatch hangs_;
+  Canaries canaries_;
   const DeviceAllocator embedder_;
   const uint64_t id_;
   Counters counters_;

@@ -2,6 +2,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/plugin_call.hpp"
 #include "core/dispatch/call.hpp"
+#include "core/dispatch/hang.hpp"
 
 namespace rlk::core {
 namespace {
@@ -93,8 +94,13 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     mine.next = nullptr;
     run.next = reinterpret_cast<const rlk_ext*>(&mine);
   }
+  const HangWatch::Place place = {"enqueue", &stream, candidate.plugin, &candidate, call.dtype(), 0};
   uint64_t bytes = 0;
-  rlk_status status = workspace_bytes(*plan, lease, run, &bytes, error);
+  rlk_status status = RLK_OK;
+  {
+    const HangWatch::Inside inside(stream.device().hangs, place);
+    status = workspace_bytes(*plan, lease, run, &bytes, error);
+  }
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
   if (bytes != 0) {
@@ -114,7 +120,10 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
   }
   // Even an enqueue that fails may have left a part of its work in the stream.
   lease.set_enqueued();
-  status = call_plugin(candidate.implementation->plan_enqueue, lease.handle(), handle, &run, error);
+  {
+    const HangWatch::Inside inside(stream.device().hangs, place);
+    status = call_plugin(candidate.implementation->plan_enqueue, lease.handle(), handle, &run, error);
+  }
   *implementation_failed = status != RLK_OK;
   if (status != RLK_OK) return status;
   persistent.set_filled();

@@ -21,6 +21,10 @@ constexpr std::string_view kOpPrefix = "RLK_OP_";
 constexpr std::string_view kNumericsKey = "numerics";
 constexpr std::string_view kWatchKey = "watch";
 constexpr std::string_view kFallbackKey = "fallback";
+constexpr std::string_view kCallTimeoutKey = "call_timeout";
+
+// Longer than anything that enqueues work, or waits for it, takes in a healthy job.
+constexpr double kCallTimeoutSeconds = 600;
 
 // "off", "first", or a share of calls.
 bool parse_watch(const std::string& value, double* rate) {
@@ -32,6 +36,18 @@ bool parse_watch(const std::string& value, double* rate) {
 
 std::string watch_problem(const std::string& value, const std::string& source) {
   return source + " is \"" + value + "\"; expected off, first, or a share of calls like 0.001";
+}
+
+// "off", or seconds.
+bool parse_call_timeout(const std::string& value, double* seconds) {
+  char* end = nullptr;
+  *seconds = std::strtod(value.c_str(), &end);
+  if (value == "off") return *seconds = 0, true;
+  return end != value.c_str() && *end == '\0' && *seconds > 0 && *seconds <= 1e6;
+}
+
+std::string call_timeout_problem(const std::string& value, const std::string& source) {
+  return source + " is \"" + value + "\"; expected off, or seconds like 600";
 }
 
 std::string wish_problem(const std::string& value, const std::string& source) {
@@ -104,6 +120,8 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
         problems.push_back(fallback_problem(entry.value, entry.source));
     } else if (entry.op == kWatchKey) {
       if (!parse_watch(entry.value, &rate)) problems.push_back(watch_problem(entry.value, entry.source));
+    } else if (entry.op == kCallTimeoutKey) {
+      if (!parse_call_timeout(entry.value, &rate)) problems.push_back(call_timeout_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
       problems.push_back(entry.source + " names the operator \"" + entry.op +
                          "\"; expected one of: " + known_operators());
@@ -183,6 +201,18 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (entry->op == kWatchKey) watch(entry->value, entry->source);
   }
   watch(value_of("RLK_WATCH"), "RLK_WATCH");
+
+  policy.call_timeout_seconds_ = kCallTimeoutSeconds;
+  const auto call_timeout = [&](const std::string& value, const std::string& source) {
+    double seconds = 0;
+    if (value.empty()) return;
+    if (!parse_call_timeout(value, &seconds)) return problem(call_timeout_problem(value, source));
+    policy.call_timeout_seconds_ = seconds;
+  };
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->op == kCallTimeoutKey) call_timeout(entry->value, entry->source);
+  }
+  call_timeout(value_of("RLK_CALL_TIMEOUT"), "RLK_CALL_TIMEOUT");
 
   // From the strongest source to the weakest.
   const auto add = [&](const OpDecl& decl, const PolicyEntry& entry) {

@@ -30,8 +30,8 @@ bool parse_wish(std::string_view text, std::string source, Wish* out);
 
 // One line of the policy file, as the loader read it.
 struct PolicyEntry {
-  // "" is every operator; "numerics": the value is classes that every call demands; "watch", "fallback": as the
-  // variables.
+  // "" is every operator; "numerics": the value is classes that every call demands; "watch", "fallback",
+  // "call_timeout": as the variables.
   std::string op;
   std::string value;  // "cuda:fused"; "accurate,deterministic"
   std::string source;
@@ -74,6 +74,8 @@ public:
   // RLK_WATCH: whether first uses of a class of sizes are compared with the reference, and which share of later calls.
   bool watches_first_uses() const { return watches_first_uses_; }
   double watch_rate() const { return watch_rate_; }
+  // RLK_CALL_TIMEOUT: after that long inside a plugin a call hangs; 0 is never.
+  double call_timeout_seconds() const { return call_timeout_seconds_; }
 
 private:
   static size_t index_of(const OpDecl& decl) { return static_cast<size_t>(&decl - declarations().data()); }
@@ -85,6 +87,7 @@ private:
   bool logs_dispatch_ = false;
   bool watches_first_uses_ = false;  // make() turns it on
   double watch_rate_ = 0;
+  double call_timeout_seconds_ = 0;  // make() sets it
 };
 
 }  // namespace rlk::core

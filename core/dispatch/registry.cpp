@@ -234,8 +234,9 @@ void Registry::quarantine(const std::string& plugin, const std::string& op, cons
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  log_line(RLK_LOG_ERROR, plugin, entry->who() + " is switched off (" + reason_code + "): " + reason);
+  // Kept before it is told: whoever reads the word may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);
+  log_line(RLK_LOG_ERROR, plugin, entry->who() + " is switched off (" + reason_code + "): " + reason);
 }
 
 void Registry::suspect(std::vector<Quarantined> suspects) {

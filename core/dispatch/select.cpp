@@ -10,6 +10,7 @@
 #include "core/declaration/plugin_call.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/eligible.hpp"
+#include "core/dispatch/hang.hpp"
 #include "core/dispatch/trace.hpp"
 
 namespace rlk::core {
@@ -78,6 +79,8 @@ private:
     }
     Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                          first_dtype(request_.call), "query"});
+    const HangWatch::Inside inside(request_.hangs,
+                                   {"query", nullptr, candidate.plugin, &candidate, request_.call.dtypes[0], 0});
     status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);
     first.reset();
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {

@@ -94,6 +94,8 @@ public:
   // The same of a call that the CPU serves: it does not touch the device, and is no suspect. Its copies do, for which
   // no implementation answers.
   uint32_t note_staged_call(const OpDecl& decl);
+  // Who may be to blame now. [thread-safe]
+  void add_suspects_to(std::vector<Suspect>* out) const { suspects_->add_to(out); }
   void forget_calls() { suspects_->clear(); }
   // The call that was noted last was refused by its implementation.
   void take_back_call() { suspects_->take_back_last(); }
@@ -129,6 +131,9 @@ public:
 
 private:
   Stream(DeviceState& device, Counters& counters, bool wrapped);
+  // The stream's slots, watched: `longer_ns` is how long they may wait beside the limit.
+  template <class... P, class... A>
+  rlk_status ask(const char* what, uint64_t longer_ns, rlk_status (*slot)(P...), A... arguments);
   rlk_status refuse_question(rlk_error* error) const;
   rlk_status answer(rlk_status status, const rlk_data_error& data_error, uint64_t issued, const rlk_error& plugin_error,
                     rlk_error* error, std::vector<Suspect>* suspects);

@@ -5,6 +5,7 @@
 #include "core/declaration/error.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/data_error.hpp"
+#include "core/dispatch/hang.hpp"
 #include "core/dispatch/release.hpp"
 #include "core/dispatch/stream.hpp"
 
@@ -54,13 +55,18 @@ rlk_data_error fresh_data_error() {
 
 }  // namespace
 
+template <class... P, class... A>
+rlk_status Stream::ask(const char* what, uint64_t longer_ns, rlk_status (*slot)(P...), A... arguments) {
+  const HangWatch::Inside inside(device_.hangs, {what, this, device_.entry.owner, nullptr, Dtype::f32, longer_ns});
+  return call_of(device_.api, what, slot, arguments...);
+}
+
 rlk_status Stream::query(rlk_error* error, std::vector<Suspect>* suspects) {
   if (capturing_) return refuse_question(error);
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status =
-      call_of(device_.api, "stream query", device_.api.stream->query, handle_, &data_error, &plugin_error);
+  const rlk_status status = ask("stream query", 0, device_.api.stream->query, handle_, &data_error, &plugin_error);
   return answer(status, data_error, issued, plugin_error, error, suspects);
 }
 
@@ -69,8 +75,8 @@ rlk_status Stream::synchronize(uint64_t timeout_ns, rlk_error* error, std::vecto
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status = call_of(device_.api, "stream synchronize", device_.api.stream->synchronize, handle_,
-                                    timeout_ns, &data_error, &plugin_error);
+  const rlk_status status = ask("stream synchronize", timeout_ns == UINT64_MAX ? 0 : timeout_ns,
+                                device_.api.stream->synchronize, handle_, timeout_ns, &data_error, &plugin_error);
   return answer(status, data_error, issued, plugin_error, error, suspects);
 }
 
@@ -82,8 +88,7 @@ rlk_status Stream::refuse_question(rlk_error* error) const {
 rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects) {
   rlk_error plugin_error = fresh_error();
   rlk_data_error data_error = fresh_data_error();
-  const rlk_status status =
-      call_of(device_.api, "stream query", device_.api.stream->query, handle_, &data_error, &plugin_error);
+  const rlk_status status = ask("stream query", 0, device_.api.stream->query, handle_, &data_error, &plugin_error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_NOT_READY || status == RLK_DATA_ERROR) return RLK_OK;
   return tell_failure(status, text_of(plugin_error).c_str(), plugin_error.native_code,
@@ -93,8 +98,8 @@ rlk_status Stream::find_failure(rlk_error* error, std::vector<Suspect>* suspects
 rlk_status Stream::wait_quietly(rlk_error* error) {
   rlk_data_error data_error = fresh_data_error();
   const uint64_t issued = clock_->issued.load(std::memory_order_relaxed);
-  const rlk_status status = call_of(device_.api, "stream synchronize", device_.api.stream->synchronize, handle_,
-                                    UINT64_MAX, &data_error, error);
+  const rlk_status status =
+      ask("stream synchronize", 0, device_.api.stream->synchronize, handle_, UINT64_MAX, &data_error, error);
   if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
   if (status == RLK_OK || status == RLK_DATA_ERROR) {
     clock_->pass(issued);

@@ -289,7 +289,7 @@ bool read_platform(const fs::path& path, const std::string& platform, std::vecto
     return *problem = "a platform's policy has [off] and [dispatch] alone", false;
   }
   for (core::PolicyEntry& entry : config.policy) {
-    if (entry.op == "numerics" || entry.op == "fallback" || entry.op == "watch") {
+    if (entry.op == "numerics" || entry.op == "fallback" || entry.op == "watch" || entry.op == "call_timeout") {
       return *problem = entry.source + ": " + entry.op + " is not a platform's to say", false;
     }
     entry.platform = platform;

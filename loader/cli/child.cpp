@@ -16,6 +16,7 @@
 #include "loader/cli/verb.hpp"
 #include "loader/discover/environment.hpp"
 #include "loader/probe/child_probe.hpp"
+#include "loader/probe/guard.hpp"
 #include "loader/screen/note.hpp"
 
 namespace rlk::cli {

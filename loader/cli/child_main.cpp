@@ -13,7 +13,7 @@
 #include "loader/cli/conform.hpp"
 #include "loader/cli/verb.hpp"
 #include "loader/loader.hpp"
-#include "loader/probe/process.hpp"
+#include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
 #include "loader/register/first_use.hpp"
 #include "loader/register/register.hpp"
@@ -127,13 +127,13 @@ int answer(ChildChannel* channel) {
 }  // namespace
 
 void serve_as_child(int argc, char** argv) {
-  const int socket = fcntl(loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);  // away from code that guesses descriptors
-  if (socket < 0) {
+  if (fcntl(loader::kProtocolFd, F_GETFD) < 0) {
     std::fprintf(stderr, "rlk-plugins: %s is for rlk-plugins itself\n", kChildWord);
     _exit(kUsage);
   }
+  if (!loader::enter_guarded(argc, argv)) _exit(loader::kExitWithoutParent);
+  const int socket = fcntl(loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);  // away from code that guesses descriptors
   close(loader::kProtocolFd);
-  if (!loader::end_with_parent(argc, argv)) _exit(loader::kExitWithoutParent);
   ChildChannel channel(socket);
   const int code = answer(&channel);
   std::fflush(nullptr);

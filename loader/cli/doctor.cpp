@@ -40,13 +40,13 @@ struct Check {
 using Checks = std::vector<Check>;
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
-                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
-                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
-                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
-                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
-                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_CACHE_SEED",
-                                      "RLK_WATCH",           "RLK_CUDA_REMOTE",     "RLK_COUNTERS"};
+constexpr const char* kVariables[] = {
+    "RLK_PLUGIN_PATH",   "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
+    "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
+    "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
+    "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
+    "RLK_CACHE_DIR",     "RLK_CACHE_SEED",      "RLK_WATCH",          "RLK_CUDA_REMOTE",
+    "RLK_COUNTERS",      "RLK_CALL_TIMEOUT"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -88,6 +88,9 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
     return "is '" + value + "', not off, first or a share of calls like 0.001";
   }
   if (name == "RLK_COUNTERS") return loader::problem_of_counters(value);
+  if (name == "RLK_CALL_TIMEOUT" && value != "off" && !is_positive_number(value)) {
+    return "is '" + value + "', not off, or seconds like 600";
+  }
   if (name == "RLK_NUM_THREADS" && !is_thread_count(value)) return "is '" + value + "', not a number from 1 to 4096";
   return "";
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "loader/discover/self.hpp"
+#include "loader/probe/guard.hpp"
 
 #ifndef RLK_PROBER_PATH
 #error "RLK_PROBER_PATH, where rlk-prober will be installed, must be defined by the build"
@@ -61,6 +62,12 @@ void describe_end(ChildOutcome outcome, PluginRecord* record) {
       return from_outside ? end(State::deferred, reason::kKilled) : end(State::rejected, reason::kCrashed);
     }
   }
+}
+
+std::string note_of_left(const std::vector<std::string>& left) {
+  std::string text = "the plugin left processes running in sessions of their own; they were ended:";
+  for (const std::string& name : left) text += (&name == &left.front() ? " " : ", ") + name;
+  return text;
 }
 
 }  // namespace
@@ -155,6 +162,7 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
     outcome.text = "the prober's answer is not a record: " + error;
   }
   latest.output = std::move(outcome.output);
+  if (!outcome.left.empty()) latest.notes.push_back(note_of_left(outcome.left));
   take(std::move(latest), record);
   describe_end(std::move(outcome), record);
 }

@@ -11,7 +11,7 @@
 
 #include "core/dispatch/host.hpp"
 #include "loader/probe/child_probe.hpp"
-#include "loader/probe/process.hpp"
+#include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
 
 namespace {
@@ -19,11 +19,14 @@ namespace {
 using rlk::loader::ChildChannel;
 using rlk::loader::FrameKind;
 
-// The socket moves out of reach of code that guesses small descriptors, and is not passed on to what a plugin starts.
-int take_socket() {
+bool has_socket() {
   int type = 0;
   socklen_t size = sizeof(type);
-  if (getsockopt(rlk::loader::kProtocolFd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return -1;
+  return getsockopt(rlk::loader::kProtocolFd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+}
+
+// The socket moves out of reach of code that guesses small descriptors, and is not passed on to what a plugin starts.
+int take_socket() {
   const int moved = fcntl(rlk::loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);
   for (int fd = 3; fd < 1024; ++fd)  // also what the application left open without close-on-exec
     if (fd != moved) close(fd);
@@ -59,12 +62,13 @@ int examine_requested(ChildChannel* channel) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int socket = take_socket();
-  if (socket < 0) {
+  if (!has_socket()) {
     std::fprintf(stderr, "rlk-prober is started by rlk itself; use `rlk-plugins probe` to examine a plugin.\n");
     return 2;
   }
-  if (!rlk::loader::end_with_parent(argc, argv)) _exit(rlk::loader::kExitWithoutParent);
+  if (!rlk::loader::enter_guarded(argc, argv)) _exit(rlk::loader::kExitWithoutParent);
+  const int socket = take_socket();
+  if (socket < 0) return 3;
   leave_no_traces();
   ChildChannel channel(socket);
   const int code = examine_requested(&channel);

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,7 +20,9 @@
 #include <utility>
 
 #include "core/declaration/text.hpp"
+#include "loader/probe/guard.hpp"
 #include "loader/probe/protocol.hpp"
+#include "loader/probe/tree.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -33,13 +34,14 @@ using Seconds = std::chrono::duration<double>;
 constexpr size_t kOutputKept = 4096;
 constexpr uint64_t kMaxProtocolBytes = uint64_t{512} << 20;
 constexpr size_t kLongestName = 256;  // of a phase or an activity, in bytes
+constexpr size_t kMostLeft = 16;      // processes that are named
 constexpr Clock::duration kLeast = std::chrono::milliseconds(1);
 constexpr int kReadsWhenLate = 64;                        // of 64 KiB each
 constexpr auto kTick = std::chrono::milliseconds(20);     // how soon an end without an end-of-file is seen
 constexpr auto kExitAllowance = std::chrono::seconds(5);  // between the result and the process being gone
 constexpr auto kKillAllowance = std::chrono::seconds(5);  // between SIGKILL and the process being gone
 
-// A descriptor out of the way of 0 to 3, which the child's own are copied to.
+// A descriptor out of the way of 0 to 4, which the child's own are copied to.
 UniqueFd move_up(int fd) {
   const UniqueFd low(fd);
   return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 10));
@@ -71,14 +73,20 @@ private:
   bool start() {
     int sockets[2] = {-1, -1};
     int pipes[2] = {-1, -1};
+    int names[2] = {-1, -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) return not_started("socketpair", errno);
     socket_ = move_up(sockets[0]);
     UniqueFd child_socket = move_up(sockets[1]);
     if (pipe2(pipes, O_CLOEXEC) != 0) return not_started("pipe2", errno);
     output_ = move_up(pipes[0]);
     UniqueFd child_output = move_up(pipes[1]);
-    if (!socket_ || !child_socket || !output_ || !child_output) return not_started("fcntl", errno);
-    for (const int fd : {socket_.get(), output_.get()}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    if (pipe2(names, O_CLOEXEC) != 0) return not_started("pipe2", errno);
+    names_ = move_up(names[0]);
+    UniqueFd child_names = move_up(names[1]);
+    if (!socket_ || !child_socket || !output_ || !child_output || !names_ || !child_names)
+      return not_started("fcntl", errno);
+    for (const int fd : {socket_.get(), output_.get(), names_.get()})
+      fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -88,6 +96,7 @@ private:
     posix_spawn_file_actions_adddup2(&actions, child_output.get(), 1);
     posix_spawn_file_actions_adddup2(&actions, child_output.get(), 2);
     posix_spawn_file_actions_adddup2(&actions, child_socket.get(), kProtocolFd);
+    posix_spawn_file_actions_adddup2(&actions, child_names.get(), kGuardFd);
     sigset_t none;
     sigset_t all;
     sigemptyset(&none);
@@ -278,16 +287,20 @@ private:
     end(ChildEnd::crashed, std::move(text));
   }
 
-  // Whatever happened: nothing of the group survives, and the child is reaped.
+  // Whatever happened: nothing of it survives, and the child is reaped.
   void finish() {
     if (outcome_.end == ChildEnd::finished) wait_for_end(kExitAllowance);
     if (!reaped_elsewhere_) {
+      // While the child is there, everything that came of it hangs on it, in whatever session.
+      if (!peek_end())
+        for (const std::string& name : end_descendants(pid_)) note_left(name);
       kill(-pid_, SIGKILL);  // SIGTERM can be ignored
       kill(pid_, SIGKILL);   // should it have left its own group
     }
     const bool gone = wait_for_end(kKillAllowance);
     // What was still in the pipe; a stranger that inherited its end could otherwise feed us for ever.
     for (int i = 0; i < 64 && std::exchange(more_output_, false); ++i) read_output();
+    read_names();
     if (reaped_elsewhere_) return;
     if (!gone) {
       outcome_.text +=
@@ -296,6 +309,19 @@ private:
     }
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
     }
+  }
+
+  // What the guard ended.
+  void read_names() {
+    char piece[4096];
+    const ssize_t got = read(names_.get(), piece, sizeof(piece));
+    const std::string all(piece, got > 0 ? static_cast<size_t>(got) : 0);
+    for (size_t begin = 0, end = 0; (end = all.find('\n', begin)) != std::string::npos; begin = end + 1)
+      note_left(all.substr(begin, end - begin));
+  }
+
+  void note_left(const std::string& name) {
+    if (outcome_.left.size() < kMostLeft) outcome_.left.push_back(core::printable(name.substr(0, kLongestName)));
   }
 
   bool wait_for_end(Clock::duration allowance) {
@@ -315,6 +341,7 @@ private:
   ChildOutcome outcome_;
   UniqueFd socket_;
   UniqueFd output_;
+  UniqueFd names_;
   pid_t pid_ = -1;
   std::string unsent_;
   FrameDecoder decoder_;
@@ -333,18 +360,6 @@ private:
 };
 
 }  // namespace
-
-std::vector<std::string> parent_words() {
-  return {"--parent", std::to_string(getpid())};
-}
-
-bool end_with_parent(int argc, char** argv) {
-  if (argc < 3 || std::string_view(argv[argc - 2]) != "--parent") return false;
-  // The order matters: a parent that ends after this line ends us, one that ended before is no longer our parent.
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  const pid_t parent = getppid();
-  return parent == 0 || std::to_string(parent) == argv[argc - 1];  // 0: it lives in another namespace of process ids
-}
 
 std::string signal_name(int signal) {
   switch (signal) {  // those a plugin dies of; sigabbrev_np needs glibc 2.32

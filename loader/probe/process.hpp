@@ -45,23 +45,15 @@ struct ChildOutcome {
   std::string output;    // last 4 KiB of what it printed to stdout and stderr
   int code = 0;          // exit code, or signal number when crashed
   double seconds = 0.0;
+  std::vector<std::string> left;  // what it left running in other sessions, and was ended with it: "123 (name)"
 };
 
 // Runs the child in a session of its own with an empty signal mask, default signal actions and no standard input.
-// Blocks until it is gone; then nothing of its process group is left. [thread-safe] `on_message` is called on the
-// calling thread; what it throws ends the child and is thrown on. A process that leaves the group (setsid) or cannot be
-// killed because it waits in the kernel is left behind and named in `text`.
+// Blocks until it is gone; then nothing of its process group is left, and of a guarded child (guard.hpp) nothing that
+// came of it. [thread-safe] `on_message` is called on the
+// calling thread; what it throws ends the child and is thrown on. One that cannot be killed because it
+// waits in the kernel is left behind and named in `text`.
 ChildOutcome run_child(const ChildCommand& command, const std::function<void(std::string_view)>& on_message = {});
-
-// The two ends of one rule: no child outlives its parent and keeps a device busy. The parent passes the words on the
-// child's command line, before it starts it.
-std::vector<std::string> parent_words();
-// For the child, first of all: the kernel kills it when the thread that started it ends. False when those words are not
-// at the end of its command line, or when that process ended before the kernel was asked: then nobody waits for an
-// answer, and the caller exits.
-bool end_with_parent(int argc, char** argv);
-// The exit code of a child for which end_with_parent was false.
-inline constexpr int kExitWithoutParent = 4;
 
 // "SIGSEGV" for 11.
 std::string signal_name(int signal);

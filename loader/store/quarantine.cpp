@@ -111,8 +111,13 @@ void QuarantineList::add(QuarantineEntry entry) {
   constexpr int64_t kSameTimeSeconds = 60;
   entry.times = 1;
   if (const auto text = store_.get(name)) {
-    if (const auto known = read_entry(*text))
-      entry.times = known->times + (entry.since_unix - known->since_unix > kSameTimeSeconds ? 1 : 0);
+    if (const auto known = read_entry(*text)) {
+      const bool again = entry.since_unix - known->since_unix > kSameTimeSeconds;
+      // A process that ended inside what had failed already, by a hang say: the first word says more.
+      const bool says_more = known->reason_code != kEndedInside && known->until_unix > now;
+      if (!again && entry.reason_code == kEndedInside && says_more) return;
+      entry.times = known->times + (again ? 1 : 0);
+    }
   }
   const int64_t first = is_doubtful(entry.reason_code) ? kFirstDoubtfulSeconds : kFirstSeconds;
   entry.until_unix = now + (entry.times > 1 ? kAgainSeconds : first);
@@ -127,6 +132,7 @@ void QuarantineList::add_crumbs() {
     entry.op = crumb.op, entry.implementation = crumb.implementation, entry.dtype = crumb.dtype;
     entry.program = crumb.program, entry.machine = crumb.machine, entry.pid = crumb.pid;
     entry.reason_code = kEndedInside;
+    entry.since_unix = crumb.unix;  // what was told meanwhile, of a hang say, is the same failure
     entry.reason = "process " + std::to_string(crumb.pid) + " (" + crumb.program + ") on " + crumb.machine +
                    " ended, by a crash or otherwise, while it was inside " + crumb.phase + " of this plugin";
     const auto others = std::count_if(crumbs.begin(), crumbs.end(), [&](const Crumb& other) {

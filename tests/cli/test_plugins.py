@@ -1,6 +1,7 @@
 """The command beside plugins that are good, wrong, crashing or hanging."""
 import os
 import shutil
+import subprocess
 import time
 
 import command
@@ -203,6 +204,28 @@ class LaterFaults(command.Case):
                 self.assertEqual(self.json("quarantine", "clear", "fault")["cleared"], 1)
                 self.assertEqual(self.fault()["state"], "registered")
 
+    def test_a_call_that_hangs_is_named_while_it_hangs_and_left_out_by_the_next_start(self):
+        self.assertEqual(self.fault()["state"], "registered")
+        environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_CALL_TIMEOUT="1", RLK_WATCH="off",
+                           RLK_TEST_FAULT="raw_enqueue:stall")
+        hanging = subprocess.Popen([command.COMMAND, "run", "add", "--input", "a=a.npy", "--input", "b=a.npy",
+                                    "--output", "out=out.npy"], env=environment, cwd=self.folder,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            told = hanging.stderr.readline().decode()
+        finally:
+            hanging.kill()
+            hanging.communicate()
+        self.assertRegex(told, "fault: add/simple for dtype f32 is switched off .TIMEOUT.: enqueue on acme:0 by plugin fault has not "
+                               "returned for .* thread [0-9]+ of process [0-9]+ is still inside it")
+        plugin = self.fault(code=1)
+        self.assertEqual((plugin["state"], plugin["reason_code"]), ("partial", "QUARANTINED"))
+        self.assertIn("has not returned", plugin["reason"])
+        self.assertIn("cpu/", self.add(RLK_TEST_FAULT="raw_enqueue:stall").stdout)
+        [entry] = self.json("quarantine", "ls")["entries"]
+        self.assertEqual(entry["times"], 1, "the crumb of the process that was killed tells of the same failure")
+        self.output("quarantine", "clear")
+
     def test_outputs_go_where_the_caller_stood(self):
         self.assertEqual(self.fault()["state"], "registered")
         self.assertIn("fault/", self.add(RLK_TEST_FAULT="create:chdir").stdout)
@@ -213,7 +236,7 @@ class LaterFaults(command.Case):
         failed = self.add(RLK_TEST_FAULT="raw_enqueue:throw_int").stdout
         self.assertIn("cpu/", failed)
         self.assertNotIn("fault/", failed)
-        self.assertIn("PLUGIN_EXCEPTION", self.fault(code=1)["reason"])
+        self.assertIn("EXCEPTION", self.fault(code=1)["reason"])
         self.output("quarantine", "clear")
         self.assertIn("nothing is quarantined", self.output("quarantine", "ls"))
 

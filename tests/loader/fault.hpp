@@ -6,6 +6,8 @@
 #include <rlk/sdk/ops/add.hpp>
 
 #include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <unistd.h>
 
 #include <cfenv>
@@ -23,6 +25,36 @@ inline std::string fault_at(const char* where) {
   return fault != nullptr && std::strncmp(fault, where, length) == 0 && fault[length] == ':' ? fault + length + 1 : "";
 }
 
+inline void write_pid() {
+  if (FILE* file = std::fopen(std::getenv("RLK_TEST_PID_FILE"), "w")) {
+    std::fprintf(file, "%d\n", getpid());
+    std::fclose(file);
+  }
+}
+
+// Of this process's own parent, the process that it is a child of.
+inline pid_t grandparent() {
+  const std::string path = "/proc/" + std::to_string(getppid()) + "/stat";
+  int parent = 0;
+  if (FILE* file = std::fopen(path.c_str(), "r")) {
+    if (std::fscanf(file, "%*d (%*[^)]) %*c %d", &parent) != 1) parent = 0;
+    std::fclose(file);
+  }
+  return parent;
+}
+
+// A process in a session of its own that nobody is told of.
+inline void start_daemon() {
+  if (fork() != 0) return;
+  setsid();
+  if (fork() != 0) _exit(0);
+  prctl(PR_SET_PDEATHSIG, 0);
+  prctl(PR_SET_NAME, "acme-daemon");
+  for (int signal = 1; signal < 32; ++signal) std::signal(signal, SIG_IGN);
+  write_pid();
+  while (true) pause();
+}
+
 // The faults that can happen anywhere. Returns the fault for the place itself to act on.
 inline std::string act(const char* where) {
   std::string what = fault_at(where);
@@ -35,6 +67,21 @@ inline std::string act(const char* where) {
     while (true) pause();
   }
   while (what == "stall") pause();
+  if (what == "hold") {  // comes back when the file is there
+    const char* const file = std::getenv("RLK_TEST_RELEASE_FILE");
+    for (const std::string path = file != nullptr ? file : ""; access(path.c_str(), F_OK) != 0;) usleep(1000);
+  }
+  if (what == "daemon" || what == "daemon_stall") start_daemon();
+  if (what == "undo_death") {
+    prctl(PR_SET_PDEATHSIG, 0);
+    write_pid();
+  }
+  if (what == "stop_parent") kill(getppid(), SIGSTOP);
+  if (what == "trace_parent") ptrace(PTRACE_ATTACH, getppid(), nullptr, nullptr);
+  if (what == "trace_grandparent") ptrace(PTRACE_ATTACH, grandparent(), nullptr, nullptr);
+  while (what == "daemon_stall" || what == "undo_death" || what == "stop_parent" || what == "trace_parent" ||
+         what == "trace_grandparent")
+    pause();
   if (what == "many_files") {
     for (int i = 0; i < 250; ++i)
       if (dup(2) < 0) std::exit(5);
@@ -70,7 +117,7 @@ public:
     const std::string what = act("enqueue");
     const rlk_tensor& out = *run.output(RLK_ADD_OUT_OUT);
     const bool is_double = sdk::dtype_of(out) == sdk::Dtype::f64;
-    if (is_double && what == "wrong_f64") return;  // leaves the output unwritten
+    if (is_double ? what == "wrong_f64" : what == "wrong_f32") return;  // leaves the output unwritten
     is_double ? add<double>(run) : add<float>(run);
   }
 

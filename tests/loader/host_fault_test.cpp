@@ -7,7 +7,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <initializer_list>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 #include "core/declaration/error.hpp"
@@ -324,6 +327,143 @@ TEST_F(Host, AProbeInThisProcessThatHangsIsGivenUpToo) {
   EXPECT_EQ(record.state, State::deferred);
   EXPECT_EQ(record.reason_code, "TIMED_OUT");
   EXPECT_EQ(record.id, "fault");
+}
+
+struct Hang {
+  const char* where;
+  const char* who;   // is switched off
+  const char* says;  // a part of the evidence
+};
+class HangsInsideACall : public Host, public ::testing::WithParamInterface<Hang> {};
+
+// Who hangs where something may be written cannot be given up: it is named at once and switched off for all others.
+TEST_P(HangsInsideACall, IsNamedAtOnceAndOtherThreadsGoOn) {
+  publish();
+  std::mutex mutex;
+  std::string told;
+  registry.on_quarantine([&](const core::Quarantined& unit, bool only_suspected) {
+    const std::lock_guard lock(mutex);
+    told += unit.who() + " (" + unit.reason_code + (only_suspected ? ", suspected" : "") + ")";
+  });
+  const auto heard = [&] {
+    const std::lock_guard lock(mutex);
+    return told;
+  };
+  core::Policy policy;
+  ASSERT_EQ(
+      core::Policy::make(
+          [](const char* name) {
+            return name == std::string("RLK_CALL_TIMEOUT") ? "0.4" : name == std::string("RLK_WATCH") ? "off" : nullptr;
+          },
+          {}, {}, &policy, &error),
+      RLK_OK);
+  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  std::unique_ptr<core::Stream> other;
+  ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
+  ASSERT_EQ(make_stream("acme", &other), RLK_OK) << error.text;
+  const std::string release = folder / "release";
+  rlk_status late = RLK_INTERNAL;
+  std::thread victim;
+  {
+    const ScopedEnv file("RLK_TEST_RELEASE_FILE", release.c_str());
+    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam().where) + ":hold").c_str());
+    victim = std::thread([&] { late = add(*stream); });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (heard().empty() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(heard(), std::string(GetParam().who) + " (TIMEOUT)") << "told while it hangs";
+  std::printf("| %-20s | %s |\n", GetParam().where, switched_off().c_str());
+  EXPECT_NE(switched_off().find(GetParam().says), std::string::npos) << switched_off();
+  EXPECT_NE(switched_off().find("by plugin fault has not returned for"), std::string::npos);
+  EXPECT_NE(switched_off().find("of process " + std::to_string(getpid())), std::string::npos);
+  const auto& add_decl = *core::find_declaration("add");
+  const uint64_t before = dispatcher->counters().of(add_decl).staged.load();
+  EXPECT_EQ(add(*other), RLK_OK) << error.text;
+  EXPECT_EQ(dispatcher->counters().of(add_decl).staged.load(), before + 1) << "the CPU took over";
+  std::ofstream(release).put('\n');
+  victim.join();
+  EXPECT_EQ(late, RLK_OK) << "who comes back late has its result: " << error.text;
+  other.reset();
+  end();
+}
+INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInsideACall,
+                         ::testing::Values(Hang{"raw_query", "add/simple for dtype f32", "query by"},
+                                           Hang{"raw_enqueue", "add/simple for dtype f32", "enqueue on acme:0 by"},
+                                           Hang{"raw_synchronize", "add/simple for dtype f32",
+                                                "add/simple of plugin fault alone was under way there"}),
+                         [](const auto& instance) { return std::string(instance.param.where).substr(4); });
+
+// Right in the child and wrong here: found before the first call is served.
+TEST_F(Host, AnImplementationThatIsWrongInThisProcessAloneServesNoCall) {
+  publish();
+  core::Policy policy;
+  ASSERT_EQ(core::Policy::make([](const char*) { return nullptr; }, {}, {}, &policy, &error), RLK_OK);
+  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
+  const ScopedEnv fault("RLK_TEST_FAULT", "enqueue:wrong_f32");
+  const auto& counted = dispatcher->counters().of(*core::find_declaration("add"));
+  EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+  EXPECT_EQ(counted.staged.load(), 1u) << "the CPU serves";
+  std::printf("| %-20s | %s |\n", "wrong in the host", switched_off().c_str());
+  EXPECT_NE(switched_off().find("add/simple for dtype f32"), std::string::npos) << switched_off();
+  EXPECT_NE(switched_off().find("a first small call in this process failed, although its probe passed"),
+            std::string::npos)
+      << switched_off();
+  EXPECT_EQ(switched_off().find("f64"), std::string::npos) << "nobody asked for f64";
+  EXPECT_EQ(counted.failures.load(), 0u) << "no call met it";
+  end();
+}
+
+TEST_F(Host, ACanaryThatHangsIsGivenUpAndTheCpuServes) {
+  publish();
+  core::Policy policy;
+  ASSERT_EQ(
+      core::Policy::make([](const char* name) { return name == std::string("RLK_CALL_TIMEOUT") ? "0.5" : nullptr; }, {},
+                         {}, &policy, &error),
+      RLK_OK);
+  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
+  {
+    const ScopedEnv fault("RLK_TEST_FAULT", "raw_enqueue:stall");
+    EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+  }
+  EXPECT_NE(switched_off().find("has not returned for 0.5 s; it is given up"), std::string::npos) << switched_off();
+  EXPECT_EQ(add(*stream), RLK_OK) << error.text;
+  end();
+}
+
+// The time to wait that the caller gives is no hang, nor is what is within the limit.
+TEST_F(Host, WhatReturnsInTimeIsNotTakenForAHang) {
+  publish();
+  core::Policy policy;
+  ASSERT_EQ(
+      core::Policy::make(
+          [](const char* name) {
+            return name == std::string("RLK_CALL_TIMEOUT") ? "0.4" : name == std::string("RLK_WATCH") ? "off" : nullptr;
+          },
+          {}, {}, &policy, &error),
+      RLK_OK);
+  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
+  const std::string release = folder / "release";
+  ASSERT_EQ(add(*stream), RLK_OK) << error.text;
+  {
+    const ScopedEnv file("RLK_TEST_RELEASE_FILE", release.c_str());
+    const ScopedEnv fault("RLK_TEST_FAULT", "raw_synchronize:hold");
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+      std::ofstream(release).put('\n');
+    });
+    EXPECT_EQ(dispatcher->synchronize(*stream, 60'000'000'000u, &error), RLK_OK);
+    later.join();
+  }
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(add(*stream), RLK_OK);
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  }
+  EXPECT_EQ(switched_off(), "");
+  end();
 }
 
 class FloatMode : public Host, public ::testing::WithParamInterface<const char*> {};

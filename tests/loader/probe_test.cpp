@@ -14,6 +14,7 @@
 #include "loader/loader.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/probe/guard.hpp"
 #include "loader/probe/process.hpp"
 #include "loader/probe/protocol.hpp"
 #include "tests/loader/staged_loader.hpp"
@@ -149,6 +150,12 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"describe:crash", State::rejected, "CRASHED", "SIGSEGV in phase enumerate"},
         FaultCase{"enqueue:crash", State::rejected, "CRASHED", "SIGSEGV in phase smoke, at"},
         FaultCase{"enqueue:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
+        FaultCase{"raw_stream_create:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
+        FaultCase{"raw_stream_query:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
+        FaultCase{"raw_query:throw", State::rejected, "NOTHING_VERIFIED", "the vendor said no"},
+        FaultCase{"raw_query:throw_int", State::rejected, "NOTHING_VERIFIED", "an exception of unknown type"},
+        FaultCase{"raw_plan_create:throw_int", State::rejected, "NOTHING_VERIFIED", "an exception of unknown type"},
+        FaultCase{"raw_enqueue:throw_int", State::rejected, "NOTHING_VERIFIED", "an exception of unknown type"},
         FaultCase{"enqueue:wrong_f64", State::partial, "SOME_FAILED", "add"}),
     [](const auto& instance) {
       std::string name = instance.param.fault;

@@ -47,9 +47,11 @@ TEST(Watch, AFirstUseIsComparedOnceAndEachSizeClassIsAFirstUse) {
 
 TEST(Watch, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
   WatchedWorld world;
-  fake_script<Add>().mark = 1;  // every element is off by 1
   auto stream = world.stream();
+  ASSERT_EQ(world.run(*stream, world.make("add")).wrong, 0u) << "so is its canary";
+  fake_script<Add>().mark = 1;  // every element is off by 1, from now on
   OpCall& add = world.make("add");
+  resize(add, 300);
   ASSERT_EQ(world.call(*stream, add), RLK_OK);
   ASSERT_EQ(stream->wait_quietly(nullptr), RLK_OK);
   EXPECT_EQ(world.watched().wrong, 1u);

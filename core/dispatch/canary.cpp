@@ -1,0 +1,110 @@
+// The conformance engine's canary, on a thread that may be left behind.
+#include "core/dispatch/canary.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/conformance/conformance.hpp"
+#include "core/dispatch/host.hpp"
+#include "core/dispatch/trace.hpp"
+#include "core/dispatch/within.hpp"
+
+namespace rlk::core {
+namespace {
+
+constexpr double kBudgetSeconds = 20.0;
+
+// Who is not to blame for them: the machine is out of memory or slow, or the engine is at fault.
+bool says_nothing(const UnitResult& unit) {
+  return unit.reason_code == "NO_MEMORY" || unit.reason_code == "BUDGET" || unit.reason_code == "ENGINE";
+}
+
+bool is_to_try(const Candidate& candidate, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype) {
+  if (candidate.on != &device || candidate.decl != &decl || candidate.plugin->built_in) return false;
+  for (const Quarantined* off : candidate.quarantined)
+    if (off->dtype.empty() || off->dtype == dtype) return false;
+  return std::any_of(candidate.units.begin(), candidate.units.end(), [&](const UnitResult* unit) {
+    return unit->verdict == UnitResult::Verdict::verified && unit->dtype == dtype;
+  });
+}
+
+}  // namespace
+
+bool Canaries::find_wrong(const Snapshot& snapshot, const DeviceEntry& device, const OpDecl& decl,
+                          const std::string& dtype) {
+  if (!enabled_) return false;
+  const auto any = std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(),
+                               [&](const Candidate& candidate) { return is_to_try(candidate, device, decl, dtype); });
+  if (!any) return false;
+  const std::lock_guard lock(mutex_);
+  bool found = false;
+  for (const Candidate& candidate : snapshot.candidates) {
+    if (!is_to_try(candidate, device, decl, dtype)) continue;
+    if (!tried_.emplace(candidate.plugin->api, &device, &decl, dtype).second) continue;
+    found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype);
+  }
+  return found || registry_.current() != &snapshot;
+}
+
+bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
+                       const std::string& dtype) {
+  rlk_error error{};
+  error.struct_size = sizeof(error);
+  rlk_plugin_device *owners = nullptr, *its = nullptr;
+  // What cannot be opened serves nobody, and says why when it is asked.
+  if (on.device->open(&owners, &error) != RLK_OK || device.open(&its, &error) != RLK_OK) return false;
+  // Whoever does not come back goes on with what it owns.
+  struct Work {
+    Target target;
+    ConformanceOptions options;
+    std::vector<UnitResult> results;
+    std::vector<Trace> traces;
+  };
+  const auto work = std::make_shared<Work>();
+  Target& target = work->target;
+  target.plugin = plugin.api;
+  target.device = its;
+  target.owner = on.owner->api;
+  target.owner_device = owners;
+  target.owner_instance = on.owner->instance;
+  target.owner_flags = on.properties().flags;
+  target.owner_memory_bytes = on.properties().memory_bytes;
+  work->options.canary = true;
+  work->options.op = decl.name;
+  work->options.dtype = dtype;
+  work->options.budget_s = kBudgetSeconds * patience();
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < plugin.api->n_implementations; ++i) {
+    const rlk_implementation& one = *plugin.api->implementations[i];
+    if (std::string_view(one.op) != decl.name) continue;
+    names.emplace_back(one.name);
+    work->traces.push_back(trace({plugin.id, decl.name, one.name, dtype, "the canary"}));
+  }
+  const double seconds = longest_seconds_ > 0 ? std::min(longest_seconds_ / patience(), kOpenSeconds) : kOpenSeconds;
+  const bool returned = within(seconds, [work] {
+    work->results = run_conformance(work->target, work->options);
+    work->traces.clear();
+  });
+  if (!returned) {
+    char text[160];
+    std::snprintf(text, sizeof(text),
+                  "a first small call in this process has not returned for %.3g s; it is given up, "
+                  "and its thread left behind",
+                  seconds * patience());
+    for (const std::string& name : names) registry_.quarantine(plugin.id, decl.name, name, dtype, "TIMEOUT", text);
+    return true;
+  }
+  bool found = false;
+  for (const UnitResult& unit : work->results) {
+    if (unit.verdict != UnitResult::Verdict::failed || unit.op != decl.name || says_nothing(unit)) continue;
+    found = true;
+    registry_.quarantine(plugin.id, decl.name, unit.implementation, dtype, unit.reason_code,
+                         "a first small call in this process failed, although its probe passed: " + unit.reason);
+  }
+  return found;
+}
+
+}  // namespace rlk::core

@@ -1,0 +1,37 @@
+// One small call of each implementation in this very process, before it serves its first: a plugin can be right in the
+// process of its probe and wrong here, beside other libraries.
+#pragma once
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <tuple>
+
+#include "core/dispatch/registry.hpp"
+
+namespace rlk::core {
+
+class Canaries {
+public:
+  // longest_seconds: of one canary, which is then left behind on its thread; 0: as long as opening a device may take.
+  Canaries(Registry& registry, bool enabled, double longest_seconds)
+      : registry_(registry), enabled_(enabled), longest_seconds_(longest_seconds) {}
+
+  // Tries the plugins' implementations of the operator that are verified for the dtype on the device and were not tried
+  // yet. What fails is switched off; true then: the registry has another generation. Not while a stream captures.
+  // [thread-safe: others wait]
+  bool find_wrong(const Snapshot& snapshot, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype);
+
+private:
+  // Its plugin and the device.
+  bool try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
+               const std::string& dtype);
+
+  Registry& registry_;
+  const bool enabled_;
+  const double longest_seconds_;
+  std::mutex mutex_;  // of what follows
+  std::set<std::tuple<const rlk_plugin*, const DeviceEntry*, const OpDecl*, std::string>> tried_;
+};
+
+}  // namespace rlk::core
