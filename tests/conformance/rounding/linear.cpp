@@ -126,6 +126,7 @@ void all_gradients(const sdk::Run& run) {
 }  // namespace
 
 sdk::Support LinearLogp::query(simple::SimpleDevice&, const sdk::Call<Op>& call) {
+  if (auto no = sdk::refuse_output(call.output(RLK_LINEAR_LOGP_OUT_SUM_P2), "sum_p2")) return *no;
   return plain_calls(call, RLK_LINEAR_LOGP_PARAMS_INIT, RLK_LINEAR_LOGP_IN_IDS + 1);
 }
 std::unique_ptr<sdk::Plan> LinearLogp::plan(simple::SimpleDevice&, const sdk::Call<Op>&) {
