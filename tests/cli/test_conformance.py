@@ -28,7 +28,8 @@ class Cases(command.Case):
         self.assertEqual(words[-1], "--debug")
         alone = self.run_command(*words[:-1], "--json", code=1)
         units = command.json.loads(alone.stdout)["plugin"]["units"]
-        self.assertEqual({(u["dtype"], u["reason"], u["cases"]) for u in units}, {(unit["dtype"], unit["reason"], 1)})
+        tried = [u for u in units if u["verdict"] != "declined"]
+        self.assertEqual({(u["dtype"], u["reason"], u["cases"]) for u in tried}, {(unit["dtype"], unit["reason"], 1)})
 
     def test_a_case_that_there_is_not_is_told(self):
         done = self.run_command("conformance", self.liar, "--case", "logp reference f32 N=999", code=1)
