@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kDeadlineNs = 30'000'000'000u;
 constexpr uint64_t kLargestBound = uint64_t{1} << 28;  // bytes; a larger bound of a plan is not allocated blindly
 constexpr uint64_t kLargestWorkspace = uint64_t{1} << 30;
-constexpr uint64_t kUsualShift = 64 * 256;            // bytes that a call may move without moving the memory
+constexpr uint64_t kUsualShift = uint64_t{64} * 256;  // bytes that a call may move without moving the memory
 constexpr uint64_t kRoom = 4096;                      // bytes, for the red zones of the workspace
 constexpr std::chrono::microseconds kLater(500);      // for what is written too late to show
 constexpr std::chrono::milliseconds kMuchLater(200);  // for what is written too late, once that is suspected

@@ -44,8 +44,8 @@ private:
   void add_tensors(std::span<const ArgDecl> args, std::span<const rlk_tensor* const> tensors, int form);
 
   // Everything has a bound: scope, pin, parameters, symbols, and of each tensor one word and its strides and shape.
-  static constexpr size_t kMaxWords = 16 + kMaxPinLength / 8 + kMaxParams + 2 * kMaxSymbols +
-                                      2 * kMaxArguments * (1 + 2 * RLK_MAX_NDIM) + PrivateParams::kMaxWords;
+  static constexpr size_t kMaxWords = 16 + kMaxPinLength / 8 + kMaxParams + size_t{2} * kMaxSymbols +
+                                      size_t{2} * kMaxArguments * (1 + 2 * RLK_MAX_NDIM) + PrivateParams::kMaxWords;
   std::array<uint64_t, kMaxWords> words_;
   size_t size_ = 0;
   size_t structure_ = 0;

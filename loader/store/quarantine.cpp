@@ -75,9 +75,10 @@ std::string text_of(const QuarantineEntry& entry) {
 }
 
 std::string duration_text(int64_t seconds) {
-  if (seconds < 2 * 60) return std::to_string(std::max<int64_t>(seconds, 0)) + " s";
-  if (seconds < 2 * 3600) return std::to_string(seconds / 60) + " min";
-  return std::to_string(seconds / 3600) + " h";
+  constexpr int64_t kMinute = 60, kHour = 3600;
+  if (seconds < 2 * kMinute) return std::to_string(std::max<int64_t>(seconds, 0)) + " s";
+  if (seconds < 2 * kHour) return std::to_string(seconds / kMinute) + " min";
+  return std::to_string(seconds / kHour) + " h";
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ public:
   // plugin may have been ended by somebody else, and a card may have been at fault: they are tried again sooner.
   static constexpr int64_t kFirstSeconds = 86400;
   static constexpr int64_t kFirstDoubtfulSeconds = 3600;
-  static constexpr int64_t kAgainSeconds = 7 * 86400;
+  static constexpr int64_t kAgainSeconds = 7 * kFirstSeconds;
 
   // The store outlives the list.
   explicit QuarantineList(Store* store, Clock now = {});

@@ -110,7 +110,7 @@ struct Faulty {
     if (kFault == Fault::declines) return rlk::sdk::Support::no("NOTHING", "this plugin declines every call");
     rlk::sdk::Support answer = golden_plugin::Serial<Op>::query(device, call);
     // What is attached to another plugin's device was installed to be used there.
-    if (kFault == Fault::operators_only) answer.level = RLK_SUPPORT_PREFERRED;
+    if (kFault == Fault::operators_only && answer.level != RLK_SUPPORT_NO) answer.level = RLK_SUPPORT_PREFERRED;
     return answer;
   }
   static std::unique_ptr<rlk::sdk::Plan> plan(golden_plugin::Device&, const Call& call) {

@@ -64,6 +64,8 @@ private:
 // Whether the call sets no parameter and gives none of the inputs from `first_optional` on.
 template <class Op>
 sdk::Support plain_calls(const sdk::Call<Op>& call, const typename Op::Params& defaults, uint32_t first_optional) {
+  // The bytes are meant: a parameter of -0 is not the default.
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
   bool plain = std::memcmp(&call.params(), &defaults, sizeof(defaults)) == 0;
   for (uint32_t i = first_optional; i < Op::kInputs; ++i) plain &= call.input(i) == nullptr;
   return plain ? sdk::Support::yes("plain", claimed()) : sdk::Support::no("NOT_PLAIN", "only plain calls are served");

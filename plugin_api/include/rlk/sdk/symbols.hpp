@@ -75,7 +75,7 @@ public:
     if (function == nullptr || dladdr(reinterpret_cast<void*>(function), &info) == 0) return {};
     if (info.dli_fname == nullptr) return {};
     char* real = realpath(info.dli_fname, nullptr);
-    const std::string path = real != nullptr ? real : info.dli_fname;
+    std::string path = real != nullptr ? real : info.dli_fname;
     std::free(real);
     return path;
   }
