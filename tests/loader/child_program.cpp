@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
     hang();
   }
   if (what == "forge_one_phase" || what == "forge_many_phases") {
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 3000; ++i) {
       channel.send(FrameKind::phase, what == "forge_one_phase" ? "create" : "phase " + std::to_string(i));
       usleep(20'000);
     }

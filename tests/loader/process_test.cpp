@@ -189,7 +189,8 @@ TEST(Child, WinsNoTimeByEnteringAPhaseAgainAndAgain) {
     const auto begin = std::chrono::steady_clock::now();
     const ChildOutcome outcome = run_child(forger);
     EXPECT_EQ(outcome.end, ChildEnd::timed_out) << what;
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5)) << what;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30))
+        << what;  // of the minute that it wants
   }
 }
 
