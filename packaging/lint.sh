@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Is the code formatted, and does clang-tidy find anything?
 #
-#   packaging/lint.sh            format of all files; clang-tidy on files changed since the merge base with origin/main
+#   packaging/lint.sh            format of all files; clang-tidy on files changed since the merge base with origin/main,
+#                                or, in a clone of just that, by the last commit
 #   packaging/lint.sh --all      clang-tidy on all files: half an hour of two cores
 #   packaging/lint.sh --format   format only
 #
@@ -52,6 +53,8 @@ if [ "$mode" = --all ]; then
   mapfile -t files < <(sources '*.cpp')
 else
   base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || git rev-parse HEAD)
+  # A fresh clone of what has landed differs from it in nothing: then what the last commit changed.
+  [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse -q --verify HEAD~1 || echo "$base")
   mapfile -t changed < <({ git diff --name-only --diff-filter=d "$base"; git ls-files -o --exclude-standard; } |
                            sort -u | grep '\.cpp$' || true)
   mapfile -t files < <([ ${#changed[@]} -eq 0 ] || sources "${changed[@]}")

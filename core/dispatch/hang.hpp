@@ -48,7 +48,7 @@ public:
     bool told = false;
   };
 
-  // A thread is inside a plugin while this lives. Neither locks nor asks for the time: about 5 ns. Code of the built-in
+  // A thread is inside a plugin while this lives. Neither locks nor asks for the time. Code of the built-in
   // plugin is not watched. Nested ones count as the outermost.
   class Inside {
   public:

@@ -42,7 +42,7 @@ std::string installed_seed() {
   const std::string beside = own_folder();
   if (beside.empty()) return {};
   for (const char* relative : {"/../share/rlk/cache.seed", "/../../share/rlk/cache.seed"}) {
-    const std::string path = beside + relative;
+    std::string path = beside + relative;
     if (access(path.c_str(), F_OK) == 0) return path;
   }
   return {};

@@ -89,17 +89,17 @@ private:
   }
 
   static Operand choose(Calls& c, const Operand& condition, const Operand& x, const Operand& y) {
-    const Operand out = c.scratch(x.dtype, x.dims);
+    Operand out = c.scratch(x.dtype, x.dims);
     c.select(condition, x, y, out);
     return out;
   }
   static Operand compared(Calls& c, int operation, const Operand& x, const Operand& y) {
-    const Operand out = c.scratch(kBool, x.dims);
+    Operand out = c.scratch(kBool, x.dims);
     c.compare(operation, x, y, out);
     return out;
   }
   static Operand constant(Calls& c, int number, int32_t value) {
-    const Operand out = c.scratch(kInt32, {number});
+    Operand out = c.scratch(kInt32, {number});
     c.fill(out, value);
     return out;
   }

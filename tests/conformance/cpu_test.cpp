@@ -63,7 +63,7 @@ std::vector<UnitResult> expect_all_verified(bool smoke, const std::string& dtype
   options.smoke = smoke;
   options.dtype = dtype;
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<UnitResult> results = run_conformance(cpu(), options);
+  std::vector<UnitResult> results = run_conformance(cpu(), options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   struct Row {
     int units = 0;

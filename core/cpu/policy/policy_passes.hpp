@@ -62,7 +62,7 @@ struct PolicyGradients {
   bool own_bonus;   // the bonus is not part of the losses
   double of_bonus;  // its gradient then
 };
-void policy_gradients(const PolicyBatch& batch, const PolicyGradients& gradients, PolicyChunkSums* sums,
+void policy_gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums,
                       const ParallelFor& hook);
 
 }  // namespace rlk::cpu

@@ -270,7 +270,7 @@ TEST(CpuRatioKl, ClampsPassWhatIsAskedForAtTheirBoundsAndNothingOutside) {
     const auto gradient = [&, of = rule](const Tensor& grad_ratio, const Tensor& grad_kl) {
       auto call = backward_of(c, grad_ratio, grad_kl);
       call.params.clamp_gradient = of;
-      const std::vector<double> got = list_of(run(call).grad_logp);
+      std::vector<double> got = list_of(run(call).grad_logp);
       EXPECT_EQ(golden_answer(call).grad_logp.value, got);
       return got;
     };
