@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Which functions of the trainers changed since the operators were held against them (plugin_api/ops/upstream.json).
+"""Which functions of the trainers changed since the operators were held against them (plugin_api/ops/upstream.json), and
+since rlk.integrations replaces them (known.json there).
 
     upstream.py check [FOLDER...]    compares the installed packages, or those in folders, with what is recorded; exits
                                      with 1 where a function is another or gone. An absent package is said and passed over.
@@ -10,42 +11,20 @@ Packages are read and never imported; nothing is fetched. A folder holds a packa
 an unpacked wheel does (of a wheel with a .data folder, its purelib is a folder of its own). A function counts as it is
 written, without its docstring, lines of comment and blank lines.
 """
-import ast
-import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import pathlib
 import sys
-import textwrap
 
-RECORD = pathlib.Path(__file__).parent / "ops/upstream.json"
+HERE = pathlib.Path(__file__).parent
+INTEGRATIONS = HERE.parent / "packaging/python/rlk/integrations"
+RECORDS = (HERE / "ops/upstream.json", INTEGRATIONS / "known.json")
 
-
-def definitions(text):
-    """The source of every function and class of a module by its qualified name."""
-    lines = text.splitlines()
-    found = {}
-
-    def visit(node, prefix):
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                continue
-            name = prefix + child.name
-            skipped = set()
-            for part in ast.walk(child):
-                if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(part):
-                    skipped.update(range(part.body[0].lineno, part.body[0].end_lineno + 1))
-            own = [lines[n - 1].rstrip() for n in range(child.lineno, child.end_lineno + 1) if n not in skipped]
-            own = [line for line in own if line and not line.lstrip().startswith("#")]
-            found[name] = textwrap.dedent("\n".join(own))
-            visit(child, name + ".")
-
-    visit(ast.parse(text), "")
-    return found
-
-
-def digest(source):
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
+_spec = importlib.util.spec_from_file_location("rlk_source", INTEGRATIONS / "_source.py")  # without the package around it
+_source = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_source)
+definitions, digest = _source.definitions, _source.digest
 
 
 def installed(package, folders):
@@ -108,7 +87,7 @@ def take_over(record, folders):
         _, gone, now = compared(known["functions"], there[1])
         if gone:
             lines.append(f"{package}: left as it is, because these are gone: {', '.join(gone)}. Name what replaced them "
-                         f"in {RECORD.name}")
+                         "in the record")
             continue
         record[package] = {"version": there[0], "functions": now}
         lines.append(f"{package}: {there[0]} recorded")
@@ -124,13 +103,17 @@ def main(arguments):
         if not folder.is_dir():
             print(f"{folder}: no such folder; expected one that holds a package, as site-packages does", file=sys.stderr)
             return 2
-    record = json.loads(RECORD.read_text())
-    if arguments[0] == "record":
-        print("\n".join(take_over(record, folders)))
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
-        return 0
-    lines, differs = check(record, folders)
-    print("\n".join(lines))
+    differs = False
+    for path in RECORDS:
+        record = json.loads(path.read_text())
+        print(f"{path.name}:")
+        if arguments[0] == "record":
+            print("\n".join(take_over(record, folders)))
+            path.write_text(json.dumps(record, indent=1) + "\n")
+        else:
+            lines, changed = check(record, folders)
+            print("\n".join(lines))
+            differs |= changed
     return 1 if differs else 0
 
 

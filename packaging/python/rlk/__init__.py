@@ -22,7 +22,7 @@ __all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "Captur
 
 
 def __getattr__(name):
-    if name in ("ops", "torch"):  # torch is imported by who asks for it
+    if name in ("integrations", "ops", "torch"):  # torch is imported by who asks for it
         return importlib.import_module("rlk." + name)
     if name == "__version__":
         return version()

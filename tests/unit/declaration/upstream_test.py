@@ -82,7 +82,7 @@ class Upstream(unittest.TestCase):
                          (["trainer: not installed here, not compared (recorded: 1.0)"], False))
 
     def test_what_is_recorded_is_what_the_page_names(self):
-        record = json.loads(upstream.RECORD.read_text())
+        record = json.loads(upstream.RECORDS[0].read_text())
         page = (ROOT / "plugin_api/ops/README.md").read_text()
         names = {"trl": "TRL", "verl": "verl", "openrlhf": "OpenRLHF", "liger-kernel": "Liger-Kernel"}
         self.assertEqual(sorted(record), sorted(names))
@@ -91,6 +91,15 @@ class Upstream(unittest.TestCase):
             for functions in known["functions"].values():
                 for name, digest in functions.items():
                     self.assertRegex(digest, r"^[0-9a-f]{16}$", name)
+
+    def test_both_records_know_the_same_functions(self):
+        operators, replaced = (json.loads(path.read_text()) for path in upstream.RECORDS)
+        for package in set(operators) & set(replaced):
+            self.assertEqual(operators[package]["version"], replaced[package]["version"])
+            for file, functions in replaced[package]["functions"].items():
+                held = operators[package]["functions"].get(file, {})
+                for name in set(functions) & set(held):
+                    self.assertEqual(functions[name], held[name], f"{file} {name}")
 
 
 if __name__ == "__main__":

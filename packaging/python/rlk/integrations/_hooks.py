@@ -1,0 +1,161 @@
+"""Puts rlk's functions where a trainer's were, and the trainer's back. Only functions whose source is known are replaced."""
+import importlib
+import importlib.metadata
+import importlib.util
+import json
+import pathlib
+import sys
+from typing import Callable, NamedTuple, Tuple
+
+from rlk.errors import NotFound, Unsupported
+from rlk.integrations._replace import Replacement
+from rlk.integrations._source import definitions, digest
+
+
+class Hook(NamedTuple):
+    """A function that rlk replaces."""
+    module: str                 # where the package defines or uses it
+    name: str                   # its name there; of a registry "REGISTRY[key]"
+    operator: str               # rlk's
+    sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
+    make: Callable              # (the original's module) -> serve(original, *arguments)
+    adds: bool = False          # a new entry of a registry: there is no original
+
+
+class Replaced(NamedTuple):
+    """A line of what enable() did."""
+    function: str
+    file: str
+    version: str
+    operator: str
+
+
+class Integration(NamedTuple):
+    package: str                # as pip calls it
+    root: str                   # as Python imports it
+    hooks: Tuple[Hook, ...]
+
+    @property
+    def known(self):
+        """{"version": what the functions were read in, "functions": {file: {name: digest}}}"""
+        return json.loads((pathlib.Path(__file__).parent / "known.json").read_text())[self.package]
+
+
+class Enabled:
+    """What enable() did. Ends with disable(), or with the `with` that began it."""
+
+    def __init__(self, integration):
+        self.integration, self.record = integration, integration.known
+        spec = importlib.util.find_spec(integration.root)
+        try:
+            self.version = importlib.metadata.version(integration.package)
+        except importlib.metadata.PackageNotFoundError:
+            spec = None
+        if spec is None:
+            wanted = f"{integration.package}=={self.record['version']}"
+            raise NotFound(f"rlk.integrations: {integration.package} is not installed in {sys.prefix}; expected {wanted}. "
+                           f"Run: pip install {wanted}")
+        self.site = pathlib.Path(spec.submodule_search_locations[0]).parent
+        self.replaced, self.functions, self._undo, self.active, self._texts = [], {}, [], False, {}
+        self.put()
+
+    # ---- before anything is replaced -----------------------------------------------------------------------------
+
+    def known(self, hook):
+        """The file of a hook's function; refuses when a source is not the one that rlk knows."""
+        package, known = self.integration.package, self.record["version"]
+        for source in hook.sources:
+            file, name = source.split(" ")
+            expected = self.record["functions"][file][name]
+            path = self.site / file
+            if path not in self._texts:
+                self._texts[path] = definitions(path.read_text()) if path.is_file() else {}
+            text = self._texts[path].get(name)
+            if text is None or digest(text) != expected:
+                seen = "no such function" if text is None else f"the digest {digest(text)}"
+                raise Unsupported(f"rlk.integrations: {name} in {path} of {package} {self.version} is not the function that rlk "
+                                  f"knows: {seen}, expected {expected} ({package} {known}). Nothing was replaced. Install "
+                                  f"{package}=={known}, or an rlk that knows {package} {self.version}")
+        return str(self.site / hook.sources[0].split(" ")[0])
+
+    def original(self, hook, module):
+        """What stands there now; refuses when it is not what the file defines."""
+        container, key = place_of(module, hook.name)
+        if hook.adds:
+            if key in container:
+                raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is taken already; nothing was replaced. "
+                                  "Unregister it first")
+            return None
+        found = container.get(key)
+        expected = hook.sources[0].split(" ")[1]
+        owner = getattr(found, "__self__", found)  # Function.apply belongs to its class
+        if found is None or getattr(owner, "__name__", "") != expected:
+            raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is {found!r}, which somebody else put there; "
+                              f"expected {expected} as the package has it. Nothing was replaced. Enable rlk before the "
+                              "other, or not at all")
+        return found
+
+    # ---- there and back ------------------------------------------------------------------------------------------
+
+    def put(self):
+        files = [self.known(hook) for hook in self.integration.hooks]
+        self._texts.clear()
+        plan = []
+        for hook, file in zip(self.integration.hooks, files):
+            try:
+                module = importlib.import_module(hook.module)
+            except ImportError as error:
+                raise Unsupported(f"rlk.integrations: {hook.module} cannot be imported here ({error}). Nothing was replaced. "
+                                  f"Install what {self.integration.package} needs") from error
+            plan.append((hook, file, module, self.original(hook, module)))
+        for hook, file, module, original in plan:
+            name = f"{hook.module}.{hook.name}"
+            new = hook.make(module)
+            new = new if hook.adds else Replacement(name, original, new)
+            self.functions[hook.name] = new
+            self.replaced.append(Replaced(name, file, self.version, hook.operator))
+            container, key = place_of(module, hook.name)
+            if hook.adds:
+                container[key] = new
+                self._undo.append(lambda container=container, key=key: container.pop(key, None))
+            else:
+                if container is not vars(module):
+                    container[key] = new
+                    self._undo.append(lambda container=container, key=key, original=original:
+                                      container.__setitem__(key, original))
+                exchange(self.integration.root, original, new)
+                self._undo.append(lambda original=original, new=new: exchange(self.integration.root, new, original))
+        self.active = True
+
+    def disable(self):
+        """Puts everything back. Once more does nothing."""
+        if self.active:
+            self.active = False
+            for undo in reversed(self._undo):
+                undo()
+
+    def calls(self):
+        """{function: {"rlk": how often rlk served it, reason: how often the original did, and why}}"""
+        return {name: dict(f.calls) for name, f in self.functions.items() if isinstance(f, Replacement)}
+
+    def __repr__(self):
+        head = f"{self.integration.package} {self.version}" + ("" if self.active else " (put back)")
+        return "\n".join([head] + [f"  {r.function} ({r.file}) -> rlk.torch.{r.operator}" for r in self.replaced])
+
+
+def place_of(module, name):
+    """(mapping, key) of a module's attribute, or of the entry of a registry that is one."""
+    if "[" not in name:
+        return vars(module), name
+    registry, key = name.rstrip("]").split("[")
+    return getattr(module, registry), key
+
+
+def exchange(root, old, new):
+    """Everywhere in the package that a module has bound it by name: `from a import f` made such a binding."""
+    for name, module in list(sys.modules.items()):
+        if module is None or (name != root and not name.startswith(root + ".")):
+            continue
+        bindings = getattr(module, "__dict__", None)
+        for key in [key for key, value in (bindings or {}).items() if value is old]:
+            bindings[key] = new

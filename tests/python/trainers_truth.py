@@ -1,0 +1,92 @@
+"""What the trainers' functions mean, in fp64, and how far a result may be from it: one unit in the last place of the result's
+dtype, and 8 * 2^-24 (of fp64: 2^-53) times the condition, which is what the absolute values sum to. The inputs are taken as
+they were rounded. worst() is what the table of agreement is made of."""
+import atexit
+import collections
+import importlib.metadata
+import json
+import os
+import pathlib
+
+import torch
+
+FACTOR = 8
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+_worst = collections.defaultdict(lambda: {"rlk": 0.0, "original": None, "cases": 0})
+
+
+def record(trainer, function, operator, dtype, ours, theirs=None):
+    """Ratios to the bound, of rlk and of the original where that runs here."""
+    row = _worst[trainer, function, operator, dtype]
+    row["rlk"], row["cases"] = max(row["rlk"], ours), row["cases"] + 1
+    if theirs is not None:
+        row["original"] = max(row["original"] or 0.0, theirs)
+
+
+@atexit.register
+def write():
+    """Into the file that RLK_AGREEMENT names, in place of what it has of these trainers."""
+    path = pathlib.Path(os.environ.get("RLK_AGREEMENT", ""))
+    if not os.environ.get("RLK_AGREEMENT") or not _worst:
+        return
+    document = json.loads(path.read_text()) if path.is_file() else {"versions": {}, "rows": []}
+    new = [dict(zip(("trainer", "function", "operator", "dtype"), key), **row) for key, row in _worst.items()]
+    trainers = {row["trainer"] for row in new}
+    for trainer in trainers:
+        document["versions"][trainer] = f"{importlib.metadata.version(trainer)}, torch {importlib.metadata.version('torch')}"
+    rows = [row for row in document["rows"] if row["trainer"] not in trainers] + new
+    document["rows"] = sorted(rows, key=lambda row: (row["trainer"], row["function"], list(DTYPES).index(row["dtype"])))
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def ulp(truth, dtype):
+    """Of the binade that a number of the dtype is in."""
+    info = torch.finfo(dtype)
+    return torch.clamp(truth.abs(), min=info.smallest_normal).log2().floor().exp2() * info.eps
+
+
+def ratio(seen, truth, condition, dtype):
+    """The worst error as a fraction of the bound, of a result that may be coarser than what it was computed in."""
+    assert torch.equal(seen.isfinite(), truth.isfinite()), (seen, truth)
+    unit = 2.0**-53 if dtype == torch.float64 and seen.dtype == torch.float64 else 2.0**-24
+    allowed = ulp(truth, seen.dtype) + FACTOR * unit * condition
+    error = torch.where(truth.isfinite(), (seen.double() - truth).abs() / allowed, (seen != truth).double())
+    return error.max().item() if error.numel() else 0.0
+
+
+class Scores:
+    """Rows of z = cap(scale x) / temperature, their outputs, and gradients of them."""
+
+    def __init__(self, x, ids, *, temperature=1.0, softcap=None, scale=1.0, mask=None, condition=None):
+        x = x.detach().double()
+        capped = x * scale if softcap is None else softcap * torch.tanh(x * scale / softcap)
+        self.slope = (scale / temperature) * (1 if softcap is None else 1 - (capped / softcap) ** 2)
+        self.z, self.ids = capped / temperature, ids.long()
+        self.keep = torch.ones_like(ids, dtype=torch.float64) if mask is None else (mask != 0).double()
+        self.size = (x if condition is None else condition).abs() * scale / temperature  # of the terms behind a score
+        self.lse = self.z.logsumexp(-1)
+        self.log_p = self.z - self.lse[..., None]
+        self.p = self.log_p.exp()
+        finite = self.log_p.where(self.p > 0, 0)
+        self.entropy = -(self.p * finite).sum(-1) * self.keep
+        self.logp = self.log_p.gather(-1, self.ids[..., None])[..., 0] * self.keep
+        self.sum_p2 = (self.p * self.p).sum(-1)
+        self.largest = self.size.where(self.z.isfinite(), 0).amax(-1) + 1
+
+    def conditions(self):
+        """(of logp, of entropy)"""
+        of_logp = self.z.gather(-1, self.ids[..., None])[..., 0].abs() + self.lse.abs() + 2 * self.largest
+        return of_logp, (self.p * self.z.where(self.p > 0, 0).abs()).sum(-1) + self.lse.abs() + 2 * self.largest
+
+    def grad(self, of_logp, of_entropy=None):
+        """(gradient of x, its condition)"""
+        one = torch.zeros_like(self.z).scatter_(-1, self.ids[..., None], 1.0)
+        g = (of_logp.double() * self.keep)[..., None]
+        dz, size = g * (one - self.p), g.abs() * (one + self.p)
+        if of_entropy is not None:
+            h = (of_entropy.double() * self.keep)[..., None]
+            inner = self.log_p.where(self.p > 0, 0)
+            dz = dz - h * self.p * (inner + self.entropy[..., None])
+            size = size + h.abs() * self.p * (inner.abs() + self.entropy[..., None])
+        slope = self.slope if isinstance(self.slope, torch.Tensor) else torch.full_like(dz, self.slope)
+        return dz * slope, size * self.largest[..., None] * 2 * max(slope.abs().max().item(), 1e-30)
