@@ -42,6 +42,8 @@ extern const OpDecl kJsdDeclaration;
 extern const OpDecl kJsdBackwardDeclaration;
 extern const OpDecl kLayerNormDeclaration;
 extern const OpDecl kLayerNormBackwardDeclaration;
+extern const OpDecl kLinearDeclaration;
+extern const OpDecl kLinearBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
 extern const OpDecl kLogSoftmaxDeclaration;
@@ -133,6 +135,8 @@ std::span<const OpDecl> declarations() {
       kJsdBackwardDeclaration,
       kLayerNormDeclaration,
       kLayerNormBackwardDeclaration,
+      kLinearDeclaration,
+      kLinearBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
       kLogSoftmaxDeclaration,

@@ -38,6 +38,8 @@
 #include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/layer_norm.hpp>
 #include <rlk/sdk/ops/layer_norm_backward.hpp>
+#include <rlk/sdk/ops/linear.hpp>
+#include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
@@ -129,6 +131,8 @@ DataError jsd(CallOf<sdk::ops::Jsd>& call);
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
 DataError layer_norm(CallOf<sdk::ops::LayerNorm>& call);
 DataError layer_norm_backward(CallOf<sdk::ops::LayerNormBackward>& call);
+DataError linear(CallOf<sdk::ops::Linear>& call);
+DataError linear_backward(CallOf<sdk::ops::LinearBackward>& call);
 DataError linear_logp(CallOf<sdk::ops::LinearLogp>& call);
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call);
 DataError log_softmax(CallOf<sdk::ops::LogSoftmax>& call);
@@ -219,6 +223,8 @@ Function find(std::string_view op) {
   if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
   if (op == "layer_norm") return &answer<sdk::ops::LayerNorm, layer_norm>;
   if (op == "layer_norm_backward") return &answer<sdk::ops::LayerNormBackward, layer_norm_backward>;
+  if (op == "linear") return &answer<sdk::ops::Linear, linear>;
+  if (op == "linear_backward") return &answer<sdk::ops::LinearBackward, linear_backward>;
   if (op == "linear_logp") return &answer<sdk::ops::LinearLogp, linear_logp>;
   if (op == "linear_logp_backward") return &answer<sdk::ops::LinearLogpBackward, linear_logp_backward>;
   if (op == "log_softmax") return &answer<sdk::ops::LogSoftmax, log_softmax>;

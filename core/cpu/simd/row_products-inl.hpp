@@ -130,7 +130,7 @@ HWY_INLINE void row_chain(const T* HWY_RESTRICT few, const E* const* HWY_RESTRIC
 #pragma GCC unroll 16
       for (int i = 0; i < kLanes<T>; ++i) {
         const auto pair = hn::BitCast(du, square[i]);
-        const T* const scalars = few + (t + 2 * i) * kRows;
+        const T* const scalars = few + (t + 2 * int64_t{i}) * kRows;
         add(scalars, hn::BitCast(d, hn::ShiftLeft<16>(pair)));
         add(scalars + kRows, hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF0000u))));
       }

@@ -40,6 +40,8 @@
 #include <rlk/sdk/ops/jsd_backward.hpp>
 #include <rlk/sdk/ops/layer_norm.hpp>
 #include <rlk/sdk/ops/layer_norm_backward.hpp>
+#include <rlk/sdk/ops/linear.hpp>
+#include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>

@@ -1,0 +1,135 @@
+// A block of a product of matrices, from packed rows to what is stored; for every instruction set.
+#include "core/cpu/linear/product_task.hpp"
+
+#include <algorithm>
+
+#include "core/cpu/simd/scratch.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "core/cpu/linear/product_task.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "core/cpu/linear/linear_product-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
+
+// What is added to the products of rows [row, row + rows) with columns [column, column + columns), which are
+// sums[column][row] with rows `width` apart.
+void finish_sums(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width,
+                 double* sums) {
+  const bool adds = p.c.present() && p.beta != 0;
+  for (int64_t j = 0; j < columns; ++j, sums += width) {
+    const double bias = p.bias.present() ? p.bias.get(column + j) : 0;
+    if (p.alpha != 1 || bias != 0) {
+      for (int64_t t = 0; t < width; ++t) sums[t] = p.alpha * sums[t] + bias;
+    }
+    for (int64_t t = 0; adds && t < rows; ++t) sums[t] += p.beta * p.c.get(row + t, column + j);
+  }
+}
+
+// The same sums, rounded to y, where vectors of y are written: returns how many columns.
+template <typename T, typename E>
+HWY_NOINLINE int64_t store_squares([[maybe_unused]] const Array& y, [[maybe_unused]] int64_t row,
+                                   [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t column,
+                                   [[maybe_unused]] int64_t columns, [[maybe_unused]] int64_t width,
+                                   [[maybe_unused]] const double* sums) {
+  int64_t j = 0;
+#if RLK_CPU_VECTOR_ARRAYS
+  if constexpr (kWidens<T, E>) {
+    const hn::ScalableTag<T> d;
+    hn::VFromD<decltype(d)> square[kLanes<T>];
+    for (; j + kLanes<T> <= columns; j += kLanes<T>) {
+      for (int64_t t = 0; t < rows; t += kLanes<T>) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes<T>; ++i) square[i] = load_sum(d, sums + (j + i) * width + t, 0.0);
+        transpose_square<T>(square);
+        E* to = y.as<E>() + (row + t) * y.strides[0] + column + j;
+        const int64_t here = std::min<int64_t>(kLanes<T>, rows - t);
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes<T>; ++i) {
+          if (i < here) store(d, square[i], to + i * y.strides[0]);
+        }
+      }
+    }
+  }
+#endif
+  return j;
+}
+
+template <typename T>
+HWY_NOINLINE void store_sums(const Array& y, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width,
+                             const double* sums) {
+  int64_t done = 0;
+  if (y.strides[1] == 1) {
+    with_element(y.dtype, [&](auto tag) HWY_ATTR {
+      done = store_squares<T, decltype(tag)>(y, row, rows, column, columns, width, sums);
+    });
+  }
+  const bool as_vectors = size_of(y.dtype) <= static_cast<int64_t>(sizeof(T));  // rounded to T first
+  for (int64_t j = done; j < columns; ++j) {
+    for (int64_t t = 0; t < rows; ++t) {
+      const double sum = sums[j * width + t];
+      y.put(row + t, column + j, as_vectors ? static_cast<double>(static_cast<T>(sum)) : sum);
+    }
+  }
+}
+
+template <typename T>
+HWY_NOINLINE bool block_task(const ProductPiece& piece, int64_t column) {
+  const LinearOperands operands = operands_of(piece);
+  const int64_t tile_count = (piece.batch.count + tile_rows_of<T>() - 1) / tile_rows_of<T>();
+  const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
+  const Tiles<T> tiles{operands, piece.batch, 0, tile_count};
+  const auto lay_out = [&](Carve carve, double** sums, T** weights) {
+    *sums = carve.take<double>(tile_count * per_tile);
+    *weights = carve.take<T>(kPackedWeights);
+    return static_cast<size_t>(carve.bytes());
+  };
+  double* sums = nullptr;
+  T* weights = nullptr;
+  void* const scratch = thread_scratch(lay_out(Carve(nullptr), &sums, &weights));
+  if (scratch == nullptr) return false;
+  lay_out(Carve(scratch), &sums, &weights);
+  const Product& product = piece.product;
+  const int64_t columns = std::min(kLinearBlock, product.columns - column);
+  block_products(tiles, column, columns, weights, sums);
+  for (int64_t tile = 0; tile < tile_count; ++tile, sums += per_tile) {
+    const int64_t row = piece.row + tiles.begin(tile), rows = tiles.end(tile) - tiles.begin(tile);
+    finish_sums(product, row, rows, column, columns, tiles.width(tile), sums);
+    store_sums<T>(product.y, row, rows, column, columns, tiles.width(tile), sums);
+  }
+  return true;
+}
+
+bool product_task_for(const ProductPiece& piece, int64_t column) {
+  return piece.product.a.dtype == Dtype::f64 ? block_task<double>(piece, column) : block_task<float>(piece, column);
+}
+
+template <typename T>
+int64_t room_of(int64_t count) {
+  return has_few_rows<T>(LinearBatch{nullptr, count, nullptr}) ? few_rows(count) : round_up(count, lanes_of<T>());
+}
+int64_t product_room_for(int64_t count, bool in_f64) {
+  return in_f64 ? room_of<double>(count) : room_of<float>(count);
+}
+
+}  // namespace rlk::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rlk::cpu {
+
+HWY_EXPORT(product_task_for);
+HWY_EXPORT(product_room_for);
+
+int64_t product_room(int64_t count, bool in_f64) {
+  return HWY_DYNAMIC_DISPATCH(product_room_for)(count, in_f64);
+}
+bool product_task(const ProductPiece& piece, int64_t column) {
+  return HWY_DYNAMIC_DISPATCH(product_task_for)(piece, column);
+}
+
+}  // namespace rlk::cpu
+#endif  // HWY_ONCE
