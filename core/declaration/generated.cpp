@@ -19,6 +19,8 @@ extern const OpDecl kCatDeclaration;
 extern const OpDecl kCausalSoftmaxDeclaration;
 extern const OpDecl kCausalSoftmaxBackwardDeclaration;
 extern const OpDecl kCopyDeclaration;
+extern const OpDecl kCrossEntropyDeclaration;
+extern const OpDecl kCrossEntropyBackwardDeclaration;
 extern const OpDecl kCumsumDeclaration;
 extern const OpDecl kCumsumBackwardDeclaration;
 extern const OpDecl kDivDeclaration;
@@ -112,6 +114,8 @@ std::span<const OpDecl> declarations() {
       kCausalSoftmaxDeclaration,
       kCausalSoftmaxBackwardDeclaration,
       kCopyDeclaration,
+      kCrossEntropyDeclaration,
+      kCrossEntropyBackwardDeclaration,
       kCumsumDeclaration,
       kCumsumBackwardDeclaration,
       kDivDeclaration,

@@ -15,6 +15,8 @@
 #include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/causal_softmax_backward.hpp>
 #include <rlk/sdk/ops/copy.hpp>
+#include <rlk/sdk/ops/cross_entropy.hpp>
+#include <rlk/sdk/ops/cross_entropy_backward.hpp>
 #include <rlk/sdk/ops/cumsum.hpp>
 #include <rlk/sdk/ops/cumsum_backward.hpp>
 #include <rlk/sdk/ops/div.hpp>
@@ -108,6 +110,8 @@ DataError cat(CallOf<sdk::ops::Cat>& call);
 DataError causal_softmax(CallOf<sdk::ops::CausalSoftmax>& call);
 DataError causal_softmax_backward(CallOf<sdk::ops::CausalSoftmaxBackward>& call);
 DataError copy(CallOf<sdk::ops::Copy>& call);
+DataError cross_entropy(CallOf<sdk::ops::CrossEntropy>& call);
+DataError cross_entropy_backward(CallOf<sdk::ops::CrossEntropyBackward>& call);
 DataError cumsum(CallOf<sdk::ops::Cumsum>& call);
 DataError cumsum_backward(CallOf<sdk::ops::CumsumBackward>& call);
 DataError div(CallOf<sdk::ops::Div>& call);
@@ -200,6 +204,8 @@ Function find(std::string_view op) {
   if (op == "causal_softmax") return &answer<sdk::ops::CausalSoftmax, causal_softmax>;
   if (op == "causal_softmax_backward") return &answer<sdk::ops::CausalSoftmaxBackward, causal_softmax_backward>;
   if (op == "copy") return &answer<sdk::ops::Copy, copy>;
+  if (op == "cross_entropy") return &answer<sdk::ops::CrossEntropy, cross_entropy>;
+  if (op == "cross_entropy_backward") return &answer<sdk::ops::CrossEntropyBackward, cross_entropy_backward>;
   if (op == "cumsum") return &answer<sdk::ops::Cumsum, cumsum>;
   if (op == "cumsum_backward") return &answer<sdk::ops::CumsumBackward, cumsum_backward>;
   if (op == "div") return &answer<sdk::ops::Div, div>;

@@ -30,17 +30,20 @@ public:
         slope_(static_cast<TC>(scores.slope)),
         base_(scores, row.lse),
         weight_(static_cast<TC>((row.grad_lse - row.grad_logp - row.grad_entropy * row.entropy) * scores.slope * kLn2)),
-        weight_log_(static_cast<TC>(-row.grad_entropy * kLn2 * scores.slope * kLn2)) {}
+        weight_log_(static_cast<TC>(-row.grad_entropy * kLn2 * scores.slope * kLn2)),
+        of_score_(static_cast<TC>(row.grad_scores * scores.slope * kLn2)) {}
 
   // x becomes the derivative of the cap.
   HWY_INLINE V log2_p(D d, V& x) const {
     const V capped = kCap ? cap(d, x, softcap_, x) : x;
     return hn::MulSub(hn::Sub(capped, hn::Set(d, base_.high)), hn::Set(d, slope_), hn::Set(d, base_.low_power));
   }
-  HWY_INLINE V finish(D d, V derivative, V y, V p) const {
+  // weights: those of the scores' own sum, or null.
+  HWY_INLINE V finish(D d, V derivative, V y, V p, const TC* weights) const {
     V weight = hn::Set(d, weight_);
     if (kEntropy) weight = hn::MulAdd(at_least(d, TC{-2000}, y), hn::Set(d, weight_log_), weight);  // 0 * -inf
-    const V gradient = hn::Mul(p, weight);
+    V gradient = hn::Mul(p, weight);
+    if (weights != nullptr) gradient = hn::MulAdd(hn::LoadU(d, weights), hn::Set(d, of_score_), gradient);
     return kCap ? hn::Mul(gradient, derivative) : gradient;
   }
 
@@ -48,7 +51,7 @@ private:
   double softcap_;
   TC slope_;
   Base<TC> base_;
-  TC weight_, weight_log_;
+  TC weight_, weight_log_, of_score_;
 };
 
 // sums[lane] += v[lane] in fp64.
@@ -70,19 +73,22 @@ HWY_INLINE void add_to([[maybe_unused]] D d, hn::VFromD<D> v, double* sums) {
 }
 
 // Writes the gradients of `count` contiguous logits and adds them to sums, if given. True when a logit is not -inf.
+// weights may be read up to a whole vector.
 template <bool kCap, bool kEntropy, class D, typename TIn, typename TOut>
 HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores& scores, const RowGradient& row,
-                               TOut* to, double* sums, int64_t ahead) {
+                               TOut* to, double* sums, int64_t ahead, const hn::TFromD<D>* weights) {
   using V = hn::VFromD<D>;
+  using TC = hn::TFromD<D>;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Gradient<kCap, kEntropy, D> gradient(scores, row);
   const auto minus_inf = hn::Set(d, -std::numeric_limits<hn::TFromD<D>>::infinity());
   auto all_masked = hn::Not(hn::FirstN(d, 0));
   // A logit of -inf gets 0, also where lse is NaN.
-  const auto put = [&](V x, V derivative, V y, V p, TOut* out, double* sum) HWY_ATTR {
+  const auto put = [&](V x, V derivative, V y, V p, int64_t at, TOut* out, double* sum) HWY_ATTR {
     const auto masked = hn::Eq(x, minus_inf);
     all_masked = hn::And(all_masked, masked);
-    const V result = hn::IfThenZeroElse(masked, gradient.finish(d, derivative, y, p));
+    const TC* const own = weights != nullptr ? weights + at : nullptr;
+    const V result = hn::IfThenZeroElse(masked, gradient.finish(d, derivative, y, p, own));
     store(d, result, out);
     if (sum != nullptr) add_to(d, result, sum);
   };
@@ -97,10 +103,10 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
     V p0 = y0, p1 = y1, p2 = y2, p3 = y3;
     exp2_four<false>(d, p0, p1, p2, p3);
     const auto sum_at = [&](int64_t k) { return sums != nullptr ? sums + i + k * lanes : nullptr; };
-    put(x0, c0, y0, p0, to + i, sum_at(0));
-    put(x1, c1, y1, p1, to + i + lanes, sum_at(1));
-    put(x2, c2, y2, p2, to + i + 2 * lanes, sum_at(2));
-    put(x3, c3, y3, p3, to + i + 3 * lanes, sum_at(3));
+    put(x0, c0, y0, p0, i, to + i, sum_at(0));
+    put(x1, c1, y1, p1, i + lanes, to + i + lanes, sum_at(1));
+    put(x2, c2, y2, p2, i + 2 * lanes, to + i + 2 * lanes, sum_at(2));
+    put(x3, c3, y3, p3, i + 3 * lanes, to + i + 3 * lanes, sum_at(3));
   }
   // One vector at a time; the last one padded with masked logits, which change nothing.
   for (; i < count; i += lanes) {
@@ -113,7 +119,7 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
     const V x = load(d, static_cast<const TIn*>(in));
     V derivative = x;
     const V y = gradient.log2_p(d, derivative);
-    put(x, derivative, y, exp2(d, y), static_cast<TOut*>(out), static_cast<double*>(sum));
+    put(x, derivative, y, exp2(d, y), i, static_cast<TOut*>(out), static_cast<double*>(sum));
     std::memcpy(to + i, out, n * sizeof(TOut));
     for (size_t lane = 0; sums != nullptr && lane < n; ++lane) sums[i + static_cast<int64_t>(lane)] += sum[lane];
   }
@@ -122,9 +128,9 @@ HWY_NOINLINE bool gradients_as(D d, const TIn* from, int64_t count, const Scores
 
 template <bool kCap, class D, typename TIn, typename TOut>
 HWY_INLINE bool gradients(D d, const TIn* from, int64_t count, const Scores& scores, const RowGradient& row, TOut* to,
-                          double* sums, int64_t ahead) {
-  return row.grad_entropy != 0 ? gradients_as<kCap, true>(d, from, count, scores, row, to, sums, ahead)
-                               : gradients_as<kCap, false>(d, from, count, scores, row, to, sums, ahead);
+                          double* sums, int64_t ahead, const hn::TFromD<D>* weights = nullptr) {
+  return row.grad_entropy != 0 ? gradients_as<kCap, true>(d, from, count, scores, row, to, sums, ahead, weights)
+                               : gradients_as<kCap, false>(d, from, count, scores, row, to, sums, ahead, weights);
 }
 
 // The target's gradient in fp64.
@@ -138,7 +144,8 @@ double target_gradient(const Scores& scores, const void* row, const RowGradient&
   const double log_p = log_probability(scores, capped, g.lse);
   const double p = std::exp(log_p);
   const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
-  return (rest * p - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
+  const double dz = rest * p - g.grad_logp * std::expm1(log_p) + g.grad_score(g.target);
+  return dz * (1 - t * t) / scores.temperature;
 }
 
 // Whether keep_mask, if there is one, keeps something of columns [begin, end).
@@ -158,12 +165,22 @@ HWY_NOINLINE bool buffered(const Scores& scores, const void* row, int64_t begin,
   gather(scores, row, begin, end, p);
   drop(scores, begin, end, p);
   const int64_t count = end - begin;
+  TC weights[kGatherBuffer];
+  if (g.grad_scores != 0) {
+    std::fill(weights, weights + count + static_cast<int64_t>(hn::Lanes(d)), TC{1});
+    if (g.weights != nullptr) {
+      const Array& from = *g.weights;
+      widen(element(from.data, begin * from.strides[0], from.dtype), from.dtype, from.strides[0], count,
+            static_cast<TC*>(weights));
+    }
+  }
+  const TC* const given = g.grad_scores != 0 ? weights : nullptr;
   bool any = false;
   if (scores.softcap > 0) {
-    any = gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0) &&
+    any = gradients<true>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0, given) &&
           keeps_any(scores, begin, end);
   } else {
-    any = gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0);
+    any = gradients<false>(d, static_cast<const TC*>(p), count, scores, g, p, bias_sums, 0, given);
   }
   narrow(p, count, element(grad_row, begin * grad_stride, scores.dtype), scores.dtype, grad_stride);
   return any;
@@ -176,9 +193,10 @@ bool gradient_for(const Scores& scores, const void* row, int64_t row_stride, int
   double* const target_sum = has_target && bias_sums != nullptr ? bias_sums + (g.target - begin) : nullptr;
   const double new_target_sum = target_sum != nullptr ? *target_sum + target : 0;
   const bool fits_f32 = std::fabs(g.grad_logp) < 0x1p100 && std::fabs(g.grad_lse) < 0x1p100 &&
+                        std::fabs(g.grad_scores) < 0x1p100 &&
                         std::fabs(g.grad_entropy * std::max(1.0, std::fabs(g.entropy))) < 0x1p100;
   const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.keep == nullptr &&
-                           scores.col_stride == 1 && grad_stride == 1;
+                           scores.col_stride == 1 && grad_stride == 1 && g.grad_scores == 0;
   bool any = false;
   if (scores.in_f64 || !fits_f32) {
     any = buffered<double>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);

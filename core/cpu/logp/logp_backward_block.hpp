@@ -12,6 +12,13 @@ namespace rlk::cpu {
 struct RowGradient {
   double lse, grad_logp, grad_lse, grad_entropy, entropy;
   int64_t target;  // column, or outside the tensor
+  // That of a sum of the scores themselves, each times its element of weights (1 without).
+  double grad_scores = 0;
+  const Array* weights = nullptr;
+
+  double grad_score(int64_t column) const {
+    return weights != nullptr && grad_scores != 0 ? grad_scores * weights->get(column) : grad_scores;
+  }
 };
 
 // The lse of a row as the compute type can subtract it from a capped logit: lse * temperature in two parts. The

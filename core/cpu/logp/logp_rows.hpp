@@ -38,7 +38,8 @@ bool has_whole_vocabulary(const Call& call) {
 // The column of an active row's target; outside [0, V) where another shard owns it.
 template <class Call>
 int64_t target_column(const Call& call, int64_t n) {
-  return call.ids.integer(n) - call.params.vocab_start;
+  if constexpr (requires { call.params.vocab_start; }) return call.ids.integer(n) - call.params.vocab_start;
+  return call.ids.integer(n);
 }
 
 // The data error of an active row that shows without its scores; kind 0 when there is none.

@@ -37,6 +37,12 @@ inline Dual operator/(Dual a, Dual b) {
 inline Dual exp(Dual a) {
   return {std::exp(a.v), std::exp(a.v) * a.d};
 }
+inline Dual log(Dual a) {
+  return {std::log(a.v), a.d / a.v};
+}
+inline Dual tanh(Dual a) {
+  return {std::tanh(a.v), a.d * (1 - std::tanh(a.v) * std::tanh(a.v))};
+}
 inline Dual abs(Dual a) {
   return {std::fabs(a.v), a.v > 0 ? a.d : a.v < 0 ? -a.d : 0};
 }

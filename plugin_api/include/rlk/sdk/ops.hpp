@@ -17,6 +17,8 @@
 #include <rlk/sdk/ops/causal_softmax.hpp>
 #include <rlk/sdk/ops/causal_softmax_backward.hpp>
 #include <rlk/sdk/ops/copy.hpp>
+#include <rlk/sdk/ops/cross_entropy.hpp>
+#include <rlk/sdk/ops/cross_entropy_backward.hpp>
 #include <rlk/sdk/ops/cumsum.hpp>
 #include <rlk/sdk/ops/cumsum_backward.hpp>
 #include <rlk/sdk/ops/div.hpp>

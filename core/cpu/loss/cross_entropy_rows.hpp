@@ -1,0 +1,115 @@
+// How log-probabilities of rows become cross entropies, and what gradient each row then gets: what cross_entropy and
+// linear_cross_entropy share.
+#pragma once
+
+#include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/simd/long_sum.hpp"
+
+namespace rlk::cpu {
+
+// What an active row's log-probabilities are made into; without label smoothing nobody reads score_sum.
+struct RowScores {
+  double logp, lse, score_sum;  // the last is sum_v class_weight[v] z[v]
+};
+
+template <class Call>
+bool is_reduced(const Call& call) {
+  return call.params.reduction != decltype(call.params.reduction)::none;
+}
+template <class Call>
+double class_weight(const Call& call, int64_t v) {
+  return call.class_weight.present() ? call.class_weight.get(v) : 1;
+}
+template <class Call>
+double sum_of_class_weights(const Call& call) {
+  if (!call.class_weight.present()) return static_cast<double>(call.V);
+  LongSum sum;
+  for (int64_t v = 0; v < call.V; ++v) sum.add(call.class_weight.get(v));
+  return sum.value();
+}
+
+// What loss and z_loss are multiplied by: 1 / D and 1 / Z of the declaration, 0 where there is no row.
+struct Reduction {
+  double loss = 0, z_loss = 0;
+};
+template <class Call>
+Reduction reduction_of(const Call& call) {
+  if (!is_reduced(call)) return {};
+  const double denominator = call.params.denominator;
+  if (denominator > 0) return {1 / denominator, 1 / denominator};
+  if (call.params.reduction == decltype(call.params.reduction)::sum) return {1, 1};
+  LongSum weights;
+  double rows = 0;
+  for (int64_t n = 0; n < call.N; ++n) {
+    if (is_ignored(call, n)) continue;
+    rows += 1;
+    if (row_error(call, n).kind == kNoDataError) weights.add(class_weight(call, call.ids.integer(n)));
+  }
+  const auto inverse = [](double x) { return x == 0 ? 0 : 1 / x; };
+  return {inverse(call.class_weight.present() ? weights.value() : rows), inverse(rows)};
+}
+
+// Writes every output. scores(n) of an active row; NaN where it is in error.
+template <class Call, typename Scores>
+void put_cross_entropies(const Call& call, Scores&& scores) {
+  const double smoothing = call.params.label_smoothing, scale = call.params.lse_square_scale;
+  const double weights = smoothing > 0 ? sum_of_class_weights(call) : 0;
+  LongSum losses, z_losses;
+  for (int64_t n = 0; n < call.N; ++n) {
+    double lse = 0, loss = 0, z_loss = 0;
+    if (!is_ignored(call, n)) {
+      const RowScores row = scores(n);
+      lse = row.lse;
+      loss = row.logp;
+      if (row_error(call, n).kind == kNoDataError) {
+        loss = (1 - smoothing) * class_weight(call, call.ids.integer(n)) * -row.logp;
+        if (smoothing > 0) loss += smoothing / static_cast<double>(call.V) * (weights * lse - row.score_sum);
+      }
+      if (scale > 0) z_loss = scale * lse * lse;
+    }
+    losses.add(loss);
+    z_losses.add(z_loss);
+    if (call.token_loss.present()) call.token_loss.put(n, loss + z_loss);
+    if (call.lse.present()) call.lse.put(n, lse);
+  }
+  const Reduction by = reduction_of(call);
+  const auto reduced = [](const LongSum& sum, double factor) { return factor == 0 ? 0 : sum.value() * factor; };
+  const double z_loss = reduced(z_losses, by.z_loss);
+  call.loss.put(0, reduced(losses, by.loss) + z_loss);
+  if (call.z_loss.present()) call.z_loss.put(0, z_loss);
+}
+
+// What logp's gradient of a row's scores starts from.
+template <class Call>
+class CrossEntropyGradients {
+public:
+  explicit CrossEntropyGradients(const Call& call)
+      : call_(call),
+        by_(reduction_of(call)),
+        weights_(call.params.label_smoothing > 0 ? sum_of_class_weights(call) : 0) {}
+
+  // Of an active row without a data error.
+  RowGradient operator()(int64_t n) const {
+    const double smoothing = call_.params.label_smoothing, lse = call_.lse.get(n);
+    const double of_token = call_.grad_token_loss.present() ? call_.grad_token_loss.get(n) : 0;
+    const auto total = [&](double factor) { return (factor == 0 ? 0 : call_.grad_loss.get(0) * factor) + of_token; };
+    const double of_entropy = total(by_.loss), spread = smoothing / static_cast<double>(call_.V) * of_entropy;
+    const int64_t target = call_.ids.integer(n);
+    RowGradient row{lse, -(1 - smoothing) * class_weight(call_, target) * of_entropy, 0, 0, 0, target};
+    if (smoothing > 0) {
+      row.grad_lse = spread * weights_;
+      row.grad_scores = -spread;
+      row.weights = call_.class_weight.present() ? &call_.class_weight : nullptr;
+    }
+    const double scale = call_.params.lse_square_scale;
+    if (scale > 0) row.grad_lse += 2 * scale * lse * total(by_.z_loss);
+    return row;
+  }
+
+private:
+  const Call& call_;
+  const Reduction by_;
+  const double weights_;
+};
+
+}  // namespace rlk::cpu
