@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed here")
 pytest.importorskip("trl", reason="trl is not installed here (pip install trl==1.16.0)")
 import rlk.integrations  # noqa: E402
 import trl.trainer.utils as utils  # noqa: E402
-from trainers_truth import DTYPES, Scores, ratio, record  # noqa: E402
+from trainers_truth import DTYPES, Scores, compare_logits, layouts, made, ratio, record  # noqa: E402
 
 torch.set_num_threads(1)
 CHUNKED = utils._ChunkedLogProbFunction
@@ -20,10 +20,6 @@ N, V, D = 7, 53, 24
 def enabled():
     with rlk.integrations.enable("trl") as state:
         yield state
-
-
-def made(*shape, dtype=torch.float32, scale=1.0, seed=0):
-    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale).to(dtype)
 
 
 def ids_of(*shape, seed=1):
@@ -136,34 +132,11 @@ def test_an_id_out_of_range_is_an_error_and_not_a_number(enabled):
 
 # ---- the functions over logits -----------------------------------------------------------------------------------
 
-def layouts(kind):
-    """Logits in every way that trainers lay them out: matrices, batches, batches less their last position."""
-    whole = made(3, 6, V, dtype=kind, scale=2.0)
-    barred = whole[0].clone()
-    barred[1, 4] = -torch.inf
-    yield barred
-    yield whole[0]
-    yield whole
-    yield whole[:, :-1]
-    yield whole.transpose(0, 1)
-    yield whole[:, :0]
-
-
-def with_gradient(function, logits, grads):
-    logits = logits.detach().requires_grad_()
-    outputs = function(logits)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    wanted = [(x, g) for x, g in zip(outputs, grads) if x.requires_grad]
-    return outputs, torch.autograd.grad([x for x, _ in wanted], logits, [g.to(x.dtype) for x, g in wanted])[0]
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ORIGINALS)
 def test_logits_with_every_option(enabled, dtype, name):
-    kind = DTYPES[dtype]
-    for logits in layouts(kind):
+    for logits in layouts(V, DTYPES[dtype]):
         ids = ids_of(*logits.shape[:-1]) % (V - 5) + 5  # never the column of -inf
-        grads = [made(*ids.shape, seed=n, dtype=kind) for n in (4, 5)]
         kept = made(*ids.shape, seed=6) > 0
         options = [{}]
         if name != "entropy_from_logits":
@@ -174,32 +147,13 @@ def test_logits_with_every_option(enabled, dtype, name):
             def call(function, x, option=option):
                 return function(x, **option) if name == "entropy_from_logits" else function(x, ids, **option)
             if not ids.numel():  # the original stacks nothing, an error
-                outputs, grad = with_gradient(lambda x: call(getattr(utils, name), x), logits, grads)
-                assert all(x.shape == ids.shape for x in outputs) and grad.shape == logits.shape
+                outputs = call(getattr(utils, name), logits.clone().requires_grad_())
+                assert all(x.shape == ids.shape for x in (outputs if isinstance(outputs, tuple) else (outputs,)))
                 continue
-            ours, our_grad = with_gradient(lambda x: call(getattr(utils, name), x), logits, grads)
-            theirs, their_grad = with_gradient(lambda x: call(ORIGINALS[name], x), logits, grads)
-            scores = Scores(logits, ids, temperature=option.get("temperature", 1.0), mask=option.get("row_mask"))
-            zero = torch.zeros_like(grads[0])
-            g = {"selective_log_softmax": (grads[0], None), "entropy_from_logits": (zero, grads[0])}.get(name, grads)
-            if option.get("entropy_requires_grad") is False:
-                g = (g[0], None)
-            truth = {"entropy_from_logits": (scores.entropy,)}.get(name, (scores.logp, scores.entropy))
-            conditions = scores.conditions() if name != "entropy_from_logits" else scores.conditions()[1:]
-            dx, size = scores.grad(*g)
-            ratios = [ratio(our_grad, dx, size, kind)]
-            # Their entropy of a logit of -inf is NaN: 0 times -inf, forward or backward.
-            theirs_finite = [x.isfinite().all() for x in (*theirs, their_grad)]
-            their_ratios = [ratio(their_grad, dx, size, kind)] if all(theirs_finite) else []
-            for a, b, t, c in zip(ours, theirs, truth, conditions):
-                assert (a.dtype, a.shape) == (b.dtype, b.shape)
-                ratios.append(ratio(a.detach(), t, c, kind))
-                if all(theirs_finite):
-                    their_ratios.append(ratio(b.detach(), t, c, kind))
-            record("trl", name, "logp", dtype, max(ratios), max(their_ratios, default=None))
-            assert max(ratios) <= 1, (option, ratios)
-            if kind in (torch.float32, torch.float64) and their_ratios:
-                assert max(their_ratios) <= 1, (option, their_ratios)
+            compare_logits("trl", name, dtype, lambda x: call(getattr(utils, name), x), lambda x: call(ORIGINALS[name], x),
+                           logits, ids, logp=name != "entropy_from_logits", entropy=name != "selective_log_softmax",
+                           temperature=option.get("temperature", 1.0), mask=option.get("row_mask"),
+                           entropy_gradient=option.get("entropy_requires_grad", True))
     assert set(enabled.calls()[name]) == {"rlk"}
 
 

@@ -45,11 +45,12 @@ def ulp(truth, dtype):
     return torch.clamp(truth.abs(), min=info.smallest_normal).log2().floor().exp2() * info.eps
 
 
-def ratio(seen, truth, condition, dtype):
-    """The worst error as a fraction of the bound, of a result that may be coarser than what it was computed in."""
+def ratio(seen, truth, condition, dtype, slack=0.0):
+    """The worst error as a fraction of the bound, of a result that may be coarser than what it was computed in; slack is what
+    the trainer's formula adds to a length so that nothing is divided by 0."""
     assert torch.equal(seen.isfinite(), truth.isfinite()), (seen, truth)
     unit = 2.0**-53 if dtype == torch.float64 and seen.dtype == torch.float64 else 2.0**-24
-    allowed = ulp(truth, seen.dtype) + FACTOR * unit * condition
+    allowed = ulp(truth, seen.dtype) + FACTOR * unit * condition + slack
     error = torch.where(truth.isfinite(), (seen.double() - truth).abs() / allowed, (seen != truth).double())
     return error.max().item() if error.numel() else 0.0
 
@@ -90,3 +91,54 @@ class Scores:
             size = size + h.abs() * self.p * (inner.abs() + self.entropy[..., None])
         slope = self.slope if isinstance(self.slope, torch.Tensor) else torch.full_like(dz, self.slope)
         return dz * slope, size * self.largest[..., None] * 2 * max(slope.abs().max().item(), 1e-30)
+
+
+# ---- functions over logits ---------------------------------------------------------------------------------------
+
+def made(*shape, dtype=torch.float32, scale=1.0, seed=0):
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale).to(dtype)
+
+
+def layouts(vocabulary, kind):
+    """Logits in every way that trainers lay them out: matrices, batches, batches less their last position."""
+    whole = made(3, 6, vocabulary, dtype=kind, scale=2.0)
+    barred = whole[0].clone()
+    barred[1, 4] = -torch.inf
+    yield barred
+    yield whole[0]
+    yield whole
+    yield whole[:, :-1]
+    yield whole.transpose(0, 1)
+    yield whole[:, :0]
+
+
+def with_gradient(function, logits, grads):
+    logits = logits.detach().requires_grad_()
+    outputs = function(logits)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    wanted = [(x, g) for x, g in zip(outputs, grads) if x.requires_grad]
+    return outputs, torch.autograd.grad([x for x, _ in wanted], logits, [g.to(x.dtype) for x, g in wanted])[0]
+
+
+def compare_logits(trainer, name, dtype, ours, theirs, logits, ids, *, logp, entropy, temperature=1.0, mask=None,
+                   entropy_gradient=True):
+    """Of functions that give logp, entropy, or both: shapes, dtypes, values and the gradient of the logits."""
+    kind, grads = DTYPES[dtype], [made(*ids.shape, seed=n).to(DTYPES[dtype]) for n in (4, 5)]
+    scores = Scores(logits, ids, temperature=temperature, mask=mask)
+    kinds = [what for what, wanted in (("logp", logp), ("entropy", entropy)) if wanted]
+    truths = [x for x, wanted in zip(zip((scores.logp, scores.entropy), scores.conditions()), (logp, entropy)) if wanted]
+    of = dict(zip(kinds, grads))
+    dx, size = scores.grad(of.get("logp", torch.zeros_like(grads[0])), of.get("entropy") if entropy_gradient else None)
+    found = [with_gradient(function, logits, grads) for function in (ours, theirs)]
+    for a, b in zip(found[0][0], found[1][0], strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+    ratios = [ratio(x.detach(), *truth, kind) for x, truth in zip(found[0][0], truths, strict=True)]
+    ratios.append(ratio(found[0][1], dx, size, kind))
+    # Their entropy of a logit of -inf is NaN, 0 times -inf, forward or backward: then there is nothing to compare with.
+    their = None
+    if all(x.isfinite().all() for x in (*found[1][0], found[1][1])):
+        their = max([ratio(x.detach(), *truth, kind) for x, truth in zip(found[1][0], truths)]
+                    + [ratio(found[1][1], dx, size, kind)])
+    record(trainer, name, "logp", dtype, max(ratios), their)
+    assert max(ratios) <= 1, ratios
+    assert their is None or kind != torch.float32 or their <= 1, their  # the truth is the trainer's

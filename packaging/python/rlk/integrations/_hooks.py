@@ -15,7 +15,7 @@ from rlk.integrations._source import definitions, digest
 class Hook(NamedTuple):
     """A function that rlk replaces."""
     module: str                 # where the package defines or uses it
-    name: str                   # its name there; of a registry "REGISTRY[key]"
+    name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a registry
     operator: str               # rlk's
     sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
@@ -87,7 +87,7 @@ class Enabled:
                                   "Unregister it first")
             return None
         found = container.get(key)
-        expected = hook.sources[0].split(" ")[1]
+        expected = hook.sources[0].split(" ")[1].split(".")[-1]
         owner = getattr(found, "__self__", found)  # Function.apply belongs to its class
         if found is None or getattr(owner, "__name__", "") != expected:
             raise Unsupported(f"rlk.integrations: {hook.module}.{hook.name} is {found!r}, which somebody else put there; "
@@ -143,12 +143,30 @@ class Enabled:
         return "\n".join([head] + [f"  {r.function} ({r.file}) -> rlk.torch.{r.operator}" for r in self.replaced])
 
 
+class _Attributes:
+    """A class's attributes as a mapping."""
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def get(self, key):
+        return vars(self.owner).get(key)
+
+    def __setitem__(self, key, value):
+        setattr(self.owner, key, value)
+
+
 def place_of(module, name):
-    """(mapping, key) of a module's attribute, or of the entry of a registry that is one."""
-    if "[" not in name:
-        return vars(module), name
-    registry, key = name.rstrip("]").split("[")
-    return getattr(module, registry), key
+    """(mapping, key) of a module's function, of a class's method, or of an entry of a registry."""
+    if "[" in name:
+        path, key = name.rstrip("]").split("[")
+        for part in path.split("."):
+            module = getattr(module, part)
+        return module, key
+    *classes, key = name.split(".")
+    for part in classes:
+        module = getattr(module, part)
+    return (_Attributes(module) if classes else vars(module)), key
 
 
 def exchange(root, old, new):

@@ -1,5 +1,6 @@
 """What stands where a trainer's function stood: rlk serves the call, or the original does and a note says why."""
 import collections
+import functools
 import logging
 
 log = logging.getLogger("rlk.integrations")
@@ -31,6 +32,9 @@ class Replacement:
             log.warning("%s: the original serves calls with %s", self.name, reason)
         self.calls[reason] += 1
         return self.original(*arguments, **named)
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)  # in place of a method
 
     @property
     def apply(self):

@@ -78,3 +78,31 @@ def logp(logits, ids, mask=None, temperature=1.0, entropy=False):
     if not entropy:
         return joined(results, ids.shape), None
     return joined([r.logp for r in results], ids.shape), joined([r.entropy for r in results], ids.shape)
+
+
+def entropy(logits):
+    """The entropy of each row of logits [..., V], in fp32 (fp64 of fp64)."""
+    ids = torch.zeros(logits.shape[:-1], dtype=torch.int64, device=logits.device)
+    return logp(logits, ids, entropy=True)[1]
+
+
+def policy_loss(log_probs, old_log_probs, advantages, mask, weight=None, **words):
+    """(loss, {metric: tensor}) of [sequences, tokens], in the dtype of the log-probabilities."""
+    given = {"old log-probabilities": old_log_probs, "advantages": advantages, "weights": weight}
+    require_dtype(log_probs, "log-probabilities")
+    require(log_probs.ndim == 2, "log-probabilities that are no matrix of sequences and tokens")
+    for name, x in given.items():
+        if x is not None:
+            require(x.dtype == log_probs.dtype, f"{name} of {x.dtype} beside log-probabilities of {log_probs.dtype}")
+            require(not x.requires_grad, f"a gradient of the {name}")
+            given[name] = x.expand(log_probs.shape)
+    if mask is not None:
+        require(not mask.is_floating_point(), f"a mask of {mask.dtype}, which may be a weight")
+        require(mask.shape == log_probs.shape, "a mask of another shape than the log-probabilities")
+        mask = mask != 0
+    result = call("policy_loss", log_probs, given["advantages"], given["old log-probabilities"], mask, None, None, None,
+                  given["weights"], metrics=True, **words)
+    return result.loss[0].to(log_probs.dtype), dict(zip(METRICS, result.metrics.unbind()))
+
+
+METRICS = ("active_tokens", "kl", "ppo_kl", "clip_fraction", "clip_fraction_lower", "clip_ratio_low", "clip_ratio_high")

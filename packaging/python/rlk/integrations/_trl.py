@@ -3,7 +3,7 @@ import torch
 
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import require
-from rlk.integrations._serve import NO_IGNORED_ID, call, logp, require_dtype, require_ids
+from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, require_dtype, require_ids
 
 _UTILS, _FILE, _CHUNKED = "trl.trainer.utils", "trl/trainer/utils.py", "trl/kernels/chunked_logprob.py"
 
@@ -61,15 +61,14 @@ def _with_entropy(utils):
     def serve(original, logits, index, entropy_requires_grad=True, temperature=1.0, row_mask=None):
         _check(temperature, logits, index)
         dtype = _dtype(utils, logits, index, row_mask)
-        found, entropy = logp(logits, index, row_mask, temperature, entropy=True)
-        return found.to(dtype), (entropy if entropy_requires_grad else entropy.detach()).to(dtype)
+        found, its_entropy = logp(logits, index, row_mask, temperature, entropy=True)
+        return found.to(dtype), (its_entropy if entropy_requires_grad else its_entropy.detach()).to(dtype)
     return serve
 
 
 def _entropy(utils):
     def serve(original, logits, chunk_size=128):
-        ids = torch.zeros(logits.shape[:-1], dtype=torch.int64, device=logits.device)
-        return logp(logits, ids, entropy=True)[1].to(_dtype(utils, logits))
+        return entropy(logits).to(_dtype(utils, logits))
     return serve
 
 

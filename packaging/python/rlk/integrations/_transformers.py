@@ -1,0 +1,75 @@
+"""transformers: an attention named "rlk", for models made with attn_implementation="rlk". It replaces nothing."""
+import torch
+
+from rlk.errors import Unsupported
+from rlk.integrations._hooks import Hook, Integration
+from rlk.integrations._replace import Replacement, require
+from rlk.integrations._serve import call, require_dtype
+
+
+def _mask(masking):
+    """None or the padding of the keys [sequences, keys] where causality and padding are all there is, else torch's mask."""
+    def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=masking.causal_mask_function,
+             attention_mask=None, local_size=None, allow_is_causal_skip=True, **more):
+        short = local_size is not None and kv_length < local_size  # a window that is longer than the sequence
+        plain = mask_function is masking.causal_mask_function or short
+        last_is_last = q_offset + q_length == kv_offset + kv_length
+        covered = attention_mask is None or (attention_mask.ndim == 2 and attention_mask.shape[1] == kv_length)
+        if plain and allow_is_causal_skip and last_is_last and covered and not kv_offset:
+            return None if attention_mask is None or bool(attention_mask.all()) else attention_mask
+        return masking.sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
+                                 kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+                                 local_size=local_size, allow_is_causal_skip=False, **more)
+    return mask
+
+
+def _causal(module, is_causal, query):
+    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
+
+
+def _torchs(modeling):
+    """torch's attention for calls that rlk does not serve, with the padding of the keys as torch takes it."""
+    def attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, **more):
+        if more.get("s_aux") is not None:
+            raise Unsupported("rlk.integrations: attention with sinks (s_aux), which neither rlk nor torch has. Make the model "
+                              "with another attn_implementation")
+        queries, keys = query.shape[2], key.shape[2]
+        if attention_mask is not None and attention_mask.ndim == 2:
+            attention_mask = attention_mask[:, None, None, :] != 0
+        own = attention_mask is None or attention_mask.shape[2] == 1
+        if own and _causal(module, is_causal, query) and (attention_mask is not None or keys != queries):
+            seen = torch.ones(queries, keys, dtype=torch.bool, device=query.device).tril(keys - queries)
+            attention_mask = seen if attention_mask is None else attention_mask & seen
+        return modeling.sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling,
+                                               is_causal=is_causal, **more)
+    return attention
+
+
+def _attention(modeling):
+    def serve(original, module, query, key, value, attention_mask, dropout=0.0, scaling=None, is_causal=None, softcap=None,
+              sliding_window=None, **more):
+        for name in ("position_bias", "cache", "s_aux"):
+            require(more.get(name) is None, name)
+        require(attention_mask is None or attention_mask.ndim == 2, "a mask that is more than causality and padding")
+        require(sliding_window is None or key.shape[2] <= sliding_window, "a window shorter than the sequence")
+        require(dropout == 0, f"a dropout of {dropout}")
+        require(scaling is None or scaling > 0, f"a scaling of {scaling}")
+        require(softcap is None or softcap > 0, f"a softcap of {softcap}")
+        require_dtype(query, "queries")
+        require(query.dtype == key.dtype == value.dtype, f"{query.dtype}, {key.dtype} and {value.dtype} side by side")
+        require(query.shape[3] == key.shape[3] == value.shape[3] <= 256, "heads of different sizes, or of more than 256")
+        out = call("attention", query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), None, None,
+                   None if attention_mask is None else attention_mask != 0,
+                   causal="on" if _causal(module, is_causal, query) else "off", scale=scaling or 0.0, softcap=softcap or 0.0)
+        return out, None
+    return Replacement("transformers attention rlk", _torchs(modeling), serve)
+
+
+_SDPA, _MASKING = "transformers/integrations/sdpa_attention.py", "transformers/masking_utils.py"
+INTEGRATION = Integration("transformers", "transformers", (
+    Hook("transformers.modeling_utils", "AttentionInterface._global_mapping[rlk]", "attention",
+         (f"{_SDPA} sdpa_attention_forward",), _attention, adds=True),
+    Hook("transformers.masking_utils", "AttentionMaskInterface._global_mapping[rlk]", "attention",
+         (f"{_MASKING} sdpa_mask", f"{_MASKING} causal_mask_function", f"{_MASKING} create_causal_mask",
+          f"{_MASKING} _preprocess_mask_arguments"), _mask, adds=True),
+))

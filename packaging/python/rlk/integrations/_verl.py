@@ -1,0 +1,143 @@
+"""verl: log-probabilities and entropies of logits, the fused projection, and policy losses of its registry."""
+import os
+
+import torch
+
+from rlk.integrations._hooks import Hook, Integration
+from rlk.integrations._replace import require
+from rlk.integrations._serve import NO_IGNORED_ID, call, entropy, logp, policy_loss, require_dtype, require_ids
+
+_F, _LINEAR, _CORE = "verl.utils.torch_functional", "verl.utils.kernel.linear_cross_entropy", "verl.trainer.ppo.core_algos"
+
+
+def _logprobs(functional):
+    def serve(original, logits, labels, inplace_backward=True):
+        found, _ = logp(logits, labels)
+        fused = functional.FLAH_ATTN_CROSS_ENTROPY_LOSS_AVAILABLE and os.environ.get("VERL_DISABLE_FLASH_ATTN_CE", "0") != "1"
+        return found.to(torch.float32 if fused else logits.dtype)
+    return serve
+
+
+def _entropy(functional):
+    return lambda original, logits: entropy(logits).to(logits.dtype)
+
+
+def _entropy_by_chunks(functional):
+    def serve(original, logits, chunk_size=2048):
+        require(logits.ndim == 2, f"logits of {logits.ndim} dimensions, expected 2")
+        return entropy(logits).to(torch.get_default_dtype())
+    return serve
+
+
+def _linear(kernel):
+    def serve(original, hidden, weight, labels, temperature=1.0, reduction="none", dist_process_group=None):
+        require(isinstance(temperature, float) and temperature > 0, f"the temperature {temperature!r}, expected a float above 0")
+        require(isinstance(reduction, str) and reduction.lower() == "none", f"the reduction {reduction!r}, expected 'none'")
+        require(dist_process_group is None, "a vocabulary that is spread over processes")
+        require_dtype(hidden, "hidden")
+        require(weight.dtype == hidden.dtype, f"a weight of {weight.dtype} beside hidden of {hidden.dtype}")
+        hidden, labels = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+        require_ids(labels, hidden.shape[:1], "labels")
+        result = call("linear_logp", hidden, weight, labels, temperature=temperature, entropy=True, ignore_index=NO_IGNORED_ID)
+        return result.logp.float(), result.entropy.float()
+    return serve
+
+
+# ---- policy losses -----------------------------------------------------------------------------------------------
+
+_EMPTY = {"exclude_empty_sequences": "on"}
+_AGGREGATIONS = {"token-mean": ("batch_num_tokens", {"aggregation": "token_mean"}),
+                 "token-sum": (None, {"aggregation": "token_sum"}),
+                 "seq-mean-token-sum": ("global_batch_size", {"aggregation": "seq_mean_token_sum", **_EMPTY}),
+                 "seq-mean-token-sum-norm": ("global_batch_size", {"aggregation": "seq_mean_token_sum", **_EMPTY}),
+                 "seq-mean-token-mean": ("global_batch_size", {"aggregation": "seq_mean_token_mean", **_EMPTY})}
+
+
+def _aggregation(mode, info, length):
+    """(words for policy_loss, what its loss is divided by) of agg_loss."""
+    require(mode in _AGGREGATIONS, f"the loss_agg_mode {mode!r}")
+    count_name, words = _AGGREGATIONS[mode]
+    info = {name: value for name, value in dict(info or {}).items() if value is not None}
+    unknown = set(info) - {"dp_size", "batch_num_tokens", "global_batch_size", "loss_scale_factor"}
+    require(not unknown, f"the global_batch_info {', '.join(sorted(unknown))}")
+    processes, count = float(info.get("dp_size", 1)), info.get(count_name)
+    require(count_name is None or count is not None or processes <= 1, f"several processes and no {count_name}")
+    if count_name is None:
+        words = {**words, "denominator": 1 / processes}
+    elif count is not None:
+        require(float(count) > 0, f"a {count_name} of {count}")
+        words = {**words, "denominator": float(count) / processes}
+    if mode != "seq-mean-token-sum-norm":
+        return words, 1.0
+    return words, float(info.get("loss_scale_factor", length))
+
+
+def _clips(config):
+    low, high = config.clip_ratio_low, config.clip_ratio_high
+    return {"clip_low": config.clip_ratio if low is None else low, "clip_high": config.clip_ratio if high is None else high}
+
+
+def _vanilla(config):
+    c = config.get("clip_ratio_c", 3.0)
+    require(c > 1, f"a clip_ratio_c of {c}, expected more than 1")
+    return {**_clips(config), "dual_clip": c, "log_ratio_clamp_low": 20.0, "log_ratio_clamp_high": 20.0}
+
+
+def _gspo(config):
+    return {**_clips(config), "importance_ratio": "sequence_token", "log_ratio_clamp_high": 10.0}
+
+
+def _cispo(config):
+    return {**_clips(config), "kind": "cispo", "log_ratio_clamp_low": 20.0, "log_ratio_clamp_high": 20.0}
+
+
+def _gpg(config):
+    return {"kind": "gpg"}
+
+
+def _policy(words_of, clamp, lower):
+    """clamp: what verl holds the log ratio of its ppo_kl to, None without metrics; lower: whether it counts dual clips."""
+    def make(core):
+        def serve(original, old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="token-mean", config=None,
+                  rollout_is_weights=None):
+            require(config is not None, "no config")
+            words, divisor = _aggregation(loss_agg_mode, config.global_batch_info, response_mask.shape[-1])
+            loss, metrics = policy_loss(log_prob, old_log_prob, advantages, response_mask, rollout_is_weights,
+                                        **words_of(config), **words)
+            loss = loss if divisor == 1 else loss / divisor
+            if clamp is None:
+                return loss, {}
+            with torch.no_grad():
+                ppo_kl = core.verl_F.masked_mean((old_log_prob - log_prob).clamp(-clamp, clamp), response_mask)
+                zero = torch.zeros_like(ppo_kl)
+                found = torch.stack([metrics["clip_fraction"].to(ppo_kl.dtype), ppo_kl,
+                                     metrics["clip_fraction_lower"].to(ppo_kl.dtype) if lower else zero]).tolist()
+            return loss, dict(zip(("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower"), found))
+        return serve
+    return make
+
+
+_FILE, _CORE_FILE = "verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py"
+_LINEAR_FILES = ("verl/utils/kernel/linear_cross_entropy.py LinearCrossEntropy",
+                 "verl/utils/kernel/kernels.py efficient_entropy_forward",
+                 "verl/utils/kernel/kernels.py efficient_entropy_backward")
+
+
+def _loss(mode, make):
+    return Hook(_CORE, f"POLICY_LOSS_REGISTRY[{mode}]", "policy_loss",
+                (f"{_CORE_FILE} compute_policy_loss_{mode}", f"{_CORE_FILE} agg_loss", f"{_FILE} masked_sum",
+                 f"{_FILE} masked_mean"), make)
+
+
+INTEGRATION = Integration("verl", "verl", (
+    Hook(_F, "logprobs_from_logits", "logp",
+         (f"{_FILE} logprobs_from_logits", f"{_FILE} logprobs_from_logits_v2", f"{_FILE} logprobs_from_logits_flash_attn"),
+         _logprobs),
+    Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy),
+    Hook(_F, "entropy_from_logits_with_chunking", "logp", (f"{_FILE} entropy_from_logits_with_chunking",), _entropy_by_chunks),
+    Hook(_LINEAR, "linear_cross_entropy", "linear_logp", _LINEAR_FILES, _linear),
+    _loss("vanilla", _policy(_vanilla, 20.0, True)),
+    _loss("gspo", _policy(_gspo, float("inf"), False)),
+    _loss("cispo", _policy(_cispo, 20.0, False)),
+    _loss("gpg", _policy(_gpg, None, False)),
+))
