@@ -105,7 +105,7 @@ namespace {
 
 template <typename T>
 aclnnStatus destroy(HandleTable<T>& table, const void* handle, const char* call) {
-  if (const int code = enter(call, Needs::kNothing)) return code;
+  if (const int code = begin(call, Needs::kNothing)) return code;
   if (table.get(handle, call) == nullptr) return ACLNN_ERR_PARAM_INVALID;
   table.remove(handle);
   return ACL_SUCCESS;
@@ -132,7 +132,7 @@ using namespace fake_ascend;
 aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_dims_num, int32_t dtype, const int64_t* strides,
                            int64_t offset, int32_t format, const int64_t* storage_dims, uint64_t storage_dims_num,
                            void* data) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   if ((view_dims == nullptr && view_dims_num > 0) || (storage_dims == nullptr && storage_dims_num > 0) ||
       element_bytes(dtype) == 0 || format != ACL_FORMAT_ND || view_dims_num > 8) {
     fail(ACLNN_ERR_PARAM_INVALID, "aclCreateTensor: null shape, unknown dtype, format other than ND or over 8 dims");
@@ -169,7 +169,7 @@ aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t view_dims_num, int
 }
 
 aclScalar* aclCreateScalar(void* value, int32_t dtype) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   auto scalar = std::make_shared<Scalar>();
   scalar->dtype = dtype;
   const auto read = [&](auto typed) {
@@ -200,25 +200,25 @@ aclScalar* aclCreateScalar(void* value, int32_t dtype) {
 }
 
 aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t size) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   return static_cast<aclIntArray*>(
       int_arrays().add(std::make_shared<IntArray>(IntArray{std::vector<int64_t>(values, values + size)})));
 }
 
 aclFloatArray* aclCreateFloatArray(const float* values, uint64_t size) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   return static_cast<aclFloatArray*>(
       float_arrays().add(std::make_shared<FloatArray>(FloatArray{std::vector<float>(values, values + size)})));
 }
 
 aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t size) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   return static_cast<aclBoolArray*>(
       bool_arrays().add(std::make_shared<BoolArray>(BoolArray{std::vector<bool>(values, values + size)})));
 }
 
 aclTensorList* aclCreateTensorList(const aclTensor* const* members, uint64_t size) {
-  if (enter(__func__, Needs::kNothing) != 0) return nullptr;
+  if (begin(__func__, Needs::kNothing) != 0) return nullptr;
   auto list = std::make_shared<TensorList>();
   for (uint64_t i = 0; i < size; ++i) {
     if (tensors().get(members[i], __func__) == nullptr) return nullptr;

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "descriptors.h"
-#include "runtime.h"
 
 namespace fake_ascend {
 namespace {
@@ -181,7 +180,7 @@ struct Phase1::Build {
 };
 
 Phase1::Phase1(const char* op, uint64_t* workspace_bytes, aclOpExecutor** executor) : build_(new Build) {
-  code_ = enter((std::string("phase1 ") + op).c_str(), Needs::kDevice);
+  code_ = begin((std::string("phase1 ") + op).c_str(), Needs::kDevice);
   build_->executor->op = op;
   build_->workspace_bytes = workspace_bytes;
   build_->handle = executor;
@@ -296,7 +295,7 @@ aclnnStatus Phase1::finish(Kernel kernel) {
 aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, aclOpExecutor* handle,
                    aclrtStream stream) {
   const std::string call = std::string("phase2 ") + op;
-  if (const int code = enter(call.c_str(), Needs::kDevice)) return code;
+  if (const int code = begin(call.c_str(), Needs::kDevice)) return code;
   {
     const std::lock_guard lock(consumed().mutex);
     if (consumed().handles.count(handle) != 0) {
@@ -310,9 +309,8 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
   if (executor->op != op) {
     return violation("WRONG_EXECUTOR", call + " with an executor made by " + executor->op);
   }
-  int code = 0;
-  const auto target = stream_of(stream, call.c_str(), &code);
-  if (target == nullptr) return code;
+  int code = check_stream(stream, call.c_str());
+  if (code != 0) return code;
   if ((code = check_workspace(*executor, workspace, workspace_bytes)) != 0) return code;
 
   auto operands = std::make_shared<Operands>();
@@ -339,14 +337,12 @@ aclnnStatus phase2(const char* op, void* workspace, uint64_t workspace_bytes, ac
     const auto begin = reinterpret_cast<uintptr_t>(workspace);
     uses.push_back({begin, begin + scratch_bytes});
   }
-  submit(*target, {op,
-                   [name = std::string(op), kernel = executor->kernel, operands, scratch, scratch_bytes] {
-                     // The operator owns its workspace: whoever else keeps something there loses it.
-                     if (scratch != nullptr) std::memset(scratch, 0x5a, scratch_bytes);
-                     if (const int injected = injected_async_failure(name)) return injected;
-                     return kernel(*operands);
-                   },
-                   std::move(uses)});
+  const auto run = [kernel = executor->kernel, operands, scratch, scratch_bytes] {
+    // The operator owns its workspace: whoever else keeps something there loses it.
+    if (scratch != nullptr) std::memset(scratch, 0x5a, scratch_bytes);
+    return kernel(*operands);
+  };
+  if ((code = submit(stream, call.c_str(), {op, run, std::move(uses)})) != 0) return code;
   if (!executor->repeatable) {
     const std::lock_guard lock(consumed().mutex);
     consumed().handles.insert(handle);
@@ -364,7 +360,7 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor* handle) {
   const auto executor = executors().get(handle, __func__);
   if (executor == nullptr) return ACLNN_ERR_PARAM_INVALID;
   // Not every operator can be repeated: RLK_FAKE_ASCEND_FAIL="repeatable aclnnXxx" makes one refuse.
-  if (const int code = enter(("repeatable " + executor->op).c_str(), Needs::kNothing)) return code;
+  if (const int code = begin(("repeatable " + executor->op).c_str(), Needs::kNothing)) return code;
   if (executor->repeatable) return ACL_SUCCESS;
   executor->repeatable = true;
   executor->for_each_slot([](const Slot& slot) { ++slot.tensor->held; });

@@ -20,7 +20,7 @@ public:
     if (auto object = this->find(handle)) return object;
     const bool was_ours = this->was_live(handle);
     violation(was_ours ? "DESTROYED_HANDLE" : "INVALID_HANDLE",
-              std::string(call) + ": " + (was_ours ? "destroyed " : "not a ") + this->noun() + " " +
+              std::string(call) + ": " + (was_ours ? "a destroyed " : "not a ") + this->noun() + " " +
                   std::to_string(reinterpret_cast<uint64_t>(handle)));
     return nullptr;
   }

@@ -1,237 +1,175 @@
-// Who may call what, and when? Initialisation, devices and contexts of the simulated AscendCL.
+// Simulated AscendCL's process, devices and contexts: a device has a default context, and a thread is in one.
 #include <atomic>
 #include <cstdlib>
-#include <map>
-#include <mutex>
 
-#include "handles.h"
-#include "runtime.h"
+#include "state.h"
 
-namespace fake_ascend {
+using namespace fake;
+
 namespace {
 
-struct Context {
-  int device;
-  uint64_t id;
-};
+// Somebody's aclInit succeeded, so somebody owns aclFinalize.
+std::atomic<bool> is_ours{false};
 
-struct Process {
+struct Defaults {
   std::mutex mutex;
-  bool initialized = false;
-  bool ours = false;  // some caller's aclInit succeeded, so someone owns aclFinalize
-  std::map<int, aclrtContext> default_contexts;
-  std::atomic<uint64_t> next_context{1};
+  std::map<int, aclrtContext> contexts;
 };
-
-Process& process() {
-  static Process* const instance = [] {
-    auto* created = new Process;
-    // A framework in the same process was there first: every aclInit finds the runtime initialised.
-    created->initialized = env_number("RLK_FAKE_ASCEND_PREINITIALIZED", 0) != 0;
-    return created;
-  }();
+Defaults& defaults() {
+  static Defaults* const instance = new Defaults;
   return *instance;
 }
 
-HandleTable<Context>& contexts() {
-  static auto* const table = new HandleTable<Context>(1, "context");
-  return *table;
-}
-
-thread_local int thread_device = -1;
-thread_local uint64_t thread_context = 0;
-thread_local aclrtContext thread_context_handle = nullptr;
-
-void enter_context(aclrtContext handle, const Context& context) {
-  thread_device = context.device;
-  thread_context = context.id;
-  thread_context_handle = handle;
-}
-
-int check_device(int32_t device, const char* call) {
-  if (device >= 0 && device < device_count()) return 0;
+int check_device(int32_t device, const char* name) {
+  if (is_device(device)) return 0;
   return fail(ACL_ERROR_RT_INVALID_DEVICEID,
-              std::string(call) + ": device " + std::to_string(device) + " of " + std::to_string(device_count()));
+              std::string(name) + ": device " + std::to_string(device) + " of " + std::to_string(device_count()));
+}
+
+// What callers ask to learn whether the runtime is alive: no rule is broken by it.
+int check_place(const char* name) {
+  count(name);
+  if (!is_initialized()) return fail(ACL_ERROR_UNINITIALIZE, std::string(name) + ": not initialised");
+  if (current_device() < 0) return fail(ACL_ERROR_RT_CONTEXT_NULL, std::string(name) + ": no device on this thread");
+  return 0;
 }
 
 }  // namespace
 
-bool initialized() {
-  const std::lock_guard lock(process().mutex);
-  return process().initialized;
-}
-
-int device_count() {
-  return static_cast<int>(env_number("RLK_FAKE_ASCEND_DEVICES", 1));
-}
-
-int current_device() {
-  return thread_device;
-}
-uint64_t current_context() {
-  return thread_context;
-}
-
-}  // namespace fake_ascend
-
-using namespace fake_ascend;
-
 aclError aclInit(const char* config_path) {
-  FAKE_ASCEND_ENTER(kNothing);
   (void)config_path;
-  const std::lock_guard lock(process().mutex);
-  if (process().initialized) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: already initialised");
-  process().initialized = true;
-  process().ours = true;
-  return ACL_SUCCESS;
+  return call("aclInit", Needs::kNothing, [] {
+    // Or a framework in the same process was there first.
+    if (is_initialized()) return fail(ACL_ERROR_REPEAT_INITIALIZE, "aclInit: already initialised");
+    is_ours = true;
+    return initialize(), 0;
+  });
 }
 
 aclError aclFinalize() {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const uint64_t leaked = live_executors(); leaked != 0) {
-    if (const int code = violation("EXECUTOR_LEAK", std::to_string(leaked) + " executors live at aclFinalize")) {
-      return code;
+  return call("aclFinalize", Needs::kRuntime, [] {
+    if (const uint64_t leaked = fake_ascend::live_executors(); leaked != 0) {
+      violation("EXECUTOR_LEAK", std::to_string(leaked) + " executors live at aclFinalize");
     }
-  }
-  const std::lock_guard lock(process().mutex);
-  if (!process().ours) {
-    return violation("FINALIZE_NOT_OWNER", "aclFinalize although every aclInit returned 100002 (already initialised)");
-  }
-  process().initialized = false;
-  process().ours = false;
-  return ACL_SUCCESS;
+    if (!is_ours.exchange(false)) {
+      violation("FINALIZE_NOT_OWNER", "aclFinalize although every aclInit returned 100002 (already initialised)");
+    }
+    return initialize(false), 0;
+  });
 }
 
 aclError aclrtGetVersion(int32_t* major, int32_t* minor, int32_t* patch) {
-  FAKE_ASCEND_ENTER(kNothing);
-  if (major == nullptr || minor == nullptr || patch == nullptr) {
-    return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetVersion: null");
-  }
-  const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
-  *major = 1;
-  *minor = version != nullptr && version[0] == '9' ? 16 : 14;
-  *patch = 0;
-  return ACL_SUCCESS;
+  return call("aclrtGetVersion", Needs::kNothing, [&] {
+    if (major == nullptr || minor == nullptr || patch == nullptr) {
+      return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetVersion: null");
+    }
+    const char* version = std::getenv("RLK_FAKE_ASCEND_VERSION");
+    *major = 1;
+    *minor = version != nullptr && version[0] == '9' ? 16 : 14;
+    *patch = 0;
+    return 0;
+  });
 }
 
 const char* aclrtGetSocName() {
-  log_call(__func__);
+  count("aclrtGetSocName");
   const char* name = std::getenv("RLK_FAKE_ASCEND_SOC");
   return name == nullptr ? "Ascend910B4" : name;
 }
 
 aclError aclrtGetDeviceCount(uint32_t* count) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (count == nullptr) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetDeviceCount: null");
-  *count = static_cast<uint32_t>(device_count());
-  return *count == 0 ? fail(ACL_ERROR_RT_NO_DEVICE, "aclrtGetDeviceCount: no device") : ACL_SUCCESS;
+  return call("aclrtGetDeviceCount", Needs::kRuntime, [&] {
+    if (count == nullptr) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetDeviceCount: null");
+    *count = static_cast<uint32_t>(device_count());
+    return *count == 0 ? fail(ACL_ERROR_RT_NO_DEVICE, "aclrtGetDeviceCount: no device") : 0;
+  });
 }
 
 aclError aclrtSetDevice(int32_t device) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const int code = check_device(device, __func__)) return code;
-  const std::lock_guard lock(process().mutex);
-  aclrtContext& handle = process().default_contexts[device];
-  if (handle == nullptr) {
-    handle = contexts().add(std::make_shared<Context>(Context{device, process().next_context++}));
-  }
-  enter_context(handle, *contexts().find(handle));
-  return ACL_SUCCESS;
+  return call("aclrtSetDevice", Needs::kRuntime, [&] {
+    if (const int code = check_device(device, "aclrtSetDevice")) return code;
+    const std::lock_guard lock(defaults().mutex);
+    aclrtContext& context = defaults().contexts[device];
+    if (context == nullptr) context = create_context(device);
+    return enter_context(context), 0;
+  });
 }
 
 aclError aclrtResetDevice(int32_t device) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const int code = check_device(device, __func__)) return code;
-  if (thread_device == device) {
-    thread_device = -1;
-    thread_context = 0;
-  }
-  return ACL_SUCCESS;
+  return call("aclrtResetDevice", Needs::kRuntime, [&] {
+    if (const int code = check_device(device, "aclrtResetDevice")) return code;
+    if (current_device() == device) leave_device();
+    return 0;
+  });
 }
 
 aclError aclrtGetDevice(int32_t* device) {
-  // Callers use it to ask whether the runtime is alive, so no violation is raised here.
-  log_call(__func__);
-  if (!initialized()) return fail(ACL_ERROR_UNINITIALIZE, "aclrtGetDevice: not initialised");
-  if (thread_device < 0) return fail(ACL_ERROR_RT_CONTEXT_NULL, "aclrtGetDevice: no device on this thread");
-  *device = thread_device;
-  return ACL_SUCCESS;
+  if (const int code = check_place("aclrtGetDevice")) return code;
+  return *device = current_device(), 0;
 }
 
 aclError aclrtSynchronizeDevice() {
-  FAKE_ASCEND_ENTER(kDevice);
-  return synchronize_all_of_device(thread_device);
+  return call("aclrtSynchronizeDevice", Needs::kDevice, synchronize_device);
 }
 
 aclError aclrtGetRunMode(int32_t* run_mode) {
-  FAKE_ASCEND_ENTER(kInit);
-  *run_mode = ACL_HOST;
-  return ACL_SUCCESS;
+  return call("aclrtGetRunMode", Needs::kRuntime, [&] { return *run_mode = ACL_HOST, 0; });
 }
 
 aclError aclGetDeviceCapability(uint32_t device, int32_t info, int64_t* value) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const int code = check_device(static_cast<int32_t>(device), __func__)) return code;
-  const int64_t values[] = {20, 40, int64_t{96} << 20};  // cube cores, vector cores, L2 bytes of a 910B4
-  if (info < 0 || info > 2) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclGetDeviceCapability: unknown information");
-  *value = values[info];
-  return ACL_SUCCESS;
+  return call("aclGetDeviceCapability", Needs::kRuntime, [&] {
+    if (const int code = check_device(static_cast<int32_t>(device), "aclGetDeviceCapability")) return code;
+    const int64_t values[] = {20, 40, int64_t{96} << 20};  // cube cores, vector cores, L2 bytes of a 910B4
+    if (info < 0 || info > 2) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclGetDeviceCapability: unknown information");
+    return *value = values[info], 0;
+  });
 }
 
 aclError aclrtDeviceCanAccessPeer(int32_t* can_access, int32_t device, int32_t peer) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const int code = check_device(device, __func__)) return code;
-  if (const int code = check_device(peer, __func__)) return code;
-  *can_access = device != peer;
-  return ACL_SUCCESS;
+  return call("aclrtDeviceCanAccessPeer", Needs::kRuntime, [&] {
+    if (const int code = check_device(device, "aclrtDeviceCanAccessPeer")) return code;
+    if (const int code = check_device(peer, "aclrtDeviceCanAccessPeer")) return code;
+    return *can_access = device != peer, 0;
+  });
 }
 
 aclError aclrtCreateContext(aclrtContext* context, int32_t device) {
-  FAKE_ASCEND_ENTER(kInit);
-  if (const int code = check_device(device, __func__)) return code;
-  const auto created = std::make_shared<Context>(Context{device, process().next_context++});
-  *context = contexts().add(created);
-  enter_context(*context, *created);
-  return ACL_SUCCESS;
+  return call("aclrtCreateContext", Needs::kRuntime, [&] {
+    if (const int code = check_device(device, "aclrtCreateContext")) return code;
+    *context = create_context(device);
+    return enter_context(*context), 0;
+  });
 }
 
 aclError aclrtDestroyContext(aclrtContext context) {
-  FAKE_ASCEND_ENTER(kInit);
-  const auto found = contexts().get(context, __func__);
-  if (found == nullptr) return ACL_ERROR_RT_INVALID_HANDLE;
-  forget_streams_of_context(found->id);
-  contexts().remove(context);
-  if (thread_context == found->id) {
-    thread_device = -1;
-    thread_context = 0;
-    thread_context_handle = nullptr;
-  }
-  return ACL_SUCCESS;
+  return call("aclrtDestroyContext", Needs::kRuntime, [&] {
+    const std::lock_guard lock(defaults().mutex);
+    for (const auto& [device, own] : defaults().contexts) {
+      if (own == context) violation("DEFAULT_CONTEXT", "aclrtDestroyContext of a device's default context");
+    }
+    return destroy_context(context, "aclrtDestroyContext"), 0;
+  });
 }
 
 aclError aclrtSetCurrentContext(aclrtContext context) {
-  FAKE_ASCEND_ENTER(kInit);
-  const auto found = contexts().get(context, __func__);
-  if (found == nullptr) return ACL_ERROR_RT_INVALID_HANDLE;
-  enter_context(context, *found);
-  return ACL_SUCCESS;
+  return call("aclrtSetCurrentContext", Needs::kRuntime, [&] {
+    device_of_context(context, "aclrtSetCurrentContext");
+    return enter_context(context), 0;
+  });
 }
 
 aclError aclrtGetCurrentContext(aclrtContext* context) {
-  log_call(__func__);
-  if (!initialized()) return fail(ACL_ERROR_UNINITIALIZE, "aclrtGetCurrentContext: not initialised");
-  if (thread_device < 0) return fail(ACL_ERROR_RT_CONTEXT_NULL, "aclrtGetCurrentContext: no context on this thread");
-  *context = thread_context_handle;
-  return ACL_SUCCESS;
+  if (const int code = check_place("aclrtGetCurrentContext")) return code;
+  return *context = current_context(), 0;
 }
 
 // An indirect function, as in events.cpp: absent before 9.x.
 static aclError device_info(uint32_t device, int32_t attribute, int64_t* value) {
-  if (const int code = enter("aclrtGetDeviceInfo", Needs::kInit)) return code;
-  if (const int code = check_device(static_cast<int32_t>(device), "aclrtGetDeviceInfo")) return code;
-  if (attribute != 301) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetDeviceInfo: unknown attribute");
-  *value = env_number("RLK_FAKE_ASCEND_MEMORY_MB", 4096) << 20;
-  return ACL_SUCCESS;
+  return call("aclrtGetDeviceInfo", Needs::kRuntime, [&] {
+    if (const int code = check_device(static_cast<int32_t>(device), "aclrtGetDeviceInfo")) return code;
+    if (attribute != 301) return fail(ACL_ERROR_RT_PARAM_INVALID, "aclrtGetDeviceInfo: unknown attribute");
+    return *value = static_cast<int64_t>(memory_bytes()), 0;
+  });
 }
 
 extern "C" {

@@ -1,11 +1,5 @@
-// How are calls logged, failures injected and violations reported? By the framework; what CANN adds is its texts of
-// errors and what each call needs.
+// What is CANN's own of calls: its numbers, and the texts of its errors.
 #include "state.h"
-
-#include <cstdlib>
-
-#include "runtime.h"
-#include "tests/fakes/runtime/calls.hpp"
 
 const fake::Runtime& fake::runtime() {
   static constexpr Runtime only = [] {
@@ -13,8 +7,25 @@ const fake::Runtime& fake::runtime() {
     numbers.name = "ascend";
     numbers.variable = "RLK_FAKE_ASCEND_";
     numbers.invalid_value = ACL_ERROR_INVALID_PARAM;
+    numbers.out_of_memory = ACL_ERROR_RT_MEMORY_ALLOCATION;
+    numbers.no_device = ACL_ERROR_RT_NO_DEVICE;
+    numbers.invalid_device = ACL_ERROR_RT_INVALID_DEVICEID;
+    numbers.invalid_handle = ACL_ERROR_RT_INVALID_HANDLE;
+    numbers.not_ready = 1;  // CANN tells it by a status beside the code
     numbers.launch_failed = ACL_ERROR_RT_AICORE_EXCEPTION;
-    numbers.is_sticky = [](int) { return false; };
+    numbers.stream_timeout = ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
+    numbers.event_timeout = ACL_ERROR_RT_EVENT_SYNC_TIMEOUT;
+    numbers.broken_rule = ACL_ERROR_RT_PARAM_INVALID;
+    // An exception of an AI core is its stream's; a device that has stopped answering is lost.
+    numbers.is_sticky = [](int code) { return code == ACL_ERROR_RT_LOST_HEARTBEAT; };
+    numbers.must_initialize = true;
+    numbers.must_set_device = true;
+    numbers.free_waits = false;
+    numbers.destroy_waits = false;
+    numbers.pageable_waits = true;
+    numbers.events_are_strict = true;
+    numbers.alignment = 512;
+    numbers.memory_mb = 4096;
     return numbers;
   }();
   return only;
@@ -28,43 +39,45 @@ NnopbaseHooks& hooks() {
   return only;
 }
 
-thread_local std::string recent_error;
-thread_local std::string recent_error_returned;
+// A rule that is broken ends the call, not the process, where a test asks for it.
+template <class Body>
+int guarded(const Body& body) {
+  try {
+    return body();
+  } catch (const fake::Reported&) {
+    return fake::runtime().broken_rule;
+  }
+}
 
 }  // namespace
 
-int enter(const char* call, Needs needs) {
-  if (const int code = fake::admit(call); code != 0) return fail(code, std::string("injected failure of ") + call);
-  if (needs == Needs::kNothing) return 0;
-  if (!initialized()) return violation("NOT_INITIALIZED", std::string(call) + " before aclInit or after aclFinalize");
-  if (needs == Needs::kDevice && current_device() < 0) {
-    return violation("NO_DEVICE_ON_THREAD", std::string(call) + " on a thread that has not called aclrtSetDevice");
-  }
-  return 0;
+int begin(const char* call, Needs needs) {
+  return guarded([&] { return fake::enter(call, needs); });
 }
 
 int violation(const char* rule, const std::string& text) {
   fake::report_violation(rule, text);
-  recent_error = fake::last_violation();
-  return ACL_ERROR_RT_PARAM_INVALID;
+  return fake::runtime().broken_rule;
 }
 
 int fail(int code, const std::string& text) {
-  recent_error = std::to_string(code) + ": " + text;
-  return code;
+  return fake::fail(code, text);
 }
 
-void log_call(const std::string& line) {
-  fake::count(line);
+int check_device_range(const void* address, size_t bytes, const std::string& what) {
+  return guarded([&] { return fake::require_device(address, bytes, what), 0; });
 }
 
-int injected_async_failure(const std::string& call) {
-  return fake::injected_async(call);
+std::byte* device_bytes(const void* address) {
+  return fake::bytes_at(address);
 }
 
-int64_t env_number(const char* name, int64_t fallback) {
-  const char* text = std::getenv(name);
-  return text == nullptr || *text == '\0' ? fallback : std::strtoll(text, nullptr, 10);
+int check_stream(aclrtStream stream, const char* call) {
+  return guarded([&] { return fake::stream_of(stream, call), 0; });
+}
+
+int submit(aclrtStream stream, const char* call, fake::Command command) {
+  return guarded([&] { return fake::enqueue(stream, call, std::move(command)); });
 }
 
 void set_nnopbase_hooks(NnopbaseHooks given) {
@@ -77,12 +90,10 @@ uint64_t live_executors() {
 
 }  // namespace fake_ascend
 
-using fake_ascend::hooks;
-
 const char* aclGetRecentErrMsg() {
-  fake_ascend::recent_error_returned = fake_ascend::recent_error;
-  fake_ascend::recent_error.clear();
-  return fake_ascend::recent_error_returned.empty() ? nullptr : fake_ascend::recent_error_returned.c_str();
+  thread_local std::string text;
+  text = fake::take_error();
+  return text.empty() ? nullptr : text.c_str();
 }
 
 uint64_t fakeAscendViolationCount() {
@@ -100,7 +111,7 @@ uint64_t fakeAscendCallCount(const char* call) {
 }
 
 uint64_t fakeAscendLiveDescriptors() {
-  return hooks().live_descriptors == nullptr ? 0 : hooks().live_descriptors();
+  return fake_ascend::hooks().live_descriptors == nullptr ? 0 : fake_ascend::hooks().live_descriptors();
 }
 
 uint64_t fakeAscendLiveExecutors() {

@@ -1,22 +1,22 @@
-// What does every simulated call check first, and how is a broken rule reported?
-//
-// Shared by the three simulated libraries; libascendcl.so owns the state, the others call into it.
+// What do the three simulated libraries share? The framework (../runtime) in libascendcl.so, which the others reach
+// through these functions: none of them throws, and not 0 is for the caller.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "acl_api.h"
+#include "tests/fakes/runtime/streams.hpp"
 
 #define FAKE_ASCEND_INTERNAL __attribute__((visibility("default")))
 
 namespace fake_ascend {
 
-// What a call needs before it may run.
-enum class Needs { kNothing, kInit, kDevice };
+using fake::Needs;
+using fake::Range;
 
 // Logs and counts the call, applies RLK_FAKE_ASCEND_FAIL, checks `needs`. Not 0: return it to the caller.
-FAKE_ASCEND_INTERNAL int enter(const char* call, Needs needs);
+FAKE_ASCEND_INTERNAL int begin(const char* call, Needs needs);
 
 // A contract violation: one line on stderr, then abort; with RLK_FAKE_ASCEND_ON_VIOLATION=report the line is kept for
 // fakeAscendLastViolation and the number to return to the caller comes back.
@@ -25,18 +25,13 @@ FAKE_ASCEND_INTERNAL int violation(const char* rule, const std::string& text);
 // An error the vendor documents as a returned status: remembered for aclGetRecentErrMsg.
 FAKE_ASCEND_INTERNAL int fail(int code, const std::string& text);
 
-// Logs and counts a line without checks.
-FAKE_ASCEND_INTERNAL void log_call(const std::string& line);
+// Checks that `bytes` bytes at `address` lie inside one live device allocation; `what` names the argument.
+FAKE_ASCEND_INTERNAL int check_device_range(const void* address, size_t bytes, const std::string& what);
+// Where simulator code reads and writes device memory.
+FAKE_ASCEND_INTERNAL std::byte* device_bytes(const void* address);
 
-// The code RLK_FAKE_ASCEND_ASYNC_FAIL injects into this execution of `call` on a stream; 0 is none.
-FAKE_ASCEND_INTERNAL int injected_async_failure(const std::string& call);
-
-// The device and context of the calling thread; -1 without one.
-FAKE_ASCEND_INTERNAL int current_device();
-FAKE_ASCEND_INTERNAL uint64_t current_context();
-
-// The number in an environment variable, or `fallback`.
-FAKE_ASCEND_INTERNAL int64_t env_number(const char* name, int64_t fallback);
+FAKE_ASCEND_INTERNAL int check_stream(aclrtStream stream, const char* call);
+FAKE_ASCEND_INTERNAL int submit(aclrtStream stream, const char* call, fake::Command command);
 
 // libnnopbase.so registers what aclFinalize and the live counts ask it.
 struct NnopbaseHooks {
@@ -44,8 +39,9 @@ struct NnopbaseHooks {
   uint64_t (*live_executors)();
 };
 FAKE_ASCEND_INTERNAL void set_nnopbase_hooks(NnopbaseHooks hooks);
+uint64_t live_executors();
 
 }  // namespace fake_ascend
 
 #define FAKE_ASCEND_ENTER(needs) \
-  if (const int entered = fake_ascend::enter(__func__, fake_ascend::Needs::needs); entered != 0) return entered
+  if (const int entered = fake_ascend::begin(__func__, fake_ascend::Needs::needs); entered != 0) return entered

@@ -239,7 +239,7 @@ API cnrtInvokeHostFunc(void* queue, void (*function)(void*), void* user) {
 }
 API cnrtNotifierCreateWithFlags(void** notifier, unsigned flags) {
   E(cnrtNotifierCreateWithFlags);
-  return flags != 0 && flags != 4 ? kArgsInvalid : create_event(notifier, flags == 0);
+  return flags != 0 && flags != 4 ? kArgsInvalid : create_event(notifier, flags == 0 ? kEveryUse : kUntimed);
 }
 API cnrtNotifierDestroy(void* notifier) {
   E(cnrtNotifierDestroy);

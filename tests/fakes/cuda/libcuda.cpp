@@ -44,8 +44,6 @@ namespace {
 constexpr int kInvalidContext = 201;
 constexpr uint32_t kFatBinary = 0xba55ed50;
 
-FAKE_HANDLES(int, contexts, 8, "context")  // of that device
-
 // The primary context of each device.
 struct Primary {
   void* context = nullptr;
@@ -58,15 +56,12 @@ auto& primaries = *new std::map<int, Primary>;
 thread_local std::vector<void*>& stack = *new std::vector<void*>;
 
 void take_place() {
-  const auto device = stack.empty() || stack.back() == nullptr ? nullptr : contexts().find(stack.back());
-  device == nullptr ? leave_device() : static_cast<void>(set_device(*device));
+  enter_context(stack.empty() ? nullptr : stack.back());
 }
 
-// What is left in a context ends with it.
-void empty(int device) {
+// What is left in a context ends with it: its streams and events, and this.
+void unload(int device) {
   const auto is_its = [&](const auto& object) { return object.device == device; };
-  for (const auto& stream : streams().take_if(is_its)) stream->wait(), stream->stop();
-  events().take_if(is_its);
   modules().take_if(is_its);
   functions().take_if(is_its);
 }
@@ -136,7 +131,7 @@ API cuDevicePrimaryCtxRetain(void** context, int device) {
   if (!is_device(device)) return runtime().invalid_device;
   const std::lock_guard lock(primary_mutex);
   Primary& primary = primaries[device];
-  if (primary.retained++ == 0) primary.context = contexts().add(std::make_shared<int>(device));
+  if (primary.retained++ == 0) primary.context = create_context(device);
   return *context = primary.context, 0;
 }
 API cuDevicePrimaryCtxRelease_v2(int device) {
@@ -145,8 +140,8 @@ API cuDevicePrimaryCtxRelease_v2(int device) {
   Primary& primary = primaries[device];
   if (primary.retained == 0) return kInvalidContext;
   if (primary.retained == 1) {
-    empty(device);
-    contexts().remove(primary.context);
+    destroy_context(primary.context, "cuDevicePrimaryCtxRelease_v2");
+    unload(device);
   }
   return --primary.retained, take_place(), 0;
 }
@@ -161,7 +156,7 @@ API cuCtxGetCurrent(void** context) {
 }
 API cuCtxPushCurrent_v2(void* context) {
   R(cuCtxPushCurrent_v2);
-  if (context != nullptr) contexts().get(context, "cuCtxPushCurrent_v2");
+  if (context != nullptr) device_of_context(context, "cuCtxPushCurrent_v2");
   return stack.push_back(context), take_place(), 0;
 }
 API cuCtxPopCurrent_v2(void** context) {
@@ -208,9 +203,9 @@ API cuMemcpyAsync(void* to, const void* from, size_t bytes, void* stream) {
 }
 API cuMemcpyPeerAsync(void* to, void* to_context, const void* from, void* from_context, size_t bytes, void* stream) {
   E(cuMemcpyPeerAsync);
-  const auto to_device = contexts().get(to_context, "cuMemcpyPeerAsync");
-  const auto from_device = contexts().get(from_context, "cuMemcpyPeerAsync");
-  if (bytes != 0 && (device_at(to) != *to_device || device_at(from) != *from_device)) {
+  const int to_device = device_of_context(to_context, "cuMemcpyPeerAsync");
+  const int from_device = device_of_context(from_context, "cuMemcpyPeerAsync");
+  if (bytes != 0 && (device_at(to) != to_device || device_at(from) != from_device)) {
     violation("WRONG_DEVICE", "cuMemcpyPeerAsync: an address is not of the context that is named for it");
   }
   return copy(to, from, bytes, Direction::kOnDevice, stream, "cuMemcpyPeerAsync");
@@ -255,7 +250,7 @@ API cuStreamWaitEvent(void* stream, void* event, unsigned flags) {
 }
 API cuEventCreate(void** event, unsigned flags) {
   S(cuEventCreate);
-  return flags > 7 ? runtime().invalid_value : create_event(event, (flags & 2) == 0);
+  return flags > 7 ? runtime().invalid_value : create_event(event, (flags & 2) == 0 ? kEveryUse : kUntimed);
 }
 API cuEventDestroy_v2(void* event) {
   S(cuEventDestroy_v2);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace fake {
 namespace {
@@ -50,6 +51,8 @@ int remember(int code) {
 }
 
 thread_local int thread_device = -1;
+thread_local void* thread_context = nullptr;
+thread_local std::string thread_error;
 thread_local bool in_host_function = false;
 
 }  // namespace
@@ -68,6 +71,7 @@ void report_violation(const char* rule, const std::string& text) {
   std::fflush(stderr);
   const char* mode = variable("ON_VIOLATION");
   if (mode == nullptr || std::string(mode) != "report") std::abort();
+  thread_error = line;
   const std::lock_guard lock(calls().mutex);
   ++calls().violations;
   calls().last_violation = line;
@@ -75,6 +79,13 @@ void report_violation(const char* rule, const std::string& text) {
 void violation(const char* rule, const std::string& text) {
   report_violation(rule, text);
   throw Reported{};
+}
+int fail(int code, const std::string& text) {
+  thread_error = std::to_string(code) + ": " + text;
+  return code;
+}
+std::string take_error() {
+  return std::exchange(thread_error, {});
 }
 uint64_t violations() {
   const std::lock_guard lock(calls().mutex);
@@ -111,28 +122,29 @@ uint64_t count_of(const std::string& line) {
   return found == calls().count.end() ? 0 : found->second;
 }
 
-int admit(const char* call) {
+int enter(const char* call, Needs needs) {
   uint64_t nth = 0, all = 0;
   {
     const std::lock_guard lock(calls().mutex);
     nth = count_locked(call);
     all = ++calls().all;
   }
-  if (calls().lost != 0) return calls().lost;
-  return remember(injected(variable("FAIL"), call, nth, all, runtime().invalid_value));
-}
-
-int enter(const char* call, Needs needs) {
-  if (const int code = admit(call)) return code;
+  if (const int code = calls().lost) return fail(code, std::string(call) + ": the device is lost");
+  if (const int code = remember(injected(variable("FAIL"), call, nth, all, runtime().invalid_value))) {
+    return fail(code, std::string("injected failure of ") + call);
+  }
   if (needs == Needs::kNothing) return 0;
   if (in_host_function) violation("CALL_IN_HOST_FUNCTION", std::string(call) + " from a function of a stream");
-  if (runtime().must_initialize && !calls().initialized) {
+  if (runtime().must_initialize && !is_initialized()) {
     violation("NOT_INITIALIZED", std::string(call) + " before the runtime is initialized");
   }
   if (needs == Needs::kRuntime) return 0;
-  if (device_count() == 0) return runtime().no_device;
   if (runtime().must_set_device && thread_device < 0) {
     violation("NO_DEVICE_ON_THREAD", std::string(call) + " on a thread that has no device");
+  }
+  if (device_count() == 0) return fail(runtime().no_device, std::string(call) + ": no device");
+  if (thread_context != nullptr && !is_context(thread_context)) {
+    violation("DESTROYED_HANDLE", std::string(call) + " on a thread whose context was destroyed");
   }
   return 0;
 }
@@ -163,7 +175,7 @@ void initialize(bool now) {
   calls().initialized = now;
 }
 bool is_initialized() {
-  return calls().initialized;
+  return calls().initialized || knob("PREINITIALIZED", 0) != 0;
 }
 
 int device_count() {
@@ -177,10 +189,20 @@ int current_device() {
 }
 int set_device(int device) {
   if (!is_device(device)) return runtime().invalid_device;
-  return thread_device = device, 0;
+  return thread_device = device, thread_context = nullptr, 0;
 }
 void leave_device() {
   thread_device = -1;
+  thread_context = nullptr;
+}
+void* current_context() {
+  return thread_context;
+}
+void enter_context(void* context) {
+  leave_device();
+  if (context == nullptr || !is_context(context)) return;
+  thread_device = device_of_context(context, "enter_context");
+  thread_context = context;
 }
 
 }  // namespace fake

@@ -15,14 +15,20 @@ struct Runtime {
   int version;           // unless ..._VERSION says otherwise
 
   int invalid_value, out_of_memory, no_device, invalid_device, invalid_handle, not_ready;
-  int launch_failed;                                      // what an injected asynchronous failure is, unless it says
+  int launch_failed;                  // what an injected asynchronous failure is, unless it says
+  int stream_timeout, event_timeout;  // a deadline passed
+  int broken_rule;                    // what call() returns when a rule was broken and the process goes on
   int capture_forbids, capture_broken, event_in_capture;  // answers in and around a capture
   bool (*is_sticky)(int code);                            // after such an error every call and every command returns it
 
-  bool must_initialize = false;  // who needs a device before initialize() breaks a rule
-  bool must_set_device = false;  // and so does a thread before set_device(); otherwise device 0 is current
-  bool free_waits = true;        // for commands that use the memory; otherwise freeing it breaks a rule
-  int64_t memory_mb = 2048;      // of each device, unless ..._MEMORY_MB says otherwise
+  bool must_initialize = false;    // who needs a device before initialize() breaks a rule
+  bool must_set_device = false;    // and so does a thread before set_device(); otherwise device 0 is current
+  bool free_waits = true;          // for commands that use the memory; otherwise freeing it breaks a rule
+  bool destroy_waits = true;       // for what is in the stream; otherwise destroying it then breaks a rule
+  bool pageable_waits = false;     // a copy from host memory that is not pinned; otherwise that is copied away at once
+  bool events_are_strict = false;  // using an event before it is recorded, or for what it was not made, breaks a rule
+  size_t alignment = 256;          // of device memory
+  int64_t memory_mb = 2048;        // of each device, unless ..._MEMORY_MB says otherwise
 };
 const Runtime& runtime();
 
@@ -39,11 +45,23 @@ std::string last_violation();
 [[noreturn]] void violation(const char* rule, const std::string& text);
 struct Reported {};
 
+// Keeps the text of an error for a vendor that has a call for it; take_error() is that of this thread, once.
+int fail(int code, const std::string& text);
+std::string take_error();
+
 enum class Needs { kNothing, kRuntime, kDevice };
 // Counts and logs the call, fails it when ..._FAIL says so, checks what it needs. Not 0: return it.
 int enter(const char* call, Needs needs);
-// Its first half, for a vendor with other needs.
-int admit(const char* call);
+// What one call does, for a vendor whose calls return when they break a rule and the process goes on.
+template <class Body>
+int call(const char* name, Needs needs, const Body& body) {
+  try {
+    if (const int code = enter(name, needs)) return code;
+    return body();
+  } catch (const Reported&) {
+    return runtime().broken_rule;
+  }
+}
 // The code that ..._ASYNC_FAIL gives this command of a stream; 0: none.
 int injected_async(const std::string& command);
 // Counts and logs what is no call.
@@ -70,6 +88,16 @@ int current_device();
 // The vendor's code for a device that is not there.
 int set_device(int device);
 void leave_device();  // as a thread begins
+
+// Contexts, for a vendor that has them: each is of a device, and the streams and events made in it die with it. Another
+// vendor's threads are in none (nullptr).
+void* create_context(int device);
+void destroy_context(void* context, const char* call);
+int device_of_context(void* context, const char* call);
+// The thread is in it, and its device is current. One that is gone, or nullptr: in none, and without a device.
+void enter_context(void* context);
+void* current_context();
+bool is_context(void* context);
 bool is_device(int device);
 
 // A capture forbids to other threads, or to this one, what is no work for a stream (streams.hpp).

@@ -7,16 +7,43 @@ FAKE_HANDLES(Event, events, 2, "event")
 FAKE_HANDLES(Graph, graphs, 3, "graph")
 FAKE_HANDLES(Graph, executables, 4, "executable graph")
 
-int Mark::wait() {
+void Mark::finish(int with) {
+  const std::lock_guard lock(mutex);
+  done = true;
+  code = with;
+  time = std::chrono::steady_clock::now();
+  changed.notify_all();
+}
+int Mark::wait(int64_t timeout_ms) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
-  return code;
+  if (timeout_ms < 0) {
+    changed.wait(lock, [&] { return done; });
+  } else if (!changed.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return done; })) {
+    return fail(runtime().event_timeout, "event not done after " + std::to_string(timeout_ms) + " ms");
+  }
+  return code == 0 ? 0 : fail(code, "the stream had failed when it came to the event");
 }
 
-int create_event(void** out, bool timing) {
+namespace {
+
+// With the event's lock: the end of what it was recorded after. nullptr: it was not, where a vendor lets that pass.
+std::shared_ptr<Mark> mark_of(const Event& event, unsigned use, const char* call) {
+  if (runtime().events_are_strict && (event.uses & use) != use) {
+    violation("EVENT_FLAG", std::string(call) + " on an event that was made for other uses");
+  }
+  if (runtime().events_are_strict && event.mark == nullptr) {
+    violation("EVENT_NOT_RECORDED", std::string(call) + " on an event never recorded");
+  }
+  return event.mark;
+}
+
+}  // namespace
+
+int create_event(void** out, unsigned uses) {
   auto created = std::make_shared<Event>();
   created->device = current_device();
-  created->timing = timing;
+  created->context = current_context();
+  created->uses = uses;
   return *out = events().add(created), 0;
 }
 
@@ -36,14 +63,7 @@ int record_event(void* handle, void* stream_handle, const char* call) {
   if ((event->capture = stream->capture) != nullptr) return 0;
   event->mark = std::make_shared<Mark>();
   stream->submit({call,
-                  [mark = event->mark, stream] {
-                    const int code = lost() != 0 ? lost() : stream->error();
-                    const std::lock_guard done(mark->mutex);
-                    mark->done = true;
-                    mark->code = code;
-                    mark->time = std::chrono::steady_clock::now();
-                    return mark->changed.notify_all(), 0;
-                  },
+                  [mark = event->mark, stream] { return mark->finish(lost() != 0 ? lost() : stream->error()), 0; },
                   {},
                   true});
   return 0;
@@ -57,39 +77,43 @@ int wait_for_event(void* stream_handle, void* handle, const char* call) {
     if (event->capture->graph == nullptr) return runtime().event_in_capture;  // one that has ended
     return stream->capture = event->capture, 0;                               // joins it
   }
-  if (event->mark == nullptr) return 0;
-  return enqueue(stream_handle, call, {call, [mark = event->mark] { return mark->wait(), 0; }, {}});
+  const auto mark = mark_of(*event, kOrder, call);
+  if (mark == nullptr) return 0;
+  return enqueue(stream_handle, call, {call, [mark] { return mark->wait(), 0; }, {}});
 }
 
 int query_event(void* handle, const char* call) {
   const auto event = events().get(handle, call);
   const std::lock_guard lock(event->mutex);
   if (event->capture != nullptr) return runtime().event_in_capture;
-  if (event->mark == nullptr) return 0;
-  const std::lock_guard done(event->mark->mutex);
-  return event->mark->done ? event->mark->code : runtime().not_ready;
+  const auto mark = mark_of(*event, kQuery, call);
+  if (mark == nullptr) return 0;
+  const std::lock_guard done(mark->mutex);
+  return mark->done ? mark->code : runtime().not_ready;
 }
 
-int synchronize_event(void* handle, const char* call) {
+int synchronize_event(void* handle, const char* call, int64_t timeout_ms) {
   const auto event = events().get(handle, call);
   std::shared_ptr<Mark> mark;
   {
     const std::lock_guard lock(event->mutex);
     if (event->capture != nullptr) return runtime().event_in_capture;
-    mark = event->mark;
+    mark = mark_of(*event, 0, call);
   }
-  return mark == nullptr ? 0 : mark->wait();
+  return mark == nullptr ? 0 : mark->wait(timeout_ms);
 }
 
 int elapsed(void* start, void* end, float* ms, const char* call) {
   const auto from = events().get(start, call), to = events().get(end, call);
-  if (!from->timing || !to->timing || from->mark == nullptr || to->mark == nullptr) return runtime().invalid_handle;
   std::chrono::steady_clock::time_point times[2];
   for (int i = 0; i < 2; ++i) {
-    Mark& mark = *(i == 0 ? from : to)->mark;
-    const std::lock_guard lock(mark.mutex);
-    if (!mark.done) return runtime().not_ready;
-    times[i] = mark.time;
+    Event& event = i == 0 ? *from : *to;
+    const std::lock_guard event_lock(event.mutex);
+    const auto mark = mark_of(event, kTime, call);
+    if ((event.uses & kTime) == 0 || mark == nullptr) return runtime().invalid_handle;
+    const std::lock_guard lock(mark->mutex);
+    if (!mark->done) return runtime().not_ready;
+    times[i] = mark->time;
   }
   return *ms = std::chrono::duration<float, std::milli>(times[1] - times[0]).count(), 0;
 }

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -49,7 +51,16 @@ Memory& memory() {
 }
 
 size_t rounded(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + runtime().alignment - 1) / runtime().alignment * runtime().alignment;
+}
+// Before and after each allocation; the next one is aligned again.
+size_t spacing() {
+  return std::max(kRedZone, runtime().alignment);
+}
+std::string hex(uintptr_t address) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "0x%zx", static_cast<size_t>(address));
+  return text;
 }
 
 Arena& arena_of(int device) {
@@ -99,13 +110,17 @@ int allocate(int device, size_t bytes, void** out) {
   const std::lock_guard lock(memory().mutex);
   Arena& arena = arena_of(device);
   if (bytes == 0) return *out = nullptr, 0;
-  if (arena.used + bytes > memory_bytes()) return runtime().out_of_memory;
-  uintptr_t at = arena.device + kRedZone;
-  for (const auto& [begin, size] : arena.live) {
-    if (at + rounded(bytes) + 2 * kRedZone <= begin) break;
-    at = begin + rounded(size) + 2 * kRedZone;
+  if (bytes > memory_bytes() - std::min(arena.used, memory_bytes())) {
+    return fail(runtime().out_of_memory, "no room for " + std::to_string(bytes) + " bytes");
   }
-  if (at + rounded(bytes) + kRedZone > arena.device + arena.capacity) return runtime().out_of_memory;
+  uintptr_t at = arena.device + spacing();
+  for (const auto& [begin, size] : arena.live) {
+    if (at + rounded(bytes) + 2 * spacing() <= begin) break;
+    at = begin + rounded(size) + 2 * spacing();
+  }
+  if (at + rounded(bytes) + spacing() > arena.device + arena.capacity) {
+    return fail(runtime().out_of_memory, "no gap of " + std::to_string(bytes) + " bytes");
+  }
   arena.live.emplace(at, bytes);
   arena.used += bytes;
   std::memset(arena.at(at) - kRedZone, kRed, kRedZone);
@@ -117,7 +132,7 @@ int allocate(int device, size_t bytes, void** out) {
 int allocate_pinned(size_t bytes, void** out) {
   if (bytes == 0) return *out = nullptr, 0;
   auto* const block = static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 8191) / 4096 * 4096));
-  if (block == nullptr) return runtime().out_of_memory;
+  if (block == nullptr) return fail(runtime().out_of_memory, "no room for " + std::to_string(bytes) + " bytes");
   std::memset(block + bytes, kRed, kRedZone);
   const std::lock_guard lock(memory().mutex);
   memory().pinned.emplace(reinterpret_cast<uintptr_t>(block), bytes);
@@ -130,15 +145,18 @@ void release(void* pointer, bool pinned, const char* call) {
   std::unique_lock lock(memory().mutex);
   Arena* const arena = pinned ? nullptr : arena_at(at);
   auto& live = pinned ? memory().pinned : arena != nullptr ? arena->live : memory().pinned;
+  if (!pinned && arena == nullptr) {
+    violation("NOT_DEVICE_MEMORY", std::string(call) + ": " + hex(at) + " is not device memory");
+  }
   const auto found = live.find(at);
-  if ((!pinned && arena == nullptr) || found == live.end()) {
-    violation("INVALID_FREE", std::string(call) + ": no live allocation of this kind begins there");
+  if (found == live.end()) {
+    violation("INVALID_FREE", std::string(call) + ": no live allocation of this kind begins at " + hex(at));
   }
   const Range range{at, at + found->second};
   lock.unlock();
   std::string user;
   while (!(user = pending_use(range)).empty()) {
-    if (!runtime().free_waits) violation("FREED_IN_USE", std::string(call) + ": " + user + " uses the memory");
+    if (!runtime().free_waits) violation("FREED_IN_USE", std::string(call) + " of memory that " + user + " still uses");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   lock.lock();
@@ -180,11 +198,13 @@ void require_device(const void* pointer, size_t bytes, const std::string& what) 
   const auto at = reinterpret_cast<uintptr_t>(pointer);
   const std::lock_guard lock(memory().mutex);
   Arena* const arena = arena_at(at);
-  if (arena == nullptr) violation("NOT_DEVICE_MEMORY", what + " is not device memory");
+  if (arena == nullptr) violation("NOT_DEVICE_MEMORY", what + " " + hex(at) + " is not device memory");
   Range range;
-  if (!find_range(arena->live, at, &range) || at + bytes > range.end) {
-    violation("OUT_OF_BOUNDS", what + " leaves every live allocation");
-  }
+  if (find_range(arena->live, at, &range) && bytes <= range.end - at) return;
+  violation("OUT_OF_BOUNDS",
+            what + " [" + hex(at) + ", " + hex(at + bytes) + ") leaves " +
+                (range.end == 0 ? "every live allocation"
+                                : "the allocation [" + hex(range.begin) + ", " + hex(range.end) + ")"));
 }
 
 void require_addresses(const void* arguments, size_t bytes, const std::string& kernel) {

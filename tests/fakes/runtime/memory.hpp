@@ -8,12 +8,12 @@ namespace fake {
 
 struct Range {
   uintptr_t begin = 0, end = 0;
+  bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
 };
-constexpr size_t kAlignment = 256;  // of what allocate() gives
 
 int allocate(int device, size_t bytes, void** out);
 int allocate_pinned(size_t bytes, void** out);
-// Waits for the commands that use the memory. Memory of the other kind, or freed before, is a violation.
+// Memory of the other kind, or freed before, is a violation; for commands that use it, see Runtime::free_waits.
 void release(void* pointer, bool pinned, const char* call);
 size_t memory_bytes();
 size_t used_bytes(int device);

@@ -1,14 +1,18 @@
 // Streams and what is enqueued on them.
 #include "streams.hpp"
 
-#include <cstring>
+#include <iterator>
+#include <map>
+#include <utility>
 
 namespace fake {
 
 FAKE_HANDLES(Stream, streams, 1, "stream")
 
-std::shared_ptr<Stream> Stream::start(int device) {
-  auto stream = std::make_shared<Stream>(device);
+Stream::Stream(int on_device, void* in_context) : device(on_device), context(in_context), delay_(knob("DELAY_US", 0)) {}
+
+std::shared_ptr<Stream> Stream::start() {
+  auto stream = std::make_shared<Stream>(current_device(), current_context());
   std::thread([stream] { stream->work(); }).detach();
   return stream;
 }
@@ -17,39 +21,57 @@ void Stream::stop() {
   stopped_ = true;
   changed_.notify_all();
 }
+void Stream::drop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = dropped_ = true;
+  changed_.notify_all();
+}
 void Stream::submit(Command command) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(std::move(command));
+  ++submitted_;
   changed_.notify_all();
 }
-int Stream::wait() {
+int Stream::wait(int64_t timeout_ms) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return queue_.empty(); });
-  return error_;
+  const auto is_done = [&, target = submitted_] { return completed_ >= target; };
+  if (timeout_ms < 0) {
+    changed_.wait(lock, is_done);
+  } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), is_done)) {
+    return fail(runtime().stream_timeout, "stream not done after " + std::to_string(timeout_ms) + " ms");
+  }
+  return failure();
+}
+int Stream::failure() const {
+  return error_ == 0 ? 0 : fail(error_, "the stream carries the error of an earlier command: " + failed_);
 }
 int Stream::state() {
   const std::lock_guard lock(mutex_);
-  return error_ != 0 ? error_ : queue_.empty() ? 0 : runtime().not_ready;
+  return error_ != 0 ? failure() : queue_.empty() ? 0 : runtime().not_ready;
 }
 int Stream::error() {
   const std::lock_guard lock(mutex_);
   return error_;
 }
+bool Stream::is_busy() {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
 bool Stream::uses(const Range& range, std::string* by) {
   const std::lock_guard lock(mutex_);
   for (const Command& command : queue_) {
     for (const Range& use : command.uses) {
-      if (use.begin < range.end && range.begin < use.end) return *by = command.name, true;
+      if (use.overlaps(range)) return *by = command.name, true;
     }
   }
   return false;
 }
 
 void Stream::work() {
-  const auto delay = std::chrono::microseconds(knob("DELAY_US", 0));
   for (;;) {
     Command* command = nullptr;
     int code = 0;
+    bool begins = true;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stopped_ || !queue_.empty(); });
@@ -57,11 +79,12 @@ void Stream::work() {
       command = &queue_.front();  // stays in the queue while it runs: its memory is in use
       // What comes after a failure may build on what was not done.
       if (!command->always) code = error_;
+      begins = !dropped_ || command->always;
     }
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    if (code == 0 && !command->always) code = lost();
-    if (code == 0) code = injected_async(command->name);
-    if (code == 0 || command->always) {
+    if (begins && delay_.count() > 0) std::this_thread::sleep_for(delay_);
+    if (begins && code == 0 && !command->always) code = lost();
+    if (begins && code == 0) code = injected_async(command->name);
+    if (begins && (code == 0 || command->always)) {
       int done = runtime().launch_failed;
       try {
         done = command->run();
@@ -72,9 +95,13 @@ void Stream::work() {
     }
     Command ended;  // what it held ends without the lock
     const std::lock_guard lock(mutex_);
-    if (error_ == 0) error_ = code;
+    if (error_ == 0 && code != 0) {
+      error_ = code;
+      failed_ = queue_.front().name;
+    }
     std::swap(ended, queue_.front());
     queue_.pop_front();
+    ++completed_;
     changed_.notify_all();
   }
 }
@@ -85,16 +112,14 @@ std::mutex& default_mutex() {
   static auto* const only = new std::mutex;
   return *only;
 }
-std::vector<std::shared_ptr<Stream>>& default_streams() {
-  static auto* const only = new std::vector<std::shared_ptr<Stream>>(64);
+std::map<std::pair<int, void*>, std::shared_ptr<Stream>>& default_streams() {
+  static auto* const only = new std::map<std::pair<int, void*>, std::shared_ptr<Stream>>;
   return *only;
 }
 std::vector<std::shared_ptr<Stream>> every_stream() {
   std::vector<std::shared_ptr<Stream>> all = streams().all();
   const std::lock_guard lock(default_mutex());
-  for (const auto& stream : default_streams()) {
-    if (stream != nullptr) all.push_back(stream);
-  }
+  for (const auto& [place, stream] : default_streams()) all.push_back(stream);
   return all;
 }
 
@@ -108,14 +133,17 @@ int refuse(Capture& capture) {
 std::shared_ptr<Stream> stream_of(void* handle, const char* call) {
   if (handle == nullptr) {
     const std::lock_guard lock(default_mutex());
-    auto& slot = default_streams()[static_cast<size_t>(current_device())];
-    if (slot == nullptr) slot = Stream::start(current_device());
+    auto& slot = default_streams()[{current_device(), current_context()}];
+    if (slot == nullptr) slot = Stream::start();
     return slot;
   }
   std::shared_ptr<Stream> stream = streams().get(handle, call);
   if (stream->device != current_device()) {
     violation("WRONG_DEVICE", std::string(call) + ": a stream of device " + std::to_string(stream->device) +
                                   " while device " + std::to_string(current_device()) + " is current");
+  }
+  if (stream->context != current_context()) {
+    violation("STREAM_CONTEXT", std::string(call) + ": the stream belongs to another context than the thread's");
   }
   return stream;
 }
@@ -140,17 +168,45 @@ int enqueue(void* handle, const char* call, Command command) {
 }
 
 int create_stream(void** out) {
-  return *out = streams().add(Stream::start(current_device())), 0;
+  return *out = streams().add(Stream::start()), 0;
 }
 
 int destroy_stream(void* handle, const char* call) {
   if (handle == nullptr) return runtime().invalid_handle;
   const auto stream = stream_of(handle, call);
   if (stream->capture != nullptr) violation("CAPTURING", std::string(call) + ": the stream captures");
-  stream->wait();
+  if (runtime().destroy_waits) {
+    stream->wait();
+  } else if (stream->is_busy()) {
+    violation("STREAM_BUSY", std::string(call) + " on a stream with unfinished commands");
+  }
   stream->stop();
   streams().take(handle, call);
   return 0;
+}
+
+int abandon_stream(void* handle, const char* call) {
+  if (handle == nullptr) return runtime().invalid_handle;
+  stream_of(handle, call);
+  streams().take(handle, call)->drop();
+  return 0;
+}
+
+void end_streams_of(void* context) {
+  std::vector<std::shared_ptr<Stream>> its =
+      streams().take_if([&](const Stream& stream) { return stream.context == context; });
+  {
+    const std::lock_guard lock(default_mutex());
+    for (auto at = default_streams().begin(); at != default_streams().end();) {
+      const bool is_its = at->first.second == context;
+      if (is_its) its.push_back(at->second);
+      at = is_its ? default_streams().erase(at) : std::next(at);
+    }
+  }
+  for (const auto& stream : its) {
+    if (runtime().destroy_waits) stream->wait();
+    runtime().destroy_waits ? stream->stop() : stream->drop();
+  }
 }
 
 int query_stream(void* handle, const char* call) {
@@ -158,9 +214,9 @@ int query_stream(void* handle, const char* call) {
   return stream->capture != nullptr ? refuse(*stream->capture) : stream->state();
 }
 
-int synchronize_stream(void* handle, const char* call) {
+int synchronize_stream(void* handle, const char* call, int64_t timeout_ms) {
   const auto stream = stream_of(handle, call);
-  return stream->capture != nullptr ? refuse(*stream->capture) : stream->wait();
+  return stream->capture != nullptr ? refuse(*stream->capture) : stream->wait(timeout_ms);
 }
 
 int synchronize_device() {
@@ -181,47 +237,6 @@ int call_host(void* stream, void (*function)(void*), void* user, const char* cal
                     return function(user), 0;
                   },
                   {}});
-}
-
-int copy(void* to, const void* from, size_t bytes, Direction direction, void* handle, const char* call) {
-  if (direction < Direction::kToDevice || direction > Direction::kOnDevice) return runtime().invalid_value;
-  if (bytes == 0) return 0;
-  const std::string name = call;
-  const bool to_device = direction != Direction::kToHost, from_device = direction != Direction::kToDevice;
-  const Kind to_kind = kind_of(to), from_kind = kind_of(from);
-  if (to_device) require_device(to, bytes, name + ": the destination");
-  if (from_device) require_device(from, bytes, name + ": the source");
-  if (!to_device && to_kind == Kind::kDevice) violation("NOT_HOST_MEMORY", name + ": the destination is device memory");
-  if (!from_device && from_kind == Kind::kDevice) violation("NOT_HOST_MEMORY", name + ": the source is device memory");
-  Command command;
-  command.name = name;
-  const auto begin_to = reinterpret_cast<uintptr_t>(to), begin_from = reinterpret_cast<uintptr_t>(from);
-  command.uses = {{begin_to, begin_to + bytes}, {begin_from, begin_from + bytes}};
-  // Memory that is not pinned is copied away at once, or waited for.
-  const auto stream = stream_of(handle, call);
-  const bool pageable_from = from_kind == Kind::kUnknown, pageable_to = to_kind == Kind::kUnknown;
-  if ((pageable_from || pageable_to) && stream->capture != nullptr) {
-    violation("PAGEABLE_IN_CAPTURE", name + " of host memory that is not pinned while the stream captures");
-  }
-  auto staged = std::make_shared<std::vector<std::byte>>();
-  if (pageable_from) {
-    const auto* first = static_cast<const std::byte*>(from);
-    staged->assign(first, first + bytes);
-  }
-  command.run = [=] {
-    std::memmove(bytes_at(to), staged->empty() ? bytes_at(from) : staged->data(), bytes);
-    return 0;
-  };
-  if (const int code = enqueue(handle, call, std::move(command))) return code;
-  return pageable_to ? stream->wait() : 0;
-}
-
-int fill(void* to, int value, size_t bytes, void* stream, const char* call) {
-  if (bytes == 0) return 0;
-  require_device(to, bytes, call);
-  const auto begin = reinterpret_cast<uintptr_t>(to);
-  return enqueue(stream, call,
-                 {call, [=] { return std::memset(bytes_at(to), value & 0xff, bytes), 0; }, {{begin, begin + bytes}}});
 }
 
 }  // namespace fake

@@ -20,14 +20,15 @@ struct Mark {  // the end of what was in a stream when an event was recorded
   bool done = false;
   int code = 0;  // the stream's error at that time
   std::chrono::steady_clock::time_point time;
-  int wait();
+  void finish(int with);
+  int wait(int64_t timeout_ms = -1);  // below 0: for ever; the vendor's event_timeout
 };
 // Not 0: the stream carries this error from then on. While it is pending, `uses` is in use.
 struct Command {
   std::string name;
   std::function<int()> run;
   std::vector<Range> uses;
-  bool always = false;  // also after the device is lost: somebody waits for it
+  bool always = false;  // also after a failure: somebody waits for it
 };
 struct Held {  // what a graph keeps for its owner
   void* user;
@@ -46,9 +47,12 @@ struct Capture {
   std::shared_ptr<Graph> graph = std::make_shared<Graph>();  // until the capture ends
   void* handle = nullptr;                                    // of the graph, once somebody has asked
 };
+// What an event is made for.
+enum Use : unsigned { kOrder = 1, kQuery = 2, kTime = 4, kUntimed = kOrder | kQuery, kEveryUse = kUntimed | kTime };
 struct Event {
   int device = 0;
-  bool timing = true;
+  void* context = nullptr;
+  unsigned uses = kEveryUse;
   std::mutex mutex;
   std::shared_ptr<Mark> mark;        // of the last record outside a capture
   std::shared_ptr<Capture> capture;  // that the last record was part of
@@ -57,25 +61,33 @@ struct Event {
 class Stream {
 public:
   // Its thread holds it until it is stopped.
-  static std::shared_ptr<Stream> start(int device);
-  explicit Stream(int on_device) : device(on_device) {}
-  void stop();
+  static std::shared_ptr<Stream> start();  // of the thread's device and context
+  Stream(int on_device, void* in_context);
+  void stop();  // after what is in it
+  void drop();  // what has not begun does not begin, but for what somebody waits for
   void submit(Command command);
-  int wait();   // for everything, the error of what failed
+  // For what is in it now; below 0: for ever. The error of what failed, or the vendor's stream_timeout.
+  int wait(int64_t timeout_ms = -1);
   int state();  // 0, not ready, or that error
   int error();
+  bool is_busy();
   bool uses(const Range& range, std::string* by);
 
   const int device;
+  void* const context;
   std::shared_ptr<Capture> capture;
 
 private:
   void work();
+  int failure() const;  // with the lock
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Command> queue_;
+  uint64_t submitted_ = 0, completed_ = 0;
   int error_ = 0;
-  bool stopped_ = false;
+  std::string failed_;  // the command that it is of
+  bool stopped_ = false, dropped_ = false;
+  const std::chrono::microseconds delay_;
 };
 
 Handles<Stream>& streams();
@@ -83,29 +95,43 @@ Handles<Event>& events();
 Handles<Graph>& graphs();
 Handles<Graph>& executables();
 
-// Also of the default stream (nullptr), which is each device's own. A stream of another device is a violation.
+// Also of the default stream (nullptr), which is each device's and each context's own. A stream of another one is a
+// violation.
 std::shared_ptr<Stream> stream_of(void* stream, const char* call);
 int enqueue(void* stream, const char* call, Command command);
 // The name of a command that uses the memory; empty: none does.
 std::string pending_use(const Range& range);
 
 int create_stream(void** out);
-int destroy_stream(void* stream, const char* call);
+int destroy_stream(void* stream, const char* call);  // see Runtime::destroy_waits
+int abandon_stream(void* stream, const char* call);  // with what is in it
+void end_streams_of(void* context);
 int query_stream(void* stream, const char* call);
-int synchronize_stream(void* stream, const char* call);
+int synchronize_stream(void* stream, const char* call, int64_t timeout_ms = -1);
 int synchronize_device();
 int call_host(void* stream, void (*function)(void*), void* user, const char* call);
 
-enum class Direction { kToDevice = 1, kToHost = 2, kOnDevice = 3 };
-int copy(void* to, const void* from, size_t bytes, Direction direction, void* stream, const char* call);
-int fill(void* to, int value, size_t bytes, void* stream, const char* call);
+enum class Direction { kOnHost, kToDevice, kToHost, kOnDevice };
+// capacity: what the caller says that the destination has; all of it must be there.
+int copy_within(void* to, size_t capacity, const void* from, size_t bytes, Direction direction, void* stream,
+                const char* call);
+int fill_within(void* to, size_t capacity, int value, size_t bytes, void* stream, const char* call);
+// On no stream: done when the call returns.
+int copy_now(void* to, size_t capacity, const void* from, size_t bytes, Direction direction, const char* call);
+int fill_now(void* to, size_t capacity, int value, size_t bytes, const char* call);
+inline int copy(void* to, const void* from, size_t bytes, Direction direction, void* stream, const char* call) {
+  return copy_within(to, bytes, from, bytes, direction, stream, call);
+}
+inline int fill(void* to, int value, size_t bytes, void* stream, const char* call) {
+  return fill_within(to, bytes, value, bytes, stream, call);
+}
 
-int create_event(void** out, bool timing);
+int create_event(void** out, unsigned uses);
 int destroy_event(void* event, const char* call);
 int record_event(void* event, void* stream, const char* call);
 int wait_for_event(void* stream, void* event, const char* call);
 int query_event(void* event, const char* call);
-int synchronize_event(void* event, const char* call);
+int synchronize_event(void* event, const char* call, int64_t timeout_ms = -1);
 // Of events that lack a time: the vendor's invalid handle.
 int elapsed(void* start, void* end, float* ms, const char* call);
 

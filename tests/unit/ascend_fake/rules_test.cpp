@@ -62,7 +62,7 @@ TEST_F(Rules, destroyed_stream) {
         aclrtDestroyStream(gone);
         aclrtSynchronizeStream(gone);
       },
-      "DESTROYED_HANDLE: aclrtSynchronizeStream: destroyed stream");
+      "DESTROYED_HANDLE: aclrtSynchronizeStream: a destroyed stream");
 }
 
 TEST_F(Rules, destroyed_event) {
@@ -73,7 +73,7 @@ TEST_F(Rules, destroyed_event) {
         aclrtDestroyEvent(gone);
         aclrtRecordEvent(gone, stream);
       },
-      "DESTROYED_HANDLE: aclrtRecordEvent: destroyed event");
+      "DESTROYED_HANDLE: aclrtRecordEvent: a destroyed event");
 }
 
 TEST_F(Rules, handle_of_another_kind) {
@@ -327,7 +327,7 @@ TEST_F(OperatorRules, destroyed_tensor) {
         aclDestroyTensor(a);
         prepare();
       },
-      "DESTROYED_HANDLE: aclnnExp: destroyed aclTensor");
+      "DESTROYED_HANDLE: aclnnExp: a destroyed aclTensor");
   EXPECT_DEATH(
       {
         aclOpExecutor* executor = prepare();
