@@ -29,7 +29,7 @@ AclTensor* describe(const Operand& operand, const Storage& storage) {
   AclTensor* tensor =
       runtime().aclCreateTensor(operand.dims.data(), operand.dims.size(), operand.dtype, operand.strides.data(),
                                 storage.offset, kAclFormatNd, &elements, 1, storage.address);
-  if (tensor == nullptr) throw sdk::Error(RLK_BACKEND_ERROR, "aclCreateTensor returned NULL", 0, "aclnn");
+  check_created(tensor, "aclCreateTensor");
   return tensor;
 }
 
@@ -43,7 +43,7 @@ void describe_all(const std::vector<Operand>& operands, std::vector<AclTensor*>&
     to.back() = tensor;
     if (!operand.in_list) continue;
     AclTensorList* list = runtime().aclCreateTensorList(&tensor, 1);
-    if (list == nullptr) throw sdk::Error(RLK_BACKEND_ERROR, "aclCreateTensorList returned NULL", 0, "aclnn");
+    check_created(list, "aclCreateTensorList");
     lists.push_back(list);
     to.back() = nullptr;
   }
@@ -236,7 +236,7 @@ void Program::add(Step step) {
 
 namespace {
 AclScalar* created(AclScalar* scalar) {
-  if (scalar == nullptr) throw sdk::Error(RLK_BACKEND_ERROR, "aclCreateScalar returned NULL", 0, "aclnn");
+  check_created(scalar, "aclCreateScalar");
   return scalar;
 }
 }  // namespace
@@ -253,7 +253,7 @@ AclScalar* Program::scalar(int64_t value) {
 
 AclIntArray* Program::ints(const Dims& values) {
   AclIntArray* array = runtime().aclCreateIntArray(values.data(), values.size());
-  if (array == nullptr) throw sdk::Error(RLK_BACKEND_ERROR, "aclCreateIntArray returned NULL", 0, "aclnn");
+  check_created(array, "aclCreateIntArray");
   return arrays_.emplace_back(array);
 }
 

@@ -112,6 +112,12 @@ rlk_status status_of(int code) {
   }
 }
 
+// ": " and what the runtime says of the thread's last failure, if it says anything.
+std::string details() {
+  const char* text = runtime().aclGetRecentErrMsg();
+  return text != nullptr && *text != '\0' ? std::string(": ") + text : std::string();
+}
+
 }  // namespace
 
 const Runtime& runtime() {
@@ -121,11 +127,15 @@ const Runtime& runtime() {
 
 void check(int code, const char* call) {
   if (code == 0) return;
-  std::string text = sdk::format("%s failed with %d (%s)", call, code, meaning(code));
-  const char* details = runtime().aclGetRecentErrMsg();
-  if (details != nullptr && *details != '\0') text += std::string(": ") + details;
+  const std::string text = sdk::format("%s failed with %d (%s)", call, code, meaning(code)) + details();
   const bool operator_code = code == 361001 || (code >= 161000 && code < 162000) || (code >= 561000 && code < 562000);
   throw sdk::Error(status_of(code), text, code, operator_code ? "aclnn" : "acl");
+}
+
+void check_created(const void* made, const char* call) {
+  // No code comes with it: only the runtime's text tells what it was.
+  if (made == nullptr)
+    throw sdk::Error(RLK_BACKEND_ERROR, std::string(call) + " returned NULL" + details(), 0, "aclnn");
 }
 
 }  // namespace rlk::ascend

@@ -167,6 +167,8 @@ const Runtime& runtime();
 
 // Throws unless code is 0, with the vendor's text.
 void check(int code, const char* call);
+// The same for a call that returns what it made, or NULL.
+void check_created(const void* made, const char* call);
 
 // Names of those operators that the installed CANN lacks, separated by commas.
 template <class... Operators>

@@ -97,8 +97,9 @@ constexpr Attributes kAttributes = [] {
 constexpr int kAttributeMajor = 75, kAttributeMinor = 76;
 
 Profile profile_of(int device) {
-  const int major = attribute(device, kAttributeMajor);
-  const int arch = 10 * major + attribute(device, kAttributeMinor);
+  constexpr const char* kAsking = "asking for the device's compute capability";
+  const int major = needed_attribute(device, kAttributeMajor, kAsking);
+  const int arch = 10 * major + needed_attribute(device, kAttributeMinor, kAsking);
   Profile profile;
   profile.arch = sdk::format("sm_%d", arch);
   profile.driver_version = kernel_driver_version();

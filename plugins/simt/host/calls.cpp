@@ -16,6 +16,12 @@ int attribute(int device, int which) {
   return driver().device_attribute(&value, which, device) == kSuccess ? value : 0;
 }
 
+int needed_attribute(int device, int which, const char* what) {
+  int value = 0;
+  check(driver().device_attribute(&value, which, device), what);
+  return value;
+}
+
 Place retain_place(int device) {
   if (driver().context_retain == nullptr) return {nullptr, device};
   Place place;

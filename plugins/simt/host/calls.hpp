@@ -17,6 +17,8 @@ struct Place {
 int device_of(int ordinal);
 // 0 for an attribute that this driver does not know.
 int attribute(int device, int which);
+// One that nothing works without: the driver's error, with `what`, where it does not tell it.
+int needed_attribute(int device, int which, const char* what);
 
 // The device's place, kept until it is released. Only a runtime with contexts has anything to keep.
 Place retain_place(int device);

@@ -72,7 +72,7 @@ sdk::Verdict probe_runtime(const Identity& identity, sdk::Evidence& evidence) {
                                     advice(foreign));
     }
     evidence.neutral("device_name", name);
-    const int width = attribute(i, table.attributes.warp_size);
+    const int width = needed_attribute(i, table.attributes.warp_size, "asking for a device's SIMT width");
     if (std::find(identity.widths.begin(), identity.widths.end(), width) == identity.widths.end()) {
       evidence.contradicts("simt_width", std::to_string(width));
       return sdk::Verdict::not_mine("SIMT_WIDTH",

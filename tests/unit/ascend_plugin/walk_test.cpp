@@ -1,0 +1,35 @@
+// The Ascend plugin when any call of CANN fails (framework/walk.hpp): devices, streams and events, then the operator
+// add in both of its phases.
+#include "framework/walk.hpp"
+#include "acl_api.h"
+
+namespace {
+
+class Walk : public rlk::test::PluginFixture {
+protected:
+  static void SetUpTestSuite() { setenv("ASCEND_HOME_PATH", FAKE_HOME, 1); }
+
+  void walk(int code, rlk_status expected) {
+    // What was described before the failure is given back, unless the device is lost and takes nothing back.
+    static uint64_t live = 0;
+    live = fakeAscendLiveDescriptors() + fakeAscendLiveExecutors();
+    const auto after = [](uint64_t n) {
+      EXPECT_EQ(fakeAscendLiveDescriptors() + fakeAscendLiveExecutors(), live) << n;
+    };
+    rlk::test::walk(*api, instance, {nullptr, false}, "RLK_FAKE_ASCEND_FAIL", code, expected);
+    rlk::test::walk(*api, instance, {nullptr, true}, "RLK_FAKE_ASCEND_FAIL", code, expected,
+                    expected == RLK_DEVICE_LOST ? nullptr : +after);
+  }
+};
+
+TEST_F(Walk, EveryCallThatRunsOutOfMemorySaysSo) {
+  walk(207001, RLK_OUT_OF_MEMORY);
+}
+TEST_F(Walk, AfterALostDeviceEveryEntrySaysSo) {
+  walk(507010, RLK_DEVICE_LOST);
+}
+TEST_F(Walk, AnyOtherCodeIsAnErrorOfTheBackend) {
+  walk(507899, RLK_BACKEND_ERROR);
+}
+
+}  // namespace
