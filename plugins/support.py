@@ -19,7 +19,8 @@ The strongest of four, for each operator and plugin:
 
 - **hardware**: a report of the conformance suite, passed on the vendor's hardware (`REPORTS.md`); the plugin is `active`
 - **real runtime**: the vendor's own runtime ran it, without a card
-- **simulated**: a test runs it on a simulated runtime of the vendor's names; of the hardware this shows nothing
+- **simulated**: a test runs it on a simulated runtime of the vendor's names; of the hardware this shows nothing. With
+  `RLK_TEST_LONG=1`: in that test's long run alone
 - **compiled only**: it is built, and no test runs it
 
 A plugin without a report from hardware is `experimental`. What rlk uses on your machine is what it has verified there,
@@ -81,9 +82,10 @@ def page():
         counted = reports(vendor)
         for op in implementations(vendor, known):
             level = "compiled only"
-            for test, shown in fact["simulated"].items():
-                if shown == "all" or op in shown:
-                    level = f"simulated (`{test}`)"
+            for run, mark in (("long", ", `RLK_TEST_LONG=1`"), ("simulated", "")):
+                for test, shown in fact.get(run, {}).items():
+                    if shown == "all" or op in shown:
+                        level = f"simulated (`{test}`{mark})"
             for device, date, dtypes in counted:
                 if op in dtypes:
                     level = f"**hardware**: {device}, {date}: {', '.join(sorted(dtypes[op]))}"

@@ -55,11 +55,13 @@ class Page(unittest.TestCase):
 
     def test_the_tests_that_it_names_are_there_and_name_the_operators(self):
         for vendor, fact in FACTS.items():
-            for test, shown in fact["simulated"].items():
-                with self.subTest(vendor=vendor, test=test):
+            for run, test, shown in [(run, *one) for run in ("simulated", "long") for one in fact.get(run, {}).items()]:
+                with self.subTest(vendor=vendor, run=run, test=test):
                     sources = sources_of(test)
                     self.assertTrue(sources, "there is no such test")
                     text = "".join(source.read_text() for source in sources)
+                    if run == "long":
+                        text = text.partition("if command.LONG:")[2]
                     if shown == "all":
                         self.assertIn('["ops"]["verified"]', text)
                     else:

@@ -15,4 +15,4 @@ struct FakeBridge {
   int (*device_count)();
   int (*lost)();
 };
-FAKE_EXPORT const FakeBridge& fakeBridge();
+FAKE_EXPORT const FakeBridge* fakeBridge();

@@ -6,32 +6,32 @@
 namespace fake {
 
 int enter(const char* call, Needs needs) {
-  return fakeBridge().enter(call, needs);
+  return fakeBridge()->enter(call, needs);
 }
 void violation(const char* rule, const std::string& text) {
-  fakeBridge().violation(rule, text);
+  fakeBridge()->violation(rule, text);
   std::abort();
 }
-int enqueue(void* stream, const char* call, Command command) {
-  return fakeBridge().enqueue(stream, call, std::move(command));
+int enqueue(void* handle, const char* call, Command command) {
+  return fakeBridge()->enqueue(handle, call, std::move(command));
 }
 void require_device(const void* pointer, size_t bytes, const std::string& what) {
-  fakeBridge().require_device(pointer, bytes, what);
+  fakeBridge()->require_device(pointer, bytes, what);
 }
 void require_aligned(const void* pointer, size_t alignment, const std::string& what) {
-  fakeBridge().require_aligned(pointer, alignment, what);
+  fakeBridge()->require_aligned(pointer, alignment, what);
 }
 std::byte* bytes_at(const void* pointer) {
-  return fakeBridge().bytes_at(pointer);
+  return fakeBridge()->bytes_at(pointer);
 }
 int current_device() {
-  return fakeBridge().current_device();
+  return fakeBridge()->current_device();
 }
 int device_count() {
-  return fakeBridge().device_count();
+  return fakeBridge()->device_count();
 }
 int lost() {
-  return fakeBridge().lost();
+  return fakeBridge()->lost();
 }
 
 }  // namespace fake

@@ -56,7 +56,7 @@ const fake::Runtime& fake::runtime() {
 
 using namespace fake;
 
-FAKE_EXPORT const FakeBridge& fakeBridge() {
+FAKE_EXPORT const FakeBridge* fakeBridge() {
   static const FakeBridge only = {&enter,
                                   [](const char* rule, const std::string& text) { violation(rule, text); },
                                   &enqueue,
@@ -66,7 +66,7 @@ FAKE_EXPORT const FakeBridge& fakeBridge() {
                                   &current_device,
                                   &device_count,
                                   &lost};
-  return only;
+  return &only;
 }
 
 // --- devices ---------------------------------------------------------------------------------------------------------

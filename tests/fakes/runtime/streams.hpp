@@ -97,23 +97,23 @@ Handles<Graph>& executables();
 
 // Also of the default stream (nullptr), which is each device's and each context's own. A stream of another one is a
 // violation.
-std::shared_ptr<Stream> stream_of(void* stream, const char* call);
-int enqueue(void* stream, const char* call, Command command);
+std::shared_ptr<Stream> stream_of(void* handle, const char* call);
+int enqueue(void* handle, const char* call, Command command);
 // The name of a command that uses the memory; empty: none does.
 std::string pending_use(const Range& range);
 
 int create_stream(void** out);
-int destroy_stream(void* stream, const char* call);  // see Runtime::destroy_waits
-int abandon_stream(void* stream, const char* call);  // with what is in it
+int destroy_stream(void* handle, const char* call);  // see Runtime::destroy_waits
+int abandon_stream(void* handle, const char* call);  // with what is in it
 void end_streams_of(void* context);
-int query_stream(void* stream, const char* call);
-int synchronize_stream(void* stream, const char* call, int64_t timeout_ms = -1);
+int query_stream(void* handle, const char* call);
+int synchronize_stream(void* handle, const char* call, int64_t timeout_ms = -1);
 int synchronize_device();
 int call_host(void* stream, void (*function)(void*), void* user, const char* call);
 
 enum class Direction { kOnHost, kToDevice, kToHost, kOnDevice };
 // capacity: what the caller says that the destination has; all of it must be there.
-int copy_within(void* to, size_t capacity, const void* from, size_t bytes, Direction direction, void* stream,
+int copy_within(void* to, size_t capacity, const void* from, size_t bytes, Direction direction, void* handle,
                 const char* call);
 int fill_within(void* to, size_t capacity, int value, size_t bytes, void* stream, const char* call);
 // On no stream: done when the call returns.
@@ -128,19 +128,19 @@ inline int fill(void* to, int value, size_t bytes, void* stream, const char* cal
 
 int create_event(void** out, unsigned uses);
 int destroy_event(void* event, const char* call);
-int record_event(void* event, void* stream, const char* call);
-int wait_for_event(void* stream, void* event, const char* call);
-int query_event(void* event, const char* call);
-int synchronize_event(void* event, const char* call, int64_t timeout_ms = -1);
+int record_event(void* handle, void* stream_handle, const char* call);
+int wait_for_event(void* stream_handle, void* handle, const char* call);
+int query_event(void* handle, const char* call);
+int synchronize_event(void* handle, const char* call, int64_t timeout_ms = -1);
 // Of events that lack a time: the vendor's invalid handle.
 int elapsed(void* start, void* end, float* ms, const char* call);
 
 // Of the calling thread; see Capture.
 int& capture_mode();
-int begin_capture(void* stream, int mode, const char* call);
-int end_capture(void* stream, void** graph, const char* call);
+int begin_capture(void* handle, int mode, const char* call);
+int end_capture(void* handle, void** graph, const char* call);
 // status: 0 no capture, 1 one, 2 a broken one. id may be NULL; graph, the one that end_capture() will give, too.
-int capture_info(void* stream, int* status, uint64_t* id, const char* call, void** graph = nullptr);
+int capture_info(void* handle, int* status, uint64_t* id, const char* call, void** graph = nullptr);
 int instantiate(void* graph, void** out, const char* call);
 int launch_graph(void* executable, void* stream, const char* call);
 int destroy_executable(void* executable, const char* call);
