@@ -204,10 +204,21 @@ class Checker:
                 self.known(f"{where} domain", name, self.names("input"), "input")
             if "ignore" in a["domain"]:
                 self.known(f"{where} domain", a["domain"]["ignore"], self.names("param"), "parameter")
+            if a["domain"]["kind"] == "block_table":
+                self.check_block_table(where, a["domain"])
         for name in a.get("may_alias", []):
             self.known(where, name, self.names("input"), "input")
         if "domain" in a:
             self.check_nan(where, a)
+
+    def check_block_table(self, where, domain):
+        for key in ("high", "block", "lengths"):
+            if key not in domain:
+                self.fail(f"{where} domain", f"{key} is missing")
+        self.known(f"{where} domain", domain["block"], self.names("symbol"), "symbol")
+        self.known(f"{where} domain", domain["lengths"], self.names("input"), "input")
+        if self.argument("input", domain["lengths"]).get("domain", {}).get("kind") != "length":
+            self.fail(f"{where} domain", f"lengths names {domain['lengths']}, whose domain is not of the kind length")
 
     def is_floating(self, a):
         dtype = a["dtype"]

@@ -90,6 +90,8 @@ DOMAINS = {
     "mask": {},
     "row_index": {"high": VALUE, "order": {"increasing"}},
     "cu_seqlens": {"total": str},
+    "length": {"high": VALUE},
+    "block_table": {"high": VALUE, "block": str, "lengths": str},
     "forward": {"op": str, "output": str},
     "owner": {"scale": NUMBER},
 }

@@ -88,6 +88,8 @@ class Tables(Expressions):
             fields.append(f".high = {self.expr(high)}")
         if "ignore" in d:
             fields.append(f".ignore_param = {self.params[d['ignore']]}")
+        if d["kind"] == "block_table":
+            fields.append(f".block = {self.symbols[d['block']]}, .lengths = {self.inputs[d['lengths']]}")
         if d.get("order") == "increasing":
             fields.append(".increasing = true")
         if d["kind"] == "forward":

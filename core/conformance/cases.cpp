@@ -306,9 +306,10 @@ bool resolve(const Case& c, Call& out) {
   out.params.assign(defaults, defaults + c.decl->params_size);
   uint64_t wanted = 0;
   for (const Variation& v : c.variations) wanted |= v.present;
+  wanted = with_places(*c.decl, wanted);
+  out.present = wanted;  // sizes may ask for it
   if (!resolve_dtypes(c, out) || !resolve_symbols(c, out)) return false;
   resolve_params(c, out);
-  wanted = with_places(*c.decl, wanted);
   if (!resolve_arguments(c, c.decl->inputs, 0, wanted, out, out.inputs)) return false;
   if (!resolve_arguments(c, c.decl->outputs, 32, wanted, out, out.outputs)) return false;
   forget_unused_symbols(out);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "core/conformance/blocks.hpp"
 #include "core/conformance/data_errors.hpp"
 #include "core/conformance/elements.hpp"
 #include "core/conformance/golden_bridge.hpp"
@@ -277,6 +278,39 @@ void fill_cu_seqlens(const Call& call, const DomainDecl& domain, const Random& r
   for (size_t b = 0; b < ends.size(); ++b) set_int(argument, static_cast<int64_t>(b), ends[b]);
 }
 
+// The longest and none at all among lengths between them.
+void fill_lengths(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t high = domain.high.eval(call.values());
+  for (int64_t n = 0; n < argument.count(); ++n) {
+    const int64_t between = random.below(static_cast<uint64_t>(n), high + 1);
+    set_int(argument, n, n % 4 == 1 ? high : n % 4 == 2 ? 0 : between);
+  }
+}
+
+// The first and the last block among others; a block may have several places.
+void fill_blocks(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+  const int64_t high = domain.high.eval(call.values());
+  for (int64_t n = 0; n < argument.count() && high > 0; ++n) {
+    set_int(argument, n, n % 5 == 1 ? high - 1 : n % 5 == 3 ? 0 : random.below(static_cast<uint64_t>(n), high));
+  }
+}
+
+// Block numbers behind a row's length are never looked up: they name no block.
+void spoil_block_tables(Call& call) {
+  static constexpr int64_t kNowhere[] = {-1, int64_t{1} << 40, std::numeric_limits<int64_t>::min(), 1 << 20};
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    Argument& table = call.inputs[i];
+    if (!table.present || call.decl->inputs[i].domain.kind != Domain::block_table) continue;
+    if (table.layout == Layout::expanded) continue;
+    const BlockTable blocks(call, i);
+    for (int64_t row = 0; row < blocks.rows(); ++row) {
+      for (int64_t column = blocks.used(row); column < blocks.columns(); ++column) {
+        set_int(table, row * blocks.columns() + column, kNowhere[(row + column) % 4]);
+      }
+    }
+  }
+}
+
 // Ids of masked rows and row indices of ignored rows are never dereferenced: they point nowhere.
 void spoil_ignored(Call& call) {
   Argument* ids = find_domain(call, Domain::id);
@@ -332,10 +366,13 @@ void fill_inputs(const Case& c, uint64_t seed, Call& call) {
     if (domain.kind == Domain::owner) fill_owners(domain, random, argument);
     if (domain.kind == Domain::row_index) fill_row_indices(call, domain, random, argument);
     if (domain.kind == Domain::cu_seqlens) fill_cu_seqlens(call, domain, random, argument);
+    if (domain.kind == Domain::length) fill_lengths(call, domain, random, argument);
+    if (domain.kind == Domain::block_table) fill_blocks(call, domain, random, argument);
     repeat_first_slice(argument);
   }
   if (c.content == Content::wide || c.content == Content::extreme) choose_certain(c.content, call);
   spoil_ignored(call);
+  spoil_block_tables(call);
   for (const auto& [input, values] : forward_inputs(call)) {
     for (size_t k = 0; k < values.size(); ++k) set(call.inputs[input], static_cast<int64_t>(k), values[k]);
   }

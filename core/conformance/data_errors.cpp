@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/conformance/elements.hpp"
+#include "core/conformance/blocks.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -14,12 +14,16 @@ constexpr int kFaultsPerInput = 8;  // a fault's number is input * kFaultsPerInp
 enum IdFault { kIdHigh, kIdLow, kIdLargest, kIdSmallest, kTwoIds, kIdFaults };
 enum RowFault { kRowHigh, kRowNegative, kRowLargest, kRowFaults, kRowTwice = kRowFaults, kRowBack, kIncreasingFaults };
 enum SeqlensFault { kFirstNotZero, kDecrease, kLastNotTotal, kSeqlensFaults };
+enum LengthFault { kTooLong, kNegative, kLongest, kLengthFaults };
+enum BlockFault { kBlockMissing, kBlockHigh, kBlockLargest, kBlockFaults };
 
 int count_of(const DomainDecl& domain, const Argument& argument) {
   if (argument.count() < 3) return 0;  // no room for good rows beside the bad one
   if (domain.kind == Domain::id) return kIdFaults;
   if (domain.kind == Domain::row_index) return domain.increasing ? kIncreasingFaults : kRowFaults;
   if (domain.kind == Domain::cu_seqlens) return kSeqlensFaults;
+  if (domain.kind == Domain::length) return kLengthFaults;
+  if (domain.kind == Domain::block_table) return kBlockFaults;
   return 0;
 }
 
@@ -101,6 +105,29 @@ void plant_seqlens(int fault, Argument& cu_seqlens) {
   }
 }
 
+void plant_length(int fault, const DomainDecl& domain, Call& call, Argument& lengths) {
+  const int64_t bad[] = {domain.high.eval(call.values()) + 1, -1, std::numeric_limits<int64_t>::max()};
+  const int64_t n = lengths.count() / 2;
+  set_int(lengths, n, bad[fault]);
+  call.faults.push_back({RLK_DATA_BAD_SEQLENS, n, get_int(lengths, n)});
+}
+
+// The last entry that is read of a row near the middle.
+void plant_block(int fault, size_t input, Call& call) {
+  Argument& table = call.inputs[input];
+  const BlockTable blocks(call, input);
+  const int64_t bad[] = {-1, call.decl->inputs[input].domain.high.eval(call.values()),
+                         std::numeric_limits<int64_t>::max()};
+  for (int64_t k = 0; k < blocks.rows(); ++k) {
+    const int64_t row = (blocks.rows() / 2 + k) % blocks.rows();
+    if (blocks.used(row) == 0) continue;
+    const int64_t at = row * blocks.columns() + blocks.used(row) - 1;
+    set_int(table, at, bad[fault]);
+    call.faults.push_back({RLK_DATA_ID_OUT_OF_RANGE, row, get_int(table, at)});
+    return;
+  }
+}
+
 }  // namespace
 
 std::vector<int> faults_of(const Call& call, bool every) {
@@ -123,6 +150,8 @@ void plant_fault(int fault, Call& call) {
   if (domain.kind == Domain::id) plant_id(which, domain, call, argument);
   if (domain.kind == Domain::row_index) plant_row(which, domain, call, argument);
   if (domain.kind == Domain::cu_seqlens) plant_seqlens(which, argument);
+  if (domain.kind == Domain::length) plant_length(which, domain, call, argument);
+  if (domain.kind == Domain::block_table) plant_block(which, index, call);
 }
 
 }  // namespace rlk::core::conformance

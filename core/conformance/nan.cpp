@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/conformance/elements.hpp"
+#include "core/conformance/blocks.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -28,6 +28,25 @@ std::vector<bool> unnamed_rows(const Call& call, size_t input) {
   return unnamed;
 }
 
+// Of a cache [block, ...], one of whose dimensions counts the places in a block: which elements lie where no token
+// does.
+std::vector<bool> unnamed_places(const Call& call, size_t table, size_t cache) {
+  const Argument& argument = call.inputs[cache];
+  const BlockTable blocks(call, table);
+  const std::vector<bool> named = blocks.places(argument.shape[0]);
+  const ShapeDecl& shape = call.decl->inputs[cache].shapes[static_cast<size_t>(call.form)];
+  size_t axis = 1;
+  while (shape.dims[axis].symbol != call.decl->inputs[table].domain.block) ++axis;
+  int64_t inner = 1;
+  for (size_t i = axis + 1; i < argument.shape.size(); ++i) inner *= argument.shape[i];
+  std::vector<bool> unnamed(static_cast<size_t>(argument.count()));
+  for (int64_t k = 0; k < argument.count(); ++k) {
+    const int64_t block = k / (argument.count() / argument.shape[0]), place = k / inner % blocks.block();
+    unnamed[static_cast<size_t>(k)] = !named[static_cast<size_t>(block * blocks.block() + place)];
+  }
+  return unnamed;
+}
+
 // Which elements of an input are hidden.
 class Hidden {
 public:
@@ -35,13 +54,18 @@ public:
     const uint32_t bits = call.decl->inputs[input].domain.hidden_by;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       if ((bits >> i & 1) == 0 || !call.inputs[i].present) continue;
+      if (call.decl->inputs[i].domain.kind == Domain::block_table) {
+        by_blocks_ = unnamed_places(call, i, input);
+        continue;
+      }
       if (call.decl->inputs[i].domain.kind == Domain::row_index) by_index_ = true;
       by_.push_back(i);
     }
     if (by_index_) unnamed_ = unnamed_rows(call, input);
   }
-  bool none() const { return by_.empty(); }
+  bool none() const { return by_.empty() && by_blocks_.empty(); }
   bool operator()(int64_t element) const {
+    if (!by_blocks_.empty() && by_blocks_[static_cast<size_t>(element)]) return true;
     const Argument& argument = call_.inputs[input_];
     if (by_index_ && unnamed_[static_cast<size_t>(element / (argument.count() / argument.shape[0]))]) return true;
     return std::any_of(by_.begin(), by_.end(), [&](size_t i) {
@@ -65,6 +89,7 @@ private:
   std::vector<size_t> by_;
   bool by_index_ = false;
   std::vector<bool> unnamed_;
+  std::vector<bool> by_blocks_;  // empty without a block table
 };
 
 // Where the declaration leaves open what becomes of some output, golden's answer is one of several.

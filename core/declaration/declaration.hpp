@@ -117,24 +117,41 @@ struct SymbolDecl {
 
 // uniform: reals in [min, max], both ends included. integer: any number in [low, high) is as good as another. id and
 // row_index are what it takes to find memory, so that a value outside is a data error. owner: log-probabilities [shard,
-// row] that are -inf but where the shard owns the row.
-enum class Domain : uint8_t { real, uniform, integer, id, mask, row_index, cu_seqlens, forward, owner };
+// row] that are -inf but where the shard owns the row. length: [0, high]. block_table: of each row the blocks in which
+// as many tokens lie as its length says; what is behind them is not read.
+enum class Domain : uint8_t {
+  real,
+  uniform,
+  integer,
+  id,
+  mask,
+  row_index,
+  cu_seqlens,
+  forward,
+  owner,
+  length,
+  block_table
+};
 
 struct DomainDecl {
   Domain kind = Domain::real;
-  double scale = 1.0;           // real and owner: standard deviation
-  double wide = 0;              // real: magnitude of wide contents, whose rows are then scores; 0: a multiple of scale
-  double step = 0;              // real: multiples of this, where ties matter; 0: any number
-  bool minus_inf = false;       // real: cases put -inf somewhere
-  bool nan_rows = false;        // real: cases have a row of NaN
-  double min = 0, max = 0;      // uniform
-  Expr low{}, high{};           // id and integer: [low, high); row_index: [0, high); cu_seqlens: high is the total
+  double scale = 1.0;       // real and owner: standard deviation
+  double wide = 0;          // real: magnitude of wide contents, whose rows are then scores; 0: a multiple of scale
+  double step = 0;          // real: multiples of this, where ties matter; 0: any number
+  bool minus_inf = false;   // real: cases put -inf somewhere
+  bool nan_rows = false;    // real: cases have a row of NaN
+  double min = 0, max = 0;  // uniform
+  // id and integer: [low, high); row_index and block_table: [0, high); length: [0, high]; cu_seqlens: high is the total
+  Expr low{}, high{};
   int ignore_param = -1;        // id: the parameter whose value marks an ignored element
   bool increasing = false;      // row_index: strictly
+  int block = -1;               // block_table: the symbol of a block's size
+  int lengths = -1;             // block_table: the input with the length of each row
   const char* forward_op = "";  // forward: the output of another operator on the same inputs
   const char* forward_output = "";
   // Bits of the inputs that say what is never read of this one: a mask over its first dimensions (where it is 0), ids
-  // over them (where they are ignored), row indices (what no row that counts names).
+  // over them (where they are ignored), row indices (what no row that counts names), a block table (of tensors whose
+  // first dimension counts blocks, the places in which no token lies).
   uint32_t hidden_by = 0;
 };
 

@@ -19,6 +19,27 @@ std::string text_of(const Expr& expr, const char* otherwise) {
   return expr.text != nullptr ? std::string("(") + expr.text + ")" : otherwise;
 }
 
+// Cumulative lengths and lengths of rows have one kind of error: where an operator has both, either may be meant.
+std::string bad_lengths(const OpDecl& op, const std::string& row, const std::string& value, const ArgDecl** arg) {
+  const ArgDecl *cumulative = nullptr, *lengths = nullptr;
+  const std::string names = inputs_of(op, Domain::cu_seqlens, &cumulative);
+  const std::string of_rows = inputs_of(op, Domain::length, &lengths);
+  std::string text;
+  if (lengths != nullptr) {
+    text = ": row " + row + " has the length " + value + " in " + of_rows +
+           "; expected 0 <= length <= " + text_of(lengths->domain.high, "the end") +
+           ". Correct the length; the outputs of the row are NaN";
+  }
+  if (cumulative != nullptr || lengths == nullptr) {
+    text += (text.empty() ? ": position " : "; or position ") + row + " of " + names + " is " + value +
+            "; expected a sequence that starts at 0, never decreases and ends at " +
+            (cumulative != nullptr ? text_of(cumulative->domain.high, "the token count") : "the token count") +
+            ". Correct the lengths; the whole output is NaN";
+  }
+  *arg = cumulative != nullptr ? cumulative : lengths;
+  return text;
+}
+
 }  // namespace
 
 uint32_t make_tag(const OpDecl& decl, uint32_t call_number) {
@@ -41,6 +62,13 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
   const ArgDecl* arg = nullptr;
   switch (error.kind) {
     case RLK_DATA_ID_OUT_OF_RANGE: {
+      const std::string tables = inputs_of(op, Domain::block_table, &arg);
+      if (arg != nullptr) {
+        text += ": row " + row + " names the block " + value + " in " + tables + "; expected 0 <= block < " +
+                text_of(arg->domain.high, "the end") + " for as many tokens as its length says. Correct the block or " +
+                "the length; the outputs of the row are NaN";
+        break;
+      }
       text += ": row " + row + " has the id " + value + " in " + inputs_of(op, Domain::id, &arg);
       if (arg != nullptr) {
         text += "; expected " + text_of(arg->domain.low, "0") + " <= id < " + text_of(arg->domain.high, "the end");
@@ -66,13 +94,9 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
       text += ". Correct the index; the outputs of the row are NaN";
       break;
     }
-    case RLK_DATA_BAD_SEQLENS: {
-      text += ": position " + row + " of " + inputs_of(op, Domain::cu_seqlens, &arg) + " is " + value +
-              "; expected a sequence that starts at 0, never decreases and ends at " +
-              (arg != nullptr ? text_of(arg->domain.high, "the token count") : "the token count") +
-              ". Correct the lengths; the whole output is NaN";
+    case RLK_DATA_BAD_SEQLENS:
+      text += bad_lengths(op, row, value, &arg);
       break;
-    }
     default:
       text += ": a data error of the unknown kind " + std::to_string(error.kind) + " at row " + row + ", value " +
               value + "; expected values inside the declared domain";

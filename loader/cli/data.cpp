@@ -70,6 +70,14 @@ Array made_up(const OpCall& call, const ArgDecl& input, const TensorSpec& spec, 
       for (int64_t i = 0; i < array.count(); ++i) array.set_integer(i, share(total, sequences, i));
       break;
     }
+    case Domain::length:
+      fill(&array, [&](int64_t i) { array.set_integer(i, bound(domain.high, 0)); });
+      break;
+    case Domain::block_table: {
+      const int64_t blocks = std::max<int64_t>(bound(domain.high, 1), 1);
+      fill(&array, [&](int64_t i) { array.set_integer(i, i % blocks); });
+      break;
+    }
     case Domain::owner: {
       const int64_t shards = spec.shape[0], rows = shards > 0 ? array.count() / shards : 0;
       std::normal_distribution<double> draw(0.0, domain.scale);

@@ -4,13 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 
 #include "conformance/arguments/plugin.hpp"
 #include "conformance/simple/mutant.hpp"
 #include "conformance/simple/target.hpp"
+#include "core/conformance/blocks.hpp"
 #include "core/conformance/cases.hpp"
+#include "core/conformance/data.hpp"
 #include "core/conformance/schedule.hpp"
 
 namespace rlk::core {
@@ -42,16 +45,31 @@ TEST(Arguments, ARightPluginIsVerifiedWhole) {
     for (const UnitResult& r : run("", smoke)) {
       EXPECT_EQ(r.verdict, Verdict::verified) << words(r);
       // Rows were cut out of tensors with computed sizes and out of results in place.
-      const bool by_row = r.op == "block_dequantize" || r.op == "window_max" || r.op == "shift_left";
+      const bool by_row =
+          r.op == "block_dequantize" || r.op == "window_max" || r.op == "shift_left" || r.op == "paged_rows";
       EXPECT_EQ((r.numerics & RLK_NUMERICS_BATCH_INVARIANT) != 0, by_row) << words(r);
       units.insert(r.op + " " + r.dtype + " " + r.feature);
     }
-    for (const char* unit :
-         {"cache_append f32 ", "cache_append bf16 ", "cache_append f8_e4m3fn ", "cache_append f4_e2m1fn ",
-          "cache_append f4_e2m1fn strided", "block_dequantize f4_e2m1fn amax", "cache_append f32 counts",
-          "cache_append f32 strided", "block_dequantize f8_e4m3fn ", "block_dequantize f8_e5m2 amax",
-          "block_dequantize f8_e4m3fn block", "window_max f16 stride", "window_max f32 pad", "shift_left i32 ",
-          "shift_left i8 shift", "shift_left u16 lost", "prefix_count  ", "prefix_count  start"}) {
+    for (const char* unit : {"cache_append f32 ",
+                             "cache_append bf16 ",
+                             "cache_append f8_e4m3fn ",
+                             "cache_append f4_e2m1fn ",
+                             "cache_append f4_e2m1fn strided",
+                             "block_dequantize f4_e2m1fn amax",
+                             "cache_append f32 counts",
+                             "cache_append f32 strided",
+                             "block_dequantize f8_e4m3fn ",
+                             "block_dequantize f8_e5m2 amax",
+                             "block_dequantize f8_e4m3fn block",
+                             "window_max f16 stride",
+                             "window_max f32 pad",
+                             "shift_left i32 ",
+                             "shift_left i8 shift",
+                             "shift_left u16 lost",
+                             "prefix_count  ",
+                             "prefix_count  start",
+                             "paged_rows bf16 ",
+                             "paged_rows f32 factors"}) {
       EXPECT_EQ(units.count(unit), 1u) << unit;
     }
     // Where an output always lies is no feature of a call.
@@ -79,7 +97,9 @@ TEST(Arguments, EveryDefectIsCaught) {
                                {"saturates", "shift_left", "WRONG_RESULT"},
                                {"lost_is_255", "shift_left", "WRONG_RESULT"},
                                {"counts_itself", "prefix_count", "WRONG_RESULT"},
-                               {"counts_in_double", "prefix_count", "WRONG_RESULT"}}) {
+                               {"counts_in_double", "prefix_count", "WRONG_RESULT"},
+                               {"reads_behind_length", "paged_rows", "WRONG_RESULT"},
+                               {"missing_block_not_told", "paged_rows", "DATA_ERROR_MISSING"}}) {
     simple::set_mutant(defect.name);
     std::set<std::string> codes;
     std::string seen;
@@ -127,6 +147,43 @@ TEST(Arguments, ComputedSizesAreMetInEveryCase) {
     return std::vector<std::string>{""};
   });
   EXPECT_GE(blocks.size(), 4u);  // none, one, several
+}
+
+// Of a block table only what a length covers can be followed, and places without a token hold no number.
+TEST(Arguments, WhatIsBehindALengthNamesNothingAndHoldsNothing) {
+  using namespace conformance;
+  const OpDecl& decl = *find_declaration("paged_rows");
+  int behind = 0, hidden = 0, empty = 0, full = 0, more_blocks = 0;
+  schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
+    Call call;
+    EXPECT_TRUE(resolve(c, call));
+    const Argument& table = call.inputs[RLK_PAGED_ROWS_IN_BLOCK_TABLE];
+    const Argument& cache = call.inputs[RLK_PAGED_ROWS_IN_CACHE];
+    const bool is_plain = c.size_choice[1] == 0 && !c.size_given[1];
+    const int64_t columns = call.inputs[RLK_PAGED_ROWS_IN_FACTORS].present ? 3 : 2;
+    EXPECT_TRUE(!is_plain || table.shape[1] == columns) << describe(c, call);
+    more_blocks += is_plain && table.shape[1] == 3;
+    fill_inputs(c, 1, call);
+    if (c.content != Content::ordinary || table.layout == Layout::expanded) return std::vector<std::string>{""};
+    const BlockTable blocks(call, RLK_PAGED_ROWS_IN_BLOCK_TABLE);
+    const std::vector<bool> places = blocks.places(cache.shape[0]);
+    for (int64_t row = 0; row < blocks.rows(); ++row) {
+      empty += blocks.tokens(row) == 0;
+      full += blocks.tokens(row) == blocks.columns() * blocks.block();
+      for (int64_t m = 0; m < blocks.columns(); ++m) {
+        const bool names_block = blocks.entry(row, m) >= 0 && blocks.entry(row, m) < cache.shape[0];
+        EXPECT_EQ(names_block, m < blocks.used(row)) << describe(c, call);
+        behind += !names_block;
+      }
+    }
+    for (int64_t k = 0; k < cache.count() && cache.layout != Layout::expanded; ++k) {
+      const double number = get(cache, k);
+      EXPECT_EQ(std::isfinite(number), places[static_cast<size_t>(k)]) << describe(c, call);
+      hidden += !std::isfinite(number);
+    }
+    return std::vector<std::string>{""};
+  });
+  for (const int count : {behind, hidden, empty, full, more_blocks}) EXPECT_GT(count, 0);
 }
 
 // 70 parameters: sets of them are wider than a machine word, so that parameter 69 is not mistaken for parameter 5.

@@ -1,6 +1,7 @@
 // The fp64 reference of the operators that only tests have.
 #include <rlk/sdk/ops/block_dequantize.hpp>
 #include <rlk/sdk/ops/cache_append.hpp>
+#include <rlk/sdk/ops/paged_rows.hpp>
 #include <rlk/sdk/ops/prefix_count.hpp>
 #include <rlk/sdk/ops/shift_left.hpp>
 #include <rlk/sdk/ops/window_max.hpp>
@@ -67,6 +68,31 @@ DataError cache_append(CallOf<sdk::ops::CacheAppend>& call) {
     const int64_t written = writes[static_cast<size_t>(s)];
     add_exact(call.out_counts, static_cast<double>(call.counts.load_int(s) + written));
     call.out_counts.kept.push_back(written == 0);
+  }
+  return error;
+}
+
+DataError paged_rows(CallOf<sdk::ops::PagedRows>& call) {
+  DataError error;
+  for (int64_t b = 0; b < call.B; ++b) {
+    const int64_t length = call.lengths.load_int(b), places = call.M * call.BS;
+    DataError own;
+    if (length < 0 || length > places) own = {kBadSeqlens, b, length};
+    for (int64_t m = 0; own.kind == kNoDataError && m * call.BS < length; ++m) {
+      const int64_t block = call.block_table.load_int(b, m);
+      if (block < 0 || block >= call.NB) own = {kIdOutOfRange, b, block};
+    }
+    if (error.kind == kNoDataError) error = own;
+    for (int64_t p = 0; p < places; ++p) {
+      if (own.kind != kNoDataError) {
+        add_exact(call.out, std::numeric_limits<double>::quiet_NaN());
+      } else if (p >= length) {
+        add_exact(call.out, 0);
+      } else {
+        const double factor = call.factors.present() ? call.factors.load(b) : 1;
+        add_product(call.out, factor * call.cache.load(call.block_table.load_int(b, p / call.BS), p % call.BS));
+      }
+    }
   }
   return error;
 }

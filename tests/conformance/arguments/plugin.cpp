@@ -191,6 +191,33 @@ void count_before(const Params& params, const sdk::Run& run) {
   }
 }
 
+void read_pages(const sdk::Run& run) {
+  const Elements cache(run.input(RLK_PAGED_ROWS_IN_CACHE)), table(run.input(RLK_PAGED_ROWS_IN_BLOCK_TABLE));
+  const Elements lengths(run.input(RLK_PAGED_ROWS_IN_LENGTHS)), factors(run.input(RLK_PAGED_ROWS_IN_FACTORS));
+  const Elements out(run.output(RLK_PAGED_ROWS_OUT_OUT));
+  const int64_t blocks = cache.size(0), size = cache.size(1);
+  for (int64_t b = 0; b < out.size(0); ++b) {
+    const int64_t length = lengths.get_int(b);
+    bool is_bad = length < 0 || length > out.size(1);
+    if (is_bad) simple::report(run, RLK_DATA_BAD_SEQLENS, b, length);
+    for (int64_t m = 0; !is_bad && m * size < length; ++m) {
+      const int64_t block = table.get_int(b, m);
+      is_bad = block < 0 || block >= blocks;
+      if (is_bad && !mutant("missing_block_not_told")) simple::report(run, RLK_DATA_ID_OUT_OF_RANGE, b, block);
+    }
+    float behind = 0;  // what is behind the length, times 0
+    for (int64_t p = length; p < out.size(1) && mutant("reads_behind_length") && !is_bad; ++p) {
+      const int64_t block = std::clamp<int64_t>(table.get_int(b, p / size), 0, blocks - 1);
+      behind += 0.0f * cache.get(block, p % size);
+    }
+    for (int64_t p = 0; p < out.size(1); ++p) {
+      float value = is_bad ? std::numeric_limits<float>::quiet_NaN() : behind;
+      if (!is_bad && p < length) value += cache.get(table.get_int(b, p / size), p % size);
+      out.set(factors.given() && p < length && !is_bad ? factors.get(b) * value : value, b, p);
+    }
+  }
+}
+
 constexpr uint32_t kByRow = kClasses | RLK_NUMERICS_BATCH_INVARIANT;
 
 }  // namespace
@@ -235,6 +262,13 @@ sdk::Support PrefixCount::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
 std::unique_ptr<sdk::Plan> PrefixCount::plan(simple::SimpleDevice&, const sdk::Call<Op>& call) {
   return std::make_unique<SimplePlan>(kClasses,
                                       [params = call.params()](const sdk::Run& run) { count_before(params, run); });
+}
+
+sdk::Support PagedRows::query(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return sdk::Support::yes("serial", kByRow);
+}
+std::unique_ptr<sdk::Plan> PagedRows::plan(simple::SimpleDevice&, const sdk::Call<Op>&) {
+  return std::make_unique<SimplePlan>(kByRow, read_pages);
 }
 
 }  // namespace rlk::arguments

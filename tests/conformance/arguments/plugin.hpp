@@ -37,12 +37,17 @@ struct PrefixCount : Serial<sdk::ops::PrefixCount> {
   static std::unique_ptr<sdk::Plan> plan(simple::SimpleDevice&, const sdk::Call<Op>&);
 };
 
+struct PagedRows : Serial<sdk::ops::PagedRows> {
+  static sdk::Support query(simple::SimpleDevice&, const sdk::Call<Op>&);
+  static std::unique_ptr<sdk::Plan> plan(simple::SimpleDevice&, const sdk::Call<Op>&);
+};
+
 class ArgumentsPlugin : public sdk::Plugin {
 public:
   using Device = simple::SimpleDevice;
   using Stream = simple::SimpleStream;
   using Event = simple::SimpleEvent;
-  using Implementations = std::tuple<CacheAppend, BlockDequantize, WindowMax, ShiftLeft, PrefixCount>;
+  using Implementations = std::tuple<CacheAppend, BlockDequantize, WindowMax, ShiftLeft, PrefixCount, PagedRows>;
   explicit ArgumentsPlugin(const sdk::Host&) {}
   sdk::Verdict probe(sdk::Evidence&) override { return sdk::Verdict::mine("arguments"); }
   uint32_t device_count() override { return 1; }

@@ -4,6 +4,7 @@
 
 #include <rlk/sdk/ops/block_dequantize.hpp>
 #include <rlk/sdk/ops/cache_append.hpp>
+#include <rlk/sdk/ops/paged_rows.hpp>
 #include <rlk/sdk/ops/prefix_count.hpp>
 #include <rlk/sdk/ops/shift_left.hpp>
 #include <rlk/sdk/ops/window_max.hpp>

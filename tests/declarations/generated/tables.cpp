@@ -6,6 +6,7 @@ namespace rlk::core {
 
 extern const OpDecl kBlockDequantizeDeclaration;
 extern const OpDecl kCacheAppendDeclaration;
+extern const OpDecl kPagedRowsDeclaration;
 extern const OpDecl kPrefixCountDeclaration;
 extern const OpDecl kShiftLeftDeclaration;
 extern const OpDecl kWindowMaxDeclaration;
@@ -14,6 +15,7 @@ std::span<const OpDecl> declarations() {
   static const OpDecl all[] = {
       kBlockDequantizeDeclaration,
       kCacheAppendDeclaration,
+      kPagedRowsDeclaration,
       kPrefixCountDeclaration,
       kShiftLeftDeclaration,
       kWindowMaxDeclaration,

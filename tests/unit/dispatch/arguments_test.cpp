@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "conformance/arguments/plugin.hpp"
+#include "core/dispatch/data_error.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/host.hpp"
 #include "framework/op_call.hpp"
@@ -100,6 +101,18 @@ TEST(StagedInOut, KeepsWhatIsNotWrittenAndTheGaps) {
     }
   }
   EXPECT_EQ(dispatcher.counters().of(*call.decl).staged, 2u);
+}
+
+TEST(DispatchArguments, DataErrorsOfABlockTableHaveWords) {
+  const core::OpDecl& decl = *core::find_declaration("paged_rows");
+  const auto text = [&](int32_t kind) {
+    return core::describe(rlk_data_error{sizeof(rlk_data_error), kind, core::make_tag(decl, 1), 0, 2, -1}, "cpu");
+  };
+  const std::string block = text(RLK_DATA_ID_OUT_OF_RANGE), length = text(RLK_DATA_BAD_SEQLENS);
+  EXPECT_NE(block.find("row 2 names the block -1 in 'block_table'; expected 0 <= block < (NB)"), std::string::npos)
+      << block;
+  EXPECT_NE(length.find("row 2 has the length -1 in 'lengths'; expected 0 <= length <= (M * BS)"), std::string::npos)
+      << length;
 }
 
 }  // namespace
