@@ -55,13 +55,16 @@ extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
 extern const OpDecl kMaxDeclaration;
 extern const OpDecl kMeanDeclaration;
+extern const OpDecl kMergeAttentionStatesDeclaration;
 extern const OpDecl kMoeSumDeclaration;
 extern const OpDecl kMulDeclaration;
 extern const OpDecl kMulBackwardDeclaration;
 extern const OpDecl kMultiRewardAdvantagesDeclaration;
 extern const OpDecl kOptimalTokenBaselineDeclaration;
+extern const OpDecl kPagedAttentionDeclaration;
 extern const OpDecl kPolicyLossDeclaration;
 extern const OpDecl kPolicyLossBackwardDeclaration;
+extern const OpDecl kPrefixSharedAttentionDeclaration;
 extern const OpDecl kRatioKlDeclaration;
 extern const OpDecl kRatioKlBackwardDeclaration;
 extern const OpDecl kReluDeclaration;
@@ -150,13 +153,16 @@ std::span<const OpDecl> declarations() {
       kLogpMergeDeclaration,
       kMaxDeclaration,
       kMeanDeclaration,
+      kMergeAttentionStatesDeclaration,
       kMoeSumDeclaration,
       kMulDeclaration,
       kMulBackwardDeclaration,
       kMultiRewardAdvantagesDeclaration,
       kOptimalTokenBaselineDeclaration,
+      kPagedAttentionDeclaration,
       kPolicyLossDeclaration,
       kPolicyLossBackwardDeclaration,
+      kPrefixSharedAttentionDeclaration,
       kRatioKlDeclaration,
       kRatioKlBackwardDeclaration,
       kReluDeclaration,

@@ -51,13 +51,16 @@
 #include <rlk/sdk/ops/logp_merge.hpp>
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
+#include <rlk/sdk/ops/merge_attention_states.hpp>
 #include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/optimal_token_baseline.hpp>
+#include <rlk/sdk/ops/paged_attention.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/relu.hpp>
@@ -146,13 +149,16 @@ DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
 DataError max(CallOf<sdk::ops::Max>& call);
 DataError mean(CallOf<sdk::ops::Mean>& call);
+DataError merge_attention_states(CallOf<sdk::ops::MergeAttentionStates>& call);
 DataError moe_sum(CallOf<sdk::ops::MoeSum>& call);
 DataError mul(CallOf<sdk::ops::Mul>& call);
 DataError mul_backward(CallOf<sdk::ops::MulBackward>& call);
 DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call);
 DataError optimal_token_baseline(CallOf<sdk::ops::OptimalTokenBaseline>& call);
+DataError paged_attention(CallOf<sdk::ops::PagedAttention>& call);
 DataError policy_loss(CallOf<sdk::ops::PolicyLoss>& call);
 DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call);
+DataError prefix_shared_attention(CallOf<sdk::ops::PrefixSharedAttention>& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError relu(CallOf<sdk::ops::Relu>& call);
@@ -240,13 +246,16 @@ Function find(std::string_view op) {
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
   if (op == "max") return &answer<sdk::ops::Max, max>;
   if (op == "mean") return &answer<sdk::ops::Mean, mean>;
+  if (op == "merge_attention_states") return &answer<sdk::ops::MergeAttentionStates, merge_attention_states>;
   if (op == "moe_sum") return &answer<sdk::ops::MoeSum, moe_sum>;
   if (op == "mul") return &answer<sdk::ops::Mul, mul>;
   if (op == "mul_backward") return &answer<sdk::ops::MulBackward, mul_backward>;
   if (op == "multi_reward_advantages") return &answer<sdk::ops::MultiRewardAdvantages, multi_reward_advantages>;
   if (op == "optimal_token_baseline") return &answer<sdk::ops::OptimalTokenBaseline, optimal_token_baseline>;
+  if (op == "paged_attention") return &answer<sdk::ops::PagedAttention, paged_attention>;
   if (op == "policy_loss") return &answer<sdk::ops::PolicyLoss, policy_loss>;
   if (op == "policy_loss_backward") return &answer<sdk::ops::PolicyLossBackward, policy_loss_backward>;
+  if (op == "prefix_shared_attention") return &answer<sdk::ops::PrefixSharedAttention, prefix_shared_attention>;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
   if (op == "relu") return &answer<sdk::ops::Relu, relu>;

@@ -24,14 +24,14 @@ class Case:
             self.params[self.op["forms"]["param"]] = self.op["form_names"].index(form)
         self.wanted = [a["name"] for a in self.op["output"]
                        if optional and a.get("optional") and a.get("form", form) == form]
-        self.symbols, self.sound = {}, True
-        for s in self.op["symbol"]:
-            if s.get("form", form) == form:
-                self.symbols[s["name"]] = max(int(self.value(s["sizes"][min(place, len(s["sizes"]) - 1)])), s.get("min", 0))
         self.inputs = {}
         for a in self.op["input"]:
             if a.get("form", form) == form and (optional or not a.get("optional")):
                 self.inputs[a["name"]] = None
+        self.symbols, self.sound = {}, True
+        for s in self.op["symbol"]:
+            if s.get("form", form) == form:
+                self.symbols[s["name"]] = max(int(self.value(s["sizes"][min(place, len(s["sizes"]) - 1)])), s.get("min", 0))
         # What its forward computes comes last, and where nothing else is wrong.
         for last in (False, True):
             for a in self.op["input"]:
@@ -86,6 +86,10 @@ class Case:
             x = np.sort(self.random.integers(0, total + 1, shape))
             x[-1], x[0] = total, 0
             self.sound &= len(x) > 1 or total == 0  # no sequence holds no token
+        elif kind == "length":
+            x = self.random.integers(0, int(self.value(domain["high"])) + 1, shape)
+        elif kind == "block_table":
+            x = self.random.integers(0, int(self.value(domain["high"])), shape)
         elif kind == "owner":  # one shard has the token, the others -inf
             x = np.full(shape, -np.inf)
             x[0] = -1.0

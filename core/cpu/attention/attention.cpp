@@ -23,9 +23,8 @@ public:
   Tasks(const AttentionCall& call, int64_t* starts)
       : call_(call),
         sequences_(call),
-        in_f64_(sequences_.in_f64()),
         group_(sequences_.group()),
-        task_rows_(attention_tile_rows(in_f64_)),
+        task_rows_(attention_tile_rows(sequences_.in_f64())),
         starts_(starts) {}
 
   DataError check_seqlens() const { return sequences_.check(); }
@@ -68,20 +67,16 @@ private:
   AttentionTask make(const AttentionSequence& s, int64_t kv_head, int64_t index) const {
     const AttentionWindow window = sequences_.window(s);
     const int64_t head = kv_head * group_;
-    AttentionTask task;
-    task.in_f64 = in_f64_;
+    AttentionTask task = attention_task_of(call_);
     task.q = sequences_.rows(call_.q, s, s.q_first, head, group_);
     task.k = sequences_.rows(call_.k, s, s.k_first, kv_head, 1);
     task.v = sequences_.rows(call_.v, s, s.k_first, kv_head, 1);
     task.out = sequences_.rows(call_.out, s, s.q_first, head, group_);
     task.lse = sequences_.rows(call_.lse, s, s.q_first, head, group_);
     task.key_mask = sequences_.key_mask(s);
-    task.head_size = call_.D;
     task.k_length = s.k_length;
     task.first_visible = window.first;
     task.last_visible = window.last;
-    task.scale = sequences_.scale();
-    task.softcap = call_.params.softcap;
     task.begin = index * task_rows_;
     task.end = std::min(task.begin + task_rows_, s.q_length * group_);
     return task;
@@ -89,7 +84,6 @@ private:
 
   const AttentionCall& call_;
   const AttentionSequences sequences_;
-  const bool in_f64_;
   const int64_t group_;
   const int64_t few_rows_ = attention_few_rows();
   int64_t task_rows_;  // of a task: a multiple of the tile's

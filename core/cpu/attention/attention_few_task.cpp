@@ -37,7 +37,7 @@ public:
   }
 
   FewRowsKernel(const AttentionTask& task, T* scratch)
-      : task_(task), size_(task.head_size), padded_(round_up(size_, kLanes<T>)), keys_{task, padded_} {
+      : task_(task), size_(task.head_size), padded_(round_up(size_, kLanes<T>)), keys_{&task, padded_} {
     const auto take = [&scratch](int64_t count) {
       T* const taken = scratch;
       scratch += count;
@@ -89,17 +89,19 @@ private:
     const int64_t first_query = task_.query_of(task_.begin), last_query = task_.query_of(task_.end - 1);
     const bool all_visible =
         keys_.n_masked == 0 && from >= task_.first_key(last_query) && from + count - 1 <= task_.last_key(first_query);
-    const bool is_whole = task_.k.d_stride == 1 && task_.v.d_stride == 1 && size_ % kChain == 0;
+    const AttentionRows &k_rows = task_.k.part_of(from), &v_rows = task_.v.part_of(from);
+    const int64_t even_end = std::min(task_.k.even_end(from), task_.v.even_end(from));
+    const bool is_whole = k_rows.d_stride == 1 && v_rows.d_stride == 1 && task_.k.piece == 0 && task_.v.piece == 0 &&
+                          size_ % kChain == 0 && from + count <= even_end;
     bool is_done = false;
     if (all_visible && is_whole) {
-      with_element(task_.k.dtype, [&](auto tag) HWY_ATTR {
+      with_element(k_rows.dtype, [&](auto tag) HWY_ATTR {
         using E = decltype(tag);
         if constexpr (kWidens<T, E>) {
-          const int64_t ahead = from + 2 * kKeys <= task_.k_length ? kKeys : 0;
-          const auto tokens = [from](const AttentionRows& rows) {
-            return Tokens<E>{static_cast<const E*>(rows.row(from, 0)), rows.token_stride};
-          };
-          process_as<E>(tokens(task_.k), tokens(task_.v), from, count, ahead, true);
+          const int64_t ahead = from + 2 * kKeys <= std::min(task_.k_length, even_end) ? kKeys : 0;
+          const Tokens<E> k = {static_cast<const E*>(task_.k.row(from)), k_rows.token_stride};
+          const Tokens<E> v = {static_cast<const E*>(task_.v.row(from)), v_rows.token_stride};
+          process_as<E>(k, v, from, count, ahead, true);
           is_done = true;
         }
       });

@@ -25,7 +25,7 @@ HWY_INLINE int64_t first_chain(const AttentionTask& task, int64_t query) {
 
 template <typename T>
 struct KeyBlock {
-  const AttentionTask& task;
+  const AttentionTask* task;
   const int64_t padded;  // the length of a row
   T* k = nullptr;        // [key][d], with room as the kernel wants it
   T* v = nullptr;
@@ -35,8 +35,8 @@ struct KeyBlock {
   // Which of the keys [from, to) are masked? False when all are.
   bool find_masked(int64_t from, int64_t to) {
     n_masked = 0;
-    for (int64_t j = from; j < to && task.key_mask.present(); ++j) {
-      masked[j - from] = !task.key_mask.keeps(j);
+    for (int64_t j = from; j < to && task->key_mask.present(); ++j) {
+      masked[j - from] = !task->key_mask.keeps(j);
       n_masked += masked[j - from] ? 1 : 0;
     }
     return n_masked < to - from;
@@ -45,14 +45,20 @@ struct KeyBlock {
   // Keys and values [from, to) into k and v. Of masked ones nothing is read, they are 0 here.
   void load(int64_t from, int64_t to) {
     const bool* hidden = n_masked > 0 ? masked : nullptr;
-    load(task.k, from, to, hidden, k);
-    load(task.v, from, to, hidden, v);
+    load(task->k, from, to, hidden, k);
+    load(task->v, from, to, hidden, v);
   }
 
 private:
-  void load(const AttentionRows& rows, int64_t from, int64_t to, const bool* hidden, T* room) {
-    const auto row = [&rows](int64_t j) { return rows.row(j, 0); };
-    load_rows(row, rows.dtype, rows.d_stride, task.head_size, padded, from, to, hidden, room);
+  void load(const AttentionKeys& keys, int64_t from, int64_t to, const bool* hidden, T* room) {
+    const auto row = [&keys](int64_t j) { return keys.row(j); };
+    const Pieces pieces = {keys.piece, keys.piece_stride};
+    for (int64_t at = from; at < to; at = keys.part_end(at)) {
+      const AttentionRows& rows = keys.part_of(at);
+      const int64_t end = std::min(to, keys.part_end(at)), done = at - from;
+      load_rows(row, rows.dtype, rows.d_stride, task->head_size, padded, at, end,
+                hidden == nullptr ? nullptr : hidden + done, room + done * padded, pieces);
+    }
   }
 };
 

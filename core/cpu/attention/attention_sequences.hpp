@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cmath>
 
-#include "core/cpu/attention/attention_rows.hpp"
+#include "core/cpu/attention/attention_task.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/scratch.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -50,19 +50,50 @@ double attention_pairs(const Call& call) {
   return queries * (call.params.causal == sdk::ops::attention::Causal::on ? keys / 2 : keys);
 }
 
+// Of the operators that are attention over keys of one kind or another, whose parameters have the same names.
+template <class Call>
+double attention_scale(const Call& call) {
+  return call.params.scale > 0 ? call.params.scale : 1 / std::sqrt(static_cast<double>(call.D));
+}
+// Extreme parameters leave the range of fp32.
+template <class Call>
+bool attention_in_f64(const Call& call) {
+  const double softcap = call.params.softcap;
+  const bool ordinary_cap = softcap == 0 || (softcap > 0x1p-60 && softcap < 0x1p60);
+  return call.q.dtype == Dtype::f64 || attention_scale(call) > 0x1p60 || !ordinary_cap;
+}
+// Of queries of which the first stands at key `diagonal`.
+template <class Params>
+AttentionWindow attention_window(const Params& params, int64_t diagonal) {
+  constexpr int64_t kUnlimited = int64_t{1} << 60;  // positions stay far below; sums of two stay in range
+  const auto limit = [&](int64_t window) { return window < 0 ? kUnlimited : std::min(window, kUnlimited); };
+  const int64_t after = params.causal == decltype(params.causal)::on ? 0 : kUnlimited;
+  return {diagonal - limit(params.window_left), diagonal + std::min(after, limit(params.window_right))};
+}
+// What all tasks of a call have in common.
+template <class Call>
+AttentionTask attention_task_of(const Call& call) {
+  AttentionTask task{};
+  task.in_f64 = attention_in_f64(call);
+  task.head_size = call.D;
+  task.scale = attention_scale(call);
+  task.softcap = call.params.softcap;
+  return task;
+}
+// Rows of a tensor [token, head, (D)] at the address: `group` heads of each token, from `head` on. The first of the
+// tensor's dimensions that counts tokens is `axis`.
+inline AttentionRows attention_rows(const Array& array, int64_t offset, int axis, int64_t head, int64_t group) {
+  const int64_t* strides = array.strides + axis;
+  return {array.dtype, element(array.data, offset + head * strides[1], array.dtype), strides[0], strides[1], strides[2],
+          group};
+}
+
 class AttentionSequences {
 public:
   explicit AttentionSequences(const AttentionCall& call) : call_(call) {}
 
-  double scale() const {
-    return call_.params.scale > 0 ? call_.params.scale : 1 / std::sqrt(static_cast<double>(call_.D));
-  }
-  // Extreme parameters leave the range of fp32.
-  bool in_f64() const {
-    const double softcap = call_.params.softcap;
-    const bool ordinary_cap = softcap == 0 || (softcap > 0x1p-60 && softcap < 0x1p60);
-    return call_.q.dtype == Dtype::f64 || scale() > 0x1p60 || !ordinary_cap;
-  }
+  double scale() const { return attention_scale(call_); }
+  bool in_f64() const { return attention_in_f64(call_); }
   int64_t group() const { return call_.Hq / call_.Hkv; }
 
   DataError check() const {
@@ -78,22 +109,17 @@ public:
   }
 
   AttentionWindow window(const AttentionSequence& s) const {
-    const auto& params = call_.params;
-    const auto limit = [](int64_t window) { return window < 0 ? kUnlimited : std::min(window, kUnlimited); };
-    const bool top_left = params.causal_alignment == sdk::ops::attention::CausalAlignment::top_left;
+    const bool top_left = call_.params.causal_alignment == sdk::ops::attention::CausalAlignment::top_left;
     const int64_t diagonal = top_left ? 0 : s.k_length - s.q_length;
-    const int64_t after = params.causal == sdk::ops::attention::Causal::on ? 0 : kUnlimited;
-    return {diagonal - limit(params.window_left), diagonal + std::min(after, limit(params.window_right))};
+    return attention_window(call_.params, diagonal);
   }
 
   // Rows of a tensor [B, S, H, (D)] or [T, H, (D)]: `group` heads of each token, from the sequence's token and a head
   // on.
   AttentionRows rows(const Array& array, const AttentionSequence& s, int64_t token, int64_t head, int64_t group) const {
-    const int64_t* strides = array.strides + (is_packed(call_) ? 0 : 1);
+    const int axis = is_packed(call_) ? 0 : 1;
     const int64_t batch = is_packed(call_) ? 0 : s.batch * array.strides[0];
-    return {array.dtype, element(array.data, batch + token * strides[0] + head * strides[1], array.dtype),
-            strides[0],  strides[1],
-            strides[2],  group};
+    return attention_rows(array, batch + token * array.strides[axis], axis, head, group);
   }
   Line key_mask(const AttentionSequence& s) const {
     const Array& mask = call_.key_mask;
@@ -101,8 +127,6 @@ public:
   }
 
 private:
-  static constexpr int64_t kUnlimited = int64_t{1} << 60;  // positions stay far below; sums of two stay in range
-
   const AttentionCall& call_;
 };
 

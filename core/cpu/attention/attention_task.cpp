@@ -25,36 +25,40 @@
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
-// A task's rows, in tiles of up to kMaxVecs vectors that share each block of K and V. All in the thread's scratch.
+// The rows of one task, or of several that share their first keys, in tiles of up to kMaxVecs vectors that share each
+// block of K and V. All in the thread's scratch.
 template <typename T>
 class TaskKernel {
   using D = hn::ScalableTag<T>;
   using V = hn::VFromD<D>;
 
   struct Tile {
+    const AttentionTask* task;
     int64_t begin, end;                  // rows of the group
     int64_t width;                       // lanes: a multiple of the vector's, at least end - begin
     T *q, *out;                          // [d][row]
     T *shift, *sum;                      // [row] of the running softmax, base 2
     T *total, *total_shift, *total_sum;  // of closed sums, as out, shift and sum
+    bool any_closed;
   };
 
 public:
   static int64_t lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
   static int64_t most_lanes() { return kMaxVecs * lanes(); }
 
-  static size_t scratch_elements(const AttentionTask& task) {
-    const int64_t padded = round_up(task.head_size, kBroadcasts);
-    const int64_t tiles = (task.end - task.begin + most_lanes() - 1) / most_lanes();
-    return static_cast<size_t>(tiles * most_lanes() * (task.head_size + 2 * padded + 4) +
+  static size_t scratch_elements(std::span<const AttentionTask> tasks) {
+    const int64_t size = tasks[0].head_size, padded = round_up(size, kBroadcasts);
+    int64_t tiles = 0;
+    for (const AttentionTask& task : tasks) tiles += (task.end - task.begin + most_lanes() - 1) / most_lanes();
+    return static_cast<size_t>(tiles * most_lanes() * (size + 2 * padded + 4) +
                                most_lanes() * (kKeys + kBroadcasts + 3) + 2 * (kKeys + kBroadcasts) * padded);
   }
 
-  TaskKernel(const AttentionTask& task, T* scratch)
-      : task_(task),
-        size_(task.head_size),
+  TaskKernel(std::span<const AttentionTask> tasks, T* scratch)
+      : tasks_(tasks),
+        size_(tasks[0].head_size),
         padded_(round_up(size_, kBroadcasts)),
-        keys_{task, padded_},
+        keys_{tasks.data(), padded_},
         free_(scratch) {
     scores_ = take(most_lanes() * (kKeys + kBroadcasts));
     factor_ = take(most_lanes());
@@ -64,34 +68,65 @@ public:
     keys_.v = take((kKeys + kBroadcasts) * padded_);
   }
 
-  void run() {
-    for (int64_t row = task_.begin; row < task_.end; row += most_lanes()) {
-      add_tile(row, std::min(row + most_lanes(), task_.end));
+  // The first `shared` keys are those of every task; of them whole blocks are read for all tasks together.
+  void run(int64_t shared) {
+    for (const AttentionTask& task : tasks_) {
+      for (int64_t row = task.begin; row < task.end; row += most_lanes()) {
+        add_tile(task, row, std::min(row + most_lanes(), task.end));
+      }
     }
-    const int64_t begin = first_chain(task_, task_.query_of(task_.begin)),
-                  end = task_.last_key(task_.query_of(task_.end - 1)) + 1;
-    // A window may lie behind the last key.
-    for (int64_t block = begin / kKeys * kKeys; begin < end && block < end; block += kKeys) {
-      const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
-      if (block % kKeysPerSum == 0 && block > begin) close_sums();
-      if (!keys_.find_masked(from, to)) continue;
-      keys_.load(from, to);
-      for (int i = 0; i < n_tiles_; ++i) process(tiles_[i], from, to);
+    const std::span<Tile> all(tiles_, static_cast<size_t>(n_tiles_));
+    const int64_t apart = shared / kKeys * kKeys;
+    int64_t begin = apart, end = 0;
+    for (const AttentionTask& task : tasks_) {
+      begin = std::min(begin, begin_of(task));
+      end = std::max(end, std::min(apart, end_of(task)));
     }
-    if (any_closed_) close_sums();
-    for (int i = 0; i < n_tiles_; ++i) store_outputs(tiles_[i]);
+    keys_.task = tasks_.data();
+    run_blocks(all, begin, end);
+    for (size_t tile = 0; tile < all.size();) {
+      const AttentionTask& task = *all[tile].task;
+      size_t count = 1;
+      while (tile + count < all.size() && all[tile + count].task == &task) ++count;
+      keys_.task = &task;
+      run_blocks(all.subspan(tile, count), std::max(begin_of(task), apart), end_of(task));
+      tile += count;
+    }
+    for (Tile& tile : all) {
+      if (tile.any_closed) close_sums(tile);
+      store_outputs(tile);
+    }
   }
 
 private:
+  // The keys that any row of the task sees, from the begin of a chain on.
+  static int64_t begin_of(const AttentionTask& task) { return first_chain(task, task.query_of(task.begin)); }
+  static int64_t end_of(const AttentionTask& task) { return task.last_key(task.query_of(task.end - 1)) + 1; }
+
+  // Keys [begin, end) of the sequence that keys_ belongs to.
+  void run_blocks(std::span<Tile> tiles, int64_t begin, int64_t end) {
+    // A window may lie behind the last key.
+    for (int64_t block = begin / kKeys * kKeys; begin < end && block < end; block += kKeys) {
+      const int64_t from = std::max(block, begin), to = std::min(block + kKeys, end);
+      for (Tile& tile : tiles) {
+        if (block % kKeysPerSum == 0 && block > begin_of(*tile.task)) close_sums(tile);
+      }
+      if (!keys_.find_masked(from, to)) continue;
+      keys_.load(from, to);
+      for (const Tile& tile : tiles) process(tile, from, to);
+    }
+  }
+
   T* take(int64_t count) {
     T* const taken = free_;
     free_ += count;
     return taken;
   }
-  void add_tile(int64_t begin, int64_t end) {
+  void add_tile(const AttentionTask& task, int64_t begin, int64_t end) {
     const int64_t width = round_up(end - begin, lanes());
     Tile& tile = tiles_[n_tiles_++];
-    tile = {begin,
+    tile = {&task,
+            begin,
             end,
             width,
             take(size_ * width),
@@ -100,17 +135,18 @@ private:
             take(width),
             take(padded_ * width),
             take(width),
-            take(width)};
+            take(width),
+            false};
     std::fill(tile.out, tile.out + padded_ * width, T{0});
     std::fill(tile.sum, tile.sum + width, T{0});
     std::fill(tile.shift, tile.shift + width, std::numeric_limits<T>::lowest());
     // Scaled for scores in base 2; lanes without a row are 0.
-    const T factor = static_cast<T>(task_.scale * 1.4426950408889634);
+    const T factor = static_cast<T>(task.scale * 1.4426950408889634);
     for (int64_t t = 0; t < width; ++t) {
       std::fill(keys_.v, keys_.v + size_, T{0});
       const int64_t row = begin + t;
       if (row < end) {
-        widen(task_.q.row(row), task_.q.dtype, task_.q.d_stride, size_, keys_.v);
+        widen(task.q.row(row), task.q.dtype, task.q.d_stride, size_, keys_.v);
       }
       for (int64_t i = 0; i < size_; ++i) tile.q[i * width + t] = keys_.v[i] * factor;
     }
@@ -118,12 +154,13 @@ private:
 
   // One tile and the keys [from, to) of one block.
   void process(const Tile& tile, int64_t from, int64_t to) {
-    const int64_t first_query = task_.query_of(tile.begin), last_query = task_.query_of(tile.end - 1);
-    const int64_t begin = std::max(from, first_chain(task_, first_query)),
-                  end = std::min(to, task_.last_key(last_query) + 1);
+    const AttentionTask& task = *tile.task;
+    const int64_t first_query = task.query_of(tile.begin), last_query = task.query_of(tile.end - 1);
+    const int64_t begin = std::max(from, first_chain(task, first_query)),
+                  end = std::min(to, task.last_key(last_query) + 1);
     if (begin >= end) return;
     const bool all_visible =
-        keys_.n_masked == 0 && begin >= task_.first_key(last_query) && end - 1 <= task_.last_key(first_query);
+        keys_.n_masked == 0 && begin >= task.first_key(last_query) && end - 1 <= task.last_key(first_query);
     const bool* masked = keys_.masked + (begin - from);
     const T* k = keys_.k + (begin - from) * padded_;
     const T* v = keys_.v + (begin - from) * padded_;
@@ -143,7 +180,7 @@ private:
     for (int64_t j = 0; j < count; j += kBroadcasts) {
       outer_product<kVecs>(d_, k + j * padded_, padded_, 1, tile.q, size_, scores_ + j * width, factor_, Into::nothing);
     }
-    if (task_.softcap > 0) cap(tile, count);
+    if (tile.task->softcap > 0) cap(tile, count);
     if (!all_visible) hide(tile, masked, begin, count);
     softmax(tile, count);
     if (!all_visible && has_special_values(d_, v, count * padded_)) return accumulate_visible(tile, v, count);
@@ -154,8 +191,8 @@ private:
 
   // The softcap of scores in base 2.
   HWY_NOINLINE void cap(const Tile& tile, int64_t count) {
-    const T factor = static_cast<T>(2 / task_.softcap);
-    const V top = hn::Set(d_, static_cast<T>(task_.softcap * 1.4426950408889634));
+    const T factor = static_cast<T>(2 / tile.task->softcap);
+    const V top = hn::Set(d_, static_cast<T>(tile.task->softcap * 1.4426950408889634));
     for (int64_t i = 0; i < count * tile.width; i += lanes()) {
       V slope;
       hn::StoreU(hn::Mul(tanh_scaled(d_, hn::LoadU(d_, scores_ + i), factor, slope), top), d_, scores_ + i);
@@ -164,10 +201,11 @@ private:
 
   // Scores of keys that a row does not see become -inf. Leaves each row's visible range, relative to `from`.
   void hide(const Tile& tile, const bool* masked, int64_t from, int64_t count) {
+    const AttentionTask& task = *tile.task;
     for (int64_t t = 0; t < tile.width; ++t) {
-      const int64_t query = task_.query_of(std::min(tile.begin + t, tile.end - 1));
-      first_[t] = static_cast<T>(std::min(task_.first_key(query) - from, kKeys));
-      last_[t] = static_cast<T>(std::max(task_.last_key(query) - from, int64_t{-1}));
+      const int64_t query = task.query_of(std::min(tile.begin + t, tile.end - 1));
+      first_[t] = static_cast<T>(std::min(task.first_key(query) - from, kKeys));
+      last_[t] = static_cast<T>(std::max(task.last_key(query) - from, int64_t{-1}));
     }
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity());
     for (int64_t j = 0; j < count; ++j) {
@@ -235,40 +273,37 @@ private:
   }
 
   // Sums so far join the total. Many keys of equal weight then do not all round the same way: chains stay short.
-  void close_sums() {
-    for (int n = 0; n < n_tiles_; ++n) {
-      const Tile& tile = tiles_[n];
-      if (!any_closed_) {
-        std::fill_n(tile.total, padded_ * tile.width, T{0});
-        std::fill_n(tile.total_sum, tile.width, T{0});
-        std::copy_n(tile.shift, tile.width, tile.total_shift);
-      }
-      for (int64_t t = 0; t < tile.width; t += lanes()) {
-        const V shift = hn::LoadU(d_, tile.shift + t);
-        const V factor = exp2(d_, hn::Sub(hn::LoadU(d_, tile.total_shift + t), shift));
-        const auto join = [&](T* total, T* sum) HWY_ATTR {
-          hn::StoreU(hn::MulAdd(hn::LoadU(d_, total), factor, hn::LoadU(d_, sum)), d_, total);
-          hn::StoreU(hn::Zero(d_), d_, sum);
-        };
-        join(tile.total_sum + t, tile.sum + t);
-        for (int64_t i = 0; i < size_; ++i) join(tile.total + i * tile.width + t, tile.out + i * tile.width + t);
-        hn::StoreU(shift, d_, tile.total_shift + t);
-      }
+  void close_sums(Tile& tile) {
+    if (!tile.any_closed) {
+      std::fill_n(tile.total, padded_ * tile.width, T{0});
+      std::fill_n(tile.total_sum, tile.width, T{0});
+      std::copy_n(tile.shift, tile.width, tile.total_shift);
     }
-    any_closed_ = true;
+    for (int64_t t = 0; t < tile.width; t += lanes()) {
+      const V shift = hn::LoadU(d_, tile.shift + t);
+      const V factor = exp2(d_, hn::Sub(hn::LoadU(d_, tile.total_shift + t), shift));
+      const auto join = [&](T* total, T* sum) HWY_ATTR {
+        hn::StoreU(hn::MulAdd(hn::LoadU(d_, total), factor, hn::LoadU(d_, sum)), d_, total);
+        hn::StoreU(hn::Zero(d_), d_, sum);
+      };
+      join(tile.total_sum + t, tile.sum + t);
+      for (int64_t i = 0; i < size_; ++i) join(tile.total + i * tile.width + t, tile.out + i * tile.width + t);
+      hn::StoreU(shift, d_, tile.total_shift + t);
+    }
+    tile.any_closed = true;
   }
 
   void store_outputs(const Tile& tile) {
-    const T* const sums = any_closed_ ? tile.total_sum : tile.sum;
-    const T* const out = any_closed_ ? tile.total : tile.out;
+    const T* const sums = tile.any_closed ? tile.total_sum : tile.sum;
+    const T* const out = tile.any_closed ? tile.total : tile.out;
     for (int64_t row = tile.begin; row < tile.end; ++row) {
       const int64_t t = row - tile.begin;
       for (int64_t i = 0; i < size_; ++i) keys_.v[i] = out[i * tile.width + t];
-      store_row(task_, row, keys_.v, tile.shift[t], sums[t]);
+      store_row(*tile.task, row, keys_.v, tile.shift[t], sums[t]);
     }
   }
 
-  const AttentionTask& task_;
+  const std::span<const AttentionTask> tasks_;
   const D d_{};
   const int64_t size_, padded_;
   KeyBlock<T> keys_;
@@ -278,20 +313,19 @@ private:
   T* scores_;         // [key][row] of the tile at hand
   T* factor_;         // [row] what the block scales the output by
   T *first_, *last_;  // [row] visible range in the block
-  bool any_closed_ = false;
 };
 
 template <typename T>
-HWY_NOINLINE bool run_task(const AttentionTask& task) {
+HWY_NOINLINE bool run_tasks(std::span<const AttentionTask> tasks, int64_t shared) {
   using Kernel = TaskKernel<T>;
-  auto* scratch = static_cast<T*>(thread_scratch(Kernel::scratch_elements(task) * sizeof(T)));
+  auto* scratch = static_cast<T*>(thread_scratch(Kernel::scratch_elements(tasks) * sizeof(T)));
   if (scratch == nullptr) return false;
-  Kernel(task, scratch).run();
+  Kernel(tasks, scratch).run(shared);
   return true;
 }
 
-bool task_for(const AttentionTask& task) {
-  return task.in_f64 ? run_task<double>(task) : run_task<float>(task);
+bool tasks_for(std::span<const AttentionTask> tasks, int64_t shared) {
+  return tasks[0].in_f64 ? run_tasks<double>(tasks, shared) : run_tasks<float>(tasks, shared);
 }
 
 int64_t tile_rows(bool in_f64) {
@@ -304,14 +338,17 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace rlk::cpu {
 
-HWY_EXPORT(task_for);
+HWY_EXPORT(tasks_for);
 HWY_EXPORT(tile_rows);
 
 int64_t attention_tile_rows(bool in_f64) {
   return HWY_DYNAMIC_DISPATCH(tile_rows)(in_f64);
 }
 bool attention_task(const AttentionTask& task) {
-  return HWY_DYNAMIC_DISPATCH(task_for)(task);
+  return attention_shared_task({&task, 1}, 0);
+}
+bool attention_shared_task(std::span<const AttentionTask> tasks, int64_t shared) {
+  return HWY_DYNAMIC_DISPATCH(tasks_for)(tasks, shared);
 }
 
 }  // namespace rlk::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "core/cpu/attention/attention_rows.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -10,10 +11,11 @@ namespace rlk::cpu {
 
 struct AttentionTask {
   bool in_f64;
-  AttentionRows q, k, v;   // only read
-  AttentionRows out, lse;  // written; lse may be absent
-  Line key_mask;           // [key], 0: nobody sees it; may be absent
-  int64_t head_size;       // D
+  AttentionRows q;            // only read, as are keys and values
+  AttentionKeys k, v;         // split at one key
+  AttentionRows out, lse;     // written; lse may be absent
+  AttentionKeyMask key_mask;  // 0: nobody sees the key; may be absent
+  int64_t head_size;          // D
   int64_t k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;
@@ -32,6 +34,10 @@ constexpr int kMaxAttentionTiles = 12;
 
 // False when there is no memory for the thread's scratch.
 bool attention_task(const AttentionTask& task);
+
+// Tasks of sequences whose first `shared` keys, values and masks are the same memory: those are read once for all of
+// them. Bits are those of attention_task. Together the tasks have at most kMaxAttentionTiles tiles.
+bool attention_shared_task(std::span<const AttentionTask> tasks, int64_t shared);
 
 // The same with the same bits for tasks of few rows, which K and V are streamed past; 0 where there is no such kernel.
 bool attention_few_task(const AttentionTask& task);

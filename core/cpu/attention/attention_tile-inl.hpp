@@ -48,11 +48,16 @@ HWY_INLINE void outer_product(D d, const T* a, int64_t a_row, int64_t a_step, co
   }
 }
 
+// Rows that are no single line: so many elements d_stride apart, then the next ones `stride` further; 0: one line.
+struct Pieces {
+  int64_t size = 0, stride = 0;
+};
+
 // Rows [from, to) as compute type, the j-th at the address row(j), padded to `padded` elements with 0. Nothing is read
 // of a row that is masked; it is 0. masked, from row `from` on, may be null.
 template <typename T, class RowAt>
 HWY_INLINE void load_rows(const RowAt& row, Dtype dtype, int64_t d_stride, int64_t size, int64_t padded, int64_t from,
-                          int64_t to, const bool* masked, T* rows) {
+                          int64_t to, const bool* masked, T* rows, Pieces pieces = {}) {
   constexpr int64_t kRowsAhead = 8;
   // Tokens lie a power of two apart, often, where hardware neither looks ahead nor has room for many of them in L1.
   const int64_t bytes = d_stride == 1 ? size * size_of(dtype) : 0;
@@ -67,7 +72,14 @@ HWY_INLINE void load_rows(const RowAt& row, Dtype dtype, int64_t d_stride, int64
       std::fill_n(wide, padded, T{0});
       continue;
     }
-    widen(row(j), dtype, d_stride, size, wide);
+    if (pieces.size == 0) {
+      widen(row(j), dtype, d_stride, size, wide);
+    } else {
+      for (int64_t i = 0; i < size; i += pieces.size) {
+        const void* piece = element(row(j), i / pieces.size * pieces.stride, dtype);
+        widen(piece, dtype, d_stride, pieces.size, wide + i);
+      }
+    }
     for (int64_t i = size; i < padded; ++i) wide[i] = 0;
   }
 }

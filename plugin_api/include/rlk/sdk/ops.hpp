@@ -53,13 +53,16 @@
 #include <rlk/sdk/ops/logp_merge.hpp>
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
+#include <rlk/sdk/ops/merge_attention_states.hpp>
 #include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/optimal_token_baseline.hpp>
+#include <rlk/sdk/ops/paged_attention.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/relu.hpp>

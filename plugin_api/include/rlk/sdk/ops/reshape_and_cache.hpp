@@ -4,6 +4,7 @@
 #pragma once
 
 #include <rlk/ops/reshape_and_cache.h>
+#include <rlk/sdk/ops/paged_attention.hpp>
 
 #include <cstdint>
 
@@ -14,7 +15,7 @@ struct ReshapeAndCache;
 
 namespace reshape_and_cache {
 
-enum class Layout : int64_t { token_major, head_major };
+using Layout = paged_attention::Layout;
 
 // rlk_reshape_and_cache_params, its enumerations as types.
 struct Params {
