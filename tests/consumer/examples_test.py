@@ -1,4 +1,5 @@
-"""The examples, run as a user does: both ways of a GRPO step agree, and a text about a bad batch says what to do.
+"""The examples, run as a user does: both ways of a GRPO step agree, a text about a bad batch says what to do, and a layer of
+Qwen3 is as in fp64.
 
     examples_test.py EXAMPLES    their source; runs in their build folder
 """
@@ -134,7 +135,22 @@ class Examples(unittest.TestCase):
         error = self.run_program("grpo_step", self.folder, "--samples-per-prompt", "3", code=1)
         self.assertIn("samples_per_prompt", error)
 
+    def test_a_layer_of_qwen3_is_as_in_fp64(self):
+        text = self.run_program("qwen3_layer")
+        errors = {name: float(error) for name, error in re.findall(r"^(\S.*?) {2,}\S+ +(\S+)$", text, re.MULTILINE)}
+        self.assertEqual(len(errors), 15, text)
+        for name in ("prefill", "decoding, token major", "decoding, head major", "gradient of x", "gradient of k norm"):
+            self.assertIn(name, errors)
+        for name, error in errors.items():
+            self.assertTrue(0 < error < 2e-6, f"{name}: {error}")
+        self.assertEqual(errors["decoding, token major"], errors["decoding, head major"])
+
+    def test_a_layer_of_qwen3_fails_beyond_the_bound(self):
+        self.assertIn("by more than the bound", self.run_program("qwen3_layer", "--bound", "1e-12", code=1))
+
     def test_a_bad_command_line(self):
+        for words in (["--bound"], ["--bund", "1"], ["again"]):
+            self.assertIn("usage: qwen3_layer", self.run_program("qwen3_layer", *words, code=1))
         for words in ([], ["--beta", "much", self.folder], [self.folder, "--beta"], [self.folder, "again"]):
             self.assertIn("usage: grpo_step FOLDER", self.run_program("grpo_step", *words, code=1))
 
