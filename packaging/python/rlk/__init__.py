@@ -8,6 +8,7 @@ rlk.list() says which plugins there are and what is wrong with the others, rlk.e
 would go and why, rlk.counters() where calls went, rlk.doctor() what to mend.
 """
 import importlib
+import typing
 
 from rlk._location import cmake_dir, include
 from rlk._questions import Report, counters, doctor, explain, list, ops_json
@@ -19,6 +20,9 @@ __all__ = ["AbiMismatch", "Absent", "ArgumentTypeError", "BackendError", "Captur
            "Error", "Internal", "InvalidArgument", "NotFound", "OutOfMemory", "PluginException", "Report", "Runtime",
            "Stream", "Timeout", "Unsupported", "WrongResult", "cmake_dir", "counters", "doctor", "explain", "include",
            "list", "ops", "ops_json", "runtime", "version"]
+
+if typing.TYPE_CHECKING:
+    from rlk import integrations, ops, torch  # noqa: F401
 
 
 def __getattr__(name):

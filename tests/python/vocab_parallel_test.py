@@ -1,0 +1,29 @@
+"""rlk.torch.vocab_parallel_logp of 1, 2 and 4 processes is the unsharded operator: bench/vocab_parallel.py --check."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed here")
+import rlk.torch  # noqa: E402
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "bench/vocab_parallel.py"
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_processes_agree_with_the_unsharded_operator(ranks):
+    if not (torch.distributed.is_available() and torch.distributed.is_gloo_available()):
+        pytest.skip("this torch has no gloo")
+    done = subprocess.run([sys.executable, SCRIPT, "--ranks", str(ranks), "--check"], capture_output=True, text=True,
+                          timeout=300, check=False, env=os.environ | {"RLK_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases, worst = re.search(r"(\d+) cases, worst error ([\d.]+) of the bound", done.stdout).groups()
+    assert int(cases) >= 100 and 0 < float(worst) <= 1
+
+
+def test_without_process_groups_it_says_what_to_call():
+    with pytest.raises(rlk.InvalidArgument, match="not initialized.*init_process_group.*linear_logp"):
+        rlk.torch.vocab_parallel_logp(torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(2, dtype=torch.int64))
