@@ -4,7 +4,8 @@
     PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [NAME...]
 
 Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). They take turns of ten
-calls, so that both see the same machine; inputs are random, and those of memory-bound cases larger than the caches.
+calls after a pause, so that both see the same machine, and neither the threads of the other, which wait for more work
+without sleeping (OpenMP's for milliseconds); inputs are random, and those of memory-bound cases larger than the caches.
 PyTorch is called as its users call it: a fused function where it has one. Exit code 1 when a case failed.
 """
 import argparse
@@ -112,11 +113,13 @@ def policy_loss(ops):
 
 
 def median_times(functions, seconds=1.0, turn=10):
-    """Milliseconds of each, in turns: only in a turn's first call the other's threads are still awake."""
+    """Milliseconds of each, in turns."""
     times = [[] for _ in functions]
     begin = time.perf_counter()
     while time.perf_counter() - begin < seconds * len(functions) or len(times[0]) < 2 * turn:
         for list_, function in zip(times, functions):
+            time.sleep(0.02)  # the other's threads are asleep, and the own ones: the first call wakes them
+            function()
             for _ in range(turn):
                 start = time.perf_counter()
                 function()

@@ -104,8 +104,8 @@ void fill_real(const DomainDecl& domain, Extreme extreme, Content content, const
   const int64_t rows = columns > 0 ? count / columns : 0;
   const bool is_wide = content == Content::wide;
   const double scale = domain.scale * (is_wide ? kWide : 1);
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t row = i / columns, column = i % columns;
+  for (int64_t i = 0, row = 0, column = -1; i < count; ++i) {
+    if (++column == columns) ++row, column = 0;
     const double normal = random.normal(static_cast<uint64_t>(i));
     double value = scale * normal;
     if (is_wide && domain.wide > 0) value = wide_score(domain, normal, row, column == certain_column(row, columns));

@@ -6,6 +6,7 @@
 
 #include "core/conformance/elements.hpp"
 #include "core/declaration/numerics.hpp"
+#include "core/golden/bulk.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -28,7 +29,7 @@ public:
       if (!is_floating(argument.dtype)) continue;
       std::vector<double>& wide = values_[i];
       wide.resize(static_cast<size_t>(argument.count()));
-      for (size_t k = 0; k < wide.size(); ++k) wide[k] = get(argument, static_cast<int64_t>(k));
+      golden::load_all(argument.bytes.data(), view.dtype, wide);
       view.data = wide.data();
       view.dtype = golden::Dtype::f64;
     }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/golden/golden.hpp"
+#include "core/golden/bulk.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -64,7 +64,8 @@ int exponent_of(double value) {
   return static_cast<int>(std::bit_cast<uint64_t>(value) >> 52 & 0x7ff) - 1023;
 }
 
-uint16_t encode(double value, Format format) {
+template <Format format>
+uint16_t encode(double value) {
   const int sign = std::signbit(value) ? 1 << format.sign_bit() : 0;
   const int max_exponent = (1 << format.exponent_bits) - 1;
   const int all_ones = (1 << format.mantissa_bits) - 1;
@@ -77,8 +78,10 @@ uint16_t encode(double value, Format format) {
   if (std::isinf(value)) return beyond;
   if (exponent_of(value) > format.bias() + 1) return beyond;
   const int quantum = std::max(exponent_of(value), 1 - format.bias()) - format.mantissa_bits;  // of the last bit
-  // In units of the last bit the value is an integer after rounding; nearbyint rounds to nearest even.
-  auto units = static_cast<int64_t>(std::nearbyint(std::fabs(value) * power_of_two(-quantum)));
+  // In units of the last bit the value is an integer after rounding. Beside 2^52 a sum has no digits behind the point:
+  // it is rounded to nearest even.
+  constexpr double kNoFraction = 0x1p52;
+  auto units = static_cast<int64_t>((std::fabs(value) * power_of_two(-quantum) + kNoFraction) - kNoFraction);
   int stored_exponent = quantum + format.mantissa_bits + format.bias();
   if (units == (int64_t{2} << format.mantissa_bits)) {  // rounded up to the next power of two
     units /= 2;
@@ -126,6 +129,24 @@ double View::converted_at(int64_t element_offset) const {
   }
 }
 
+void load_all(const void* data, Dtype dtype, std::span<double> values) {
+  const auto convert = [&](auto number_at) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = number_at(static_cast<int64_t>(i));
+  };
+  switch (dtype) {
+    case Dtype::f32:
+      return convert([=](int64_t i) { return static_cast<double>(read<float>(data, i)); });
+    case Dtype::f64:
+      return convert([=](int64_t i) { return read<double>(data, i); });
+    default: {
+      View view;
+      view.data = data;
+      view.dtype = dtype;
+      return convert([&](int64_t i) { return view.load_at(i); });
+    }
+  }
+}
+
 int64_t View::load_int_at(int64_t element_offset) const {
   switch (dtype) {
     case Dtype::i32:
@@ -168,9 +189,9 @@ void store(void* element, Dtype dtype, double value) {
     case Dtype::f32:
       return write(static_cast<float>(value));
     case Dtype::bf16:
-      return write(encode(value, kBf16));
+      return write(encode<kBf16>(value));
     case Dtype::f16:
-      return write(encode(value, kF16));
+      return write(encode<kF16>(value));
     case Dtype::f64:
       return write(value);
     case Dtype::i32:
@@ -192,11 +213,11 @@ void store(void* element, Dtype dtype, double value) {
     case Dtype::boolean:
       return write(static_cast<uint8_t>(to_integer(dtype, value)));
     case Dtype::f8_e4m3fn:
-      return write(static_cast<uint8_t>(encode(value, kE4m3fn)));
+      return write(static_cast<uint8_t>(encode<kE4m3fn>(value)));
     case Dtype::f8_e5m2:
-      return write(static_cast<uint8_t>(encode(value, kE5m2)));
+      return write(static_cast<uint8_t>(encode<kE5m2>(value)));
     case Dtype::f4_e2m1fn:
-      return write(static_cast<uint8_t>(encode(value, kE2m1fn)));
+      return write(static_cast<uint8_t>(encode<kE2m1fn>(value)));
     case Dtype::other:  // no declaration has it
       return;
   }
