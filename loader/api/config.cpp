@@ -11,6 +11,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/counters.hpp"
+#include "loader/screen/allow.hpp"
 #include "loader/screen/trust.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
@@ -25,6 +26,8 @@ constexpr size_t kMaxBytes = size_t{1} << 20;  // of all files together
 constexpr const char* kRequire = "require";
 constexpr const char* kProbeRetry = "probe_retry";
 constexpr const char* kCounters = "counters";
+constexpr const char* kAllow = "allow";
+constexpr const char* kAllowList = "allow_list";
 
 class Reader {
 public:
@@ -123,6 +126,21 @@ private:
     return true;
   }
 
+  bool allow(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
+    if (AllowMode mode; !parse_allow_mode(value, &mode)) {
+      *problem =
+          path.string() + ":" + std::to_string(line) + ": allow is '" + value + "'; expected off, warn or require";
+      return false;
+    }
+    out_.allow = value;
+    return true;
+  }
+
+  void allow_list(const std::string& value, const fs::path& from) {
+    const fs::path list(value);
+    out_.allow_list = (list.is_absolute() ? list : fs::absolute(from).parent_path() / list).lexically_normal().string();
+  }
+
   bool read_lines(const fs::path& path, const std::string& text, int depth, std::string* problem) {
     std::istringstream lines(text);
     size_t number = 0;
@@ -145,6 +163,10 @@ private:
         out_.require = value;
       } else if (key == kCounters) {
         if (!counters(value, path, number, problem)) return false;
+      } else if (key == kAllow) {
+        if (!allow(value, path, number, problem)) return false;
+      } else if (key == kAllowList) {
+        allow_list(value, path);
       } else {
         wish(key, value, path, number);
       }
@@ -187,6 +209,12 @@ private:
           return false;
       } else if (name == kCounters) {
         if (!counters(node.value<std::string>().value_or(""), path, node.source().begin.line, problem)) return false;
+      } else if (name == kAllow) {
+        if (!allow(node.value<std::string>().value_or(""), path, node.source().begin.line, problem)) return false;
+      } else if (name == kAllowList) {
+        const auto list = node.value<std::string>();
+        if (!list || list->empty()) return complain(node, "allow_list is the path of a file, a text");
+        allow_list(*list, path);
       } else if (name == kRequire) {
         out_.require.clear();
         for (const toml::node* item : texts_of(node)) {
@@ -218,10 +246,10 @@ private:
           wish(std::string(op.str()), *who, path, value.source().begin.line);
         }
       } else {
-        return complain(
-            node, "'" + name +
-                      "' is not known here; known are include, plugin_path, probe_retry, require, counters, [off] and "
-                      "[dispatch]");
+        return complain(node,
+                        "'" + name +
+                            "' is not known here; known are include, plugin_path, probe_retry, require, counters, "
+                            "allow, allow_list, [off] and [dispatch]");
       }
     }
     return true;
@@ -248,6 +276,8 @@ Environment Config::complete(Environment environment) const {
   if (!probe_retry.empty()) environment.values.try_emplace("RLK_PROBE_RETRY", probe_retry);
   if (!require.empty()) environment.values.try_emplace("RLK_REQUIRE", require);
   if (!counters.empty()) environment.values.try_emplace("RLK_COUNTERS", counters);
+  if (!allow.empty()) environment.values.try_emplace("RLK_ALLOW", allow);
+  if (!allow_list.empty()) environment.values.try_emplace("RLK_ALLOW_LIST", allow_list);
   return environment;
 }
 
@@ -285,7 +315,7 @@ bool read_platform(const fs::path& path, const std::string& platform, std::vecto
   error.struct_size = sizeof(error);
   if (read_config(real.string(), &config, &error) != RLK_OK) return *problem = error.text, false;
   if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty() ||
-      !config.counters.empty()) {
+      !config.counters.empty() || !config.allow.empty() || !config.allow_list.empty()) {
     return *problem = "a platform's policy has [off] and [dispatch] alone", false;
   }
   for (core::PolicyEntry& entry : config.policy) {

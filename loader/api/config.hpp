@@ -16,6 +16,8 @@ struct Config {
   std::vector<SearchEntry> plugin_path;
   std::vector<core::PolicyEntry> policy;
   std::string probe_retry;  // seconds; "" is unset
+  std::string allow;        // off, warn or require, as RLK_ALLOW; "" is unset
+  std::string allow_list;   // a path, as RLK_ALLOW_LIST
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
   std::string counters;     // what is told at the end, as RLK_COUNTERS
 
@@ -30,6 +32,8 @@ struct Config {
 //   probe_retry = 300                  # seconds for which a time-out of a probe is believed, as RLK_PROBE_RETRY
 //   require = ["cuda"]                 # backends without which nothing starts, as RLK_REQUIRE
 //   counters = "/run/rlk-%p.prom"      # what is told at the end of a process, as RLK_COUNTERS
+//   allow = "require"                  # plugins that allow_list does not name: off, warn, require, as RLK_ALLOW
+//   allow_list = "plugins.sha256"      # relative to this file; lines as sha256sum writes them, as RLK_ALLOW_LIST
 //   [off]                              # implementations on devices that nobody gets without asking, and why
 //   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
@@ -37,10 +41,9 @@ struct Config {
 //   attention = "cuda:cudnn"           # "all" is every operator
 //   numerics = ["accurate"]            # classes that every call demands; one that nobody holds is refused
 //
-// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, `counters = 1`, with
-// # comments. At most 64
-// regular files and 1 MiB with all that is included. INVALID_ARGUMENT with file and line for anything else. An empty
-// path gives an empty configuration.
+// or plain lines `op = backend`, `include = file`, `probe_retry = 300`, `require = cuda`, `counters = 1`,
+// `allow_list = FILE`, with # comments. At most 64 regular files and 1 MiB with all that is included. INVALID_ARGUMENT
+// with file and line for anything else. An empty path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
 
 // What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in, [off] and

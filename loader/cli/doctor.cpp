@@ -46,7 +46,7 @@ constexpr const char* kVariables[] = {
     "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
     "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
     "RLK_CACHE_DIR",     "RLK_CACHE_SEED",      "RLK_WATCH",          "RLK_CUDA_REMOTE",
-    "RLK_COUNTERS",      "RLK_CALL_TIMEOUT"};
+    "RLK_COUNTERS",      "RLK_CALL_TIMEOUT",    "RLK_ALLOW",          "RLK_ALLOW_LIST"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
@@ -78,6 +78,7 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   };
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
   if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
+  if (name == "RLK_ALLOW") return one_of({"off", "warn", "require"});
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
   if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
   if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";

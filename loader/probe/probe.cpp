@@ -14,10 +14,12 @@
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
+#include "loader/screen/allow.hpp"
 #include "loader/store/cache.hpp"
 #include "loader/store/file.hpp"
 #include "loader/store/fingerprint.hpp"
 #include "loader/store/limits.hpp"
+#include "loader/store/sha256.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -28,6 +30,10 @@ public:
       : plugins_(*plugins), options_(options), cache_(options.store, {}, retry_seconds(options.environment)) {
     screen_ = options.screen;
     screen_.libraries = LibrarySearch::of_system(options.environment);
+    allowed_ = AllowList::of(options.environment, screen_.identity);
+    if (allowed_.mode == AllowMode::require)
+      screen_.refuse = [this](const PluginRecord& record) { return refuse(record); };
+    if (!allowed_.problem.empty()) core::log_line(RLK_LOG_WARN, "allow-list", allowed_.problem);
     screen_.host_abi = {options.host->abi_major, options.host->abi_minor, options.host->abi_draft};
   }
 
@@ -55,6 +61,10 @@ public:
     std::stable_partition(groups.begin(), groups.end(),
                           [](const Group& group) { return group.plugins.front()->record.source == kBuiltInSource; });
     run_groups(groups);
+    // After the verdicts: they are remembered, and this is today's list.
+    if (allowed_.mode != AllowMode::warn) return;
+    for (const Group& group : groups)
+      for (ProbedPlugin* plugin : group.plugins) warn_unless_allowed(&plugin->record);
   }
 
 private:
@@ -85,6 +95,18 @@ private:
 
   static bool can_be_probed(const PluginRecord& record) {
     return record.state == State::screened || (record.state == State::discovered && record.source == kBuiltInSource);
+  }
+
+  std::optional<std::string> refuse(const PluginRecord& record) const {
+    if (record.path.empty()) return std::nullopt;  // built in
+    return allowed_.refuse(record.path, sha256_of(options_.store, record.path));
+  }
+
+  void warn_unless_allowed(PluginRecord* record) const {
+    const auto why = refuse(*record);
+    if (!why) return;
+    record->notes.push_back(*why + "; it is used all the same (RLK_ALLOW is warn)");
+    core::log_line(RLK_LOG_WARN, "plugin " + record->id, record->notes.back());
   }
 
   // What is the same for all plugins.
@@ -269,6 +291,7 @@ private:
   std::vector<ProbedPlugin>& plugins_;
   const ProbeOptions& options_;
   ScreenOptions screen_;
+  AllowList allowed_;
   ResultCache cache_;
   std::string prober_;
   std::string fingerprint_;

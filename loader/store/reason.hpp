@@ -66,7 +66,7 @@ struct Reason {
     "Shared libraries that the plugin needs are not installed.",                                                      \
     "install the vendor's runtime, or add its folder to LD_LIBRARY_PATH or /etc/ld.so.conf.d")                        \
   X(kNotAllowed, "NOT_ALLOWED", false, "The policy's allow-list does not name this plugin.",                          \
-    "add the plugin to the allow-list of the policy file")                                                            \
+    "if the file is what it should be, add the line that `sha256sum FILE` prints to the list")                        \
   /* probe */                                                                                                         \
   X(kProbeOff, "PROBE_OFF", false, "RLK_PROBE=off: plugins are neither probed nor used.", "unset RLK_PROBE")          \
   X(kSpawnFailed, "SPAWN_FAILED", true, "The prober could not be started.",                                           \

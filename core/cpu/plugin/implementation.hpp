@@ -9,6 +9,7 @@
 
 #include "core/cpu/plugin/arguments.hpp"
 #include "core/cpu/plugin/device.hpp"
+#include "core/cpu/plugin/stack.hpp"
 #include "core/cpu/simd/operator.hpp"
 
 namespace rlk::cpu {
@@ -47,7 +48,9 @@ public:
     return static_cast<uint64_t>(workspace_bytes<Op>(bind<Op>(run, this->params()), this->parallel().threads));
   }
   void enqueue(sdk::Stream&, const sdk::Run& run) override {
-    report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
+    with_enough_stack([&] {
+      report(run, kernel<Op>().run(bind<Op>(run, this->params()), {this->parallel(), run.workspace()}));
+    });
   }
 };
 

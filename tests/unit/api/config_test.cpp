@@ -38,6 +38,19 @@ protected:
   Config config_;
 };
 
+TEST_F(ConfigTest, NamesAnAllowListBesideItself) {
+  for (const char* text :
+       {"allow = 'warn'\nallow_list = 'plugins.sha256'\n", "allow = warn\nallow_list = plugins.sha256\n"}) {
+    wishes(folder_.file("policy", text));
+    const loader::Environment made = config_.complete({});
+    EXPECT_EQ(made.get("RLK_ALLOW"), "warn") << text;
+    EXPECT_EQ(made.get("RLK_ALLOW_LIST"), folder_ / "plugins.sha256") << text;
+    EXPECT_EQ(config_.complete({{{"RLK_ALLOW", "off"}}, false}).get("RLK_ALLOW"), "off") << "the variable is stronger";
+  }
+  EXPECT_NE(refusal(folder_.file("wrong", "allow = 'maybe'\n")).find("allow is 'maybe'; expected off, warn or require"),
+            std::string::npos);
+}
+
 using Wishes = std::vector<std::string>;
 
 TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {

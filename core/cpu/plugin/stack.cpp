@@ -1,0 +1,36 @@
+// The size of a thread's stack does not change: it is asked for once a thread.
+#include "core/cpu/plugin/stack.hpp"
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <future>
+
+namespace rlk::cpu {
+namespace {
+
+constexpr size_t kEnough = size_t{1} << 20;
+
+bool ask() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
+  void* lowest = nullptr;
+  size_t bytes = kEnough;
+  pthread_attr_getstack(&attributes, &lowest, &bytes);
+  pthread_attr_destroy(&attributes);
+  return bytes < kEnough;
+}
+
+}  // namespace
+
+bool has_little_stack() {
+  thread_local const bool is_little = ask();
+  return is_little;
+}
+
+void with_enough_stack(const std::function<void()>& work) {
+  if (!has_little_stack()) return work();
+  std::async(std::launch::async, work).get();
+}
+
+}  // namespace rlk::cpu
