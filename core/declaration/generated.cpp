@@ -42,6 +42,8 @@ extern const OpDecl kIndexSelectDeclaration;
 extern const OpDecl kIndexSelectBackwardDeclaration;
 extern const OpDecl kJsdDeclaration;
 extern const OpDecl kJsdBackwardDeclaration;
+extern const OpDecl kKlDivDeclaration;
+extern const OpDecl kKlDivBackwardDeclaration;
 extern const OpDecl kLayerNormDeclaration;
 extern const OpDecl kLayerNormBackwardDeclaration;
 extern const OpDecl kLinearDeclaration;
@@ -95,6 +97,8 @@ extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopKDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
+extern const OpDecl kTvdDeclaration;
+extern const OpDecl kTvdBackwardDeclaration;
 extern const OpDecl kValueLossDeclaration;
 extern const OpDecl kValueLossBackwardDeclaration;
 extern const OpDecl kWhereDeclaration;
@@ -140,6 +144,8 @@ std::span<const OpDecl> declarations() {
       kIndexSelectBackwardDeclaration,
       kJsdDeclaration,
       kJsdBackwardDeclaration,
+      kKlDivDeclaration,
+      kKlDivBackwardDeclaration,
       kLayerNormDeclaration,
       kLayerNormBackwardDeclaration,
       kLinearDeclaration,
@@ -193,6 +199,8 @@ std::span<const OpDecl> declarations() {
       kTopKDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,
+      kTvdDeclaration,
+      kTvdBackwardDeclaration,
       kValueLossDeclaration,
       kValueLossBackwardDeclaration,
       kWhereDeclaration,

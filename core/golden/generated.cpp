@@ -38,6 +38,8 @@
 #include <rlk/sdk/ops/index_select_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
+#include <rlk/sdk/ops/kl_div.hpp>
+#include <rlk/sdk/ops/kl_div_backward.hpp>
 #include <rlk/sdk/ops/layer_norm.hpp>
 #include <rlk/sdk/ops/layer_norm_backward.hpp>
 #include <rlk/sdk/ops/linear.hpp>
@@ -91,6 +93,8 @@
 #include <rlk/sdk/ops/top_k.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
+#include <rlk/sdk/ops/tvd.hpp>
+#include <rlk/sdk/ops/tvd_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/where.hpp>
@@ -136,6 +140,8 @@ DataError index_select(CallOf<sdk::ops::IndexSelect>& call);
 DataError index_select_backward(CallOf<sdk::ops::IndexSelectBackward>& call);
 DataError jsd(CallOf<sdk::ops::Jsd>& call);
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call);
+DataError kl_div(CallOf<sdk::ops::KlDiv>& call);
+DataError kl_div_backward(CallOf<sdk::ops::KlDivBackward>& call);
 DataError layer_norm(CallOf<sdk::ops::LayerNorm>& call);
 DataError layer_norm_backward(CallOf<sdk::ops::LayerNormBackward>& call);
 DataError linear(CallOf<sdk::ops::Linear>& call);
@@ -189,6 +195,8 @@ DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError top_k(CallOf<sdk::ops::TopK>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
+DataError tvd(CallOf<sdk::ops::Tvd>& call);
+DataError tvd_backward(CallOf<sdk::ops::TvdBackward>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
 DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call);
 DataError where(CallOf<sdk::ops::Where>& call);
@@ -233,6 +241,8 @@ Function find(std::string_view op) {
   if (op == "index_select_backward") return &answer<sdk::ops::IndexSelectBackward, index_select_backward>;
   if (op == "jsd") return &answer<sdk::ops::Jsd, jsd>;
   if (op == "jsd_backward") return &answer<sdk::ops::JsdBackward, jsd_backward>;
+  if (op == "kl_div") return &answer<sdk::ops::KlDiv, kl_div>;
+  if (op == "kl_div_backward") return &answer<sdk::ops::KlDivBackward, kl_div_backward>;
   if (op == "layer_norm") return &answer<sdk::ops::LayerNorm, layer_norm>;
   if (op == "layer_norm_backward") return &answer<sdk::ops::LayerNormBackward, layer_norm_backward>;
   if (op == "linear") return &answer<sdk::ops::Linear, linear>;
@@ -286,6 +296,8 @@ Function find(std::string_view op) {
   if (op == "top_k") return &answer<sdk::ops::TopK, top_k>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;
+  if (op == "tvd") return &answer<sdk::ops::Tvd, tvd>;
+  if (op == "tvd_backward") return &answer<sdk::ops::TvdBackward, tvd_backward>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;
   if (op == "value_loss_backward") return &answer<sdk::ops::ValueLossBackward, value_loss_backward>;
   if (op == "where") return &answer<sdk::ops::Where, where>;

@@ -25,7 +25,8 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::GroupNorm>, CpuImplementation<sdk::ops::GroupNormBackward>,
   CpuImplementation<sdk::ops::GrpoLoss>, CpuImplementation<sdk::ops::GrpoLossBackward>,
   CpuImplementation<sdk::ops::IndexSelect>, CpuImplementation<sdk::ops::IndexSelectBackward>,
-  CpuImplementation<sdk::ops::Jsd>, CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::LayerNorm>,
+  CpuImplementation<sdk::ops::Jsd>, CpuImplementation<sdk::ops::JsdBackward>, CpuImplementation<sdk::ops::KlDiv>,
+  CpuImplementation<sdk::ops::KlDivBackward>, CpuImplementation<sdk::ops::LayerNorm>,
   CpuImplementation<sdk::ops::LayerNormBackward>, CpuImplementation<sdk::ops::Linear>,
   CpuImplementation<sdk::ops::LinearBackward>, CpuImplementation<sdk::ops::LinearLogp>,
   CpuImplementation<sdk::ops::LinearLogpBackward>, CpuImplementation<sdk::ops::LogSoftmax>,
@@ -49,7 +50,8 @@ using CpuImplementations = std::tuple<CpuImplementation<sdk::ops::Logp>, CpuImpl
   CpuImplementation<sdk::ops::SoftmaxBackward>, CpuImplementation<sdk::ops::Sort>, CpuImplementation<sdk::ops::Sub>,
   CpuImplementation<sdk::ops::Sum>, CpuImplementation<sdk::ops::Swiglu>, CpuImplementation<sdk::ops::SwigluBackward>,
   CpuImplementation<sdk::ops::TokenRewards>, CpuImplementation<sdk::ops::TopK>, CpuImplementation<sdk::ops::TopkKl>,
-  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::ValueLoss>,
+  CpuImplementation<sdk::ops::TopkKlBackward>, CpuImplementation<sdk::ops::Tvd>,
+  CpuImplementation<sdk::ops::TvdBackward>, CpuImplementation<sdk::ops::ValueLoss>,
   CpuImplementation<sdk::ops::ValueLossBackward>, CpuImplementation<sdk::ops::Where>,
   CpuImplementation<sdk::ops::Whiten>>;
 // clang-format on

@@ -40,6 +40,8 @@
 #include <rlk/sdk/ops/index_select_backward.hpp>
 #include <rlk/sdk/ops/jsd.hpp>
 #include <rlk/sdk/ops/jsd_backward.hpp>
+#include <rlk/sdk/ops/kl_div.hpp>
+#include <rlk/sdk/ops/kl_div_backward.hpp>
 #include <rlk/sdk/ops/layer_norm.hpp>
 #include <rlk/sdk/ops/layer_norm_backward.hpp>
 #include <rlk/sdk/ops/linear.hpp>
@@ -93,6 +95,8 @@
 #include <rlk/sdk/ops/top_k.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
+#include <rlk/sdk/ops/tvd.hpp>
+#include <rlk/sdk/ops/tvd_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 #include <rlk/sdk/ops/where.hpp>
