@@ -39,14 +39,22 @@ bool Canaries::find_wrong(const Snapshot& snapshot, const DeviceEntry& device, c
   const auto any = std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(),
                                [&](const Candidate& candidate) { return is_to_try(candidate, device, decl, dtype); });
   if (!any) return false;
-  const std::lock_guard lock(mutex_);
   bool found = false;
   for (const Candidate& candidate : snapshot.candidates) {
     if (!is_to_try(candidate, device, decl, dtype)) continue;
-    if (!tried_.emplace(candidate.plugin->api, &device, &decl, dtype).second) continue;
+    const auto attempt = attempt_of({candidate.plugin->api, &device, &decl, dtype});
+    const std::lock_guard lock(attempt->mutex);
+    if (std::exchange(attempt->is_over, true)) continue;
     found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype);
   }
   return found || registry_.current() != &snapshot;
+}
+
+std::shared_ptr<Canaries::Attempt> Canaries::attempt_of(Key key) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<Attempt>& attempt = attempts_[std::move(key)];
+  if (attempt == nullptr) attempt = std::make_shared<Attempt>();
+  return attempt;
 }
 
 bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,

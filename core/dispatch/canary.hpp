@@ -2,8 +2,9 @@
 // process of its probe and wrong here, beside other libraries.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -19,10 +20,16 @@ public:
 
   // Tries the plugins' implementations of the operator that are verified for the dtype on the device and were not tried
   // yet. What fails is switched off; true then: the registry has another generation. Not while a stream captures.
-  // [thread-safe: others wait]
+  // [thread-safe: who wants the same operator and dtype waits, nobody else]
   bool find_wrong(const Snapshot& snapshot, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype);
 
 private:
+  using Key = std::tuple<const rlk_plugin*, const DeviceEntry*, const OpDecl*, std::string>;
+  struct Attempt {
+    std::mutex mutex;  // held while it is tried
+    bool is_over = false;
+  };
+  std::shared_ptr<Attempt> attempt_of(Key key);
   // Its plugin and the device.
   bool try_one(const PluginBinding& plugin, const DeviceEntry& on, PluginDevice& device, const OpDecl& decl,
                const std::string& dtype);
@@ -31,7 +38,7 @@ private:
   const bool enabled_;
   const double longest_seconds_;
   std::mutex mutex_;  // of what follows
-  std::set<std::tuple<const rlk_plugin*, const DeviceEntry*, const OpDecl*, std::string>> tried_;
+  std::map<Key, std::shared_ptr<Attempt>> attempts_;
 };
 
 }  // namespace rlk::core

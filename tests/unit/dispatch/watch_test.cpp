@@ -1,6 +1,10 @@
 // First uses are compared with the reference in the background; what is found wrong is switched off and told.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+
 #include "core/dispatch/fetch.hpp"
 #include "unit/dispatch/world.hpp"
 
@@ -59,6 +63,30 @@ TEST(Watch, AWrongResultSwitchesTheImplementationOffAndTheStreamTellsOnce) {
   EXPECT_NE(world.text().find("add by fake/first"), std::string::npos) << world.text();
   EXPECT_EQ(world.synchronize(*stream), RLK_OK) << "told once";
   EXPECT_EQ(World::taken(world.explain(*stream, add)), "fake/second");
+}
+
+TEST(Watch, ACanaryThatHangsKeepsNoOtherOperatorWaiting) {
+  WatchedWorld world;
+  auto stream = world.stream(), other = world.stream();
+  OpCall &add = world.make("add"), &logp = world.make("logp");
+  std::promise<void> hanging, release;
+  std::atomic<bool> is_first{true};
+  fake_script<Add>().on_query = [&, released = release.get_future().share()](const rlk_private_params*) {
+    if (!is_first.exchange(false)) return;
+    hanging.set_value();
+    released.wait();
+  };
+  const auto call = [&](Stream& on, OpCall& one) {  // whose error is nobody else's
+    return world.dispatcher->call(on, *one.decl, one.params.data(), one.input_pointers, one.output_pointers, {},
+                                  nullptr);
+  };
+  auto hangs = std::async(std::launch::async, [&] { return call(*stream, add); });
+  hanging.get_future().wait();
+  auto goes_on = std::async(std::launch::async, [&] { return call(*other, logp); });
+  EXPECT_EQ(goes_on.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  release.set_value();
+  EXPECT_EQ(goes_on.get(), RLK_OK);
+  EXPECT_EQ(hangs.get(), RLK_OK);
 }
 
 TEST(Watch, WhatTheTestsHadIsNotComparedAgain) {
