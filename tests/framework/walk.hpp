@@ -1,5 +1,6 @@
-// A plugin when the n-th call of its runtime fails, for every n: each entry returns a status with the runtime's own
-// words, nothing is used after it is gone (the simulated runtime would abort), and afterwards everything works.
+// A plugin when the n-th call of its runtime, or the n-th command of its streams, fails, for every n: each entry
+// returns a status with the runtime's own words, nothing is used after it is gone (the simulated runtime would abort),
+// and afterwards everything works.
 #pragma once
 
 #include <rlk/ops/add.h>
@@ -187,6 +188,25 @@ inline void walk(const rlk_plugin& api, rlk_plugin_instance* instance, Tour::Kin
     if (after != nullptr) after(n);
   }
   EXPECT_GE(failures, 14);
+  fakeResetCalls();
+  EXPECT_TRUE(Tour(api, instance, kind).run().done);
+}
+
+// The same of the commands of streams, which fail after their calls have returned. variable: ..._ASYNC_FAIL.
+inline void walk_commands(const rlk_plugin& api, rlk_plugin_instance* instance, Tour::Kind kind, const char* variable,
+                          int code, rlk_status expected) {
+  uint64_t n = 1;
+  for (; n < 100; ++n) {
+    fakeResetCalls();
+    const std::string list = "*:" + std::to_string(n) + ":" + std::to_string(code);
+    const Variable fail(variable, list.c_str());
+    const Step step = Tour(api, instance, kind).run();
+    if (step.done) break;  // there are fewer commands
+    EXPECT_EQ(step.worst, expected) << n << ": " << step.text;
+    EXPECT_NE(step.text.find(std::to_string(code)), std::string::npos) << n << ": " << step.text;
+  }
+  EXPECT_GE(n, 4u);
+  EXPECT_LT(n, 100u);
   fakeResetCalls();
   EXPECT_TRUE(Tour(api, instance, kind).run().done);
 }

@@ -32,4 +32,12 @@ TEST_F(Walk, AnyOtherCodeIsAnErrorOfTheBackend) {
   walk(507899, RLK_BACKEND_ERROR);
 }
 
+// An exception of an AI core is its stream's alone; a device that stops answering is lost.
+TEST_F(Walk, EveryCommandThatFailsOnItsStreamSaysSo) {
+  for (const rlk::test::Tour::Kind kind : {rlk::test::Tour::Kind{nullptr, false}, {nullptr, true}}) {
+    rlk::test::walk_commands(*api, instance, kind, "RLK_FAKE_ASCEND_ASYNC_FAIL", 507015, RLK_BACKEND_ERROR);
+    rlk::test::walk_commands(*api, instance, kind, "RLK_FAKE_ASCEND_ASYNC_FAIL", 507010, RLK_DEVICE_LOST);
+  }
+}
+
 }  // namespace

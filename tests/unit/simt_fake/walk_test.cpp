@@ -19,6 +19,10 @@ TEST_F(Walk, EveryCallThatRunsOutOfMemorySaysSo) {
 TEST_F(Walk, AfterALostDeviceEveryEntrySaysSo) {
   walk(719, RLK_DEVICE_LOST);
 }
+TEST_F(Walk, EveryCommandThatFailsOnItsStreamLosesTheDevice) {
+  rlk::test::walk_commands(*api, instance, {&graphs(), false}, RLK_TEST_PREFIX "ASYNC_FAIL", 700, RLK_DEVICE_LOST);
+  rlk::test::walk_commands(*api, instance, {nullptr, true}, RLK_TEST_PREFIX "ASYNC_FAIL", 700, RLK_DEVICE_LOST);
+}
 #if defined(RLK_TEST_MACA)
 TEST_F(Walk, CodesOfMacasOwnMeanTheSame) {
   walk(10007, RLK_OUT_OF_MEMORY);
