@@ -60,7 +60,8 @@ def train(steps, enabled):
 def main(steps):
     plain, _ = train(steps, False)
     ours, calls = train(steps, True)
-    print(f"{'step':>4} {'loss':>12} {'with rlk':>12} {'gradient':>10} {'with rlk':>10} {'entropy':>9} {'with rlk':>9} {'reward':>7}")
+    print(f"{'step':>4} {'loss':>12} {'with rlk':>12} {'gradient':>10} {'with rlk':>10} {'entropy':>9} {'with rlk':>9} "
+          f"{'reward':>7}")
     blank = float("nan")  # of a step that goes once more over the completions before
     for i, (a, b) in enumerate(zip(plain, ours), 1):
         print(f"{i:4} {a['loss']:12.8f} {b['loss']:12.8f} {a['grad_norm']:10.6f} {b['grad_norm']:10.6f} "

@@ -142,7 +142,8 @@ def test_another_function_is_refused_and_nothing_is_replaced(trainer, loss, seen
 
 
 def test_another_version_with_the_same_functions_is_taken(trainer):
-    user = trainer("mean", loss=LOSS.replace('"""The mean."""', '"""Of numbers."""').replace("# of powers", "# for x"), version="1.2")
+    other = LOSS.replace('"""The mean."""', '"""Of numbers."""').replace("# of powers", "# for x")
+    user = trainer("mean", loss=other, version="1.2")
     with rlk.integrations.enable("made") as state:
         assert user.train([1, 3]) == "rlk" and state.replaced[0].version == "1.2"
 

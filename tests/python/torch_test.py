@@ -1,5 +1,7 @@
 """rlk.torch: opcheck of every operator, gradients, torch.compile and export. On the CPU."""
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ def test_opcheck(name):
                 if key in tensors:
                     tensors[key].requires_grad_()
         arguments = raw(case, tensors, wanted)
-        outputs = functions[name].overload(*arguments)
+        outputs = functions[name].overload(*arguments) or ()
         utils = ["test_schema", "test_autograd_registration", "test_faketensor"]
         if not any(x.isnan().any() for x in outputs):  # the last check takes a NaN for unequal to itself
             utils.append("test_aot_dispatch_dynamic")
@@ -162,7 +164,7 @@ def test_the_dispatchers_own_entry_says_what_its_gradient_reads():
 
 def test_parameters_that_a_saved_graph_does_not_know_have_their_defaults():
     logits, ids = batch()
-    whole = torch.ops.rlk.logp(logits, ids, None, None, None, [0.7], [], 0)
+    whole = torch.ops.rlk.logp(logits, ids, real=[0.7], whole=[], wanted=0)
     assert torch.equal(whole[0], rlk.torch.logp(logits, ids, temperature=0.7))
     assert "real=[]" in schema(functions["policy_loss"].operator)
 
@@ -179,6 +181,31 @@ def test_compile_in_one_graph_forward_and_backward():
         function(x).backward()
         grads.append(x.grad)
     assert torch.equal(*grads)
+
+
+FIRST = """
+import rlk.torch, torch
+x, ids = torch.randn(5, 7, requires_grad=True), torch.arange(5)
+compiled = torch.compile(lambda x: rlk.torch.logp(x, ids, entropy=True).logp, fullgraph=True, backend="aot_eager")
+compiled(x).sum().backward()
+assert torch.equal(compiled(x), rlk.torch.logp(x, ids))
+"""
+
+
+def test_the_first_call_of_a_process_may_be_a_compiled_one():
+    subprocess.run([sys.executable, "-c", FIRST], check=True, timeout=300)
+
+
+def test_what_changes_its_inputs_compiles():
+    def step(gradient, parameter, mean, square):
+        rlk.torch.adamw_step(gradient * 2, parameter, mean, square)
+        return parameter * 1
+
+    results = []
+    for function in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        tensors = [torch.arange(1.0, 5.0) * k for k in (1, 2, 0, 0)]
+        results.append([function(*tensors), *tensors])
+    assert all(torch.equal(a, b) for a, b in zip(*results)) and not torch.equal(results[0][1], results[0][2])
 
 
 def test_export_keeps_sizes_open():

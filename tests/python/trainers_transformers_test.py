@@ -55,7 +55,8 @@ def test_attention_with_every_option(enabled, dtype):
     for heads, (queries, keys), causal, scaling, softcap, padded in itertools.product(
             (2, 4), ((7, 7), (1, 9), (4, 9)), (True, False), (None, 0.3), (None, 2.0), (False, True)):
         module = types.SimpleNamespace(is_causal=causal, num_key_value_groups=heads // 2)
-        q, k, v = made(2, heads, queries, 16, dtype=kind), made(2, 2, keys, 16, dtype=kind, seed=2), made(2, 2, keys, 16, dtype=kind, seed=3)
+        q = made(2, heads, queries, 16, dtype=kind)
+        k, v = (made(2, 2, keys, 16, dtype=kind, seed=seed) for seed in (2, 3))
         g = made(2, queries, heads, 16, dtype=kind, seed=4)
         mask = torch.arange(keys) >= torch.tensor([0, 2])[:, None] if padded else None
         more = {} if softcap is None else {"softcap": softcap}

@@ -83,7 +83,8 @@ def test_the_projection_under_autocast_rounds_its_inputs_and_no_more(enabled, dt
     kind = DTYPES[dtype]
     hidden, weight, ids, grads = made(N, D), made(V, D, scale=0.5, seed=2), ids_of(N), (made(N, seed=4), made(N, seed=5))
     with torch.autocast("cpu", kind):
-        ours, (_, our_grad) = chunked(utils._ChunkedLogProbFunction, (hidden, weight, None), ids, (0.7, 16, None, 1.0, OUTPUTS[2]), grads)
+        ours, (_, our_grad) = chunked(utils._ChunkedLogProbFunction, (hidden, weight, None), ids,
+                                      (0.7, 16, None, 1.0, OUTPUTS[2]), grads)
     h, w = hidden.to(kind).double(), weight.to(kind).double()
     scores = Scores(h @ w.T, ids, temperature=0.7, condition=h.abs() @ w.abs().T)
     dx, size = scores.grad(*grads)

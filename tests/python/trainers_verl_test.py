@@ -13,13 +13,14 @@ import rlk.integrations  # noqa: E402
 import verl.utils.kernel.linear_cross_entropy as linear  # noqa: E402
 import verl.utils.torch_functional as functional  # noqa: E402
 from trainers_truth import DTYPES, Scores, compare_logits, layouts, made, ratio, record  # noqa: E402
-from verl.workers.config import ActorConfig  # noqa: E402
+from verl.workers.config import ActorConfig, PolicyLossConfig  # noqa: E402
 
 torch.set_num_threads(1)
 N, V, D = 7, 53, 24
 LOGITS = {name: getattr(functional, name) for name in
           ("logprobs_from_logits", "entropy_from_logits", "entropy_from_logits_with_chunking")}
-LOSSES = {mode: core.POLICY_LOSS_REGISTRY[mode] for mode in ("vanilla", "gspo", "cispo", "gpg")}
+LOSSES = {mode: core.POLICY_LOSS_REGISTRY[mode] for mode in 
+          ("vanilla", "gspo", "cispo", "sapo", "dppo_tv", "dppo_kl", "dro", "gpg")}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +85,14 @@ def test_what_the_projection_cannot_do_goes_to_the_original(enabled, arguments, 
 # ---- policy losses -----------------------------------------------------------------------------------------------
 
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+SHARP = {"clip_ratio_low": 0.05, "clip_ratio_high": 0.1, "clip_ratio_c": 1.2, "tau_pos": 2.0, "tau_neg": 0.7}
 INFOS = [{}, {"dp_size": 4, "batch_num_tokens": 150, "global_batch_size": 20}, {"loss_scale_factor": 40}]
-CONFIGS = [{}, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.3, "clip_ratio_c": 1.5}]
+CONFIGS = [{}, {"clip_ratio_low": 0.1, "clip_ratio_high": 0.3, "clip_ratio_c": 1.5}, SHARP]
+
+
+def config_of(**words):
+    return ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1,
+                       policy_loss=PolicyLossConfig(dro_beta=0.3), **words)
 
 
 def batch(kind):
@@ -108,7 +115,7 @@ def test_policy_losses_with_every_option(enabled, dtype, name):
     kind = DTYPES[dtype]
     old, logp, advantages, mask, weights = batch(kind)
     for mode, info, config, weighted in itertools.product(MODES, INFOS, CONFIGS, (False, True)):
-        config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, **config)
+        config = config_of(**config)
         config.global_batch_info.update(info)
         w = weights if weighted else None
         ours = with_gradient(core.POLICY_LOSS_REGISTRY[name], old, logp, advantages, mask, w, mode, config)
@@ -134,7 +141,7 @@ def test_policy_losses_with_every_option(enabled, dtype, name):
 def test_policy_losses_far_from_the_old_policy_are_clamped_alike(enabled, name, sign):
     old, logp, advantages, mask, _ = batch(torch.float64)
     old[0, :3] = logp[0, :3] + sign * 25
-    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    config = config_of()
     ours, theirs = (with_gradient(function, old, logp, advantages, mask, None, "token-mean", config)
                     for function in (core.POLICY_LOSS_REGISTRY[name], LOSSES[name]))
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-7, atol=1e-9)
@@ -144,13 +151,21 @@ def test_policy_losses_far_from_the_old_policy_are_clamped_alike(enabled, name, 
 
 def test_a_loss_that_rlk_does_not_serve_exactly_is_the_originals(enabled):
     old, logp, advantages, mask, _ = batch(torch.float32)
-    config = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
+    config = config_of()
     ours, theirs = core.POLICY_LOSS_REGISTRY["vanilla"], LOSSES["vanilla"]
     for arguments, reason in (((old, logp, advantages, mask.float() * 0.5), "a mask of torch.float32"),
                               ((old, logp, advantages.double(), mask), "advantages of torch.float64"),
                               ((old.clone().requires_grad_(), logp, advantages, mask), "a gradient of the old")):
         assert torch.equal(ours(*arguments, config=config)[0], theirs(*arguments, config=config)[0])
         assert [n for text, n in enabled.calls()["POLICY_LOSS_REGISTRY[vanilla]"].items() if reason in text] == [1]
+
+
+def test_compiled_they_are_one_graph(enabled):
+    logits, ids = made(5, V), torch.arange(5)
+    for function in (functional.entropy_from_logits, lambda x: functional.logprobs_from_logits(x, ids)):
+        x = logits.clone().requires_grad_()
+        found = torch.compile(function, fullgraph=True, dynamic=True, backend="aot_eager")(x)
+        assert torch.equal(found, function(logits)) and torch.autograd.grad(found.sum(), x)[0].abs().sum() > 0
 
 
 # ---- workers -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from rlk._tensors import CPU, Torch, View
 from rlk.errors import InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
+Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
 
 
 def schema(operator):
@@ -24,7 +25,9 @@ def schema(operator):
         kind = "Tensor" + (f"({a.name}!)" if mutated else "")
         arguments.append(f"{kind} {a.python}" if required else f"{kind}? {a.python}=None")
     arguments += ["float[] real=[]", "int[] whole=[]", "int wanted=0", "str? pin=None", "str? numerics=None"]
-    return f"{operator.name}({', '.join(arguments)}) -> Tensor[]"
+    # torch.compile functionalizes what changes its inputs only where it gives back no list.
+    made = any(o.must_alias is None for o in operator.outputs)
+    return f"{operator.name}({', '.join(arguments)}) -> {'Tensor[]' if made else '()'}"
 
 
 def forms(operator):
@@ -67,7 +70,7 @@ class Function:
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
         # gradients too many.
         tensors = self.overload(*inputs, *self.lists(codes), every, pin, numerics or "")
-        results = dict(zip(self.names(codes, every), tensors))
+        results = dict(zip(self.names(codes, every), tensors or ()))
         if len(self.made) < len(self.operator.outputs):
             given = {a.name: x for a, x in zip(self.operator.inputs, inputs) if x is not None}
             results |= {o.name: given[o.must_alias] for o in self.operator.outputs if o.must_alias in given}
@@ -101,9 +104,11 @@ class Function:
         outputs = {name: True for name, bit in self.bits.items() if wanted & bit}
         call = self.operator.arrange(inputs, None, outputs, None, pin, numerics.split(",") if numerics else None, codes)
         self.operator.run(call)
-        return [tensor for name, tensor in call.results.items() if name in self.bits]
+        return [tensor for name, tensor in call.results.items() if name in self.bits] if self.made else None
 
     def fake(self, *arguments):
+        if not self.made:
+            return None
         inputs, codes, wanted, _, _ = self.split(arguments)
         op = self.operator
         like = next(x for x in inputs if x is not None)
@@ -236,7 +241,5 @@ functions = {}
 
 def fakes(operator, inputs):
     """Views of which only shapes and dtypes are asked, which may be symbolic."""
-    if not Torch.dtypes:
-        Torch.fill()
     return [None if x is None else View(0, Torch.dtypes.get(x.dtype), tuple(x.shape), (), (CPU, 0), False, Torch, x)
             for x in inputs]

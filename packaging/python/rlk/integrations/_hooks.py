@@ -1,4 +1,4 @@
-"""Puts rlk's functions where a trainer's were, and the trainer's back. Only functions whose source is known are replaced."""
+"""Puts rlk's functions where a trainer's were, and the trainer's back. Only functions of a known source are replaced."""
 import importlib
 import importlib.metadata
 import importlib.util

@@ -65,7 +65,8 @@ def joined(pieces, shape):
 def logp(logits, ids, mask=None, temperature=1.0, entropy=False):
     """(logp, entropy or None) of logits [..., V] and ids [...], in fp32 (fp64 of fp64)."""
     require_dtype(logits, "logits")
-    require(logits.ndim >= 2 and logits.shape[-1] > 0, f"logits of the shape {tuple(logits.shape)}, expected rows of a vocabulary")
+    require(logits.ndim >= 2 and logits.shape[-1] > 0,
+            f"logits of the shape {tuple(logits.shape)}, expected rows of a vocabulary")
     require_ids(ids, logits.shape[:-1])
     if mask is not None:
         require(tuple(mask.shape) == tuple(ids.shape), "a mask of another shape than the ids")

@@ -72,6 +72,9 @@ def _aggregation(mode, info, length):
     return words, float(info.get("loss_scale_factor", length))
 
 
+_CLAMPS = {"log_ratio_clamp_low": 20.0, "log_ratio_clamp_high": 20.0}
+
+
 def _clips(config):
     low, high = config.clip_ratio_low, config.clip_ratio_high
     return {"clip_low": config.clip_ratio if low is None else low, "clip_high": config.clip_ratio if high is None else high}
@@ -80,7 +83,7 @@ def _clips(config):
 def _vanilla(config):
     c = config.get("clip_ratio_c", 3.0)
     require(c > 1, f"a clip_ratio_c of {c}, expected more than 1")
-    return {**_clips(config), "dual_clip": c, "log_ratio_clamp_low": 20.0, "log_ratio_clamp_high": 20.0}
+    return {**_clips(config), "dual_clip": c, **_CLAMPS}
 
 
 def _gspo(config):
@@ -88,31 +91,50 @@ def _gspo(config):
 
 
 def _cispo(config):
-    return {**_clips(config), "kind": "cispo", "log_ratio_clamp_low": 20.0, "log_ratio_clamp_high": 20.0}
+    return {**_clips(config), "kind": "cispo", **_CLAMPS}
 
 
 def _gpg(config):
     return {"kind": "gpg"}
 
 
-def _policy(words_of, clamp, lower):
-    """clamp: what verl holds the log ratio of its ppo_kl to, None without metrics; lower: whether it counts dual clips."""
+def _dro(config):
+    beta = config.policy_loss.dro_beta
+    require(beta is not None and beta > 0, f"a dro_beta of {beta}, expected more than 0")
+    return {"kind": "dro", "dro_beta": beta}
+
+
+def _sapo(config):
+    require(config.tau_pos > 0 and config.tau_neg > 0, f"a tau of {min(config.tau_pos, config.tau_neg)}, expected more than 0")
+    return {"kind": "sapo", "sapo_tau_positive": config.tau_pos, "sapo_tau_negative": config.tau_neg, **_CLAMPS}
+
+
+def _dppo(kind):
+    def words(config):
+        c = config.get("clip_ratio_c", 20.0)
+        require(c > 0, f"a clip_ratio_c of {c}, expected more than 0")
+        return {**_clips(config), "kind": kind, "delta": c, **_CLAMPS}
+    return words
+
+
+def _policy(words_of, metrics_of, clamp=float("inf"), only=None):
+    """metrics_of: {verl's metric: the operator's, None for 0}; clamp: what verl holds the log ratio of its ppo_kl to; only: the
+    aggregation that verl takes whatever it was asked for."""
     def make(core):
         def serve(original, old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="token-mean", config=None,
                   rollout_is_weights=None):
             require(config is not None, "no config")
-            words, divisor = _aggregation(loss_agg_mode, config.global_batch_info, response_mask.shape[-1])
+            words, divisor = _aggregation(only or loss_agg_mode, config.global_batch_info, response_mask.shape[-1])
             loss, metrics = policy_loss(log_prob, old_log_prob, advantages, response_mask, rollout_is_weights,
                                         **words_of(config), **words)
             loss = loss if divisor == 1 else loss / divisor
-            if clamp is None:
+            if not metrics_of:
                 return loss, {}
             with torch.no_grad():
-                ppo_kl = core.verl_F.masked_mean((old_log_prob - log_prob).clamp(-clamp, clamp), response_mask)
-                zero = torch.zeros_like(ppo_kl)
-                found = torch.stack([metrics["clip_fraction"].to(ppo_kl.dtype), ppo_kl,
-                                     metrics["clip_fraction_lower"].to(ppo_kl.dtype) if lower else zero]).tolist()
-            return loss, dict(zip(("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower"), found))
+                metrics["ppo_kl"] = core.verl_F.masked_mean((old_log_prob - log_prob).clamp(-clamp, clamp), response_mask)
+                zero = torch.zeros_like(metrics["ppo_kl"])
+                found = torch.stack([zero if name is None else metrics[name].to(zero.dtype) for name in metrics_of.values()])
+            return loss, dict(zip(metrics_of, found.tolist()))
         return serve
     return make
 
@@ -121,6 +143,10 @@ _FILE, _CORE_FILE = "verl/utils/torch_functional.py", "verl/trainer/ppo/core_alg
 _LINEAR_FILES = ("verl/utils/kernel/linear_cross_entropy.py LinearCrossEntropy",
                  "verl/utils/kernel/kernels.py efficient_entropy_forward",
                  "verl/utils/kernel/kernels.py efficient_entropy_backward")
+
+
+def _metrics(clipped, lower):
+    return {"actor/pg_clipfrac": clipped, "actor/ppo_kl": "ppo_kl", "actor/pg_clipfrac_lower": lower}
 
 
 def _loss(mode, make):
@@ -136,8 +162,12 @@ INTEGRATION = Integration("verl", "verl", (
     Hook(_F, "entropy_from_logits", "logp", (f"{_FILE} entropy_from_logits",), _entropy),
     Hook(_F, "entropy_from_logits_with_chunking", "logp", (f"{_FILE} entropy_from_logits_with_chunking",), _entropy_by_chunks),
     Hook(_LINEAR, "linear_cross_entropy", "linear_logp", _LINEAR_FILES, _linear),
-    _loss("vanilla", _policy(_vanilla, 20.0, True)),
-    _loss("gspo", _policy(_gspo, float("inf"), False)),
-    _loss("cispo", _policy(_cispo, 20.0, False)),
-    _loss("gpg", _policy(_gpg, None, False)),
+    _loss("vanilla", _policy(_vanilla, _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
+    _loss("gspo", _policy(_gspo, _metrics("clip_fraction", None))),
+    _loss("cispo", _policy(_cispo, _metrics("clip_fraction", None), 20.0)),
+    _loss("sapo", _policy(_sapo, _metrics(None, None), 20.0, "seq-mean-token-mean")),
+    _loss("dppo_tv", _policy(_dppo("dppo_tv"), _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
+    _loss("dppo_kl", _policy(_dppo("dppo_kl"), _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
+    _loss("dro", _policy(_dro, {"actor/ppo_kl": "ppo_kl"})),
+    _loss("gpg", _policy(_gpg, {})),
 ))
