@@ -25,6 +25,8 @@ extern const OpDecl kCumsumDeclaration;
 extern const OpDecl kCumsumBackwardDeclaration;
 extern const OpDecl kDivDeclaration;
 extern const OpDecl kDivBackwardDeclaration;
+extern const OpDecl kEmbeddingDeclaration;
+extern const OpDecl kEmbeddingBackwardDeclaration;
 extern const OpDecl kFillDeclaration;
 extern const OpDecl kGaeDeclaration;
 extern const OpDecl kGatherDeclaration;
@@ -33,6 +35,7 @@ extern const OpDecl kGegluDeclaration;
 extern const OpDecl kGegluBackwardDeclaration;
 extern const OpDecl kGeluDeclaration;
 extern const OpDecl kGeluBackwardDeclaration;
+extern const OpDecl kGemmDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
 extern const OpDecl kGroupNormDeclaration;
 extern const OpDecl kGroupNormBackwardDeclaration;
@@ -55,6 +58,8 @@ extern const OpDecl kLogSoftmaxBackwardDeclaration;
 extern const OpDecl kLogitsRatioKlDeclaration;
 extern const OpDecl kLogitsRatioKlBackwardDeclaration;
 extern const OpDecl kLogpMergeDeclaration;
+extern const OpDecl kMatmulDeclaration;
+extern const OpDecl kMatmulBackwardDeclaration;
 extern const OpDecl kMaxDeclaration;
 extern const OpDecl kMeanDeclaration;
 extern const OpDecl kMergeAttentionStatesDeclaration;
@@ -127,6 +132,8 @@ std::span<const OpDecl> declarations() {
       kCumsumBackwardDeclaration,
       kDivDeclaration,
       kDivBackwardDeclaration,
+      kEmbeddingDeclaration,
+      kEmbeddingBackwardDeclaration,
       kFillDeclaration,
       kGaeDeclaration,
       kGatherDeclaration,
@@ -135,6 +142,7 @@ std::span<const OpDecl> declarations() {
       kGegluBackwardDeclaration,
       kGeluDeclaration,
       kGeluBackwardDeclaration,
+      kGemmDeclaration,
       kGroupAdvantagesDeclaration,
       kGroupNormDeclaration,
       kGroupNormBackwardDeclaration,
@@ -157,6 +165,8 @@ std::span<const OpDecl> declarations() {
       kLogitsRatioKlDeclaration,
       kLogitsRatioKlBackwardDeclaration,
       kLogpMergeDeclaration,
+      kMatmulDeclaration,
+      kMatmulBackwardDeclaration,
       kMaxDeclaration,
       kMeanDeclaration,
       kMergeAttentionStatesDeclaration,

@@ -21,6 +21,8 @@
 #include <rlk/sdk/ops/cumsum_backward.hpp>
 #include <rlk/sdk/ops/div.hpp>
 #include <rlk/sdk/ops/div_backward.hpp>
+#include <rlk/sdk/ops/embedding.hpp>
+#include <rlk/sdk/ops/embedding_backward.hpp>
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gather.hpp>
@@ -29,6 +31,7 @@
 #include <rlk/sdk/ops/geglu_backward.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
+#include <rlk/sdk/ops/gemm.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/group_norm.hpp>
 #include <rlk/sdk/ops/group_norm_backward.hpp>
@@ -51,6 +54,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/matmul.hpp>
+#include <rlk/sdk/ops/matmul_backward.hpp>
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/merge_attention_states.hpp>
@@ -123,6 +128,8 @@ DataError cumsum(CallOf<sdk::ops::Cumsum>& call);
 DataError cumsum_backward(CallOf<sdk::ops::CumsumBackward>& call);
 DataError div(CallOf<sdk::ops::Div>& call);
 DataError div_backward(CallOf<sdk::ops::DivBackward>& call);
+DataError embedding(CallOf<sdk::ops::Embedding>& call);
+DataError embedding_backward(CallOf<sdk::ops::EmbeddingBackward>& call);
 DataError fill(CallOf<sdk::ops::Fill>& call);
 DataError gae(CallOf<sdk::ops::Gae>& call);
 DataError gather(CallOf<sdk::ops::Gather>& call);
@@ -131,6 +138,7 @@ DataError geglu(CallOf<sdk::ops::Geglu>& call);
 DataError geglu_backward(CallOf<sdk::ops::GegluBackward>& call);
 DataError gelu(CallOf<sdk::ops::Gelu>& call);
 DataError gelu_backward(CallOf<sdk::ops::GeluBackward>& call);
+DataError gemm(CallOf<sdk::ops::Gemm>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
 DataError group_norm(CallOf<sdk::ops::GroupNorm>& call);
 DataError group_norm_backward(CallOf<sdk::ops::GroupNormBackward>& call);
@@ -153,6 +161,8 @@ DataError log_softmax_backward(CallOf<sdk::ops::LogSoftmaxBackward>& call);
 DataError logits_ratio_kl(CallOf<sdk::ops::LogitsRatioKl>& call);
 DataError logits_ratio_kl_backward(CallOf<sdk::ops::LogitsRatioKlBackward>& call);
 DataError logp_merge(CallOf<sdk::ops::LogpMerge>& call);
+DataError matmul(CallOf<sdk::ops::Matmul>& call);
+DataError matmul_backward(CallOf<sdk::ops::MatmulBackward>& call);
 DataError max(CallOf<sdk::ops::Max>& call);
 DataError mean(CallOf<sdk::ops::Mean>& call);
 DataError merge_attention_states(CallOf<sdk::ops::MergeAttentionStates>& call);
@@ -224,6 +234,8 @@ Function find(std::string_view op) {
   if (op == "cumsum_backward") return &answer<sdk::ops::CumsumBackward, cumsum_backward>;
   if (op == "div") return &answer<sdk::ops::Div, div>;
   if (op == "div_backward") return &answer<sdk::ops::DivBackward, div_backward>;
+  if (op == "embedding") return &answer<sdk::ops::Embedding, embedding>;
+  if (op == "embedding_backward") return &answer<sdk::ops::EmbeddingBackward, embedding_backward>;
   if (op == "fill") return &answer<sdk::ops::Fill, fill>;
   if (op == "gae") return &answer<sdk::ops::Gae, gae>;
   if (op == "gather") return &answer<sdk::ops::Gather, gather>;
@@ -232,6 +244,7 @@ Function find(std::string_view op) {
   if (op == "geglu_backward") return &answer<sdk::ops::GegluBackward, geglu_backward>;
   if (op == "gelu") return &answer<sdk::ops::Gelu, gelu>;
   if (op == "gelu_backward") return &answer<sdk::ops::GeluBackward, gelu_backward>;
+  if (op == "gemm") return &answer<sdk::ops::Gemm, gemm>;
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
   if (op == "group_norm") return &answer<sdk::ops::GroupNorm, group_norm>;
   if (op == "group_norm_backward") return &answer<sdk::ops::GroupNormBackward, group_norm_backward>;
@@ -254,6 +267,8 @@ Function find(std::string_view op) {
   if (op == "logits_ratio_kl") return &answer<sdk::ops::LogitsRatioKl, logits_ratio_kl>;
   if (op == "logits_ratio_kl_backward") return &answer<sdk::ops::LogitsRatioKlBackward, logits_ratio_kl_backward>;
   if (op == "logp_merge") return &answer<sdk::ops::LogpMerge, logp_merge>;
+  if (op == "matmul") return &answer<sdk::ops::Matmul, matmul>;
+  if (op == "matmul_backward") return &answer<sdk::ops::MatmulBackward, matmul_backward>;
   if (op == "max") return &answer<sdk::ops::Max, max>;
   if (op == "mean") return &answer<sdk::ops::Mean, mean>;
   if (op == "merge_attention_states") return &answer<sdk::ops::MergeAttentionStates, merge_attention_states>;

@@ -23,6 +23,8 @@
 #include <rlk/sdk/ops/cumsum_backward.hpp>
 #include <rlk/sdk/ops/div.hpp>
 #include <rlk/sdk/ops/div_backward.hpp>
+#include <rlk/sdk/ops/embedding.hpp>
+#include <rlk/sdk/ops/embedding_backward.hpp>
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/gae.hpp>
 #include <rlk/sdk/ops/gather.hpp>
@@ -31,6 +33,7 @@
 #include <rlk/sdk/ops/geglu_backward.hpp>
 #include <rlk/sdk/ops/gelu.hpp>
 #include <rlk/sdk/ops/gelu_backward.hpp>
+#include <rlk/sdk/ops/gemm.hpp>
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/group_norm.hpp>
 #include <rlk/sdk/ops/group_norm_backward.hpp>
@@ -53,6 +56,8 @@
 #include <rlk/sdk/ops/logits_ratio_kl.hpp>
 #include <rlk/sdk/ops/logits_ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/logp_merge.hpp>
+#include <rlk/sdk/ops/matmul.hpp>
+#include <rlk/sdk/ops/matmul_backward.hpp>
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/merge_attention_states.hpp>
