@@ -71,6 +71,8 @@ extern const OpDecl kOptimalTokenBaselineDeclaration;
 extern const OpDecl kPagedAttentionDeclaration;
 extern const OpDecl kPolicyLossDeclaration;
 extern const OpDecl kPolicyLossBackwardDeclaration;
+extern const OpDecl kPreferenceLossDeclaration;
+extern const OpDecl kPreferenceLossBackwardDeclaration;
 extern const OpDecl kPrefixSharedAttentionDeclaration;
 extern const OpDecl kRatioKlDeclaration;
 extern const OpDecl kRatioKlBackwardDeclaration;
@@ -178,6 +180,8 @@ std::span<const OpDecl> declarations() {
       kPagedAttentionDeclaration,
       kPolicyLossDeclaration,
       kPolicyLossBackwardDeclaration,
+      kPreferenceLossDeclaration,
+      kPreferenceLossBackwardDeclaration,
       kPrefixSharedAttentionDeclaration,
       kRatioKlDeclaration,
       kRatioKlBackwardDeclaration,

@@ -67,6 +67,8 @@
 #include <rlk/sdk/ops/paged_attention.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
+#include <rlk/sdk/ops/preference_loss.hpp>
+#include <rlk/sdk/ops/preference_loss_backward.hpp>
 #include <rlk/sdk/ops/prefix_shared_attention.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
@@ -174,6 +176,8 @@ DataError optimal_token_baseline(CallOf<sdk::ops::OptimalTokenBaseline>& call);
 DataError paged_attention(CallOf<sdk::ops::PagedAttention>& call);
 DataError policy_loss(CallOf<sdk::ops::PolicyLoss>& call);
 DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call);
+DataError preference_loss(CallOf<sdk::ops::PreferenceLoss>& call);
+DataError preference_loss_backward(CallOf<sdk::ops::PreferenceLossBackward>& call);
 DataError prefix_shared_attention(CallOf<sdk::ops::PrefixSharedAttention>& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
@@ -280,6 +284,8 @@ Function find(std::string_view op) {
   if (op == "paged_attention") return &answer<sdk::ops::PagedAttention, paged_attention>;
   if (op == "policy_loss") return &answer<sdk::ops::PolicyLoss, policy_loss>;
   if (op == "policy_loss_backward") return &answer<sdk::ops::PolicyLossBackward, policy_loss_backward>;
+  if (op == "preference_loss") return &answer<sdk::ops::PreferenceLoss, preference_loss>;
+  if (op == "preference_loss_backward") return &answer<sdk::ops::PreferenceLossBackward, preference_loss_backward>;
   if (op == "prefix_shared_attention") return &answer<sdk::ops::PrefixSharedAttention, prefix_shared_attention>;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;

@@ -69,6 +69,8 @@
 #include <rlk/sdk/ops/paged_attention.hpp>
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
+#include <rlk/sdk/ops/preference_loss.hpp>
+#include <rlk/sdk/ops/preference_loss_backward.hpp>
 #include <rlk/sdk/ops/prefix_shared_attention.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
