@@ -33,8 +33,8 @@ def reward(completion_ids, **_):
     return [sum(i < VOCABULARY // 2 for i in ids) / len(ids) for ids in completion_ids]
 
 
-def train(steps, enabled):
-    """(the log of every step, how often rlk served which function)"""
+def train(steps, enabled, **options):
+    """(the log of every step, how often rlk served which function); options are GRPOConfig's"""
     transformers.set_seed(11)
     config = transformers.Qwen2Config(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
                                       num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128,
@@ -48,7 +48,7 @@ def train(steps, enabled):
             output_dir=folder, max_steps=steps, per_device_train_batch_size=8, num_generations=4, num_iterations=2,
             max_completion_length=12, learning_rate=2e-3, beta=0.04, temperature=0.9, logging_steps=1, report_to=[],
             save_strategy="no", use_cpu=True, bf16=False, seed=11, disable_tqdm=True,
-            activation_checkpointing=False)
+            activation_checkpointing=False, **options)
         trainer = trl.GRPOTrainer(model=start, reward_funcs=reward, args=arguments, processing_class=tokenizer(),
                                   train_dataset=datasets.Dataset.from_list(prompts))
         trainer.remove_callback(transformers.PrinterCallback)

@@ -7,6 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 pytest.importorskip("trl", reason="trl is not installed here (pip install trl==1.16.0)")
+import rlk.integrations  # noqa: E402
 import rlk.torch  # noqa: E402
 from rlk.integrations import _trl  # noqa: E402
 
@@ -42,6 +43,13 @@ def test_losses_gradients_entropies_and_samples_agree(example, plain):
     assert furthest(plain, log) <= 1
     assert [x.get("reward") for x in plain] == [x.get("reward") for x in log]
     assert sum(abs(x["loss"]) > 1e-3 for x in plain) > STEPS // 2 and all(math.isfinite(x["loss"]) for x in log)
+
+
+def test_with_rlks_attention_too_they_agree(example, plain):
+    with rlk.integrations.enable("transformers") as attention:
+        log, _ = example.train(STEPS, True, model_init_kwargs={"attn_implementation": "rlk"})
+        (calls,) = attention.calls().values()
+    assert furthest(plain, log) <= 1 and set(calls) == {"rlk"} and calls["rlk"] > 4 * STEPS  # two layers of two models
 
 
 def test_a_temperature_that_is_one_percent_off_would_show(example, plain, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
@@ -158,6 +159,46 @@ def test_a_loss_that_rlk_does_not_serve_exactly_is_the_originals(enabled):
                               ((old.clone().requires_grad_(), logp, advantages, mask), "a gradient of the old")):
         assert torch.equal(ours(*arguments, config=config)[0], theirs(*arguments, config=config)[0])
         assert [n for text, n in enabled.calls()["POLICY_LOSS_REGISTRY[vanilla]"].items() if reason in text] == [1]
+
+
+ESTIMATORS = {name: core.ADV_ESTIMATOR_REGISTRY[name] for name in ("grpo", "rloo", "opo")}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_advantages_of_groups_of_every_size(enabled, dtype, name):
+    kind = DTYPES[dtype]
+    index = np.array(["a", "b", "a", "c", "b", "a", "b", "d", "d"], dtype=object)  # c is alone
+    mask = (torch.arange(6) < torch.tensor([6, 2, 3, 1, 6, 4, 5, 2, 2])[:, None]).long()
+    rewards = made(9, 6, dtype=kind) * mask
+    options = [{}] if name != "grpo" else [{}, {"norm_adv_by_std_in_grpo": False}, {"epsilon": 1e-3}]
+    for option, own in itertools.product(options, (mask, mask.bool())):
+        if name == "opo" and own is not mask:
+            own = own.int()
+        ours, theirs, truth = (function(x.clone(), own, index, **option) for function, x in (
+            (core.ADV_ESTIMATOR_REGISTRY[name], rewards), (ESTIMATORS[name], rewards), (ESTIMATORS[name], rewards.double())))
+        assert ours[0] is ours[1] and (ours[0].dtype, ours[0].shape) == (theirs[0].dtype, theirs[0].shape)
+        scores = rewards.double().sum(-1)
+        same = torch.tensor(index[:, None] == index[None, :])
+        spread = torch.stack([scores[s].std() if s.sum() > 1 else torch.tensor(1.0).double() for s in same])
+        divided = name == "grpo" and option.get("norm_adv_by_std_in_grpo", True)
+        largest = torch.stack([rewards.double().abs().sum(-1)[s].max() for s in same])
+        if divided:  # the original adds epsilon to an fp32 1 there, in fp64 too
+            alone = same.sum(1) == 1
+            truth[0][alone] = (scores / (1 + option.get("epsilon", 1e-6)))[alone, None] * mask[alone]
+        condition = largest * 4 / (spread if divided else 1) * (1 + (largest / spread if divided else 0))
+        ratios = [ratio(x[0], truth[0], condition[:, None] * mask, kind) for x in (ours, theirs)]
+        record("verl", f"ADV_ESTIMATOR_REGISTRY[{name}]", "group_advantages", dtype, *ratios)
+        assert ratios[0] <= 1 and (ratios[1] <= 1 or kind == torch.float64), (option, ratios)
+    assert set(enabled.calls()[f"ADV_ESTIMATOR_REGISTRY[{name}]"]) == {"rlk"}
+
+
+def test_a_group_without_variance_has_advantages_of_exactly_0(enabled):
+    """Where the original divides the rounding of a mean by its epsilon."""
+    rewards, index = torch.full((3, 1), 0.1), np.array(["a"] * 3, dtype=object)
+    functions = core.ADV_ESTIMATOR_REGISTRY["grpo"], ESTIMATORS["grpo"]
+    ours, theirs = (function(rewards.clone(), torch.ones(3, 1), index)[0] for function in functions)
+    assert not ours.any() and theirs.abs().max() < 0.01
 
 
 def test_compiled_they_are_one_graph(enabled):

@@ -1,4 +1,4 @@
-"""verl: log-probabilities and entropies of logits, the fused projection, and policy losses of its registry."""
+"""verl: log-probabilities and entropies of logits, the fused projection, policy losses and advantages of its registries."""
 import os
 
 import torch
@@ -139,6 +139,40 @@ def _policy(words_of, metrics_of, clamp=float("inf"), only=None):
     return make
 
 
+# ---- advantages --------------------------------------------------------------------------------------------------
+
+def _advantages(rewards, mask, index, lengths=None, **words):
+    require_dtype(rewards, "rewards")
+    require(not rewards.requires_grad, "a gradient of the rewards")
+    places = {}  # a group is what its samples share: a string, say
+    groups = [places.setdefault(key, len(places)) for key in index]
+    require(len(groups) == len(rewards), "another number of groups than of samples")
+    groups = torch.tensor(groups, dtype=torch.int64, device=rewards.device)
+    found = call("group_advantages", rewards.sum(-1), None, groups, None, lengths, grouping="ids", singleton="raw", **words)
+    found = found.to(rewards.dtype).unsqueeze(-1) * mask
+    return found, found
+
+
+def _grpo(core):
+    def serve(original, token_level_rewards, response_mask, index, epsilon=1e-6, norm_adv_by_std_in_grpo=True, config=None):
+        return _advantages(token_level_rewards, response_mask, index, eps=epsilon,
+                           scale="group" if norm_adv_by_std_in_grpo else "none")
+    return serve
+
+
+def _rloo(core):
+    def serve(original, token_level_rewards, response_mask, index, epsilon=1e-6, config=None, **more):
+        return _advantages(token_level_rewards, response_mask, index, baseline="rloo", scale="none")
+    return serve
+
+
+def _opo(core):
+    def serve(original, token_level_rewards, response_mask, index, epsilon=1e-6, config=None, **more):
+        require(not response_mask.is_floating_point(), f"a mask of {response_mask.dtype}, which may be a weight")
+        return _advantages(token_level_rewards, response_mask, index, response_mask.sum(-1), baseline="opo", scale="none")
+    return serve
+
+
 _FILE, _CORE_FILE = "verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py"
 _LINEAR_FILES = ("verl/utils/kernel/linear_cross_entropy.py LinearCrossEntropy",
                  "verl/utils/kernel/kernels.py efficient_entropy_forward",
@@ -153,6 +187,11 @@ def _loss(mode, make):
     return Hook(_CORE, f"POLICY_LOSS_REGISTRY[{mode}]", "policy_loss",
                 (f"{_CORE_FILE} compute_policy_loss_{mode}", f"{_CORE_FILE} agg_loss", f"{_FILE} masked_sum",
                  f"{_FILE} masked_mean"), make)
+
+
+def _estimator(name, make):
+    return Hook(_CORE, f"ADV_ESTIMATOR_REGISTRY[{name}]", "group_advantages",
+                (f"{_CORE_FILE} compute_{name}_outcome_advantage",), make)
 
 
 INTEGRATION = Integration("verl", "verl", (
@@ -170,4 +209,7 @@ INTEGRATION = Integration("verl", "verl", (
     _loss("dppo_kl", _policy(_dppo("dppo_kl"), _metrics("clip_fraction", "clip_fraction_lower"), 20.0)),
     _loss("dro", _policy(_dro, {"actor/ppo_kl": "ppo_kl"})),
     _loss("gpg", _policy(_gpg, {})),
+    _estimator("grpo", _grpo),
+    _estimator("rloo", _rloo),
+    _estimator("opo", _opo),
 ))
