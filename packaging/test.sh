@@ -62,7 +62,7 @@ only() {  # PRESET TEST...
 # is worth on two cores; `cmake --preset asan` builds all.
 asan=(declaration_test dispatch_test unit_cpu config_test conformance_units_test ascend_fake_test ascend_plugin_test
       loader_record_test loader_discover_test loader_elf_test loader_screen_test loader_process_test loader_cache_test
-      loader_slots_test cli_npy_test cli_words_test)
+      loader_slots_test cli_npy_test cli_words_test fuzz_test)
 tsan=(dispatch_test parallel_test loader_process_test loader_cache_test)
 # Tests of crashes look at the signal.
 export ASAN_OPTIONS="handle_segv=0:handle_abort=0 ${ASAN_OPTIONS:-}"

@@ -1,7 +1,6 @@
 // Both forms of the policy file end in the same lists.
 #include "loader/api/config.hpp"
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/api/counters.hpp"
+#include "loader/api/toml.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/trust.hpp"
 #include "loader/store/cache.hpp"
@@ -180,6 +180,9 @@ private:
       table = toml::parse(text, path.string());
     } catch (const toml::parse_error& e) {
       *problem = path.string() + ":" + std::to_string(e.source().begin.line) + ": " + std::string(e.description());
+      return false;
+    } catch (const std::logic_error& e) {
+      *problem = path.string() + ": " + e.what();
       return false;
     }
     const auto complain = [&](const toml::node& node, const std::string& what) {

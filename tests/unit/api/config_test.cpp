@@ -53,6 +53,13 @@ TEST_F(ConfigTest, NamesAnAllowListBesideItself) {
 
 using Wishes = std::vector<std::string>;
 
+// toml++ takes such a file for impossible.
+TEST_F(ConfigTest, WhatBreaksTheParsersOwnAssumptionsIsRefusedAsAMistake) {
+  for (const char* text : {"[[[#", "[[[#[[#", "[[\n[[[a]]"}) {
+    EXPECT_NE(refusal(folder_.file("policy", text)).find("policy"), std::string::npos) << text;
+  }
+}
+
 TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {
   EXPECT_EQ(wishes(""), Wishes{});
   EXPECT_TRUE(config_.plugin_path.empty());
