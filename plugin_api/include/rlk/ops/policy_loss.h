@@ -113,8 +113,8 @@ TRL IS          rollout_is sequence_mask, rollout_is_max 3, rollout_missing one;
 TRL entropy     entropy_aggregation token_mean (dapo, cispo and vespo: as_loss); top_entropy_quantile
 verl vanilla    dual_clip 3, log_ratio_clamp_low = log_ratio_clamp_high = 20, kl_diff_clamp 20, kl_value_clamp 10
 verl gspo       importance_ratio sequence_token, log_ratio_clamp_high 10, seq_mean_token_mean, exclude_empty_sequences
-verl others     kind sapo, cispo, gpg, dro, clamps of the log ratio as vanilla; sapo: seq_mean_token_mean,
-                exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
+verl others     kind sapo, cispo, gpg, clamps of the log ratio as vanilla; dro without them (verl 0.9.1); sapo:
+                seq_mean_token_mean, exclude_empty_sequences; geo_mean: kind gmpo, seq_mean_token_mean
 verl dppo       kind dppo_tv or dppo_kl, clamps of the log ratio as vanilla, delta = clip_ratio_c (3 in the actor's
                 configuration, 20 where it has none)
 verl clip_cov   kind clip_cov, cov_share = clip_cov_ratio, cov_low and cov_high = clip_cov_lb and clip_cov_ub
