@@ -74,6 +74,7 @@ extern const OpDecl kPolicyLossBackwardDeclaration;
 extern const OpDecl kPreferenceLossDeclaration;
 extern const OpDecl kPreferenceLossBackwardDeclaration;
 extern const OpDecl kPrefixSharedAttentionDeclaration;
+extern const OpDecl kPrefixSharedAttentionBackwardDeclaration;
 extern const OpDecl kRatioKlDeclaration;
 extern const OpDecl kRatioKlBackwardDeclaration;
 extern const OpDecl kReluDeclaration;
@@ -183,6 +184,7 @@ std::span<const OpDecl> declarations() {
       kPreferenceLossDeclaration,
       kPreferenceLossBackwardDeclaration,
       kPrefixSharedAttentionDeclaration,
+      kPrefixSharedAttentionBackwardDeclaration,
       kRatioKlDeclaration,
       kRatioKlBackwardDeclaration,
       kReluDeclaration,

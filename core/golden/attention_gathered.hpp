@@ -1,6 +1,8 @@
 // Attention of queries whose keys lie in several places: what is gathered from there is a call of attention.
 #pragma once
 
+#include <deque>
+
 #include "core/golden/attention_rows.hpp"
 
 namespace rlk::golden {
@@ -20,43 +22,57 @@ struct GatheredSequence {
   }
 };
 
-template <class T>
-View dense_view(const std::vector<T>& numbers, Dtype dtype, const std::vector<int64_t>& shape,
-                std::vector<int64_t>& strides) {
-  strides.assign(shape.size(), 1);
-  for (size_t axis = shape.size() - 1; axis-- > 0;) strides[axis] = strides[axis + 1] * shape[axis + 1];
-  return {numbers.data(), dtype, static_cast<int>(shape.size()), shape.data(), strides.data()};
-}
-
 inline void append(Output& to, const Output& from) {
   to.value.insert(to.value.end(), from.value.begin(), from.value.end());
   to.cond.insert(to.cond.end(), from.cond.begin(), from.cond.end());
   to.rounded.insert(to.rounded.end(), from.rounded.begin(), from.rounded.end());
 }
 
-// Appends the sequence's out and lse to those of the call, whose parameters of one name mean what attention's do.
+// The call of attention over one sequence; for as long as the sequence lives.
+template <class Own>
+class GatheredCall {
+public:
+  Own own;
+
+  // Parameters of one name mean what attention's do.
+  template <class Call>
+  GatheredCall(const Call& call, const GatheredSequence& sequence, CausalAlignment alignment) {
+    own.B = 1, own.Hq = call.Hq, own.Hkv = call.Hkv, own.D = call.D;
+    own.Sq = static_cast<int64_t>(sequence.q.size()) / (call.Hq * call.D);
+    own.Sk = static_cast<int64_t>(sequence.k.size()) / (call.Hkv * call.D);
+    own.q = view(sequence.q, Dtype::f64, {1, own.Sq, own.Hq, own.D});
+    own.k = view(sequence.k, Dtype::f64, {1, own.Sk, own.Hkv, own.D});
+    own.v = view(sequence.v, Dtype::f64, {1, own.Sk, own.Hkv, own.D});
+    if (!sequence.mask.empty()) own.key_mask = view(sequence.mask, Dtype::u8, {1, own.Sk});
+    own.params.causal = static_cast<Causal>(call.params.causal);
+    own.params.window_left = call.params.window_left;
+    own.params.window_right = call.params.window_right;
+    own.params.scale = call.params.scale;
+    own.params.softcap = call.params.softcap;
+    own.params.causal_alignment = alignment;
+    own.rounding = call.rounding;
+    own.epsilon = call.epsilon;
+  }
+  template <class T>
+  View view(const std::vector<T>& numbers, Dtype dtype, std::vector<int64_t> shape) {
+    std::vector<int64_t> strides(shape.size(), 1);
+    for (size_t axis = shape.size() - 1; axis-- > 0;) strides[axis] = strides[axis + 1] * shape[axis + 1];
+    const auto ndim = static_cast<int>(shape.size());
+    sizes_.push_back(std::move(shape));
+    sizes_.push_back(std::move(strides));
+    return {numbers.data(), dtype, ndim, sizes_[sizes_.size() - 2].data(), sizes_.back().data()};
+  }
+
+private:
+  std::deque<std::vector<int64_t>> sizes_;  // which views point to
+};
+
+// Appends the sequence's out and lse to those of the call.
 template <class Call>
 void attend_gathered(Call& call, const GatheredSequence& sequence,
                      CausalAlignment alignment = CausalAlignment::bottom_right) {
-  AttentionCall own;
-  own.B = 1, own.Hq = call.Hq, own.Hkv = call.Hkv, own.D = call.D;
-  own.Sq = static_cast<int64_t>(sequence.q.size()) / (call.Hq * call.D);
-  own.Sk = static_cast<int64_t>(sequence.k.size()) / (call.Hkv * call.D);
-  const std::vector<int64_t> of_queries = {1, own.Sq, own.Hq, own.D}, of_keys = {1, own.Sk, own.Hkv, own.D};
-  const std::vector<int64_t> of_mask = {1, own.Sk};
-  std::vector<int64_t> q_strides, k_strides, mask_strides;
-  own.q = dense_view(sequence.q, Dtype::f64, of_queries, q_strides);
-  own.k = dense_view(sequence.k, Dtype::f64, of_keys, k_strides);
-  own.v = dense_view(sequence.v, Dtype::f64, of_keys, k_strides);
-  if (!sequence.mask.empty()) own.key_mask = dense_view(sequence.mask, Dtype::u8, of_mask, mask_strides);
-  own.params.causal = static_cast<Causal>(call.params.causal);
-  own.params.window_left = call.params.window_left;
-  own.params.window_right = call.params.window_right;
-  own.params.scale = call.params.scale;
-  own.params.softcap = call.params.softcap;
-  own.params.causal_alignment = alignment;
-  own.rounding = call.rounding;
-  own.epsilon = call.epsilon;
+  GatheredCall<AttentionCall> gathered(call, sequence, alignment);
+  AttentionCall& own = gathered.own;
   own.out.wanted = true;
   own.lse.wanted = call.lse.wanted;
   attention(own);

@@ -70,6 +70,7 @@
 #include <rlk/sdk/ops/preference_loss.hpp>
 #include <rlk/sdk/ops/preference_loss_backward.hpp>
 #include <rlk/sdk/ops/prefix_shared_attention.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/relu.hpp>
@@ -179,6 +180,7 @@ DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call);
 DataError preference_loss(CallOf<sdk::ops::PreferenceLoss>& call);
 DataError preference_loss_backward(CallOf<sdk::ops::PreferenceLossBackward>& call);
 DataError prefix_shared_attention(CallOf<sdk::ops::PrefixSharedAttention>& call);
+DataError prefix_shared_attention_backward(CallOf<sdk::ops::PrefixSharedAttentionBackward>& call);
 DataError ratio_kl(CallOf<sdk::ops::RatioKl>& call);
 DataError ratio_kl_backward(CallOf<sdk::ops::RatioKlBackward>& call);
 DataError relu(CallOf<sdk::ops::Relu>& call);
@@ -287,6 +289,7 @@ Function find(std::string_view op) {
   if (op == "preference_loss") return &answer<sdk::ops::PreferenceLoss, preference_loss>;
   if (op == "preference_loss_backward") return &answer<sdk::ops::PreferenceLossBackward, preference_loss_backward>;
   if (op == "prefix_shared_attention") return &answer<sdk::ops::PrefixSharedAttention, prefix_shared_attention>;
+  if (op == "prefix_shared_attention_backward") return &answer<sdk::ops::PrefixSharedAttentionBackward, prefix_shared_attention_backward>;
   if (op == "ratio_kl") return &answer<sdk::ops::RatioKl, ratio_kl>;
   if (op == "ratio_kl_backward") return &answer<sdk::ops::RatioKlBackward, ratio_kl_backward>;
   if (op == "relu") return &answer<sdk::ops::Relu, relu>;

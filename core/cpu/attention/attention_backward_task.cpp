@@ -65,8 +65,9 @@ public:
 
   void run() {
     // Scores come without what the scale is beside a power of two: weigh() multiplies after it has subtracted.
-    load_lanes(task_.of_keys ? task_.k : task_.q, static_cast<T>(std::ldexp(1.0, std::ilogb(task_.scale))), lanes_[0]);
-    load_lanes(task_.of_keys ? task_.v : task_.grad_out, T{1}, lanes_[1]);
+    load_lanes(task_.of_keys ? task_.k.rows : task_.q, static_cast<T>(std::ldexp(1.0, std::ilogb(task_.scale))),
+               lanes_[0]);
+    load_lanes(task_.of_keys ? task_.v.rows : task_.grad_out, T{1}, lanes_[1]);
     if (!task_.of_keys) load_lane_terms();
     for (int side = 0; side < 2; ++side) {
       std::fill_n(sums_[side], padded_ * width_, T{0});
@@ -82,14 +83,16 @@ public:
       end = std::min(task_.k_length - 1, (task_.end - 1) / group + task_.last_visible) + 1;
     }
     int64_t n_blocks = 0;
-    for (int64_t block = begin / kBlock * kBlock; begin < end && block < end; block += kBlock) {
-      if (!load_streamed(block, std::min(block + kBlock, end))) continue;
-      if (vecs_ == 1) {
-        process<1>(block, std::min(kBlock, end - block));
-      } else {
-        process<kMaxVecs>(block, std::min(kBlock, end - block));
+    for (sample_ = 0; sample_ < task_.samples; ++sample_) {
+      for (int64_t block = begin / kBlock * kBlock; begin < end && block < end; block += kBlock) {
+        if (!load_streamed(block, std::min(block + kBlock, end))) continue;
+        if (vecs_ == 1) {
+          process<1>(block, std::min(kBlock, end - block));
+        } else {
+          process<kMaxVecs>(block, std::min(kBlock, end - block));
+        }
+        if (++n_blocks % kBlocksPerSum == 0) close_sums();
       }
-      if (++n_blocks % kBlocksPerSum == 0) close_sums();
     }
     close_sums();
     if (task_.of_keys) {
@@ -108,7 +111,8 @@ private:
   }
   bool is_masked(int64_t key) const { return !task_.key_mask.keeps(key); }
   const T* term(const void* terms, int64_t r) const {
-    return static_cast<const T*>(terms) + r / task_.q.group * task_.terms_stride + r % task_.q.group;
+    return static_cast<const T*>(terms) + sample_ * task_.terms_sample + r / task_.q.group * task_.terms_stride +
+           r % task_.q.group;
   }
 
   // The tile's rows [d][lane], times a factor. Lanes without a row, and of masked keys, are 0.
@@ -133,8 +137,6 @@ private:
 
   // Rows [from, to) of the streamed side. Nothing is read of masked keys, they are 0 here. False when all are masked.
   bool load_streamed(int64_t from, int64_t to) {
-    const AttentionRows& first = task_.of_keys ? task_.q : task_.k;
-    const AttentionRows& second = task_.of_keys ? task_.grad_out : task_.v;
     n_masked_ = 0;
     for (int64_t r = from; r < to; ++r) {
       if (task_.of_keys) {
@@ -147,11 +149,28 @@ private:
     }
     if (n_masked_ == to - from) return false;
     const bool* masked = n_masked_ > 0 ? masked_ : nullptr;
-    const auto at_first = [&first](int64_t r) { return first.row(r); };
-    const auto at_second = [&second](int64_t r) { return second.row(r); };
-    load_rows(at_first, first.dtype, first.d_stride, size_, padded_, from, to, masked, streamed_[0]);
-    load_rows(at_second, second.dtype, second.d_stride, size_, padded_, from, to, masked, streamed_[1]);
+    if (task_.of_keys) {
+      load_queries(task_.q, sample_ * task_.q_sample, from, to, streamed_[0]);
+      load_queries(task_.grad_out, sample_ * task_.grad_out_sample, from, to, streamed_[1]);
+    } else {
+      load_keys(task_.k, masked, from, to, streamed_[0]);
+      load_keys(task_.v, masked, from, to, streamed_[1]);
+    }
     return true;
+  }
+
+  void load_queries(const AttentionRows& rows, int64_t offset, int64_t from, int64_t to, T* streamed) {
+    const auto row = [&](int64_t r) { return element(rows.row(r), offset, rows.dtype); };
+    load_rows(row, rows.dtype, rows.d_stride, size_, padded_, from, to, nullptr, streamed);
+  }
+  void load_keys(const AttentionKeys& keys, const bool* masked, int64_t from, int64_t to, T* streamed) {
+    const auto row = [&keys](int64_t j) { return keys.row(j); };
+    for (int64_t at = from; at < to; at = keys.part_end(at)) {
+      const AttentionRows& rows = keys.part_of(at);
+      const int64_t end = std::min(to, keys.part_end(at)), done = at - from;
+      load_rows(row, rows.dtype, rows.d_stride, size_, padded_, at, end, masked == nullptr ? nullptr : masked + done,
+                streamed + done * padded_);
+    }
   }
 
   // `count` streamed rows from row `from` on, against the tile.
@@ -313,6 +332,7 @@ private:
   T *lane_lse_, *lane_offset_;  // [lane]
   T *row_lse_, *row_offset_;    // [row]
   bool masked_[kBlock];         // [row]
+  int64_t sample_ = 0;          // whose rows stream past
   int64_t n_masked_ = 0;        // of the block
 };
 

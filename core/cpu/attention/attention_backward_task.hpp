@@ -27,16 +27,19 @@ bool attention_terms_task(const AttentionTermsTask& task);
 struct AttentionBackwardTask {
   bool in_f64;
   bool of_keys;
-  AttentionRows q, k, v, grad_out;       // only read
+  AttentionRows q, grad_out;             // only read, as are keys and values
+  AttentionKeys k, v;                    // of_keys: in one place
   AttentionRows grad_q, grad_k, grad_v;  // of_keys: the last two are written, else the first
   AttentionQueryTerms terms;             // of the group's first row; terms_stride apart from token to token
   int64_t terms_stride;
-  Line key_mask;  // [key], 0: nobody sees it; may be absent
+  AttentionKeyMask key_mask;  // 0: nobody sees the key; may be absent
   int64_t head_size, q_length, k_length;
   // Query i sees keys max(0, i + first_visible) .. min(k_length - 1, i + last_visible).
   int64_t first_visible, last_visible;
   double scale, softcap;  // softcap 0: none
   int64_t begin, end;
+  // of_keys: of several samples, each of whose queries see the keys alike; how far apart their rows and terms are.
+  int64_t samples = 1, q_sample = 0, grad_out_sample = 0, terms_sample = 0;
 };
 
 // The most rows of a task on this machine.

@@ -83,7 +83,7 @@ constexpr OpDecl kPrefixSharedAttentionDeclaration
      "Query head h reads key head g = h / (Hq / Hkv). The keys of sample m of group b are prefix_k[b] and then k[b, m], the values\nlikewise: L = Sp + Sk of them, key j being that of the prefix where j < Sp. With o = L - Sq, or 0 when causal_alignment is\ntop_left:\nx[i, j]   = scale * sum_d q[i, h, d] k[j, g, d]; scale 0 means 1 / sqrt(D)\ns[i, j]   = softcap * tanh(x[i, j] / softcap), or x[i, j] when softcap is 0\nvisible   = (causal is off or j <= i + o)\n            and (window_left < 0 or j >= i + o - window_left) and (window_right < 0 or j <= i + o + window_right)\n            and (no mask or the mask of key j is not 0)\nlse[i, h] = log sum over visible j of exp(s[i, j])\nout[i, h] = sum over visible j of exp(s[i, j] - lse[i, h]) v[j, g]",
      "The result is that of attention over prefix and own keys in one piece. Without own keys (Sk = 0) every sample sees the prefix\nalone. prefix_mask hides padding of prompts, key_mask that of samples; both move no key: o counts padding too. A query that\nsees no key gives out 0 and lse -inf. Nothing is read of a masked key.\nNaN: as in attention.",
      prefix_shared_attention_51,
-     "",
+     "prefix_shared_attention_backward",
      16.0,
      "that of attention",
      prefix_shared_attention_53,

@@ -86,7 +86,7 @@ TEST(CpuPagedAttention, DecodingHasTheBitsOfAttentionOverTheSameKeys) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
       for (const Heads heads : {Heads{4, 2, 64}, Heads{2, 2, 40}, Heads{20, 2, 16}}) {
         const Attention packed = packed_attention(dtype, {1, 1, 1, 1}, {1, 0, 130, 1100}, heads);
-        for (const int64_t size : {1, 16, 64, 256}) {
+        for (const int64_t size : {dtype == Dtype::f32 ? 1 : 16, dtype == Dtype::f32 ? 64 : 256}) {
           expect_bits_of_attention(packed, heads, size, CacheLayout::token_major);
           expect_bits_of_attention(packed, heads, size, CacheLayout::head_major);
         }

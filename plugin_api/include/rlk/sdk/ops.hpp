@@ -72,6 +72,7 @@
 #include <rlk/sdk/ops/preference_loss.hpp>
 #include <rlk/sdk/ops/preference_loss_backward.hpp>
 #include <rlk/sdk/ops/prefix_shared_attention.hpp>
+#include <rlk/sdk/ops/prefix_shared_attention_backward.hpp>
 #include <rlk/sdk/ops/ratio_kl.hpp>
 #include <rlk/sdk/ops/ratio_kl_backward.hpp>
 #include <rlk/sdk/ops/relu.hpp>
