@@ -39,6 +39,8 @@ extern const OpDecl kGemmDeclaration;
 extern const OpDecl kGroupAdvantagesDeclaration;
 extern const OpDecl kGroupNormDeclaration;
 extern const OpDecl kGroupNormBackwardDeclaration;
+extern const OpDecl kGroupedGemmDeclaration;
+extern const OpDecl kGroupedGemmBackwardDeclaration;
 extern const OpDecl kGrpoLossDeclaration;
 extern const OpDecl kGrpoLossBackwardDeclaration;
 extern const OpDecl kIndexSelectDeclaration;
@@ -63,6 +65,7 @@ extern const OpDecl kMatmulBackwardDeclaration;
 extern const OpDecl kMaxDeclaration;
 extern const OpDecl kMeanDeclaration;
 extern const OpDecl kMergeAttentionStatesDeclaration;
+extern const OpDecl kMoeAlignBlockSizeDeclaration;
 extern const OpDecl kMoeSumDeclaration;
 extern const OpDecl kMulDeclaration;
 extern const OpDecl kMulBackwardDeclaration;
@@ -105,6 +108,7 @@ extern const OpDecl kTokenRewardsDeclaration;
 extern const OpDecl kTopKDeclaration;
 extern const OpDecl kTopkKlDeclaration;
 extern const OpDecl kTopkKlBackwardDeclaration;
+extern const OpDecl kTopkSoftmaxDeclaration;
 extern const OpDecl kTvdDeclaration;
 extern const OpDecl kTvdBackwardDeclaration;
 extern const OpDecl kValueLossDeclaration;
@@ -149,6 +153,8 @@ std::span<const OpDecl> declarations() {
       kGroupAdvantagesDeclaration,
       kGroupNormDeclaration,
       kGroupNormBackwardDeclaration,
+      kGroupedGemmDeclaration,
+      kGroupedGemmBackwardDeclaration,
       kGrpoLossDeclaration,
       kGrpoLossBackwardDeclaration,
       kIndexSelectDeclaration,
@@ -173,6 +179,7 @@ std::span<const OpDecl> declarations() {
       kMaxDeclaration,
       kMeanDeclaration,
       kMergeAttentionStatesDeclaration,
+      kMoeAlignBlockSizeDeclaration,
       kMoeSumDeclaration,
       kMulDeclaration,
       kMulBackwardDeclaration,
@@ -215,6 +222,7 @@ std::span<const OpDecl> declarations() {
       kTopKDeclaration,
       kTopkKlDeclaration,
       kTopkKlBackwardDeclaration,
+      kTopkSoftmaxDeclaration,
       kTvdDeclaration,
       kTvdBackwardDeclaration,
       kValueLossDeclaration,

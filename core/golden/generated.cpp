@@ -35,6 +35,8 @@
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/group_norm.hpp>
 #include <rlk/sdk/ops/group_norm_backward.hpp>
+#include <rlk/sdk/ops/grouped_gemm.hpp>
+#include <rlk/sdk/ops/grouped_gemm_backward.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/index_select.hpp>
@@ -59,6 +61,7 @@
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/merge_attention_states.hpp>
+#include <rlk/sdk/ops/moe_align_block_size.hpp>
 #include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
@@ -101,6 +104,7 @@
 #include <rlk/sdk/ops/top_k.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
+#include <rlk/sdk/ops/topk_softmax.hpp>
 #include <rlk/sdk/ops/tvd.hpp>
 #include <rlk/sdk/ops/tvd_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>
@@ -145,6 +149,8 @@ DataError gemm(CallOf<sdk::ops::Gemm>& call);
 DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call);
 DataError group_norm(CallOf<sdk::ops::GroupNorm>& call);
 DataError group_norm_backward(CallOf<sdk::ops::GroupNormBackward>& call);
+DataError grouped_gemm(CallOf<sdk::ops::GroupedGemm>& call);
+DataError grouped_gemm_backward(CallOf<sdk::ops::GroupedGemmBackward>& call);
 DataError grpo_loss(CallOf<sdk::ops::GrpoLoss>& call);
 DataError grpo_loss_backward(CallOf<sdk::ops::GrpoLossBackward>& call);
 DataError index_select(CallOf<sdk::ops::IndexSelect>& call);
@@ -169,6 +175,7 @@ DataError matmul_backward(CallOf<sdk::ops::MatmulBackward>& call);
 DataError max(CallOf<sdk::ops::Max>& call);
 DataError mean(CallOf<sdk::ops::Mean>& call);
 DataError merge_attention_states(CallOf<sdk::ops::MergeAttentionStates>& call);
+DataError moe_align_block_size(CallOf<sdk::ops::MoeAlignBlockSize>& call);
 DataError moe_sum(CallOf<sdk::ops::MoeSum>& call);
 DataError mul(CallOf<sdk::ops::Mul>& call);
 DataError mul_backward(CallOf<sdk::ops::MulBackward>& call);
@@ -211,6 +218,7 @@ DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call);
 DataError top_k(CallOf<sdk::ops::TopK>& call);
 DataError topk_kl(CallOf<sdk::ops::TopkKl>& call);
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call);
+DataError topk_softmax(CallOf<sdk::ops::TopkSoftmax>& call);
 DataError tvd(CallOf<sdk::ops::Tvd>& call);
 DataError tvd_backward(CallOf<sdk::ops::TvdBackward>& call);
 DataError value_loss(CallOf<sdk::ops::ValueLoss>& call);
@@ -254,6 +262,8 @@ Function find(std::string_view op) {
   if (op == "group_advantages") return &answer<sdk::ops::GroupAdvantages, group_advantages>;
   if (op == "group_norm") return &answer<sdk::ops::GroupNorm, group_norm>;
   if (op == "group_norm_backward") return &answer<sdk::ops::GroupNormBackward, group_norm_backward>;
+  if (op == "grouped_gemm") return &answer<sdk::ops::GroupedGemm, grouped_gemm>;
+  if (op == "grouped_gemm_backward") return &answer<sdk::ops::GroupedGemmBackward, grouped_gemm_backward>;
   if (op == "grpo_loss") return &answer<sdk::ops::GrpoLoss, grpo_loss>;
   if (op == "grpo_loss_backward") return &answer<sdk::ops::GrpoLossBackward, grpo_loss_backward>;
   if (op == "index_select") return &answer<sdk::ops::IndexSelect, index_select>;
@@ -278,6 +288,7 @@ Function find(std::string_view op) {
   if (op == "max") return &answer<sdk::ops::Max, max>;
   if (op == "mean") return &answer<sdk::ops::Mean, mean>;
   if (op == "merge_attention_states") return &answer<sdk::ops::MergeAttentionStates, merge_attention_states>;
+  if (op == "moe_align_block_size") return &answer<sdk::ops::MoeAlignBlockSize, moe_align_block_size>;
   if (op == "moe_sum") return &answer<sdk::ops::MoeSum, moe_sum>;
   if (op == "mul") return &answer<sdk::ops::Mul, mul>;
   if (op == "mul_backward") return &answer<sdk::ops::MulBackward, mul_backward>;
@@ -320,6 +331,7 @@ Function find(std::string_view op) {
   if (op == "top_k") return &answer<sdk::ops::TopK, top_k>;
   if (op == "topk_kl") return &answer<sdk::ops::TopkKl, topk_kl>;
   if (op == "topk_kl_backward") return &answer<sdk::ops::TopkKlBackward, topk_kl_backward>;
+  if (op == "topk_softmax") return &answer<sdk::ops::TopkSoftmax, topk_softmax>;
   if (op == "tvd") return &answer<sdk::ops::Tvd, tvd>;
   if (op == "tvd_backward") return &answer<sdk::ops::TvdBackward, tvd_backward>;
   if (op == "value_loss") return &answer<sdk::ops::ValueLoss, value_loss>;

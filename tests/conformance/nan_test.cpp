@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <set>
@@ -138,7 +138,7 @@ private:
 };
 
 bool same_bits(double a, double b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0 || (std::isnan(a) && std::isnan(b));
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
 // What one case showed, in one line of the table.
@@ -227,8 +227,10 @@ protected:
 
 TEST_P(Rules, AreWhatGoldenDoes) {
   const OpDecl& decl = *GetParam();
-  int f64 = 0;
-  while (decl.dtypes[0].choices[static_cast<size_t>(f64)].dtype != Dtype::f64) ++f64;
+  const auto& choices = decl.dtypes[0].choices;
+  const auto is_f64 = [](const DtypeExpr& choice) { return choice.dtype == Dtype::f64; };
+  const auto f64 = static_cast<int>(std::find_if(choices.begin(), choices.end(), is_f64) - choices.begin());
+  if (f64 == static_cast<int>(choices.size())) GTEST_SKIP() << "no numbers that could be NaN";
   for (size_t form = 0; form < decl.forms.size(); ++form) {
     const std::vector<Case> bases = variation_bases(decl, f64, static_cast<int>(form), true);
     if (bases.empty()) continue;

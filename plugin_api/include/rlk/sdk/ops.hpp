@@ -37,6 +37,8 @@
 #include <rlk/sdk/ops/group_advantages.hpp>
 #include <rlk/sdk/ops/group_norm.hpp>
 #include <rlk/sdk/ops/group_norm_backward.hpp>
+#include <rlk/sdk/ops/grouped_gemm.hpp>
+#include <rlk/sdk/ops/grouped_gemm_backward.hpp>
 #include <rlk/sdk/ops/grpo_loss.hpp>
 #include <rlk/sdk/ops/grpo_loss_backward.hpp>
 #include <rlk/sdk/ops/index_select.hpp>
@@ -61,6 +63,7 @@
 #include <rlk/sdk/ops/max.hpp>
 #include <rlk/sdk/ops/mean.hpp>
 #include <rlk/sdk/ops/merge_attention_states.hpp>
+#include <rlk/sdk/ops/moe_align_block_size.hpp>
 #include <rlk/sdk/ops/moe_sum.hpp>
 #include <rlk/sdk/ops/mul.hpp>
 #include <rlk/sdk/ops/mul_backward.hpp>
@@ -103,6 +106,7 @@
 #include <rlk/sdk/ops/top_k.hpp>
 #include <rlk/sdk/ops/topk_kl.hpp>
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
+#include <rlk/sdk/ops/topk_softmax.hpp>
 #include <rlk/sdk/ops/tvd.hpp>
 #include <rlk/sdk/ops/tvd_backward.hpp>
 #include <rlk/sdk/ops/value_loss.hpp>

@@ -1,0 +1,92 @@
+// Rows of each expert times its own weight matrix, and the gradients: many products at once (linear/product.hpp).
+#include <rlk/sdk/ops/grouped_gemm.hpp>
+#include <rlk/sdk/ops/grouped_gemm_backward.hpp>
+
+#include <limits>
+
+#include "core/cpu/linear/product.hpp"
+#include "core/cpu/simd/registration.hpp"
+#include "core/cpu/simd/sequences.hpp"
+
+namespace rlk::cpu {
+namespace {
+
+using Forward = CallOf<sdk::ops::GroupedGemm>;
+using Backward = CallOf<sdk::ops::GroupedGemmBackward>;
+
+// The rows of expert e, and its own matrix.
+template <class Call>
+Array rows_of(const Call& call, const Array& array, int64_t e) {
+  const IntArray begins = call.cu_seqlens.integers();
+  Array rows = matrix_at(array, begins.get(e) * array.strides[0]);
+  rows.shape[0] = begins.get(e + 1) - begins.get(e);
+  return rows;
+}
+Array matrix_of(const Array& array, int64_t e) {
+  return matrix_at(array, e * array.strides[0]);
+}
+
+void fill_nan(const Array& matrix) {
+  for (int64_t i = 0; i < matrix.shape[0]; ++i) {
+    for (int64_t j = 0; j < matrix.shape[1]; ++j) matrix.put(i, j, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+DataError grouped_gemm(const Forward& call, const Context& context) {
+  const DataError error = check_seqlens(call.cu_seqlens.integers(), call.E, call.R);
+  if (error.kind != kNoDataError) {
+    fill_nan(call.y);
+    return error;
+  }
+  multiply(context.parallel, context.workspace, call.E, call.x.dtype, call.K, [&](int64_t e) {
+    return product_of(rows_of(call, call.x, e), matrix_of(call.weight, e), rows_of(call, call.y, e));
+  });
+  return {};
+}
+
+DataError grouped_gemm_backward(const Backward& call, const Context& context) {
+  const DataError error = check_seqlens(call.cu_seqlens.integers(), call.E, call.R);
+  if (error.kind != kNoDataError) {
+    fill_nan(call.grad_x);
+    for (int64_t e = 0; call.grad_weight.present() && e < call.E; ++e) fill_nan(matrix_of(call.grad_weight, e));
+    return error;
+  }
+  multiply(context.parallel, context.workspace, call.E, call.x.dtype, call.M, [&](int64_t e) {
+    return product_of(rows_of(call, call.grad_y, e), transposed(matrix_of(call.weight, e)),
+                      rows_of(call, call.grad_x, e));
+  });
+  if (!call.grad_weight.present()) return {};
+  multiply(context.parallel, context.workspace, call.E, call.x.dtype, call.R, [&](int64_t e) {
+    return product_of(transposed(rows_of(call, call.grad_y, e)), transposed(rows_of(call, call.x, e)),
+                      matrix_of(call.grad_weight, e));
+  });
+  return {};
+}
+
+int64_t forward_bytes(const Forward& call) {
+  return products_bytes(call.R, call.E, call.K, call.x.dtype);
+}
+int64_t backward_bytes(const Backward& call) {
+  const int64_t of_weight =
+      call.grad_weight.given() ? products_bytes(call.E * call.M, call.E, call.R, call.x.dtype) : 0;
+  return std::max(products_bytes(call.R, call.E, call.M, call.x.dtype), of_weight);
+}
+
+double products(int64_t rows, int64_t depth, int64_t columns) {
+  return 2 * static_cast<double>(rows) * static_cast<double>(depth) * static_cast<double>(columns);
+}
+double forward_operations(const Forward& call) {
+  return products(call.R, call.K, call.M);
+}
+double backward_operations(const Backward& call) {
+  return products(call.R, call.K, call.M) * (call.grad_weight.given() ? 2 : 1);
+}
+
+}  // namespace
+
+RLK_CPU_KERNEL(GroupedGemm, .run = grouped_gemm, .operations = forward_operations, .workspace_bytes = forward_bytes,
+               .switches = ProductSwitches<'R', 'M', 'K'>::kAll);
+RLK_CPU_KERNEL(GroupedGemmBackward, .run = grouped_gemm_backward, .operations = backward_operations,
+               .workspace_bytes = backward_bytes, .switches = ProductSwitches<'R', 'M', 'K'>::kAll);
+
+}  // namespace rlk::cpu
