@@ -11,6 +11,7 @@
 #include "core/dispatch/host.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/api/toml.hpp"
+#include "loader/api/toml_text.hpp"
 #include "loader/screen/allow.hpp"
 #include "loader/screen/trust.hpp"
 #include "loader/store/cache.hpp"
@@ -175,6 +176,11 @@ private:
   }
 
   bool read_toml(const fs::path& path, const std::string& text, int depth, std::string* problem) {
+    if (const size_t line = first_beyond_ascii(text); line > 0) {
+      *problem = path.string() + ":" + std::to_string(line) +
+                 ": a character that is not ASCII, outside of texts and comments; keys that have one are quoted";
+      return false;
+    }
     toml::table table;
     try {
       table = toml::parse(text, path.string());

@@ -1,6 +1,6 @@
-// toml++, for files that anybody may have written. Its parser asserts what most files keep to, and in a release build
-// takes it for granted: `[[[` breaks such an assumption, and then anything may happen. Here an assertion that fails is
-// an exception, as any other mistake in the file.
+// toml++, for files that anybody may have written. A release build of its parser takes for granted what it asserts, and
+// `[[[` breaks that: then anything may happen. Here an assertion that fails is an exception, as any other mistake in
+// the file. toml_text.hpp has what else it must not meet.
 #pragma once
 
 #include <stdexcept>

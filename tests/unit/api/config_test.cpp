@@ -60,6 +60,19 @@ TEST_F(ConfigTest, WhatBreaksTheParsersOwnAssumptionsIsRefusedAsAMistake) {
   }
 }
 
+TEST_F(ConfigTest, LettersBeyondAsciiStandInTextsAndCommentsAlone) {
+  for (const char* text :
+       {"require = []  # あ\n", "plugin_path = ['/opt/あ']\n", "plugin_path = [\"/opt/\\\"あ\"]\n",
+        "\xEF\xBB\xBFrequire = []\n", "plugin_path = ['''/opt/あ''''']\n", "plugin_path = [\"\"\"\n/opt/あ\"\"\"]\n"}) {
+    wishes(folder_.file("policy", text));
+  }
+  for (const char* text : {"require = []\nあ = 1\n", "require = [\n] あ\n",
+                           "require = [] # a\n\xE3\x80\x80[dispatch]\n", "plugin_path = ['''/opt/a'''']\nあ = ''\n"}) {
+    EXPECT_NE(refusal(folder_.file("policy", text)).find("policy:2: a character that is not ASCII"), std::string::npos)
+        << text;
+  }
+}
+
 TEST_F(ConfigTest, NoFileIsAnEmptyPolicy) {
   EXPECT_EQ(wishes(""), Wishes{});
   EXPECT_TRUE(config_.plugin_path.empty());
