@@ -57,6 +57,12 @@ class Readme(command.Case):
                                        "-fsyntax-only", *includes, "-"], input=text, text=True, capture_output=True)
             self.assertEqual(compiled.returncode, 0, compiled.stderr)
 
+    def test_the_table_has_every_operator(self):
+        rows = re.findall(r"^\| (`[a-z_0-9`, ]+`) \|", readme(), re.MULTILINE)
+        named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+        forward = [op["name"] for op in self.json("ops")["ops"] if not op["name"].endswith("_backward")]
+        self.assertEqual(sorted(named), sorted(forward))
+
     def test_every_variable_is_one_that_rlk_reads(self):
         names = [name for row in re.findall(r"^\| (`RLK_.*?) \|", readme(), re.MULTILINE)
                  for name in re.findall(r"RLK_[A-Z_]+", row)]
