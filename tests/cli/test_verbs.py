@@ -1,9 +1,13 @@
 """The verbs that ask questions, on a machine with the built-in CPU alone; and command lines that are wrong."""
+import glob
 import os
 import shutil
 import subprocess
+import tomllib
 
 import command
+
+OPERATORS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "plugin_api/ops")
 
 
 class List(command.Case):
@@ -163,6 +167,18 @@ class Questions(command.Case):
             self.assertIn("accurate", candidate["numerics"])
         self.assertIn("taken", [candidate["verdict"] for candidate in document["candidates"]])
         self.assertIn("chosen: cpu/", self.output("explain", "attention", "--param", "layout=packed"))
+
+    def test_domains_of_inputs_are_the_declared_ones(self):
+        ops, compared = {op["name"]: op for op in self.json("ops")["ops"]}, 0
+        for path in glob.glob(os.path.join(OPERATORS, "*.toml")):
+            with open(path, "rb") as file:
+                declared = tomllib.load(file)
+            told = {entry["name"]: entry["domain"] for entry in ops[declared["name"]]["inputs"]}
+            for entry in declared.get("input", []):
+                if "kind" in entry.get("domain", {}):
+                    self.assertEqual(told[entry["name"]], entry["domain"]["kind"], declared["name"])
+                    compared += 1
+        self.assertGreater(compared, 100)
 
     def test_ops_are_the_declarations(self):
         ops = {op["name"]: op for op in self.json("ops")["ops"]}
