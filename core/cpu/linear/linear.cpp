@@ -61,14 +61,11 @@ int64_t backward_bytes(const Backward& call) {
                    call.grad_bias.given() ? product_bytes(of_bias(call, &one)) : 0});
 }
 
-double products_of(int64_t n, int64_t k, int64_t m) {
-  return 2 * static_cast<double>(n) * static_cast<double>(k) * static_cast<double>(m);
-}
 double forward_operations(const Forward& call) {
-  return products_of(call.N, call.K, call.M);
+  return operations_of_product(call.N, call.M, call.K);
 }
 double backward_operations(const Backward& call) {
-  return products_of(call.N, call.K, call.M) * (call.grad_weight.given() ? 2 : 1);
+  return operations_of_product(call.N, call.M, call.K) * (call.grad_weight.given() ? 2 : 1);
 }
 
 }  // namespace

@@ -118,8 +118,7 @@ int64_t gemm_bytes(const Gemm& call) {
 
 template <class Call>
 double operations(const Call& call, int64_t matrices, double products) {
-  return 2 * products * static_cast<double>(matrices) * static_cast<double>(call.M) * static_cast<double>(call.K) *
-         static_cast<double>(call.N);
+  return products * static_cast<double>(matrices) * operations_of_product(call.M, call.N, call.K);
 }
 double of_matmul(const Matmul& call) {
   return operations(call, call.y.shape[0] * call.y.shape[1], 1);

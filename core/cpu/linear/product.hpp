@@ -43,6 +43,11 @@ inline Product product_of(const Array& a, const Array& b, const Array& y) {
   return {a.shape[0], b.shape[0], a.shape[1], a, b, y, {}, {}, 1, 1};
 }
 
+// The operations of a product of these sizes, for a registration.
+inline double operations_of_product(int64_t rows, int64_t columns, int64_t depth) {
+  return 2 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(depth);
+}
+
 // Where the kernel changes its algorithm, if the product's sizes have these names.
 template <char rows, char columns, char depth>
 struct ProductSwitches {

@@ -72,14 +72,11 @@ int64_t backward_bytes(const Backward& call) {
   return std::max(products_bytes(call.R, call.E, call.M, call.x.dtype), of_weight);
 }
 
-double products(int64_t rows, int64_t depth, int64_t columns) {
-  return 2 * static_cast<double>(rows) * static_cast<double>(depth) * static_cast<double>(columns);
-}
 double forward_operations(const Forward& call) {
-  return products(call.R, call.K, call.M);
+  return operations_of_product(call.R, call.M, call.K);
 }
 double backward_operations(const Backward& call) {
-  return products(call.R, call.K, call.M) * (call.grad_weight.given() ? 2 : 1);
+  return operations_of_product(call.R, call.M, call.K) * (call.grad_weight.given() ? 2 : 1);
 }
 
 }  // namespace

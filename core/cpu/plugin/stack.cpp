@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kEnough = size_t{1} << 20;
 
-bool ask() {
+bool ask_whether_little() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
   void* lowest = nullptr;
@@ -23,13 +23,9 @@ bool ask() {
 
 }  // namespace
 
-bool has_little_stack() {
-  thread_local const bool is_little = ask();
-  return is_little;
-}
-
 void with_enough_stack(const std::function<void()>& work) {
-  if (!has_little_stack()) return work();
+  thread_local const bool is_little = ask_whether_little();
+  if (!is_little) return work();
   std::async(std::launch::async, work).get();
 }
 

@@ -6,11 +6,9 @@
 
 namespace rlk::cpu {
 
-// Whether the calling thread was made with less stack than kernels are entitled to (1 MiB).
-bool has_little_stack();
-
-// Calls work here, or, where the stack is small, on a thread made for it (tens of microseconds), and waits. What work
-// throws is thrown here; std::system_error when no thread can be made. [thread-safe]
+// Calls work here, or, where the calling thread was made with less than 1 MiB of stack, on a thread made for it (tens
+// of microseconds), and waits. What work throws is thrown here; std::system_error when no thread can be made.
+// [thread-safe]
 void with_enough_stack(const std::function<void()>& work);
 
 }  // namespace rlk::cpu

@@ -30,7 +30,8 @@ def call(operator, *inputs, **arguments):
 
 
 def require_native(operator, device, inputs, arguments):
-    """Never through the CPU and back: a trainer that has its data on a device has a function for it."""
+    """Not through the CPU and back: a trainer that has its data on a device has a function for it. Asked once for each
+    operator, device, dtypes and options; what changes later is rlk's fallback, which is logged and counted."""
     key = (operator, device, tuple(x is not None and x.dtype for x in inputs), *sorted(arguments.items()))
     if key not in _served:
         try:
