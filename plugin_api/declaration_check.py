@@ -54,7 +54,7 @@ class Checker:
         self.table("", self.op, TABLES[""], REQUIRED[""])
         for key in LISTS:
             if key in self.op:
-                self.fail("", f"{key} stands beside like or forward, and neither is there")
+                self.fail("", f"{key} stands beside uses, like or forward, and none is there")
         for kind in ("numerics", "forms"):
             if kind in self.op:
                 self.table(f"[{kind}]", self.op[kind], TABLES[kind], REQUIRED[kind])

@@ -1,9 +1,11 @@
-"""`like = "NAME"` and `forward = "NAME"`: a declaration that writes only what NAME does not declare. The rule is in
-ops/README.md."""
+"""`like = "NAME"`, `forward = "NAME"` and `uses = ["PART"]`: a declaration that writes only what NAME, and the parts in
+ops/shared, do not declare. The rule is in ops/README.md."""
 from declaration_check import Checker
 from declaration_schema import LISTS, TABLES
 
 LINKS = ["like", "forward"]
+# What a part in ops/shared may declare.
+OF_PARTS = {"dtypes", "forms", *LISTS.values()}
 # What two operators never share: texts and the error bound.
 OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "slope_when", "numerics"}
 # What an input says of outputs: taken and written together.
@@ -23,22 +25,45 @@ def name_of(row):
 class Extension(Checker):
     """Completes `op` by what `base` has. Each error names the file, the table and the key."""
 
-    def __init__(self, file, op, base):
+    def __init__(self, file, op, base, parts):
         super().__init__(file, op)
-        self.base, self.of = base, base["name"]
+        self.of = base["name"] if base else " and ".join(op["uses"])
+        self.parts, self.base = parts, self.joined(base, parts)
+        self.behind = {(key, name) for part in parts for key in NAMED & part.keys() for name in part[key].keys()
+                       - base.get(key, {}).keys()}
         self.backward = "forward" in op
+
+    def joined(self, base, parts):
+        """What the declaration takes from: the other operator's declaration, changed by the parts."""
+        whole, seen = dict(base), set()
+        for part in parts:
+            for key, rows in part.items():
+                named = isinstance(rows, dict)
+                new = rows if named else {row["name"]: row for row in rows}
+                old = whole.get(key, {}) if named else {name_of(row): row for row in whole.get(key, [])}
+                for name in new:
+                    if (key, name) in seen:
+                        self.fail("uses", f"{key} {name} is in two of {', '.join(self.op['uses'])}")
+                    seen.add((key, name))
+                whole[key] = old | new if named else list((old | new).values())
+        return whole
 
     def extended(self):
         whole = {key: self.op[key] for key in [*LINKS, *OWN] if key in self.op}
-        for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys():
+        for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys() - {"uses"}:
             if key in LISTS.values():
                 value = self.rows_of(key)
             elif key in NAMED:
                 value = self.changed(f"[{key}]", self.base.get(key, {}), self.op.get(key, {}))
+                value = dict(sorted(value.items(), key=lambda item: (key, item[0]) in self.behind))
             else:
                 value = self.changed("", self.base, {k: v for k, v in self.op.items() if k == key}).get(key)
             if value:
                 whole[key] = value
+        for name, part in zip(self.op.get("uses", []), self.parts):
+            if not any(name_of(row) in map(name_of, whole.get(key, []))
+                       for key in part.keys() - NAMED for row in part[key]):
+                self.fail("uses", f"takes nothing of {name}: leave it out")
         return whole
 
     def changed(self, where, taken, written):
@@ -96,7 +121,7 @@ class Extension(Checker):
         """The names of one kind: those of its list, or the base's and behind them the new ones."""
         key = next(key for key, listed in LISTS.items() if listed == kind)
         if key not in self.op:
-            if kind in PLACED and len(both) > len(taken):
+            if kind in PLACED and taken and len(both) > len(taken):
                 self.fail(f"[[{kind}]] {both[len(taken)]}", f"{self.of} has no {kind} of this name, so its place among "
                           f"them is not known: list all in {key} = [...]")
             return both
@@ -110,7 +135,7 @@ class Extension(Checker):
         for where, row in self.rows(kind):
             if name_of(row) not in names:
                 self.fail(where, f"{key} does not list it")
-        if names == both and (kind not in PLACED or len(both) == len(taken)):
+        if names == both and (kind not in PLACED or not taken or len(both) == len(taken)):
             self.fail("", f"{key} is what it would be without: leave it out")
         return names
 
@@ -120,12 +145,27 @@ def rank(op):
     return 2 if "forward" in op else 1 if "like" in op else 0
 
 
-def extended(file, op, written, wholes):
-    """The declaration with all that it takes; `written` has every declaration by name, `wholes` those before it."""
-    if rank(op) == 0:
+def parts_of(checker, shared):
+    """The parts that the declaration uses, each with the tables that a part may have."""
+    parts = []
+    for name in checker.op.get("uses", []):
+        checker.known("uses", name, shared, "part", "in shared")
+        for key in shared[name]:
+            checker.known(f"uses {name}", key, OF_PARTS, "table", "of a part")
+        parts.append(shared[name])
+    return parts
+
+
+def extended(file, op, written, wholes, shared):
+    """The declaration with all that it takes: `written` has every declaration by name, `wholes` those before it, `shared`
+    the parts that several use."""
+    if rank(op) == 0 and "uses" not in op:
         return op
     checker = Checker(file, op)
     checker.table("", op, TABLES[""], ["name"])
+    parts = parts_of(checker, shared)
+    if rank(op) == 0:
+        return Extension(file, op, {}, parts).extended()
     if "like" in op and "forward" in op:
         checker.fail("", "has like and forward; expected one of them")
     link = "forward" if "forward" in op else "like"
@@ -140,4 +180,4 @@ def extended(file, op, written, wholes):
     if link == "forward" and base.get("backward") != op["name"]:
         named = f"says backward = {base['backward']!r}" if "backward" in base else "names no backward"
         checker.fail(link, f"{of} {named}; expected {op['name']!r}")
-    return Extension(file, op, base).extended()
+    return Extension(file, op, base, parts).extended()

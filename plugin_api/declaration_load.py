@@ -3,7 +3,7 @@ import tomllib
 
 from declaration_check import check, check_together
 from declaration_like import extended, rank
-from declaration_schema import DeclarationError
+from declaration_schema import DEFAULT_T, DeclarationError
 
 ORDER = ["logp", "logp_backward", "attention", "add"]
 
@@ -11,17 +11,35 @@ ORDER = ["logp", "logp_backward", "attention", "add"]
 def load(folder):
     paths = sorted(folder.glob("*.toml"), key=lambda p: (ORDER.index(p.stem) if p.stem in ORDER else 99, p.stem))
     written = {path.stem: tomllib.loads(path.read_text()) for path in paths}
+    shared = {path.stem: tomllib.loads(path.read_text()) for path in sorted(folder.glob("shared/*.toml"))}
     wholes = {}
     # Each behind what it takes from, which is then known to be sound.
     for name in sorted(written, key=lambda name: rank(written[name])):
         file, op = f"{name}.toml", written[name]
-        wholes[name] = extended(file, op, written, wholes)
+        wholes[name] = with_defaults(extended(file, op, written, wholes, shared))
         check(file, wholes[name])
         if op["name"] != name:
             raise DeclarationError(f"{file}: name is {op['name']!r}, the file says {name!r}")
     ops = [completed(wholes[name]) for name in written]
     check_together(ops)
     return ops
+
+
+def with_defaults(op):
+    """The declaration with what need not be said (ops/README.md, "What need not be said")."""
+    op.setdefault("revision", 1)
+    arguments = [a for kind in ("input", "output") for a in op.get(kind, []) if isinstance(a, dict)]
+    for a in arguments:
+        if "inout" not in a or "shape" in a:
+            a.setdefault("dtype", "u8" if a.get("domain") == {"kind": "mask"} else "T")
+    if any(a.get("dtype") in ("T", "acc(T)") for a in arguments) and "T" not in op.get("dtypes", {}):
+        op["dtypes"] = {"T": DEFAULT_T} | op.get("dtypes", {})
+    for p in op.get("param", []):
+        if isinstance(p, dict) and p.get("values") and isinstance(p["values"], list):
+            p.setdefault("default", p["values"][0])
+        if isinstance(p, dict) and "default" in p:
+            p.setdefault("type", "enum" if "values" in p else "f64" if isinstance(p["default"], float) else "i64")
+    return op
 
 
 def completed(op):

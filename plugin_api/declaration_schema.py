@@ -16,6 +16,7 @@ MAX_NDIM = 8
 DTYPES = ["f32", "bf16", "f16", "f64", "i32", "i64", "u8", "i8", "i16", "u16", "u32", "u64", "bool", "f8_e4m3fn",
           "f8_e5m2", "f4_e2m1fn"]
 FLOATING = ["f32", "bf16", "f16", "f64", "f8_e4m3fn", "f8_e5m2", "f4_e2m1fn"]
+DEFAULT_T = FLOATING[:4]  # the choices of T where [dtypes] does not say them
 SUB_BYTE = ["f4_e2m1fn"]  # two in a byte
 # Known by name, so that texts can say what was passed, but not to be declared: elements that cross bytes.
 CROSSING = ["f6_e2m3fn", "f6_e3m2fn"]
@@ -43,7 +44,7 @@ TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
          "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict,
-         "like": str, "forward": str, "slope_when": str, "symbols": list, "inputs": list, "outputs": list, "params": list,
+         "uses": list, "like": str, "forward": str, "slope_when": str, "symbols": list, "inputs": list, "outputs": list, "params": list,
          "features": list, "rules": list},
     "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,
                  "rounded": list},
@@ -66,18 +67,18 @@ TABLES = {
     "rule.violate": {"symbols": dict, "params": dict, "present": list},
 }
 REQUIRED = {
-    "": ["name", "revision", "family", "summary", "formula", "sources", "numerics"],
+    "": ["name", "family", "summary", "formula", "sources", "numerics"],
     "numerics": [],  # factor and reason where there is a floating output
     "numerics.rounded": ["name", "source", "over"],
     "forms": ["param", "names"],
     "symbol": ["name", "doc", "sizes"],
-    "input": ["name", "doc", "dtype", "shape", "domain"],
-    "output": ["name", "doc", "dtype", "shape"],
-    "param": ["name", "doc", "type", "default"],
+    "input": ["name", "doc", "shape", "domain"],
+    "output": ["name", "doc", "shape"],
+    "param": ["name", "doc", "default"],
     "feature": ["name"],
     "rule": ["name", "holds", "hint"],
 }
-# Beside `like` or `forward`: which of a kind the operator has, and in which order (declaration_like.py).
+# Beside `uses`, `like` or `forward`: which of a kind the operator has, and in which order (declaration_like.py).
 LISTS = {"symbols": "symbol", "inputs": "input", "outputs": "output", "params": "param", "features": "feature",
          "rules": "rule"}
 # What describes the values of an input, by its kind.

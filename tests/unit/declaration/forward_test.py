@@ -149,7 +149,7 @@ class Forward(unittest.TestCase):
                      ('name = "grad_water"', 'name = "grad_water"\ndtype = "T"'))
         self.refused("kettle_backward.toml: [[input]] grad_out: domain is missing",
                      ('domain = { kind = "real", scale = 1.0 }\n', ""))
-        self.refused("kettle_backward.toml: [[output]] grad_wine: dtype is missing",
+        self.refused("kettle_backward.toml: [[output]] grad_wine: shape is missing",
                      ('name = "grad_water"', 'name = "grad_wine"\ndoc = ""'))
         self.refused("kettle_backward.toml: [[output]] 1: name is missing", ('name = "grad_water"', 'doc = ""'))
 
@@ -221,7 +221,7 @@ class Forward(unittest.TestCase):
                      pot=BACKWARD.replace('"kettle_backward"', '"pot"').replace('"kettle"', '"kettle_backward"'))
 
     def test_lists_belong_to_a_forward(self):
-        self.refused("kettle.toml: inputs stands beside like or forward, and neither is there",
+        self.refused("kettle.toml: inputs stands beside uses, like or forward, and none is there",
                      forward=FORWARD.replace("[numerics]", 'inputs = ["water"]\n[numerics]'))
 
 

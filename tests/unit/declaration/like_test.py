@@ -33,8 +33,9 @@ class Like(unittest.TestCase):
             self.assertEqual(text.count(old), 1, f"{old!r} must occur once")
             text = text.replace(old, new)
         with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "shared").mkdir()
             for name, declaration in {"kettle": KETTLE, "teapot": text, **others}.items():
-                (pathlib.Path(folder) / f"{name}.toml").write_text(declaration)
+                (pathlib.Path(folder) / f"{name.replace('__', '/')}.toml").write_text(declaration)
             return {op["name"]: op for op in load(pathlib.Path(folder))}
 
     def refused(self, expected, *changes, **others):
@@ -84,6 +85,62 @@ class Like(unittest.TestCase):
         self.refused("teapot.toml: has like and forward; expected one of them",
                      ("[numerics]", 'forward = "kettle"\n[numerics]'))
         self.refused("teapot.toml: like: names the operator itself", ('"kettle"', '"teapot"'))
+
+    def test_parts_give_entries_that_the_declaration_changes_and_places(self):
+        part = '''
+[dtypes]
+C = ["i32"]
+[[input]]
+name = "milk"
+dtype = "C"
+shape = ["N"]
+domain = { kind = "integer", low = 0, high = 9 }
+doc = "white"
+'''
+        uses = ("[numerics]", 'uses = ["dairy"]\n[numerics]')
+        op = self.loaded(uses, shared__dairy=part)["teapot"]  # behind what the sibling has
+        self.assertEqual([a["name"] for a in op["input"]], ["water", "milk"])
+        self.assertEqual(list(op["dtypes"]), ["T", "C"])
+        op = self.loaded(("[numerics]", 'uses = ["dairy"]\ninputs = ["milk", "water"]\n[numerics]'),
+                         ('one sum"\n', 'one sum"\n[[input]]\nname = "milk"\ndoc = "cold"\n'),
+                         shared__dairy=part)["teapot"]
+        self.assertEqual([(a["name"], a["doc"]) for a in op["input"]], [("milk", "cold"), ("water", "before")])
+        kettle = KETTLE.replace("[numerics]", 'uses = ["dairy"]\ninputs = ["water", "milk"]\n[numerics]')
+        self.assertEqual([a["name"] for a in self.loaded(kettle=kettle, shared__dairy=part)["kettle"]["input"]],
+                         ["water", "milk"])
+        self.refused("teapot.toml: uses: no part 'diary' in shared; near: dairy",
+                     ("[numerics]", 'uses = ["diary"]\n[numerics]'), shared__dairy=part)
+        self.refused("uses dairy: no table 'summary' of a part", uses, shared__dairy='summary = "cow"\n' + part)
+        self.refused("teapot.toml: uses: dtypes C is in two of dairy, goat",
+                     ("[numerics]", 'uses = ["dairy", "goat"]\n[numerics]'), shared__dairy=part, shared__goat=part)
+        self.refused("teapot.toml: uses: takes nothing of dairy: leave it out",
+                     ("[numerics]", 'uses = ["dairy"]\ninputs = ["water"]\n[numerics]'), shared__dairy=part)
+        self.refused("[[input]] milk: doc is that of kettle: leave it out", uses,
+                     ('one sum"\n', 'one sum"\n[[input]]\nname = "milk"\ndoc = "white"\n'), shared__dairy=part)
+
+    def test_what_need_not_be_said(self):
+        short = KETTLE.replace('revision = 1\n', "").replace('type = "f64"\n', "").replace('dtype = "T"\n', "")
+        long = self.loaded()["kettle"]
+        self.assertEqual(self.loaded(kettle=short)["kettle"], long)
+        op = self.loaded(kettle=short.replace('[dtypes]\nT = ["f32", "bf16"]\n', "") + '''
+[[input]]
+name = "empty"
+shape = ["N"]
+domain = { kind = "mask" }
+doc = "no tea"
+[[param]]
+name = "cups"
+default = 2
+doc = "how many"
+[[param]]
+name = "leaves"
+values = ["black", "green"]
+doc = "which"
+''')["kettle"]
+        self.assertEqual(op["dtypes"], {"T": ["f32", "bf16", "f16", "f64"]})
+        self.assertEqual(op["input"][1]["dtype"], "u8")
+        self.assertEqual([(p["type"], p["default"]) for p in op["param"]], [("f64", 1.0), ("i64", 2), ("enum", "black")])
+        self.refused("kettle.toml: [[param]] power: default is missing", kettle=short.replace("default = 1.0\n", ""))
 
     def test_a_forward_gives_no_outputs_to_list(self):
         backward = TEAPOT.replace('"teapot"', '"kettle_backward"').replace('like =', 'forward =').replace(
