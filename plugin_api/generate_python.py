@@ -181,7 +181,9 @@ def passed_on(op, own):
     """The call of the object behind a function."""
     inputs, params, outputs = names_of(op)
     values = lambda names: "(" + "".join(f"{n}, " for n in names).strip() + ")"
-    wanted = "{" + ", ".join(f'"{name}": {python}' for name, python in outputs.items()) + "}"
+    wanted = values(outputs.values())
+    if "outputs" in own:  # rlk.ops: what is asked for may be more than yes and no
+        wanted = "{" + ", ".join(f'"{name}": {python}' for name, python in outputs.items()) + "}"
     return folded(f"    return _{op['name']}({values(inputs.values())}, {values(params.values())}, {wanted}, "
                   f"{', '.join(own)})", "        ")
 

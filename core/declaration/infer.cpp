@@ -44,10 +44,11 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
   for (size_t i = 0; i < decl.outputs.size(); ++i) {
     const ArgDecl& arg = decl.outputs[i];
     const ShapeDecl& declared = arg.shapes[static_cast<size_t>(call.form)];
-    InferredTensor inferred{resolve(arg.dtype, call), {}};
+    const bool present = call.values().has(32 + static_cast<int>(i));
+    InferredTensor inferred{resolve(arg.dtype, call), {}, false};
     const bool of_form = declared.kind != ShapeDecl::Kind::none && (arg.form < 0 || arg.form == call.form);
     if (of_form && !infer_shape(decl, declared, call, inputs, inferred.shape)) {
-      if (!call.values().has(32 + static_cast<int>(i))) {  // nobody asked for it
+      if (!present) {  // nobody asked for it
         inferred.shape.clear();
         out.push_back(std::move(inferred));
         continue;
@@ -60,6 +61,7 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
       return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text +
                            ", which the inputs given do not fix. Pass the optional inputs that do");
     }
+    inferred.present = of_form && present;
     out.push_back(std::move(inferred));
   }
   return RLK_OK;

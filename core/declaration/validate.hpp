@@ -45,6 +45,7 @@ rlk_status validate(const OpDecl& decl, const void* params, std::span<const rlk_
 struct InferredTensor {
   Dtype dtype;
   std::vector<int64_t> shape;
+  bool present = false;  // the form has it, and it is required, wanted, or over an input that is given
 };
 rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const rlk_tensor* const> inputs,
                          uint64_t wanted, std::vector<InferredTensor>& out, rlk_error* error);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/declaration/validate.hpp"
 #include "loader/api/handles.hpp"
 
 using rlk::core::failf;
@@ -70,6 +71,40 @@ rlk_status rlk_op_find(const char* name, const rlk_op** out, rlk_error* error) {
       return failf(error, RLK_NOT_FOUND, "there is no operator '%s'; %s", name, rlk::loader::near_names(name).c_str());
     }
     *out = reinterpret_cast<const rlk_op*>(decl);
+    return RLK_OK;
+  });
+}
+
+rlk_status rlk_infer_outputs(const rlk_op* op, const void* params, const rlk_tensor* const* inputs, uint32_t n_inputs,
+                             rlk_output_shape* const* outputs, uint32_t n_outputs, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(op);
+  if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
+  if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
+  return guarded(error, [&]() -> rlk_status {
+    const OpDecl& decl = *declaration_of(op);
+    uint64_t wanted = 0;
+    for (uint32_t i = 0; i < n_outputs; ++i) {
+      if (outputs[i] == nullptr) continue;
+      if (i >= decl.outputs.size()) {
+        return failf(error, RLK_INVALID_ARGUMENT, "%s: output %u is asked for; the operator has %zu. Pass NULL there",
+                     decl.name, i, decl.outputs.size());
+      }
+      if (outputs[i]->struct_size < sizeof(rlk_output_shape)) {
+        return failf(error, RLK_INVALID_ARGUMENT, "%s: outputs[%u]->struct_size is %u; expected at least %zu",
+                     decl.name, i, outputs[i]->struct_size, sizeof(rlk_output_shape));
+      }
+      wanted |= uint64_t{1} << i;
+    }
+    std::vector<rlk::core::InferredTensor> inferred;
+    const rlk_status status = rlk::core::infer_outputs(decl, params, {inputs, n_inputs}, wanted, inferred, error);
+    if (status != RLK_OK) return status;
+    for (uint32_t i = 0; i < n_outputs; ++i) {
+      if (outputs[i] == nullptr) continue;
+      const rlk::core::InferredTensor& known = inferred[i];
+      outputs[i]->ndim = known.present ? static_cast<int32_t>(known.shape.size()) : -1;
+      outputs[i]->dtype = rlk::core::abi_of(known.dtype);
+      std::copy(known.shape.begin(), known.shape.end(), outputs[i]->shape);
+    }
     return RLK_OK;
   });
 }

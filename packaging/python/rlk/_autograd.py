@@ -4,11 +4,15 @@ One kernel serves every device (CompositeExplicitAutograd): where it runs is rlk
 outputs of the bit mask `wanted` in declared order. What a backward reads of its forward is asked for with the forward,
 which outputs that is follows from the backward's rules."""
 import itertools
+from typing import NamedTuple, Optional
 
 import torch
+from torch.autograd import forward_ad
 
+from rlk import _torch_library
+from rlk._call import remembered
 from rlk._tensors import CPU, Torch, View
-from rlk.errors import InvalidArgument
+from rlk.errors import Error, InvalidArgument
 
 _library = torch.library.Library("rlk", "DEF")
 Torch.fill()  # not at the first call: torch.compile may trace that one, and traces no change of what is global
@@ -18,9 +22,9 @@ def schema(operator):
     """The operator's schema: inputs, the parameters that are numbers and those that are integers or words (by their place)
     in declared order, which outputs, and who must serve it. A list of parameters that ends early has defaults behind, so
     that graphs saved before a parameter was appended still load; torch allows 64 arguments, which one each would exceed."""
-    required, arguments = True, []
-    for a in operator.inputs:
-        required = required and not a.optional and len(a.shapes) == len(forms(operator))
+    arguments, n_required = [], required_inputs(operator)
+    for i, a in enumerate(operator.inputs):
+        required = i < n_required
         mutated = any(o.must_alias == a.name for o in operator.outputs)
         kind = "Tensor" + (f"({a.name}!)" if mutated else "")
         arguments.append(f"{kind} {a.python}" if required else f"{kind}? {a.python}=None")
@@ -28,6 +32,12 @@ def schema(operator):
     # torch.compile functionalizes what changes its inputs only where it gives back no list.
     made = any(o.must_alias is None for o in operator.outputs)
     return f"{operator.name}({', '.join(arguments)}) -> {'Tensor[]' if made else '()'}"
+
+
+def required_inputs(operator):
+    """How many of the first inputs every call has."""
+    always = [not a.optional and len(a.shapes) == len(forms(operator)) for a in operator.inputs]
+    return (*always, False).index(False)
 
 
 def forms(operator):
@@ -47,36 +57,73 @@ class Function:
         self.made = [i for i, o in enumerate(operator.outputs) if o.must_alias is None]
         self.bits = {operator.outputs[i].name: 1 << i for i in self.made}
         self.shapes = {o.name: o.shapes for o in operator.outputs}
+        self.pure = len(self.made) == len(operator.outputs)
+        self.asked = [self.bits[o.name] for o in operator.outputs if o.optional and o.must_alias is None]
+        self.plans = {}
         self.required = sum(self.bits[operator.outputs[i].name] for i in self.made if not operator.outputs[i].optional)
         _library.define(schema(operator))
-        _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
+        if not _torch_library.register(self, required_inputs(operator)):
+            _library.impl(operator.name, self.kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"rlk::{operator.name}", self.fake, lib=_library)
-        if len(self.made) == len(operator.outputs):  # torch has no autograd for what changes its inputs
+        if self.pure:  # torch has no autograd for what changes its inputs
             torch.library.register_autograd(f"rlk::{operator.name}", self.backward, setup_context=self.keep, lib=_library)
         self.overload = getattr(torch.ops.rlk, operator.name).default
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
+        if torch.compiler.is_compiling():
+            return self.result(inputs, *self.call(inputs, self.plan(params, flags, pin, numerics)))
+        key = (params, (*map(type, params),), flags, pin, numerics)
+        try:
+            plan = self.plans.get(key)
+        except TypeError:  # numerics is a list
+            plan = key = None
+        if plan is None:
+            plan = self.plan(params, flags, pin, numerics)
+            if key is not None:
+                remembered(self.plans, key, plan)
+        try:
+            return self.result(inputs, *self.call(inputs, plan))
+        except RuntimeError as error:
+            if isinstance(error, Error):
+                raise
+            _torch_library.raise_own(error)
+
+    def plan(self, params, flags, pin, numerics):
+        """What a call is by its parameters alone."""
         wanted = self.required
-        for name, flag in flags.items():
+        for bit, flag in zip(self.asked, flags):
             if flag:
-                wanted |= self.bits[name]
+                wanted |= bit
         if numerics is not None and not isinstance(numerics, str):
             numerics = ",".join(numerics)
-        codes, every = self.operator.codes(params), wanted
-        if self.operator.backward is not None and torch.is_grad_enabled() and any(
-                getattr(x, "requires_grad", False) for x in inputs):
-            every |= self.saved(inputs, codes, wanted)
+        codes = self.operator.codes(params)
         # Never the default: before torch 2.12 the dispatcher drops trailing arguments that are, and then finds as many
         # gradients too many.
-        tensors = self.overload(*inputs, *self.lists(codes), every, pin, numerics or "")
-        results = dict(zip(self.names(codes, every), tensors or ()))
-        if len(self.made) < len(self.operator.outputs):
+        return Plan(codes, *self.lists(codes), wanted, pin, numerics or "", self.names(codes, wanted))
+
+    def call(self, inputs, plan):
+        """(plan, the outputs' names, the outputs), of which those that a gradient needs may be more than asked for."""
+        codes, real, whole, wanted, pin, numerics, names = plan
+        if not (torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs)):
+            if self.pure and not torch.compiler.is_compiling() and forward_ad._current_level < 0:
+                with torch._C._AutoDispatchBelowAutograd():  # spares the hop through Python that only gradients need
+                    return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+        elif self.operator.backward is not None:
+            every = wanted | self.saved(inputs, codes, wanted)
+            if every != wanted:
+                wanted, names = every, self.names(codes, every)
+        return plan, names, self.overload(*inputs, real, whole, wanted, pin, numerics)
+
+    def result(self, inputs, plan, names, tensors):
+        """One output alone, several as a named tuple, as rlk.ops gives them."""
+        results = dict(zip(names, tensors or ()))
+        if not self.pure:
             given = {a.name: x for a, x in zip(self.operator.inputs, inputs) if x is not None}
             results |= {o.name: given[o.must_alias] for o in self.operator.outputs if o.must_alias in given}
             results = {o.name: results[o.name] for o in self.operator.outputs if o.name in results}
-        if every != wanted:
-            results = {name: x for name, x in results.items() if wanted & self.bits.get(name, wanted)}
+        elif len(names) != len(plan.names):
+            results = {name: results[name] for name in plan.names}
         return self.operator.result(results)
 
     def names(self, codes, wanted):
@@ -234,6 +281,16 @@ class Function:
             shape = self.shape(output, form, op.symbols(views, form), views, ctx.codes, 0)
             dtype = Torch.by_name[op.dtype(output.dtype, op.variables(views))]
         return like.new_zeros(shape, dtype=dtype)
+
+
+class Plan(NamedTuple):
+    codes: list
+    real: list
+    whole: list
+    wanted: int
+    pin: Optional[str]
+    numerics: str
+    names: list
 
 
 functions = {}

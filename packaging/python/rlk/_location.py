@@ -14,6 +14,11 @@ def library():
     return str(path)
 
 
+def torch_library():
+    """librlk_torch, the kernels of rlk.torch."""
+    return str(PREFIX / "lib" / "librlk_torch.so")
+
+
 def command():
     """The rlk-plugins of this package."""
     return str(PREFIX / "bin" / "rlk-plugins")

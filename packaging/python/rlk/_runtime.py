@@ -49,6 +49,11 @@ class Runtime:
         self._handle = handle.value
         self._streams = 0
 
+    @property
+    def handle(self):
+        """The C API's rlk_runtime*, as a number."""
+        return self._alive()
+
     def _alive(self):
         if self._handle is None:
             raise errors.InvalidArgument("this rlk.Runtime is closed; make another")

@@ -126,6 +126,7 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
       {"rlk_op_find", "out", [&] { return rlk_op_find("logp", nullptr, &error); }},
       {"rlk_call", "stream", [&] { return rlk_call(nullptr, op, nullptr, nullptr, 0, nullptr, 0, nullptr, &error); }},
       {"rlk_call", "op", [&] { return rlk_call(s, nullptr, nullptr, nullptr, 0, nullptr, 0, nullptr, &error); }},
+      {"rlk_infer_outputs", "op", [&] { return rlk_infer_outputs(nullptr, nullptr, nullptr, 0, nullptr, 0, &error); }},
       {"rlk_graph_begin", "stream", [&] { return rlk_graph_begin(nullptr, &error); }},
       {"rlk_graph_end", "out", [&] { return rlk_graph_end(s, nullptr, &error); }},
       {"rlk_graph_launch", "graph", [&] { return rlk_graph_launch(nullptr, s, &error); }},
@@ -161,6 +162,56 @@ TEST(Api, ArraysMustBeThereWhenTheyAreCounted) {
   rlk_error error = RLK_ERROR_INIT;
   EXPECT_EQ(rlk_call(stream.get(), op, nullptr, nullptr, 2, nullptr, 0, nullptr, &error), RLK_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(error.text, "inputs is NULL")) << error.text;
+  EXPECT_EQ(rlk_infer_outputs(op, nullptr, nullptr, 2, nullptr, 0, &error), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(error.text, "inputs is NULL")) << error.text;
+}
+
+struct Inferred {
+  std::array<rlk_output_shape, 8> shapes{};
+  std::array<rlk_output_shape*, 8> asked{};
+  rlk_error error = RLK_ERROR_INIT;
+
+  rlk_status of(const char* name, const void* params, const std::vector<const Tensor*>& inputs,
+                std::initializer_list<size_t> outputs) {
+    const rlk_op* op = nullptr;
+    EXPECT_EQ(rlk_op_find(name, &op, nullptr), RLK_OK);
+    for (const size_t i : outputs) {
+      shapes[i].struct_size = sizeof(rlk_output_shape);
+      asked[i] = &shapes[i];
+    }
+    std::vector<rlk_tensor> tensors;
+    for (const Tensor* tensor : inputs) tensors.push_back(tensor->abi());
+    std::vector<const rlk_tensor*> pointers;
+    for (const rlk_tensor& tensor : tensors) pointers.push_back(&tensor);
+    return rlk_infer_outputs(op, params, pointers.data(), static_cast<uint32_t>(pointers.size()), asked.data(), 8,
+                             &error);
+  }
+};
+
+TEST(Api, OutputsAreInferredWithoutMemory) {
+  const Tensor logits(nullptr, kBf16, {3, 5}), ids(nullptr, kI64, {3});
+  Inferred outputs;
+  ASSERT_EQ(outputs.of("logp", nullptr, {&logits, &ids}, {0, 2}), RLK_OK) << outputs.error.text;
+  for (const size_t i : {size_t{0}, size_t{2}}) {
+    EXPECT_EQ(outputs.shapes[i].ndim, 1);
+    EXPECT_EQ(outputs.shapes[i].shape[0], 3);
+    EXPECT_EQ(outputs.shapes[i].dtype.bits, 32);
+  }
+  EXPECT_EQ(outputs.shapes[1].ndim, 0);  // nobody asked for it
+}
+
+TEST(Api, InferenceRefusesWhatACallWouldRefuse) {
+  const Tensor logits(nullptr, kF32, {3, 5}), ids(nullptr, kI64, {3, 1});
+  Inferred outputs;
+  EXPECT_EQ(outputs.of("logp", nullptr, {&logits, &ids}, {0}), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(outputs.error.text, "'ids' has shape [3, 1]")) << outputs.error.text;
+  outputs.shapes[0].struct_size = 4;
+  const rlk_op* op = nullptr;
+  ASSERT_EQ(rlk_op_find("logp", &op, nullptr), RLK_OK);
+  EXPECT_EQ(rlk_infer_outputs(op, nullptr, nullptr, 0, outputs.asked.data(), 8, &outputs.error), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(outputs.error.text, "outputs[0]->struct_size is 4")) << outputs.error.text;
+  EXPECT_EQ(outputs.of("logp", nullptr, {&logits, &ids}, {0, 7}), RLK_INVALID_ARGUMENT);
+  EXPECT_TRUE(contains(outputs.error.text, "output 7 is asked for")) << outputs.error.text;
 }
 
 TEST(Api, AnUnknownOperatorListsNearNames) {

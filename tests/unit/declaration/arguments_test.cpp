@@ -150,6 +150,9 @@ TEST(ComputedSize, FollowsFromSymbolsAndParameters) {
     rlk_error error{sizeof(rlk_error), 0, 0, {}, {}};
     ASSERT_EQ(core::infer_outputs(*call.decl, call.params.data(), call.input_pointers, 2, out, &error), RLK_OK);
     EXPECT_EQ(out[RLK_BLOCK_DEQUANTIZE_OUT_AMAX].shape, (std::vector<int64_t>{3, blocks}));
+    EXPECT_TRUE(out[RLK_BLOCK_DEQUANTIZE_OUT_AMAX].present);
+    ASSERT_EQ(core::infer_outputs(*call.decl, call.params.data(), call.input_pointers, 0, out, &error), RLK_OK);
+    EXPECT_FALSE(out[RLK_BLOCK_DEQUANTIZE_OUT_AMAX].present);
   }
 }
 

@@ -147,6 +147,22 @@ typedef struct rlk_call_options {
 #define RLK_CALL_OPTIONS_INIT \
   { sizeof(rlk_call_options), 0, 0, 0, 0 }
 
+/* What an output has to be, for callers that allocate outputs. */
+typedef struct rlk_output_shape {
+  uint32_t struct_size;
+  int32_t ndim; /* -1: the call has no such output (the form of the operator has none, or its input is absent) */
+  rlk_dtype dtype;
+  uint32_t reserved;
+  int64_t shape[RLK_MAX_NDIM];
+} rlk_output_shape;
+
+/* Dtype and shape of every output that rlk_call would take with these inputs (their data may be NULL) and parameters.
+   Outputs that nobody wants are NULL in outputs; of the others struct_size is set by the caller. A dtype that the
+   inputs leave open is the declaration's first choice. Refuses what rlk_call would refuse of inputs and rules. */
+RLK_API rlk_status rlk_infer_outputs(const rlk_op* op, const void* params, const rlk_tensor* const* inputs,
+                                     uint32_t n_inputs, rlk_output_shape* const* outputs, uint32_t n_outputs,
+                                     rlk_error* error);
+
 /* Enqueues one operator. params: rlk_<op>_params or NULL for defaults. Tensors live in memory of the stream's device
    (CPU stream: host memory); absent arguments are NULL; every array is read before the call returns, tensor memory
    until the stream has passed. options may be NULL. On a CPU stream the work is done when this returns.

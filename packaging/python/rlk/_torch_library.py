@@ -1,0 +1,104 @@
+"""librlk_torch, the kernels of torch.ops.rlk on torch's stable ABI. One build serves torch 2.10 and newer; with an older
+torch the kernels are Python's, and `served_by` says so."""
+import ctypes
+import os
+
+import torch
+
+from rlk import _abi, _devices, _location, _runtime, errors
+from rlk._tensors import CPU
+
+_RESOLVE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p),
+                            ctypes.POINTER(ctypes.c_char), ctypes.POINTER(_abi.Error))
+
+
+class Description(ctypes.Structure):  # rlk_torch_operator
+    _fields_ = [("struct_size", ctypes.c_uint32), ("n_inputs", ctypes.c_uint32), ("n_required", ctypes.c_uint32),
+                ("n_outputs", ctypes.c_uint32), ("n_params", ctypes.c_uint32), ("gives_list", ctypes.c_uint32),
+                ("bytes_as_u8", ctypes.c_uint64), ("changed", ctypes.c_uint64), ("required_outputs", ctypes.c_uint64),
+                ("name", ctypes.c_char_p), ("param_kinds", ctypes.c_char_p), ("defaults", ctypes.c_void_p),
+                ("must_alias", ctypes.c_void_p)]
+
+
+def _resolve(kind, index, runtime, backend, error):
+    """Who serves the memory of torch's device: what rlk's probes found, never torch's word for it."""
+    try:
+        name = _devices.backend_of(_dlpack_device(kind, index)).encode()
+        runtime[0] = _runtime.runtime().handle
+        ctypes.memmove(backend, name + b"\0", len(name) + 1)
+        return errors.OK
+    except errors.Error as e:
+        status, text = e.status, str(e)
+    except Exception as e:  # none may leave
+        status, text = errors.Internal.status, f"{type(e).__name__}: {e}"
+    error[0].status, error[0].text = status, text.encode()[:463]
+    return status
+
+
+def _dlpack_device(kind, index):
+    """DLPack's words for a device that torch's C++ side calls by numbers."""
+    name = torch.autograd.DeviceType(kind).name.lower()
+    if name == "cpu":
+        return CPU, 0
+    if name == "privateuse1":
+        name = torch._C._get_privateuse1_backend_name()
+    try:
+        number = torch.empty(0, device=torch.device(name, index)).__dlpack_device__()
+    except Exception as e:
+        raise errors.Unsupported(f"memory is on torch's device {name}:{index}, which has no number of DLPack's ({e}), and "
+                                 "nobody here serves that") from None
+    return int(number[0]), number[1]
+
+
+_held = _RESOLVE(_resolve)  # the library keeps its address
+_library, served_by = None, ""
+
+
+def open():
+    """Finds the library and torch's C ABI; where that fails `served_by` says why. RLK_TORCH_LIBRARY=0 asks for Python."""
+    global _library, served_by
+    if os.environ.get("RLK_TORCH_LIBRARY") == "0":
+        served_by = "Python: RLK_TORCH_LIBRARY is 0"
+        return
+    _runtime.library()  # librlk, which the library needs, from the same folder
+    library = ctypes.CDLL(_location.torch_library())
+    library.rlk_torch_open.argtypes = [_RESOLVE, ctypes.POINTER(_abi.Error)]
+    library.rlk_torch_register.argtypes = [ctypes.POINTER(Description), ctypes.POINTER(_abi.Error)]
+    library.rlk_torch_error.argtypes, library.rlk_torch_error.restype = [ctypes.POINTER(_abi.Error)], None
+    try:
+        errors.check(library.rlk_torch_open, _held)
+    except errors.NotFound as e:
+        served_by = f"Python: torch {torch.__version__}: {e}"
+        return
+    _library, served_by = library, f"librlk_torch on the stable ABI of torch {torch.__version__}"
+
+
+def register(function, n_required):
+    """Makes the library's kernel that of the operator; False where Python's has to serve."""
+    if _library is None:
+        return False
+    op = function.operator
+    bits = lambda chosen: sum(1 << i for i, a in enumerate(op.inputs) if chosen(a))
+    changed = {o.must_alias for o in op.outputs}
+    place = {a.name: i for i, a in enumerate(op.inputs)}
+    kinds = "".join("f" if p.type == "f64" else "i" for p in op.params)
+    defaults = ctypes.create_string_buffer(op.packed_params.pack(0, 0, *function.defaults)[8:])
+    alias = (ctypes.c_int32 * len(op.outputs))(*(place.get(o.must_alias, -1) for o in op.outputs))
+    errors.check(_library.rlk_torch_register, Description(
+        ctypes.sizeof(Description), len(op.inputs), n_required, len(op.outputs), len(op.params), bool(function.made),
+        bits(lambda a: a.dtype == "u8"), bits(lambda a: a.name in changed), function.required, op.name.encode(),
+        kinds.encode(), ctypes.addressof(defaults), ctypes.addressof(alias)))
+    return True
+
+
+def raise_own(error):
+    """The exception of rlk's for the one that torch made of a kernel's."""
+    if _library is not None:
+        told = errors.fresh()
+        _library.rlk_torch_error(told)
+        if told.status < 0 and str(error).startswith(told.text.decode("utf-8", "replace")):
+            errors.raise_for(told.status, told)
+    raise error
+
+
+open()

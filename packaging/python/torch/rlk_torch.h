@@ -1,0 +1,45 @@
+/* What Python asks of librlk_torch (rlk/_torch_library.py, by ctypes). Called under the GIL, except rlk_torch_error. */
+#ifndef RLK_TORCH_H
+#define RLK_TORCH_H
+
+#include <rlk/rlk.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Who serves the memory of torch's device (its number of the kind, its index), asked once for each: the runtime and the
+   backend's name, of at most 31 letters. Called from any thread. */
+typedef rlk_status (*rlk_torch_resolve)(int32_t device_type, int32_t index, rlk_runtime** runtime, char* backend,
+                                        rlk_error* error);
+
+/* Finds torch's stable C ABI in the process. NOT_FOUND names a function that this torch does not have. */
+RLK_API rlk_status rlk_torch_open(rlk_torch_resolve resolve, rlk_error* error);
+
+/* An operator as its schema has it: the inputs (n_required of them Tensor, the others Tensor?), float[] and int[] with
+   the parameters, int wanted, str? pin, str? numerics. It gives Tensor[], the wanted outputs in order, or nothing where
+   every output lies in the memory of an input. Copied. */
+typedef struct rlk_torch_operator {
+  uint32_t struct_size;
+  uint32_t n_inputs, n_required, n_outputs, n_params;
+  uint32_t gives_list;
+  uint64_t bytes_as_u8;      /* bit i: a bool given as input i is its byte */
+  uint64_t changed;          /* bit i: input i is written */
+  uint64_t required_outputs; /* bit i: what wanted is when it is 0 */
+  const char* name;
+  const char* param_kinds;   /* 'f' or 'i' of every parameter */
+  const uint64_t* defaults;  /* [n_params], the eight bytes of each */
+  const int32_t* must_alias; /* [n_outputs], the input, or -1 */
+} rlk_torch_operator;
+
+/* Registers the kernel of torch.ops.rlk.NAME for every device; the schema is defined before. */
+RLK_API rlk_status rlk_torch_register(const rlk_torch_operator* description, rlk_error* error);
+
+/* The calling thread's last failed call; status 0 when there is none. Forgets it. */
+RLK_API void rlk_torch_error(rlk_error* out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

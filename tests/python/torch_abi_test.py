@@ -1,0 +1,96 @@
+"""librlk_torch uses torch's stable C ABI and nothing else of torch: what the file asks of the linker, and each function it
+finds by name beside torch's own declaration."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FUNCTIONS = ROOT / "packaging/python/torch/shim_functions.inc"
+OLDEST = "0x020a000000000000"  # 2.10
+
+
+def lines_of(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def library():
+    from rlk import _location
+    return _location.torch_library()
+
+
+def test_the_library_links_nothing_of_torch(library):
+    needed = [line.split("[")[1].rstrip("]") for line in lines_of("readelf", "-d", library) if "(NEEDED)" in line]
+    assert "librlk.so.0" in needed
+    assert [name for name in needed if not re.match(r"lib(rlk|stdc\+\+|gcc_s|c|m|dl|pthread)\.so", name)
+            and not name.startswith("ld-linux")] == []
+    symbols = lines_of("nm", "-D", "-C", library)
+    undefined = [line.split(" U ")[1] for line in symbols if " U " in line]
+    assert undefined and [name for name in undefined if re.search(r"\b(at|c10|torch)::|^(aoti_)?torch_|^Py", name)] == []
+    assert {line.split()[-1] for line in symbols if " T " in line} == {"rlk_torch_error", "rlk_torch_open", "rlk_torch_register"}
+
+
+PROGRAM = """
+#include <torch/csrc/stable/c/shim.h>
+#include <type_traits>
+#define F(name, result, parameters) static_assert(std::is_same_v<decltype(&::name), result(*) parameters>, #name);
+#define F_OPTIONAL(name, result, parameters, since) F(name, result, parameters)
+#include "shim_functions.inc"
+"""
+
+
+def compiled(tmp_path, text, version):
+    """What the compiler says against it, with torch's headers as an extension for that torch sees them."""
+    torch = pytest.importorskip("torch", reason="torch is not installed here")
+    source = tmp_path / "abi.cpp"
+    source.write_text(text)
+    include = pathlib.Path(torch.__file__).parent / "include"
+    return subprocess.run([os.environ.get("RLK_TEST_CXX", "c++"), "-std=c++20", "-fsyntax-only", "-DUSE_CUDA",
+                           f"-DTORCH_TARGET_VERSION={version}ULL", f"-I{include}", f"-I{FUNCTIONS.parent}", str(source)],
+                          capture_output=True, text=True).stderr
+
+
+def test_every_function_is_torchs_as_torch_2_10_declares_it(tmp_path):
+    plain = re.sub(r"#define F_OPTIONAL.*", "#define F_OPTIONAL(name, result, parameters, since)", PROGRAM)
+    assert compiled(tmp_path, plain, OLDEST) == ""
+    # The check can fail: another type, and a function that torch 2.10 does not have.
+    assert "aoti_torch_get_dim" in compiled(
+        tmp_path, plain + "F(aoti_torch_get_dim, int32_t, (AtenTensorOpaque*, int32_t*))", OLDEST)
+    assert "torch_stream_native_handle" in compiled(tmp_path, PROGRAM, OLDEST)
+
+
+def test_functions_of_later_torches_are_as_those_declare_them(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed here")
+    optional = re.findall(r"F_OPTIONAL\(.*?(\d+\.\d+)\)$", FUNCTIONS.read_text(), re.MULTILINE)
+    newest = max(tuple(map(int, since.split("."))) for since in optional)
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < newest:
+        pytest.skip(f"torch {torch.__version__} is older than {newest}")
+    assert compiled(tmp_path, PROGRAM, f"0x{newest[0]:02x}{newest[1]:02x}000000000000") == ""
+
+
+def test_the_kernels_are_the_librarys():
+    torch = pytest.importorskip("torch", reason="torch is not installed here")
+    from rlk import _torch_library
+    import rlk.torch
+    assert rlk.torch.served_by == _torch_library.served_by
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10):
+        assert rlk.torch.served_by.startswith("librlk_torch on the stable ABI")
+
+
+def test_python_describes_operators_as_the_library_reads_them(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed here")
+    from rlk._torch_library import Description
+    import ctypes
+    lines = [f'static_assert(offsetof(rlk_torch_operator, {name}) == {getattr(Description, name).offset}, "{name}");'
+             for name, _ in Description._fields_]
+    lines += [f'static_assert(sizeof(rlk_torch_operator) == {ctypes.sizeof(Description)}, "size");']
+    text = "#include <cstddef>\n#include <rlk_torch.h>\n" + "\n".join(lines)
+    folders = (f"-I{ROOT / folder}" for folder in ("loader/api/include", "plugin_api/include"))
+    source = tmp_path / "description.cpp"
+    source.write_text(text)
+    result = subprocess.run([os.environ.get("RLK_TEST_CXX", "c++"), "-std=c++20", "-fsyntax-only", f"-I{FUNCTIONS.parent}",
+                             *folders, str(source)], capture_output=True, text=True)
+    assert result.stderr == ""
