@@ -53,6 +53,8 @@ extern const OpDecl kLayerNormDeclaration;
 extern const OpDecl kLayerNormBackwardDeclaration;
 extern const OpDecl kLinearDeclaration;
 extern const OpDecl kLinearBackwardDeclaration;
+extern const OpDecl kLinearCrossEntropyDeclaration;
+extern const OpDecl kLinearCrossEntropyBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
 extern const OpDecl kLogSoftmaxDeclaration;
@@ -167,6 +169,8 @@ std::span<const OpDecl> declarations() {
       kLayerNormBackwardDeclaration,
       kLinearDeclaration,
       kLinearBackwardDeclaration,
+      kLinearCrossEntropyDeclaration,
+      kLinearCrossEntropyBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
       kLogSoftmaxDeclaration,

@@ -1,6 +1,6 @@
-// The three products of linear_logp_backward, for every instruction set: the scores anew, their gradients times the
-// weights, and times the hidden states. Sums over the vocabulary run in chains of rows in lanes, so that a row's bits
-// do not depend on the other rows; sums over rows run in the order of the batch.
+// The three products of linear_logp_backward and its kin, for every instruction set: the scores anew, their gradients
+// times the weights, and times the hidden states. Sums over the vocabulary run in chains of rows in lanes, so that a
+// row's bits do not depend on the other rows; sums over rows run in the order of the batch.
 #include "core/cpu/linear/linear_gradient.hpp"
 
 #include <algorithm>
@@ -43,7 +43,8 @@ double target_gradient(const Scores& scores, double x, const RowGradient& g) {
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
   const double log_p = log_probability(scores, capped, g.lse);
   const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
-  return (rest * std::exp(log_p) - g.grad_logp * std::expm1(log_p)) * (1 - t * t) / scores.temperature;
+  const double dz = rest * std::exp(log_p) - g.grad_logp * std::expm1(log_p) + g.grad_score(g.target);
+  return dz * (1 - t * t) / scores.temperature;
 }
 
 // Whether keep_mask keeps something of a block of columns of row n.
@@ -60,14 +61,20 @@ class BlockGradient {
   using V = hn::VFromD<D>;
 
 public:
-  static constexpr int64_t kRoom = 5;
+  static constexpr int64_t kRoom = 6;
   // room: kRoom * tile_rows
-  BlockGradient(const ChunkTiles<T>& tiles, int64_t tile, T* room)
-      : tiles_(tiles), scores_(tiles.chunk.operands.scores), tile_(tile), width_(tiles.width(tile)), base_(room) {
+  BlockGradient(const ChunkTiles<T>& tiles, const LogpRows& rows, int64_t tile, T* room)
+      : tiles_(tiles),
+        rows_(rows),
+        scores_(tiles.chunk.operands.scores),
+        tile_(tile),
+        width_(tiles.width(tile)),
+        base_(room) {
     base_low_ = base_ + width_;
     weight_ = base_low_ + width_;
     weight_log_ = weight_ + width_;
-    seen_ = weight_log_ + width_;
+    of_score_ = weight_log_ + width_;
+    seen_ = of_score_ + width_;
     std::fill(room, room + kRoom * width_, T{0});
     for (int64_t t = 0; t < tiles.end(tile) - tiles.begin(tile); ++t) {
       const RowGradient& g = row(t);
@@ -76,6 +83,8 @@ public:
       base_low_[t] = base.low_power;
       weight_[t] = static_cast<T>((g.grad_lse - g.grad_logp - g.grad_entropy * g.entropy) * scores_.slope * kLn2);
       weight_log_[t] = static_cast<T>(-g.grad_entropy * kLn2 * scores_.slope * kLn2);
+      of_score_[t] = static_cast<T>(g.grad_scores * scores_.slope * kLn2);
+      has_score_gradient_ |= g.grad_scores != 0;
     }
   }
 
@@ -94,11 +103,12 @@ public:
       bias = static_cast<const double*>(kNoBias);
     }
     T* const dx = tiles_.dx(tile_, column);
+    if (has_score_gradient_) load_weights(column, columns);
     for (int64_t t = 0; t < width_; t += lanes_of<T>()) {
       if (scores_.softcap > 0) {
-        gradients<true>(products + t, bias, columns, t, dx + t);
+        gradients_of<true>(products + t, bias, columns, t, dx + t);
       } else {
-        gradients<false>(products + t, bias, columns, t, dx + t);
+        gradients_of<false>(products + t, bias, columns, t, dx + t);
       }
     }
     std::fill(dx + columns * width_, dx + round_up(columns, kBroadcasts) * width_, T{0});
@@ -109,19 +119,33 @@ public:
         dx[target * width_ + t] = static_cast<T>(target_gradient(scores_, x, row(t)));
       }
       if (keep_mask.present() && scores_.softcap > 0 && !keeps_any(keep_mask, n[t], column, columns)) continue;
-      std::atomic_ref<uint8_t> seen(tiles_.chunk.seen[first + t]);
+      std::atomic_ref<uint8_t> seen(rows_.seen[first + t]);
       if (seen_[t] > 0 && seen.load(std::memory_order_relaxed) == 0) seen.store(1, std::memory_order_relaxed);
     }
   }
 
 private:
-  const RowGradient& row(int64_t t) const { return tiles_.chunk.rows[tiles_.begin(tile_) + t]; }
+  const RowGradient& row(int64_t t) const { return rows_.gradients[tiles_.begin(tile_) + t]; }
+
+  // Of the scores' own sum.
+  void load_weights(int64_t column, int64_t columns) {
+    const Array* const weights = row(0).weights;
+    for (int64_t j = 0; j < columns; ++j) {
+      column_weights_[j] = weights != nullptr ? static_cast<T>(weights->get(column + j)) : T{1};
+    }
+  }
 
   template <bool kCap>
+  void gradients_of(const double* products, const double* bias, int64_t columns, int64_t t, T* dx) {
+    return has_score_gradient_ ? gradients<kCap, true>(products, bias, columns, t, dx)
+                               : gradients<kCap, false>(products, bias, columns, t, dx);
+  }
+  template <bool kCap, bool kScores>
   HWY_NOINLINE void gradients(const double* products, const double* bias, int64_t columns, int64_t t, T* dx) {
     const V slope = hn::Set(d_, static_cast<T>(scores_.slope));
     const V base = hn::LoadU(d_, base_ + t), base_low = hn::LoadU(d_, base_low_ + t);
     const V weight = hn::LoadU(d_, weight_ + t), weight_log = hn::LoadU(d_, weight_log_ + t);
+    const V of_score = hn::LoadU(d_, of_score_ + t);
     const V minus_inf = hn::Set(d_, -std::numeric_limits<T>::infinity()), one = hn::Set(d_, T{1});
     V any = hn::Zero(d_);
     for (int64_t j = 0; j < columns; ++j) {
@@ -132,6 +156,7 @@ private:
       const V y = hn::MulSub(hn::Sub(capped, base), slope, base_low);                 // log2 p
       const V weight_of = hn::MulAdd(at_least(d_, T{-2000}, y), weight_log, weight);  // 0 * -inf is not wanted
       V gradient = hn::Mul(exp2(d_, y), weight_of);
+      if (kScores) gradient = hn::MulAdd(of_score, hn::Set(d_, column_weights_[j]), gradient);
       if (kCap) gradient = hn::Mul(gradient, derivative);
       hn::StoreU(hn::IfThenZeroElse(masked, gradient), d_, dx + j * width_);
       any = kCap ? one : hn::Max(any, hn::IfThenZeroElse(masked, one));  // a capped score is finite
@@ -140,16 +165,21 @@ private:
   }
 
   const ChunkTiles<T>& tiles_;
+  const LogpRows& rows_;
   const Scores& scores_;
   const int64_t tile_, width_;
   const D d_{};
   T *base_, *base_low_;      // [row] as struct Base
   T *weight_, *weight_log_;  // [row] in base 2, with everything that a row's elements share
+  T* of_score_;              // [row], times the weight of a column
   T* seen_;                  // [row]
+  bool has_score_gradient_ = false;
+  T column_weights_[kLinearBlock];
 };
 
 template <typename T>
-HWY_NOINLINE bool scores_task(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t column) {
+HWY_NOINLINE bool scores_task(const LinearChunk& chunk, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
+                              int64_t column) {
   const ChunkTiles<T> tiles(chunk, first_tile, last_tile);
   const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
   const auto lay_out = [&](Carve carve, double** products, T** weights, T** room) {
@@ -167,7 +197,7 @@ HWY_NOINLINE bool scores_task(const LinearChunk& chunk, int64_t first_tile, int6
   block_products(tiles, column, columns, weights, products);
   load_bias(chunk.operands, column, columns, bias);
   for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-    BlockGradient<T>(tiles, tile, room).run(column, products + (tile - first_tile) * per_tile, bias);
+    BlockGradient<T>(tiles, rows, tile, room).run(column, products + (tile - first_tile) * per_tile, bias);
   }
   return true;
 }
@@ -247,9 +277,10 @@ HWY_NOINLINE void store_row(const LinearChunk& chunk, int64_t row, const Array& 
   }
 }
 
-bool gradient_scores_for(const LinearChunk& c, int64_t first_tile, int64_t last_tile, int64_t column) {
-  return c.operands.scores.in_f64 ? scores_task<double>(c, first_tile, last_tile, column)
-                                  : scores_task<float>(c, first_tile, last_tile, column);
+bool gradient_scores_for(const LinearChunk& c, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
+                         int64_t column) {
+  return c.operands.scores.in_f64 ? scores_task<double>(c, rows, first_tile, last_tile, column)
+                                  : scores_task<float>(c, rows, first_tile, last_tile, column);
 }
 bool gradient_hidden_for(const LinearChunk& c, int64_t first_tile, int64_t last_tile, int64_t depth) {
   return c.operands.scores.in_f64 ? hidden_task<double>(c, first_tile, last_tile, depth)
@@ -289,8 +320,9 @@ int64_t linear_chunk_elements(int64_t count, int64_t room, bool in_f64) {
 int64_t linear_sums_elements(int64_t count, int64_t depth, bool in_f64) {
   return round_up(count, linear_tile_rows(in_f64)) * HWY_DYNAMIC_DISPATCH(padded_depth)(depth);
 }
-bool linear_gradient_scores(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t column) {
-  return HWY_DYNAMIC_DISPATCH(gradient_scores_for)(chunk, first_tile, last_tile, column);
+bool linear_gradient_scores(const LinearChunk& chunk, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
+                            int64_t column) {
+  return HWY_DYNAMIC_DISPATCH(gradient_scores_for)(chunk, rows, first_tile, last_tile, column);
 }
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
   return HWY_DYNAMIC_DISPATCH(gradient_hidden_for)(chunk, first_tile, last_tile, depth);

@@ -1,4 +1,5 @@
-// Tasks of linear_logp_backward, compiled for every instruction set. Internal to the kernels.
+// Tasks of the backwards of losses whose scores are products, compiled for every instruction set. Internal to the
+// kernels.
 #pragma once
 
 #include "core/cpu/linear/linear_operands.hpp"
@@ -13,19 +14,23 @@ constexpr int64_t kGradientColumns = 2 * kLinearBlock;
 struct LinearChunk {
   const LinearOperands& operands;
   const LinearBatch& batch;
-  const RowGradient* rows;  // [batch.count]
-  int64_t begin, end;       // of the vocabulary; begin is a multiple of kLinearBlock
-  int64_t room;             // columns of a tile of dx: a multiple of kLinearBlock, at least end - begin
-  void* dx;                 // [tile][column][row] of the compute type, linear_chunk_elements
-  double* grad_hidden;      // [tile][d][row], the sums so far, linear_sums_elements
-  uint8_t* seen;            // [batch.count]: set where an x is not -inf
+  int64_t begin, end;   // of the vocabulary; begin is a multiple of kLinearBlock
+  int64_t room;         // columns of a tile of dx: a multiple of kLinearBlock, at least end - begin
+  void* dx;             // [tile][column][row] of the compute type, linear_chunk_elements
+  double* grad_hidden;  // [tile][d][row], the sums so far, linear_sums_elements
 };
 int64_t linear_chunk_elements(int64_t count, int64_t room, bool in_f64);
 int64_t linear_sums_elements(int64_t count, int64_t depth, bool in_f64);
 
+// The rows of a batch, of the gradients that log-probabilities have.
+struct LogpRows {
+  const RowGradient* gradients;  // [batch.count]; the weights of their scores are those of the first
+  uint8_t* seen;                 // [batch.count]: set where an x is not -inf
+};
 // dx of the block of columns at `column` for the tiles [first_tile, last_tile). False without memory for scratch, like
 // the next two.
-bool linear_gradient_scores(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t column);
+bool linear_gradient_scores(const LinearChunk& chunk, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
+                            int64_t column);
 // Adds dx weight of the whole chunk to grad_hidden, from `depth` on kLinearDepth numbers of each row.
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth);
 

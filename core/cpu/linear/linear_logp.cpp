@@ -6,13 +6,14 @@
 // segments whose partial sums are combined in order, so a row's bits are a function of the row, its options, V and D
 // alone: batch_invariant and deterministic. Tasks are tiles of rows times segments, so that one row keeps several
 // threads busy. Scratch: below 512 KiB per thread.
-#include <rlk/sdk/ops/linear_logp.hpp>
+#include "core/cpu/linear/linear_logp.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/cpu/linear/linear_logp_task.hpp"
 #include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/simd/long_sum.hpp"
 #include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/scratch.hpp"
 
@@ -21,12 +22,10 @@ namespace {
 
 using Call = CallOf<sdk::ops::LinearLogp>;
 
-// Entries of the vocabulary per task: bits depend on it.
-constexpr int64_t kSegment = 2048;
-static_assert(kSegment % kLinearBlock == 0);
+static_assert(kLinearSegment % kLinearBlock == 0);
 
 int64_t segments_of(int64_t vocab) {
-  return (vocab + kSegment - 1) / kSegment;
+  return (vocab + kLinearSegment - 1) / kLinearSegment;
 }
 
 struct Workspace {
@@ -34,10 +33,11 @@ struct Workspace {
   int64_t* targets;       // [batch]
   double* target_scores;  // [batch]
   BlockSums* sums;        // [batch][segment]
+  double* score_sums;     // the same, if they are wanted
   void* packed;
   int64_t bytes;
 };
-Workspace carve(void* memory, const Call& call, bool in_f64) {
+Workspace carve(void* memory, const Call& call, bool in_f64, bool with_score_sums) {
   const int64_t batch = std::min(call.N, kLinearBatch);
   Carve carve(memory);
   Workspace workspace{};
@@ -45,6 +45,7 @@ Workspace carve(void* memory, const Call& call, bool in_f64) {
   workspace.targets = carve.take<int64_t>(batch);
   workspace.target_scores = carve.take<double>(batch);
   workspace.sums = carve.take<BlockSums>(batch * segments_of(call.V));
+  if (with_score_sums) workspace.score_sums = carve.take<double>(batch * segments_of(call.V));
   workspace.packed = carve.take_bytes(linear_packed_elements(batch, call.D, in_f64) * linear_compute_bytes(in_f64));
   workspace.bytes = carve.bytes();
   return workspace;
@@ -52,12 +53,13 @@ Workspace carve(void* memory, const Call& call, bool in_f64) {
 
 class Batches {
 public:
-  Batches(const Call& call, const Context& context, FirstBadRow& bad)
+  Batches(const Call& call, const Context& context, FirstBadRow& bad, const ScoreSums& score_sums)
       : call_(call),
         operands_(operands_of(call)),
         hook_(context.parallel),
         bad_(bad),
-        workspace_(carve(context.workspace, call, operands_.scores.in_f64)),
+        score_sums_(score_sums),
+        workspace_(carve(context.workspace, call, operands_.scores.in_f64, score_sums.sums != nullptr)),
         segments_(segments_of(call.V)) {}
 
   // Writes rows that need no scores, and lists the others.
@@ -89,13 +91,15 @@ public:
                                   batch,
                                   tile,
                                   std::min(tile + kLinearTilesPerTask, tiles),
-                                  segment * kSegment,
-                                  std::min((segment + 1) * kSegment, operands_.vocab),
+                                  segment * kLinearSegment,
+                                  std::min((segment + 1) * kLinearSegment, operands_.vocab),
                                   sums_for(call_.entropy.present(), call_.sum_p2.present()),
                                   workspace_.targets,
                                   workspace_.sums + segment,
                                   segments_,
-                                  workspace_.target_scores};
+                                  workspace_.target_scores,
+                                  score_sums_.sums != nullptr ? workspace_.score_sums + segment : nullptr,
+                                  score_sums_.weights};
         if (!linear_logp_task(task)) had_memory.store(false, std::memory_order_relaxed);
       }
     });
@@ -108,28 +112,29 @@ private:
     RowSums sums(operands_.scores);
     for (int64_t segment = 0; segment < segments_; ++segment) sums.add(workspace_.sums[row * segments_ + segment]);
     finish_row(call_, n, sums, bad_, [&](int64_t) { return workspace_.target_scores[row]; });
+    if (score_sums_.sums == nullptr) return;
+    LongSum scores;
+    for (int64_t segment = 0; segment < segments_; ++segment) {
+      scores.add(workspace_.score_sums[row * segments_ + segment]);
+    }
+    score_sums_.sums[n] = scores.value();
   }
 
   const Call& call_;
   const LinearOperands operands_;
   const ParallelFor& hook_;
   FirstBadRow& bad_;
+  const ScoreSums score_sums_;
   const Workspace workspace_;
   const int64_t segments_;
 };
 
-DataError linear_logp(const Call& call, const Context& context) {
-  FirstBadRow bad;
-  const Batches batches(call, context, bad);
-  const int64_t active = batches.settle();
-  for (int64_t begin = 0; begin < active; begin += kLinearBatch) {
-    if (!batches.batch(begin, std::min(kLinearBatch, active - begin))) throw_no_scratch();
-  }
-  return first_error(call, bad);
+DataError run(const Call& call, const Context& context) {
+  return linear_logp(call, context);
 }
 
 int64_t workspace_bytes(const Call& call) {
-  return carve(nullptr, call, operands_of(call).scores.in_f64).bytes;
+  return linear_logp_workspace_bytes(call);
 }
 
 double operations(const Call& call) {
@@ -138,7 +143,21 @@ double operations(const Call& call) {
 
 }  // namespace
 
-RLK_CPU_KERNEL(LinearLogp, .run = linear_logp, .operations = operations, .workspace_bytes = workspace_bytes,
-               .switches = kLinearSwitches<kSegment>);
+DataError linear_logp(const Call& call, const Context& context, const ScoreSums& score_sums) {
+  FirstBadRow bad;
+  const Batches batches(call, context, bad, score_sums);
+  const int64_t active = batches.settle();
+  for (int64_t begin = 0; begin < active; begin += kLinearBatch) {
+    if (!batches.batch(begin, std::min(kLinearBatch, active - begin))) throw_no_scratch();
+  }
+  return first_error(call, bad);
+}
+
+int64_t linear_logp_workspace_bytes(const Call& call, bool with_score_sums) {
+  return carve(nullptr, call, operands_of(call).scores.in_f64, with_score_sums).bytes;
+}
+
+RLK_CPU_KERNEL(LinearLogp, .run = run, .operations = operations, .workspace_bytes = workspace_bytes,
+               .switches = kLinearSwitches<kLinearSegment>);
 
 }  // namespace rlk::cpu

@@ -1,210 +1,25 @@
-// Gradients of hidden, weight and bias from those of linear_logp's outputs, the scores computed anew: which batches,
-// chunks and tasks there are, and in which order. No SIMD here.
-//
-// Cost model: three products of 2 N V D floating-point operations each (scores, grad_hidden, grad_weight; two without
-// grad_weight). The gradients of the scores exist for one batch of rows and one chunk of the vocabulary at a time, some
-// MiB; the sums of grad_hidden of a batch are kept in fp64. No atomics and no partial sums: every element has one owner
-// per chunk and one order of summation, whatever the number of threads. A row of grad_hidden depends on that row alone.
+// Gradients of hidden, weight and bias from those of linear_logp's outputs, the scores computed anew.
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 
-#include <algorithm>
-#include <cmath>
-
-#include "core/cpu/linear/linear_gradient.hpp"
-#include "core/cpu/logp/logp_rows.hpp"
+#include "core/cpu/linear/linear_gradient_batches.hpp"
 #include "core/cpu/simd/registration.hpp"
-#include "core/cpu/simd/scratch.hpp"
 
 namespace rlk::cpu {
 namespace {
 
 using Call = CallOf<sdk::ops::LinearLogpBackward>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// Gradients of scores that are held at a time, roughly. Bits do not depend on it.
-constexpr int64_t kChunkElements = int64_t{1} << 20;
-
-constexpr int64_t kMostColumns = 2048;  // of a chunk, when rows are few
-
-int64_t chunk_columns(int64_t batch, int64_t vocab) {
-  const int64_t wanted = std::clamp<int64_t>(kChunkElements / std::max<int64_t>(batch, 1), 512, kMostColumns);
-  return round_up(std::min(wanted, vocab), kLinearBlock);
-}
-
-struct Workspace {
-  int64_t* active;    // rows that have a gradient
-  RowGradient* rows;  // [batch]
-  uint8_t* seen;      // [batch]
-  void* packed;
-  void* dx;
-  double* grad_hidden;
-  double* grad_bias;  // [V], with grad_bias
-  int64_t room;       // columns of a chunk
-  int64_t bytes;
+struct Gradients {
+  explicit Gradients(const Call& c) : call(c) {}
+  RowGradient operator()(int64_t n) const { return row_gradient(call, n); }
+  const Call& call;
 };
-Workspace carve(void* memory, const Call& call, bool in_f64) {
-  const int64_t batch = std::min(call.N, kLinearBatch);
-  Carve carve(memory);
-  Workspace workspace{};
-  workspace.room = chunk_columns(batch, call.V);
-  workspace.active = carve.take<int64_t>(call.N);
-  workspace.rows = carve.take<RowGradient>(batch);
-  workspace.seen = carve.take<uint8_t>(batch);
-  const int64_t bytes = linear_compute_bytes(in_f64);
-  workspace.packed = carve.take_bytes(linear_packed_elements(batch, call.D, in_f64) * bytes);
-  workspace.dx = carve.take_bytes(linear_chunk_elements(batch, workspace.room, in_f64) * bytes);
-  workspace.grad_hidden = carve.take<double>(linear_sums_elements(batch, call.D, in_f64));
-  workspace.grad_bias = carve.take<double>(call.grad_bias.given() ? call.V : 0);
-  workspace.bytes = carve.bytes();
-  return workspace;
-}
-
-class Batches {
-public:
-  Batches(const Call& call, const Context& context, FirstBadRow& bad)
-      : call_(call),
-        operands_(operands_of(call)),
-        hook_(context.parallel),
-        bad_(bad),
-        in_f64_(operands_.scores.in_f64),
-        workspace_(carve(context.workspace, call, in_f64_)) {}
-
-  bool run() {
-    const int64_t active = settle();
-    if (call_.grad_bias.present()) std::fill(workspace_.grad_bias, workspace_.grad_bias + operands_.vocab, 0.0);
-    for (int64_t begin = 0; begin < active; begin += kLinearBatch) {
-      batch(begin, std::min(kLinearBatch, active - begin));
-    }
-    if (bad_.any() || active == 0) fill_weight(bad_.any() ? kNan : 0.0);
-    for (int64_t v = 0; v < operands_.vocab && call_.grad_bias.present(); ++v) {
-      call_.grad_bias.put(v, bad_.any() ? kNan : workspace_.grad_bias[v]);
-    }
-    return had_memory_.load();
-  }
-
-private:
-  // Writes rows that have no gradient, and lists the others.
-  int64_t settle() const {
-    int64_t active = 0;
-    for (int64_t n = 0; n < call_.N; ++n) {
-      if (is_ignored(call_, n)) {
-        fill_hidden(n, 0);
-      } else if (row_error(call_, n).kind != kNoDataError) {
-        bad_.report(n);
-        fill_hidden(n, kNan);
-      } else {
-        workspace_.active[active++] = n;
-      }
-    }
-    return active;
-  }
-
-  void batch(int64_t begin, int64_t count) {
-    const LinearBatch batch{workspace_.active + begin, count, workspace_.packed};
-    const int64_t tile_rows = linear_tile_rows(in_f64_);
-    const int64_t tiles = (count + tile_rows - 1) / tile_rows;
-    each(tiles, [&](int64_t tile) { return linear_pack_tile(operands_, batch, tile), true; });
-    for (int64_t row = 0; row < count; ++row) workspace_.rows[row] = row_gradient(call_, batch.rows[row]);
-    std::fill(workspace_.seen, workspace_.seen + count, uint8_t{0});
-    std::fill(workspace_.grad_hidden, workspace_.grad_hidden + linear_sums_elements(count, call_.D, in_f64_), 0.0);
-
-    LinearChunk chunk{
-        operands_,      batch, workspace_.rows, 0, 0, workspace_.room, workspace_.dx, workspace_.grad_hidden,
-        workspace_.seen};
-    for (; chunk.begin < operands_.vocab; chunk.begin = chunk.end) {
-      chunk.end = std::min(chunk.begin + workspace_.room, operands_.vocab);
-      add_chunk(chunk, tiles, begin == 0);
-    }
-    each(count, [&](int64_t row) {
-      if (workspace_.seen[row] == 0 && has_whole_vocabulary(call_)) {
-        bad_.report(batch.rows[row]);
-        fill_hidden(batch.rows[row], kNan);
-      } else {
-        linear_gradient_store(chunk, row, call_.grad_hidden);
-      }
-      return true;
-    });
-  }
-
-  void add_chunk(const LinearChunk& chunk, int64_t tiles, bool is_first) {
-    const auto pieces = [](int64_t total, int64_t size) { return (total + size - 1) / size; };
-    const int64_t columns = chunk.end - chunk.begin, blocks = pieces(columns, kLinearBlock);
-    const int64_t groups = pieces(tiles, kLinearTilesPerTask);
-    const auto each_group = [&](int64_t count, auto&& function) {
-      each(count * groups, [&](int64_t index) {
-        const int64_t tile = index % groups * kLinearTilesPerTask;
-        return function(tile, std::min(tile + kLinearTilesPerTask, tiles), index / groups);
-      });
-    };
-    each_group(blocks, [&](int64_t first, int64_t last, int64_t block) {
-      return linear_gradient_scores(chunk, first, last, chunk.begin + block * kLinearBlock);
-    });
-    each_group(pieces(call_.D, kLinearDepth), [&](int64_t first, int64_t last, int64_t piece) {
-      return linear_gradient_hidden(chunk, first, last, piece * kLinearDepth);
-    });
-    if (bad_.any()) return;  // the other gradients are NaN
-    if (call_.grad_weight.present()) {
-      const int64_t panel = linear_tile_rows(in_f64_), panels = pieces(call_.D, panel);
-      each(pieces(columns, kGradientColumns) * panels, [&](int64_t index) {
-        const int64_t column = chunk.begin + index / panels * kGradientColumns;
-        return linear_gradient_weight(chunk, column, index % panels * panel, call_.grad_weight, is_first);
-      });
-    }
-    if (call_.grad_bias.present()) {
-      each(blocks, [&](int64_t block) {
-        return linear_gradient_bias(chunk, chunk.begin + block * kLinearBlock, workspace_.grad_bias), true;
-      });
-    }
-  }
-
-  // Calls function(index), which says whether it had memory, for every index.
-  template <typename Function>
-  void each(int64_t count, Function&& function) {
-    parallel_for(hook_, count, 1, [&](int64_t first, int64_t last) {
-      for (int64_t index = first; index < last; ++index) {
-        if (!function(index)) had_memory_.store(false, std::memory_order_relaxed);
-      }
-    });
-  }
-
-  void fill_hidden(int64_t n, double value) const {
-    for (int64_t d = 0; d < call_.D; ++d) call_.grad_hidden.put(n, d, value);
-  }
-  void fill_weight(double value) const {
-    for (int64_t v = 0; v < call_.V && call_.grad_weight.present(); ++v) {
-      for (int64_t d = 0; d < call_.D; ++d) call_.grad_weight.put(v, d, value);
-    }
-  }
-
-  const Call& call_;
-  const LinearOperands operands_;
-  const ParallelFor& hook_;
-  FirstBadRow& bad_;
-  const bool in_f64_;
-  const Workspace workspace_;
-  std::atomic<bool> had_memory_{true};
-};
-
-// The grad_hidden of a row in error is NaN, and grad_weight and grad_bias as a whole.
-DataError linear_logp_backward(const Call& call, const Context& context) {
-  FirstBadRow bad;
-  if (!Batches(call, context, bad).run()) throw_no_scratch();
-  return first_error(call, bad);
-}
-
-int64_t workspace_bytes(const Call& call) {
-  return carve(nullptr, call, operands_of(call).scores.in_f64).bytes;
-}
-
-double operations(const Call& call) {
-  const double products = static_cast<double>(call.N) * static_cast<double>(call.V) * static_cast<double>(call.D);
-  return (call.grad_weight.given() ? 6 : 4) * products;
-}
 
 }  // namespace
 
-RLK_CPU_KERNEL(LinearLogpBackward, .run = linear_logp_backward, .operations = operations,
-               .workspace_bytes = workspace_bytes, .switches = kLinearSwitches<kMostColumns>);
+RLK_CPU_KERNEL(LinearLogpBackward, .run = logp_gradients<Call, Gradients>,
+               .operations = linear_gradient_operations<Call>,
+               .workspace_bytes = logp_gradients_workspace_bytes<Call, Gradients>,
+               .switches = kLinearSwitches<kMostColumns>);
 
 }  // namespace rlk::cpu

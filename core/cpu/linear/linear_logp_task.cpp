@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/cpu/logp/logp_sums.hpp"
+#include "core/cpu/simd/long_sum.hpp"
 #include "core/cpu/simd/scratch.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,6 +30,7 @@ public:
     const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
     Carve carve(nullptr);
     carve.take<RowSums>(tiles * tile);
+    carve.take<LongSum>(tiles * tile);
     carve.take<double>(tiles * kLinearBlock * tile);
     carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
     return static_cast<size_t>(carve.bytes());
@@ -39,6 +41,7 @@ public:
     const int64_t tile = tile_rows_of<T>(), tiles = kLinearTilesPerTask;
     Carve carve(scratch);
     rows_ = carve.take<RowSums>(tiles * tile);
+    score_sums_ = carve.take<LongSum>(tiles * tile);
     products_ = carve.take<double>(tiles * kLinearBlock * tile);
     weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
     scores_ = weights_ + kPackedWeights;
@@ -51,14 +54,21 @@ public:
   void run() {
     const int64_t first_row = tiles_.begin(task_.first_tile), last_row = tiles_.end(task_.last_tile - 1);
     std::fill(rows_, rows_ + (last_row - first_row), RowSums(task_.operands.scores));
+    std::fill(score_sums_, score_sums_ + (last_row - first_row), LongSum());
     for (int64_t column = task_.begin; column < task_.end; column += kLinearBlock) {
       const int64_t columns = std::min(kLinearBlock, task_.end - column);
       block_products(tiles_, column, columns, weights_, products_);
       load_bias(task_.operands, column, columns, bias_);
+      for (int64_t j = 0; j < columns && task_.score_sums != nullptr; ++j) {
+        column_weights_[j] = task_.weights != nullptr ? task_.weights->get(column + j) : 1;
+      }
       for (int64_t tile = task_.first_tile; tile < task_.last_tile; ++tile) add_block(tile, column, columns);
     }
     for (int64_t row = first_row; row < last_row; ++row) {
       task_.sums[row * task_.sums_stride] = rows_[row - first_row].total();
+      if (task_.score_sums != nullptr) {
+        task_.score_sums[row * task_.sums_stride] = score_sums_[row - first_row].value();
+      }
     }
   }
 
@@ -77,7 +87,8 @@ private:
       if (task_.wanted == Sums::weighted) sums_of<Sums::weighted>(columns, width, t);
       if (task_.wanted == Sums::weighted_and_squares) sums_of<Sums::weighted_and_squares>(columns, width, t);
     }
-    RowSums* const sums = rows_ + (first_row - tiles_.begin(task_.first_tile));
+    const int64_t first_of_task = first_row - tiles_.begin(task_.first_tile);
+    RowSums* const sums = rows_ + first_of_task;
     for (int64_t row = first_row; row < last_row; ++row) {
       const int64_t t = row - first_row;
       sums[t].add(std::isfinite(max_[t])
@@ -86,7 +97,15 @@ private:
                       : without_maximum(scores_ + t, columns, width));
       const int64_t target = task_.targets[row] - column;
       if (target >= 0 && target < columns) task_.target_scores[row] = static_cast<double>(scores_[target * width + t]);
+      if (task_.score_sums != nullptr) score_sums_[first_of_task + t].add(weighted_scores(scores_ + t, columns, width));
     }
+  }
+
+  // Of one row of a block, in fp64: a score may be large, and equal terms round the same way.
+  double weighted_scores(const T* scores, int64_t columns, int64_t width) const {
+    double sums[4] = {};
+    for (int64_t j = 0; j < columns; ++j) sums[j % 4] += column_weights_[j] * static_cast<double>(scores[j * width]);
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
   }
 
   // Capped scores of one vector of rows, and their maximum (unspecified when a NaN is among them).
@@ -159,12 +178,13 @@ private:
   const LinearLogpTask& task_;
   const Tiles<T> tiles_;
   const D d_{};
-  RowSums* rows_;     // [row]
-  double* products_;  // [tile][column][row]
-  T* weights_;        // a block of weights
-  T* scores_;         // [column][row] of the tile at hand
+  RowSums* rows_;        // [row]
+  LongSum* score_sums_;  // [row]
+  double* products_;     // [tile][column][row]
+  T* weights_;           // a block of weights
+  T* scores_;            // [column][row] of the tile at hand
   T *max_, *sum_, *weighted_, *squares_;
-  double bias_[kLinearBlock];
+  double bias_[kLinearBlock], column_weights_[kLinearBlock];
 };
 
 template <typename T>

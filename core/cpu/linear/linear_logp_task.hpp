@@ -15,6 +15,9 @@ struct LinearLogpTask {
   BlockSums* sums;         // [batch.count] of this segment, sums_stride apart
   int64_t sums_stride;
   double* target_scores;  // [batch.count]: the capped score of the target, written by the segment that has it
+  // Optional: [batch.count] of this segment, sums_stride apart: the sums of the capped scores, each times its weight.
+  double* score_sums = nullptr;
+  const Array* weights = nullptr;  // [V]; 1 without
 };
 
 // False when there is no memory for the thread's scratch.

@@ -9,10 +9,11 @@
 namespace rlk::cpu {
 
 // Rows that are worked on together. More of them read the weights less often, and need more workspace.
-constexpr int64_t kLinearBatch = 960;   // a multiple of every tile
-constexpr int64_t kLinearBlock = 64;    // vocabulary entries whose scores a task holds at a time
-constexpr int64_t kLinearDepth = 128;   // of D, per packed block of weights: 32 KiB of fp32
-constexpr int kLinearTilesPerTask = 6;  // that share a packed block of weights
+constexpr int64_t kLinearBatch = 960;     // a multiple of every tile
+constexpr int64_t kLinearBlock = 64;      // vocabulary entries whose scores a task holds at a time
+constexpr int64_t kLinearDepth = 128;     // of D, per packed block of weights: 32 KiB of fp32
+constexpr int64_t kLinearSegment = 2048;  // vocabulary entries of a task without dx: bits depend on it
+constexpr int kLinearTilesPerTask = 6;    // that share a packed block of weights
 
 // Of products by tiles (linear_amx.hpp).
 constexpr int64_t kAmxDepth = 32;   // numbers of a row in a tile; calls of a smaller D take none
@@ -45,15 +46,16 @@ void drop_scores(const Array& keep_mask, const int64_t* n, int64_t rows, int64_t
     }
   }
 }
-// Of linear_logp and its backward.
+// Of calls that have hidden, weight and bias; an option that a call has not is off.
 template <class Call>
 LinearOperands operands_of(const Call& call) {
-  return {call.hidden,
-          call.weight,
-          call.V,
-          call.D,
-          make_scores(call.hidden.dtype, call.params.temperature, call.params.softcap, 1, call.bias),
-          call.keep_mask};
+  double temperature = 1, softcap = 0;
+  if constexpr (requires { call.params.temperature; }) temperature = call.params.temperature;
+  if constexpr (requires { call.params.softcap; }) softcap = call.params.softcap;
+  LinearOperands operands{
+      call.hidden, call.weight, call.V, call.D, make_scores(call.hidden.dtype, temperature, softcap, 1, call.bias), {}};
+  if constexpr (requires { call.keep_mask; }) operands.keep_mask = call.keep_mask;
+  return operands;
 }
 
 // Some rows of hidden, and their numbers transposed: tile i is rows [i * tile_rows, (i + 1) * tile_rows) of the batch

@@ -51,6 +51,8 @@
 #include <rlk/sdk/ops/layer_norm_backward.hpp>
 #include <rlk/sdk/ops/linear.hpp>
 #include <rlk/sdk/ops/linear_backward.hpp>
+#include <rlk/sdk/ops/linear_cross_entropy.hpp>
+#include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
