@@ -40,13 +40,15 @@ struct Check {
 using Checks = std::vector<Check>;
 
 // The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
-constexpr const char* kVariables[] = {
-    "RLK_PLUGIN_PATH",   "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT", "RLK_PLUGINS_DISABLE",
-    "RLK_CONFIG",        "RLK_BACKEND",         "RLK_FALLBACK",       "RLK_REQUIRE",
-    "RLK_LOG",           "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",       "RLK_PROBE",
-    "RLK_PROBE_TIMEOUT", "RLK_PROBE_RETRY",     "RLK_PROBER",         "RLK_NUM_THREADS",
-    "RLK_CACHE_DIR",     "RLK_CACHE_SEED",      "RLK_WATCH",          "RLK_CUDA_REMOTE",
-    "RLK_COUNTERS",      "RLK_CALL_TIMEOUT",    "RLK_ALLOW",          "RLK_ALLOW_LIST"};
+constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
+                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
+                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
+                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
+                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
+                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_CACHE_SEED",
+                                      "RLK_WATCH",           "RLK_CUDA_REMOTE",     "RLK_COUNTERS",
+                                      "RLK_CALL_TIMEOUT",    "RLK_ALLOW",           "RLK_ALLOW_LIST",
+                                      "RLK_TVMFFI_MANIFEST"};
 
 std::vector<std::string> variable_names() {
   std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,9 +89,12 @@ std::vector<std::string> relevant_environment(const Environment& environment,
   constexpr std::string_view kSuffix = "_VISIBLE_DEVICES";
   std::vector<std::string> out;
   for (const auto& [name, value] : environment.values) {
-    if (name == "LD_LIBRARY_PATH" || name == "LD_PRELOAD" || name.ends_with(kSuffix) ||
-        std::find(declared.begin(), declared.end(), name) != declared.end())
-      out.push_back(name + "=" + value);
+    const bool is_declared = std::find(declared.begin(), declared.end(), name) != declared.end();
+    if (!is_declared && name != "LD_LIBRARY_PATH" && name != "LD_PRELOAD" && !name.ends_with(kSuffix)) continue;
+    out.push_back(name + "=" + value);
+    struct stat status = {};
+    if (is_declared && value.starts_with('/') && stat(value.c_str(), &status) == 0 && S_ISREG(status.st_mode))
+      out.back() += " " + to_string(identity_of(status));
   }
   return out;
 }

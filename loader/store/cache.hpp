@@ -34,9 +34,10 @@ struct ResultKey {
 };
 
 // The variables that change what a plugin offers: LD_LIBRARY_PATH, LD_PRELOAD, every *_VISIBLE_DEVICES, and those that
-// the plugin's note declares. RLK_NUM_THREADS is not among them: it is as the number of processors that a process may
-// use, which is not in the key either. The CPU's operators give the same bits for any number (conformance_properties
-// test), and a plugin must be right for any (`parallel_for` says so); one that looks at the variable declares it.
+// the plugin's note declares; where one of those names a file, its identity too. RLK_NUM_THREADS is not among them: it
+// is as the number of processors that a process may use, which is not in the key either. The CPU's operators give the
+// same bits for any number (conformance_properties test), and a plugin must be right for any (`parallel_for` says so);
+// one that looks at the variable declares it.
 std::vector<std::string> relevant_environment(const Environment& environment, const std::vector<std::string>& declared);
 
 // One text per library that changes when it does: build-id, size and time of its content where it has a build-id

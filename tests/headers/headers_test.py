@@ -1,9 +1,9 @@
-"""Every prototype and number that the rocm and Ascend plugins re-declare is that of the vendors' headers. The headers are
-never part of rlk: packages that carry them are fetched into the build, once. RLK_TEST_HIP_HEADERS and
-RLK_TEST_ACL_HEADERS name folders to take instead; without network the test is skipped. No package carries CANN's headers
-of operators, or Cambricon's: RLK_TEST_CANN_HEADERS names a folder with acl/, aclnn/ and aclnnop/ of CANN 8.1,
-RLK_TEST_NEUWARE_HEADERS an installation's, and what was read in public copies of the latter is recorded in neuware.txt.
-MACA's headers are not public."""
+"""Every prototype and number that the rocm and Ascend plugins, and what speaks tvm-ffi, re-declare is that of the headers.
+The headers are never part of rlk: packages that carry them are fetched into the build, once. RLK_TEST_HIP_HEADERS,
+RLK_TEST_ACL_HEADERS and RLK_TEST_TVM_FFI_HEADERS name folders to take instead; without network the test is skipped. No
+package carries CANN's headers of operators, or Cambricon's: RLK_TEST_CANN_HEADERS names a folder with acl/, aclnn/ and
+aclnnop/ of CANN 8.1, RLK_TEST_NEUWARE_HEADERS an installation's, and what was read in public copies of the latter is
+recorded in neuware.txt. MACA's headers are not public."""
 import glob
 import os
 import pathlib
@@ -82,6 +82,12 @@ class Headers(unittest.TestCase):
         given = os.environ.get("RLK_TEST_ACL_HEADERS")
         self.check("acl.cpp", given or from_wheel("torch_npu==2.14.0", "torch_npu/include"),
                    ("aclrtSetDevice", "int (*)(int64_t)"))
+
+    def test_tvm_ffi_0_1(self):
+        """Layouts and numbers too: librlk_tvmffi and the plugins of plugins/tvmffi read its values in place."""
+        given = os.environ.get("RLK_TEST_TVM_FFI_HEADERS")
+        self.check("tvm_ffi.cpp", given or from_wheel("apache-tvm-ffi==0.1.15.post2", "tvm_ffi/include"),
+                   ("TVMFFIObjectDecRef", "int (*)(void*, int)"))
 
     def test_neuware(self):
         given = os.environ.get("RLK_TEST_NEUWARE_HEADERS")

@@ -71,6 +71,16 @@ TEST(ResultKeys, TheEnvironmentThatCounts) {
             (std::vector<std::string>{"ACME_VISIBLE_DEVICES=0", "LD_LIBRARY_PATH=/x", "TILE=7"}));
 }
 
+TEST(ResultKeys, AFileThatADeclaredVariableNamesCountsWithItsContent) {
+  const TempFolder folder;
+  const std::string path = folder.file("kernels.toml", "schema = 1");
+  const Environment environment = {{{"KERNELS", path}}, false};
+  const auto before = relevant_environment(environment, {"KERNELS"});
+  EXPECT_EQ(relevant_environment(environment, {"KERNELS"}), before);
+  folder.file("kernels.toml", "schema = 1, and more");
+  EXPECT_NE(relevant_environment(environment, {"KERNELS"}), before);
+}
+
 TEST_F(CacheTest, ACanarysVerdictIsNotThatOfEverything) {
   ResultKey canary = key;
   canary.tried = kTriedCanary;

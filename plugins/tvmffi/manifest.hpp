@@ -1,0 +1,54 @@
+// The manifest: which function of which library is which operator, and for which calls (README.md has an example).
+#pragma once
+
+#include <rlk/sdk/dtype.hpp>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "operators.hpp"
+#include "plugins/tvmffi/abi.hpp"
+
+namespace rlk::tvmffi {
+
+// Where an argument of the function comes from.
+struct Slot {
+  enum class Kind { input, output, parameter, symbol, constant };
+  Kind kind;
+  uint32_t index;    // in the operator's list of that kind
+  Any constant;      // Kind::constant
+  std::string text;  // of a constant that is a text
+};
+
+// What a size must be.
+struct SizeRule {
+  int64_t min = 0, max = INT64_MAX, multiple = 1;
+};
+
+struct Kernel {
+  const Operator* op = nullptr;
+  std::string name, library, symbol;
+  std::vector<Slot> slots;
+  // One of these: the dtype of each tensor argument, by its slot; of those that are no tensor `other`.
+  std::vector<std::vector<sdk::Dtype>> dtypes;
+  std::map<uint32_t, SizeRule> sizes;                        // by symbol
+  std::map<uint32_t, std::vector<double>> settings;          // by parameter: the values that are served
+  std::vector<bool> takes_input, takes_output, needs_input;  // needs: an optional input that must be there
+  uint32_t numerics = 0;
+  int32_t level = 0;
+  bool is_contiguous = true, is_capturable = false;
+};
+
+struct Manifest {
+  std::string runtime;  // libtvm_ffi.so, "" where it is loaded already or the kernels bring it
+  std::vector<Kernel> kernels;
+};
+
+// The kernels of one backend. Throws sdk::Error with the place and what was expected there.
+Manifest read_manifest(const std::string& path, const std::string& backend);
+
+// Throws when somebody else than root and this user could replace the file.
+void expect_trusted(const std::string& path);
+
+}  // namespace rlk::tvmffi

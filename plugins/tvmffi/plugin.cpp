@@ -1,0 +1,440 @@
+// Kernels with tvm-ffi's ABI for the devices of another plugin, as the manifest of RLK_TVMFFI_MANIFEST describes them.
+// Nothing here vouches for a kernel: it is verified like every other implementation before anybody calls it.
+#include <rlk/sdk.hpp>
+
+#include <cstdlib>
+#include <memory>
+
+#include "plugins/tvmffi/manifest.hpp"
+
+namespace rlk::tvmffi {
+namespace {
+
+// The manifest as it was when this process first asked: what the tables below lead to lives as long as the process.
+struct Known {
+  Manifest manifest;
+  std::string problem;
+  bool is_set = false;
+  std::vector<rlk_implementation> rows;
+  std::vector<const rlk_implementation*> pointers;
+};
+
+struct Loaded {
+  Function call = nullptr;
+  std::string problem;
+};
+
+Library& tvm() {
+  static Library library;
+  return library;
+}
+std::vector<Loaded>& loaded() {
+  static std::vector<Loaded> kernels;
+  return kernels;
+}
+
+// ---- what a kernel is asked ---------------------------------------------------------------------------------------
+
+using Values = std::vector<Any>;  // of parameters
+
+Values values_of(const Operator& op, const rlk_call_desc& desc) {
+  std::vector<uint64_t> memory((op.params_size + 7) / 8);
+  std::memcpy(memory.data(), op.defaults, op.params_size);
+  uint32_t size = 0;
+  std::memcpy(&size, desc.params, sizeof(size));
+  std::memcpy(memory.data(), desc.params, std::min(size, op.params_size));
+  Values out;
+  for (uint32_t i = 0; i < op.n_params; ++i) {
+    Any& value = out.emplace_back(Any{op.params[i].type == 'f' ? kFloat : kInt, 0, {0}});
+    std::memcpy(&value.i64, reinterpret_cast<const char*>(memory.data()) + op.params[i].offset, sizeof(value.i64));
+  }
+  return out;
+}
+
+sdk::Refusal refuse_settings(const Kernel& kernel, const rlk_call_desc& desc) {
+  const Values values = values_of(*kernel.op, desc);
+  for (const auto& [index, allowed] : kernel.settings) {
+    const Any& value = values[index];
+    const double number = value.type_index == kFloat ? value.f64 : static_cast<double>(value.i64);
+    if (std::find(allowed.begin(), allowed.end(), number) != allowed.end()) continue;
+    return sdk::Support::no("PARAMETER", std::string(kernel.op->params[index].name) +
+                                             " is not at a value that the manifest names, or at its default");
+  }
+  return std::nullopt;
+}
+
+sdk::Refusal refuse_sizes(const Kernel& kernel, const rlk_call_desc& desc) {
+  for (const auto& [index, rule] : kernel.sizes) {
+    const int64_t size = index < desc.n_symbols ? desc.symbols[index] : -1;
+    if (size < 0 || (size >= rule.min && size <= rule.max && size % rule.multiple == 0)) continue;
+    return sdk::Support::no(
+        "SIZE", sdk::format("%s is %lld; the manifest says from %lld to %lld, a multiple of %lld",
+                            kernel.op->symbols[index], static_cast<long long>(size), static_cast<long long>(rule.min),
+                            static_cast<long long>(rule.max), static_cast<long long>(rule.multiple)));
+  }
+  return std::nullopt;
+}
+
+const rlk_tensor* tensor_of(const Slot& slot, const rlk_tensor* const* inputs, const rlk_tensor* const* outputs) {
+  if (slot.kind == Slot::Kind::input) return inputs[slot.index];
+  return slot.kind == Slot::Kind::output ? outputs[slot.index] : nullptr;
+}
+
+sdk::Refusal refuse_tensors(const Kernel& kernel, const rlk_call_desc& desc) {
+  const Operator& op = *kernel.op;
+  for (uint32_t i = 0; i < op.n_inputs && i < desc.n_inputs; ++i) {
+    if (!kernel.takes_input[i]) {
+      if (auto no = sdk::refuse_input(desc.inputs[i], op.inputs[i].name)) return no;
+    } else if (kernel.needs_input[i] && desc.inputs[i] == nullptr) {
+      return sdk::Support::no("INPUT", std::string(op.inputs[i].name) + " is absent, and the manifest requires it");
+    }
+  }
+  for (uint32_t i = 0; i < op.n_outputs && i < desc.n_outputs; ++i) {
+    if (kernel.takes_output[i]) continue;
+    if (auto no = sdk::refuse_output(desc.outputs[i], op.outputs[i].name)) return no;
+  }
+  const auto fits = [&](const std::vector<sdk::Dtype>& row) {
+    for (size_t i = 0; i < kernel.slots.size(); ++i) {
+      const rlk_tensor* tensor = tensor_of(kernel.slots[i], desc.inputs, desc.outputs);
+      if (tensor != nullptr && sdk::dtype_of(*tensor) != row[i]) return false;
+    }
+    return true;
+  };
+  if (std::none_of(kernel.dtypes.begin(), kernel.dtypes.end(), fits))
+    return sdk::Support::no("DTYPE", "the manifest names no such combination of dtypes");
+  for (const Slot& slot : kernel.slots) {
+    const rlk_tensor* tensor = tensor_of(slot, desc.inputs, desc.outputs);
+    const char* name = slot.kind == Slot::Kind::input ? op.inputs[slot.index].name : op.outputs[slot.index].name;
+    if (!kernel.is_contiguous || tensor == nullptr) continue;
+    if (auto no = sdk::refuse_gaps(tensor, name)) return no;
+  }
+  return std::nullopt;
+}
+
+sdk::Support answer(const Kernel& kernel, const Loaded& function, const rlk_call_desc& desc) {
+  if (function.call == nullptr) return sdk::Support::no("KERNEL_MISSING", function.problem);
+  if (auto no = refuse_settings(kernel, desc)) return *no;
+  if (auto no = refuse_tensors(kernel, desc)) return *no;
+  if (auto no = refuse_sizes(kernel, desc)) return *no;
+  if (auto no = sdk::refuse_numerics(desc.numerics, kernel.numerics)) return *no;
+  return sdk::Support::yes(kernel.name, kernel.numerics, kernel.level);
+}
+
+// ---- the call -----------------------------------------------------------------------------------------------------
+
+// A kernel that allocates does so outside of rlk's workspace, and inside of a captured graph: it is told no.
+int refuse_allocation(DlTensor*, void** out, void* context, void (*set_error)(void*, const char*, const char*)) {
+  *out = nullptr;
+  set_error(context, "RuntimeError", "rlk gives kernels no memory: write into the outputs that are passed");
+  return -1;
+}
+
+// The thread's stream and allocator of tvm-ffi, put back at the end.
+class Surroundings {
+public:
+  Surroundings(DlDevice device, void* stream) : device_(device) {
+    if (device.type != kDlCpu) tvm().set_stream(device.type, device.id, stream, &stream_);
+    if (tvm().set_allocator != nullptr) tvm().set_allocator(&refuse_allocation, 0, &allocator_);
+  }
+  ~Surroundings() {
+    if (device_.type != kDlCpu) tvm().set_stream(device_.type, device_.id, stream_, nullptr);
+    if (tvm().set_allocator != nullptr) tvm().set_allocator(allocator_, 0, nullptr);
+  }
+  Surroundings(const Surroundings&) = delete;
+  Surroundings& operator=(const Surroundings&) = delete;
+
+private:
+  const DlDevice device_;
+  void* stream_ = nullptr;
+  Allocator allocator_ = nullptr;
+};
+
+std::string take_error() {
+  void* raised = nullptr;
+  tvm().take_error(&raised);
+  if (raised == nullptr) return "an error without a text";
+  const ErrorCell& cell = *behind<ErrorCell>(static_cast<Object*>(raised));
+  std::string text =
+      std::string(cell.kind.data, cell.kind.size) + ": " + std::string(cell.message.data, cell.message.size);
+  tvm().release(raised);
+  return text;
+}
+
+class Plan final : public sdk::Plan {
+public:
+  Plan(const Kernel& kernel, Function function, DlDevice device, const rlk_call_desc& desc)
+      : kernel_(kernel), function_(function), device_(device), values_(values_of(*kernel.op, desc)) {
+    flags = RLK_PLAN_SHAREABLE | (kernel.is_capturable ? RLK_PLAN_CAPTURABLE : 0u);
+    for (uint32_t i = 0; i < kernel.op->n_symbols; ++i) {
+      if (kernel.sizes.count(i) == 0) dynamic_symbols |= uint64_t{1} << i;
+    }
+    numerics = kernel.numerics;
+    variant = kernel.name;
+  }
+
+  void enqueue(sdk::Stream& stream, const sdk::Run& run) override {
+    std::vector<DlTensor> tensors;
+    tensors.reserve(kernel_.slots.size());  // the arguments point into it
+    std::vector<Any> arguments;
+    for (const Slot& slot : kernel_.slots) arguments.push_back(argument(slot, run, &tensors));
+    Any result = {kNone, 0, {0}};
+    const Surroundings surroundings(device_, stream.native());
+    const int status = function_(nullptr, arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+    if (status != 0) throw sdk::Error(RLK_BACKEND_ERROR, kernel_.symbol + " raised " + take_error(), status, "tvm-ffi");
+    if (result.type_index < kObjectBegin) return;
+    tvm().release(result.object);
+    throw sdk::Error(RLK_BACKEND_ERROR,
+                     kernel_.symbol + " returned an object; expected None, and outputs written in place");
+  }
+
+private:
+  Any argument(const Slot& slot, const sdk::Run& run, std::vector<DlTensor>* tensors) const {
+    switch (slot.kind) {
+      case Slot::Kind::parameter:
+        return values_[slot.index];
+      case Slot::Kind::symbol: {
+        Any size = {kInt, 0, {0}};
+        size.i64 = run.symbol(slot.index);
+        return size;
+      }
+      case Slot::Kind::constant: {
+        Any constant = slot.constant;
+        if (constant.type_index == kRawStr) constant.text = slot.text.c_str();
+        return constant;
+      }
+      default:
+        break;
+    }
+    const rlk_tensor* given = slot.kind == Slot::Kind::input ? run.input(slot.index) : run.output(slot.index);
+    if (given == nullptr) return {kNone, 0, {0}};
+    // Many kernels look at data alone: byte_offset is 0.
+    tensors->push_back({sdk::data_of(given),
+                        device_,
+                        given->ndim,
+                        {given->dtype.code, given->dtype.bits, given->dtype.lanes},
+                        const_cast<int64_t*>(given->shape),
+                        const_cast<int64_t*>(given->strides),
+                        0});
+    Any out = {kDlTensorPtr, 0, {0}};
+    out.pointer = &tensors->back();
+    return out;
+  }
+
+  const Kernel& kernel_;
+  const Function function_;
+  const DlDevice device_;
+  const Values values_;
+};
+
+// ---- device and plugin --------------------------------------------------------------------------------------------
+
+// The owner's stream, borrowed. The owner answers for its work.
+class Stream final : public sdk::Stream {
+public:
+  explicit Stream(void* native) : native_(native) {}
+  void* native() override { return native_; }
+  rlk_status query(rlk_data_error&) override { return refuse(); }
+  rlk_status synchronize(uint64_t, rlk_data_error&) override { return refuse(); }
+  void wait(sdk::Event&) override { refuse(); }
+  void copy(void*, const void*, uint64_t, int32_t) override { refuse(); }
+  void fill(void*, uint8_t, uint64_t) override { refuse(); }
+
+private:
+  [[noreturn]] static rlk_status refuse() {
+    throw sdk::Error(RLK_UNSUPPORTED, "the stream belongs to the plugin of the device; ask that one");
+  }
+  void* native_;
+};
+
+class Event final : public sdk::Event {
+public:
+  void record(sdk::Stream&) override {}
+  rlk_status query() override { return RLK_OK; }
+  rlk_status synchronize(uint64_t) override { return RLK_OK; }
+};
+
+class Device final : public sdk::Device {
+public:
+  explicit Device(const rlk_attach_info& info)
+      : dl_{RLK_TVMFFI_DEVICE, info.native != nullptr ? info.native->ordinal : static_cast<int32_t>(info.ordinal)} {}
+  void* allocate(int32_t, uint64_t) override { refuse(); }
+  void deallocate(int32_t, void*) override { refuse(); }
+  void memory_info(uint64_t&, uint64_t&) override { refuse(); }
+  std::unique_ptr<sdk::Stream> create_stream(int32_t) override { refuse(); }
+  std::unique_ptr<sdk::Stream> wrap_stream(void* native) override { return std::make_unique<Stream>(native); }
+  std::unique_ptr<sdk::Event> create_event(bool) override { refuse(); }
+  DlDevice dl() const noexcept { return dl_; }
+
+private:
+  [[noreturn]] static void refuse() {
+    throw sdk::Error(RLK_UNSUPPORTED, "this plugin brings operators only; the device belongs to another one");
+  }
+  const DlDevice dl_;
+};
+
+size_t place_of(const rlk_implementation* row) {
+  return static_cast<size_t>(reinterpret_cast<uintptr_t>(row->user));
+}
+
+Known known_now();
+const Known& known() {
+  static const Known once = known_now();
+  return once;
+}
+const Kernel& kernel_of(const rlk_implementation* row) {
+  return known().manifest.kernels[place_of(row)];
+}
+
+rlk_status query(const rlk_implementation* row, rlk_plugin_device*, const rlk_call_desc* desc, rlk_support* out,
+                 rlk_error* error) noexcept {
+  return sdk::detail::guard(error, [&] {
+    const sdk::Support said = answer(kernel_of(row), loaded()[place_of(row)], *desc);
+    rlk_support mine = rlk_support();
+    mine.level = said.level;
+    mine.numerics = said.numerics;
+    mine.flags = said.flags;
+    sdk::detail::copy_text(mine.variant, said.variant.c_str());
+    sdk::detail::copy_text(mine.reason_code, said.reason_code.c_str());
+    sdk::detail::copy_text(mine.reason, said.reason.c_str());
+    sdk::detail::answer(mine, out);
+    return RLK_OK;
+  });
+}
+
+rlk_status plan_create(const rlk_implementation* row, rlk_plugin_device* device, const rlk_call_desc* desc,
+                       rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) noexcept {
+  return sdk::detail::guard(error, [&] {
+    const Kernel& kernel = kernel_of(row);
+    const Loaded& function = loaded()[place_of(row)];
+    const sdk::Support said = answer(kernel, function, *desc);
+    if (said.level == RLK_SUPPORT_NO) throw sdk::Error(RLK_UNSUPPORTED, said.reason_code + ": " + said.reason);
+    const DlDevice dl = static_cast<Device*>(sdk::detail::device_of(device))->dl();
+    auto plan = std::make_unique<Plan>(kernel, function.call, dl, *desc);
+    rlk_plan_info mine = rlk_plan_info();
+    mine.flags = plan->flags;
+    mine.dynamic_symbols = plan->dynamic_symbols;
+    mine.numerics = plan->numerics;
+    sdk::detail::copy_text(mine.variant, plan->variant.c_str());
+    sdk::detail::answer(mine, info);
+    *out = reinterpret_cast<rlk_plugin_plan*>(static_cast<sdk::Plan*>(plan.release()));
+    return RLK_OK;
+  });
+}
+
+rlk_status plan_enqueue(rlk_plugin_plan* plan, rlk_plugin_stream* stream, const rlk_run* run,
+                        rlk_error* error) noexcept {
+  return sdk::detail::guard(error, [&] {
+    sdk::detail::plan_of(plan)->enqueue(*sdk::detail::stream_of(stream), sdk::Run(*run));
+    return RLK_OK;
+  });
+}
+
+rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
+  return sdk::detail::guard(error, [&] { return delete sdk::detail::plan_of(plan), RLK_OK; });
+}
+
+Known known_now() {
+  Known out;
+  const char* path = secure_getenv("RLK_TVMFFI_MANIFEST");
+  out.is_set = path != nullptr && *path != 0;
+  if (!out.is_set) return out;
+  try {
+    out.manifest = read_manifest(path, RLK_TVMFFI_BACKEND);
+  } catch (const std::exception& error) {
+    out.problem = error.what();
+  }
+  out.rows.reserve(out.manifest.kernels.size());
+  for (const Kernel& kernel : out.manifest.kernels) {
+    const Operator& op = *kernel.op;
+    out.rows.push_back({sizeof(rlk_implementation), op.revision, op.name, kernel.name.c_str(), op.params_size,
+                        op.n_inputs, op.n_outputs, 0, nullptr, reinterpret_cast<void*>(out.rows.size()), &query,
+                        &plan_create, nullptr, &plan_enqueue, &plan_destroy});
+  }
+  for (const rlk_implementation& row : out.rows) out.pointers.push_back(&row);
+  return out;
+}
+
+Loaded load(const Kernel& kernel) {
+  try {
+    expect_trusted(kernel.library);
+  } catch (const sdk::Error& error) {
+    return {nullptr, error.what()};
+  }
+  void* library = dlopen(kernel.library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) return {nullptr, dlerror()};
+  const std::string symbol = kSymbolPrefix + kernel.symbol;
+  void* function = dlsym(library, symbol.c_str());
+  if (function == nullptr) return {nullptr, kernel.library + " exports no " + symbol};
+  return {reinterpret_cast<Function>(function), {}};
+}
+
+class Plugin final : public sdk::OperatorPlugin {
+public:
+  using Device = tvmffi::Device;
+  using Stream = tvmffi::Stream;
+  using Event = tvmffi::Event;
+  using Implementations = std::tuple<>;  // known at run time: see the entry
+
+  explicit Plugin(const sdk::Host&) {
+    const Manifest& manifest = known().manifest;
+    if (!known().problem.empty()) throw sdk::Error(RLK_INVALID_ARGUMENT, known().problem);
+    if (manifest.kernels.empty()) return;
+    std::string why;
+    if (!find_library(&tvm(), &why) && !manifest.runtime.empty()) {
+      expect_trusted(manifest.runtime);
+      // For everybody, as Python loads it: kernels of some compilers name its functions and not the library.
+      if (dlopen(manifest.runtime.c_str(), RTLD_NOW | RTLD_GLOBAL | RTLD_NODELETE) == nullptr)
+        throw sdk::Error(RLK_NOT_FOUND, std::string("runtime of the manifest: ") + dlerror());
+    }
+    loaded().clear();
+    for (const Kernel& kernel : manifest.kernels) loaded().push_back(load(kernel));
+    if (!find_library(&tvm(), &why))
+      throw sdk::Error(RLK_NOT_FOUND,
+                       why + ", or name it in the manifest: runtime = \"/.../libtvm_ffi.so\"; first kernel: " +
+                           (loaded().front().problem.empty() ? "loaded" : loaded().front().problem));
+  }
+
+  sdk::Verdict probe(sdk::Evidence& evidence) override {
+    if (!known().is_set)
+      return sdk::Verdict::absent("NO_MANIFEST", "RLK_TVMFFI_MANIFEST is not set",
+                                  "set it to the file that describes kernels with tvm-ffi's ABI");
+    const std::vector<Kernel>& kernels = known().manifest.kernels;
+    if (kernels.empty())
+      return sdk::Verdict::absent("NO_KERNELS", "the manifest has no kernel for the backend " RLK_TVMFFI_BACKEND);
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      const std::string what = std::string(kernels[i].op->name) + " " + kernels[i].name + ": ";
+      if (loaded()[i].call != nullptr) {
+        evidence.supports("kernel", what + kernels[i].symbol + " of " + kernels[i].library);
+      } else {
+        evidence.contradicts("kernel", what + loaded()[i].problem);
+      }
+    }
+    return sdk::Verdict::mine("");
+  }
+
+  std::unique_ptr<sdk::Device> attach_device(const rlk_attach_info& info) override {
+    return std::make_unique<Device>(info);
+  }
+};
+
+}  // namespace
+}  // namespace rlk::tvmffi
+
+#define RLK_TVMFFI_ID "tvmffi_" RLK_TVMFFI_BACKEND
+RLK_SDK_NOTE(RLK_SDK_NOTE_TEXT(RLK_TVMFFI_ID, RLK_TVMFFI_BACKEND, "0.1.0") ";env=RLK_TVMFFI_MANIFEST")
+
+extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
+                                                                                        rlk_error* error) {
+  using namespace rlk::tvmffi;
+  const rlk_plugin* fixed = rlk::sdk::detail::PluginThunks<Plugin>::entry(
+      host, error, RLK_TVMFFI_ID, RLK_TVMFFI_BACKEND, "0.1.0", "kernels with tvm-ffi's ABI");
+  if (fixed == nullptr) return nullptr;
+  static rlk_plugin whole;
+  const rlk_status status = rlk::sdk::detail::guard(error, [&] {
+    whole = *fixed;
+    whole.n_implementations = static_cast<uint32_t>(known().pointers.size());
+    whole.implementations = known().pointers.data();
+    return RLK_OK;
+  });
+  return status == RLK_OK ? &whole : nullptr;
+}
