@@ -25,6 +25,12 @@ def top(x):
 
 
 REGISTRY["top"] = top
+
+
+class Loss:
+    @staticmethod
+    def largest(x):
+        return max(x)
 '''
 USER = '''
 from made_trainer.loss import mean
@@ -46,6 +52,8 @@ def hooks(*names):
     known = {"mean": _hooks.Hook("made_trainer.loss", "mean", "mean", ("made_trainer/loss.py mean",), serve_mean),
              "top": _hooks.Hook("made_trainer.loss", "REGISTRY[top]", "max", ("made_trainer/loss.py top",),
                                 lambda module: lambda original, x: "most"),
+             "largest": _hooks.Hook("made_trainer.loss", "Loss.largest", "max", ("made_trainer/loss.py Loss.largest",),
+                                    lambda module: lambda original, x: ("rlk", original(x))),
              "new": _hooks.Hook("made_trainer.loss", "REGISTRY[rlk]", "max", ("made_trainer/loss.py top",),
                                 lambda module: lambda x: "new", adds=True)}
     return tuple(known[name] for name in names)
@@ -104,6 +112,15 @@ def test_disabled_every_binding_is_the_trainers_again(trainer):
     assert ({**vars(loss)}, dict(loss.REGISTRY), user.mean) == before and user.later is before[2]
     assert user.train([1, 3]) == 2 and rlk.integrations.enabled() == ()
     rlk.integrations.disable("made")  # once more does nothing
+
+
+def test_a_static_method_stays_one(trainer):
+    trainer("largest")
+    Loss = sys.modules["made_trainer.loss"].Loss
+    before = vars(Loss)["largest"]
+    with rlk.integrations.enable("made"):
+        assert Loss.largest([1, 3]) == Loss().largest([1, 3]) == ("rlk", 3)
+    assert vars(Loss)["largest"] is before and Loss().largest([1, 3]) == 3
 
 
 def test_a_with_ends_what_it_began_and_nothing_else(trainer):

@@ -111,7 +111,8 @@ class Enabled:
         for hook, file, module, original in plan:
             name = f"{hook.module}.{hook.name}"
             new = hook.make(module)
-            new = new if hook.adds else Replacement(name, original, new)
+            static = isinstance(original, staticmethod)
+            new = new if hook.adds else Replacement(name, original.__func__ if static else original, new)
             self.functions[hook.name] = new
             self.replaced.append(Replaced(name, file, self.version, hook.operator))
             container, key = place_of(module, hook.name)
@@ -120,7 +121,7 @@ class Enabled:
                 self._undo.append(lambda container=container, key=key: container.pop(key, None))
             else:
                 if container is not vars(module):
-                    container[key] = new
+                    container[key] = staticmethod(new) if static else new
                     self._undo.append(lambda container=container, key=key, original=original:
                                       container.__setitem__(key, original))
                 exchange(self.integration.root, original, new)

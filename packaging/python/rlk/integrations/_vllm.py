@@ -1,0 +1,53 @@
+"""vLLM: log-probabilities of sampled, chosen and prompt tokens in both of its runners, and greedy choices. What it draws stays
+its own: rlk's sample draws by other random numbers."""
+import torch
+
+from rlk.integrations._hooks import Hook, Integration
+from rlk.integrations._replace import require
+from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
+
+
+def _rows(logits):
+    require_dtype(logits, "logits")
+    require(logits.ndim == 2 and logits.shape[1] > 0, f"logits of the shape {tuple(logits.shape)}, expected rows of a vocabulary")
+    require(not (logits.requires_grad and torch.is_grad_enabled()), "a gradient")
+
+
+def _token_logprobs(module):
+    def serve(original, logits, token_ids):
+        _rows(logits)
+        require(token_ids.ndim == 2 and token_ids.shape[1] > 0, "token ids that are no matrix")
+        require_ids(token_ids[:, 0], logits.shape[:1], "token ids")
+        ids = token_ids.to(torch.int64)
+        found = call("logp", logits, ids[:, 0].contiguous(), lse=True, ignore_index=NO_IGNORED_ID)
+        first = found.logp.to(torch.float32)[:, None]
+        if ids.shape[1] == 1:
+            return first
+        # One pass over the logits, however many tokens of a row are asked for.
+        others = logits.gather(1, ids[:, 1:]).to(found.lse.dtype) - found.lse[:, None]
+        others = torch.where(ids[:, 1:] == ids[:, :1], first, others.to(torch.float32))  # a token has one number
+        return torch.cat([first, others], 1)
+    return serve
+
+
+def _log_softmax(sampler):
+    def serve(original, logits):
+        _rows(logits)
+        return call("log_softmax", logits.to(torch.float32))
+    return serve
+
+
+def _greedy(sampler):
+    def serve(original, logits):
+        _rows(logits)
+        return call("argmax", logits)
+    return serve
+
+
+_LOGPROB, _SAMPLER = "vllm/v1/worker/gpu/sample/logprob.py", "vllm/v1/sample/sampler.py"
+INTEGRATION = Integration("vllm", "vllm", (
+    Hook("vllm.v1.worker.gpu.sample.logprob", "compute_token_logprobs", "logp",
+         (f"{_LOGPROB} compute_token_logprobs", f"{_LOGPROB} _topk_log_softmax_kernel"), _token_logprobs),
+    Hook("vllm.v1.sample.sampler", "Sampler.compute_logprobs", "log_softmax", (f"{_SAMPLER} Sampler.compute_logprobs",), _log_softmax),
+    Hook("vllm.v1.sample.sampler", "Sampler.greedy_sample", "argmax", (f"{_SAMPLER} Sampler.greedy_sample",), _greedy),
+))
