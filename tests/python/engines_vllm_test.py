@@ -106,8 +106,9 @@ def test_greedy_choices_are_those_of_torch(enabled, dtype):
     logits[3, 50] = logits[3, 90] = 60.0  # two largest
     ours = sampler.Sampler.greedy_sample(logits)
     assert ours.dtype == torch.int64 and torch.equal(ours, logits.argmax(-1)) and ours[3] == 50
-    assert torch.equal(ours, ORIGINAL["greedy_sample"](logits))
-    record("vllm", "Sampler.greedy_sample", "argmax", dtype, 0.0, 0.0)
+    different = (ours != ORIGINAL["greedy_sample"](logits)).double().max().item()
+    record("vllm", "Sampler.greedy_sample", "argmax", dtype, different, 0.0)
+    assert not different
     assert enabled.calls()["Sampler.greedy_sample"] == {"rlk": 1}
 
 

@@ -11,7 +11,7 @@ from rlk.integrations._replace import Replacement, require
 from rlk.integrations._source import definitions, digest
 
 LOSS = '''
-REGISTRY = {}
+REGISTRY, CHOICES = {}, {"top"}
 
 
 def mean(x, power=1):
@@ -55,7 +55,9 @@ def hooks(*names):
              "largest": _hooks.Hook("made_trainer.loss", "Loss.largest", "max", ("made_trainer/loss.py Loss.largest",),
                                     lambda module: lambda original, x: ("rlk", original(x))),
              "new": _hooks.Hook("made_trainer.loss", "REGISTRY[rlk]", "max", ("made_trainer/loss.py top",),
-                                lambda module: lambda x: "new", adds=True)}
+                                lambda module: lambda x: "new", adds=True),
+             "choice": _hooks.Hook("made_trainer.loss", "CHOICES[rlk]", "max", ("made_trainer/loss.py top",),
+                                   lambda module: None, adds=True)}
     return tuple(known[name] for name in names)
 
 
@@ -121,6 +123,17 @@ def test_a_static_method_stays_one(trainer):
     with rlk.integrations.enable("made"):
         assert Loss.largest([1, 3]) == Loss().largest([1, 3]) == ("rlk", 3)
     assert vars(Loss)["largest"] is before and Loss().largest([1, 3]) == 3
+
+
+def test_a_choice_of_a_set_is_there_while_it_is_enabled(trainer):
+    trainer("choice")
+    choices = sys.modules["made_trainer.loss"].CHOICES
+    with rlk.integrations.enable("made"):
+        assert choices == {"top", "rlk"}
+    assert choices == {"top"}
+    choices.add("rlk")
+    with pytest.raises(rlk.Unsupported, match=r"CHOICES\[rlk\] is taken already"):
+        rlk.integrations.enable("made")
 
 
 def test_a_with_ends_what_it_began_and_nothing_else(trainer):

@@ -13,7 +13,7 @@ import threading
 
 from rlk.errors import NotFound
 
-_NAMES = ("openrlhf", "slime", "transformers", "trl", "verl", "vllm")
+_NAMES = ("openrlhf", "sglang", "slime", "transformers", "trl", "verl", "vllm")
 _active = {}
 _lock = threading.RLock()
 

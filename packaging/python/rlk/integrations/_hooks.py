@@ -15,7 +15,7 @@ from rlk.integrations._source import definitions, digest
 class Hook(NamedTuple):
     """A function that rlk replaces."""
     module: str                 # where the package defines or uses it
-    name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a registry
+    name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a mapping or a set
     operator: str               # rlk's
     sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
@@ -137,7 +137,7 @@ class Enabled:
 
     def calls(self):
         """{function: {"rlk": how often rlk served it, reason: how often the original did, and why}}"""
-        return {name: dict(f.calls) for name, f in self.functions.items() if isinstance(f, Replacement)}
+        return {name: dict(f.calls) for name, f in self.functions.items() if hasattr(f, "calls")}
 
     def __repr__(self):
         head = f"{self.integration.package} {self.version}" + ("" if self.active else " (put back)")
@@ -157,13 +157,29 @@ class _Attributes:
         setattr(self.owner, key, value)
 
 
+class _Members:
+    """A set's members as the keys of a mapping."""
+
+    def __init__(self, members):
+        self.members = members
+
+    def __contains__(self, key):
+        return key in self.members
+
+    def __setitem__(self, key, value):
+        self.members.add(key)
+
+    def pop(self, key, default=None):
+        self.members.discard(key)
+
+
 def place_of(module, name):
     """(mapping, key) of a module's function, of a class's method, or of an entry of a registry."""
     if "[" in name:
         path, key = name.rstrip("]").split("[")
         for part in path.split("."):
             module = getattr(module, part)
-        return module, key
+        return (_Members(module) if isinstance(module, set) else module), key
     *classes, key = name.split(".")
     for part in classes:
         module = getattr(module, part)
