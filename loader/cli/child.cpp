@@ -46,7 +46,7 @@ void pass_on(std::string_view output) {
 PluginRecord record_of(std::string_view text) {
   PluginRecord record;
   std::string error;
-  if (!loader::record_from_json(text, &record, &error)) throw Failure(error);
+  if (!loader::record_from_text(text, &record, &error)) throw Failure(error);
   return record;
 }
 
@@ -55,8 +55,8 @@ void take_changes(const json& changes, std::vector<PluginRecord>* records) {
   if (!changes.is_array() || changes.size() != records->size())
     throw Failure("the child's answer is not of this version");
   for (size_t i = 0; i < records->size(); ++i) {
-    PluginRecord now = record_of(changes[i].at("record").get<std::string>());
-    if (changes[i].value("units_as_sent", false)) now.units = std::move((*records)[i].units);
+    PluginRecord now = record_of(changes[i].get<std::string>());
+    now.units = std::move((*records)[i].units);
     (*records)[i] = std::move(now);
   }
 }

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -31,25 +30,10 @@ std::string text_of(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Whether what was tried is told as it was before.
-bool same_units(const PluginRecord& a, const PluginRecord& b) {
-  return std::equal(a.units.begin(), a.units.end(), b.units.begin(), b.units.end(),
-                    [](const core::UnitResult& x, const core::UnitResult& y) {
-                      return x.verdict == y.verdict && x.reason_code == y.reason_code && x.reason == y.reason &&
-                             x.op == y.op && x.implementation == y.implementation && x.dtype == y.dtype &&
-                             x.feature == y.feature && x.variant == y.variant && x.numerics == y.numerics;
-                    });
-}
-
-// The records after registration. Units are most of a record by far: those that the parent has already are left out.
-std::string changed_records(const std::vector<PluginRecord>& sent, const std::vector<loader::ProbedPlugin>& now) {
+// The records after registration, without their units: those the parent has already, and registration changes none.
+std::string records_of(const std::vector<loader::ProbedPlugin>& plugins) {
   json list = json::array();
-  for (size_t i = 0; i < now.size(); ++i) {
-    PluginRecord record = now[i].record;
-    const bool known = i < sent.size() && same_units(sent[i], record);
-    if (known) record.units.clear();
-    list.push_back({{"record", record_to_json(record)}, {"units_as_sent", known}});
-  }
+  for (const loader::ProbedPlugin& plugin : plugins) list.push_back(record_to_text(plugin.record));
   return text_of(list);
 }
 
@@ -78,15 +62,14 @@ std::string judge(ChildChannel* channel, const json& request) {
   const bool whole = request.value("verdicts", false);
   options.on_finished = [channel, whole](const PluginRecord& record) {
     json news = {{"judged", record.id}, {"state", to_string(record.state)}};
-    if (whole) news["verdict"] = record_to_json(record);
+    if (whole) news["verdict"] = record_to_text(record);
     channel->send(FrameKind::message, text_of(news));
   };
   channel->send(FrameKind::phase, kFindPhase);
   std::vector<loader::ProbedPlugin> plugins = loader::find_plugins(search_options(config), options);
-  std::vector<PluginRecord> sent;
-  for (const loader::ProbedPlugin& plugin : plugins) {
-    channel->send(FrameKind::message, kRecordMark + record_to_json(plugin.record));
-    sent.push_back(plugin.record);
+  for (loader::ProbedPlugin& plugin : plugins) {
+    channel->send(FrameKind::message, kRecordMark + record_to_text(plugin.record));
+    plugin.record.units.clear();  // thousands; no call is made here
   }
   channel->send(FrameKind::message, text_of({{"found", plugins.size()}}));
 
@@ -99,7 +82,7 @@ std::string judge(ChildChannel* channel, const json& request) {
   loader::Registrar(&registry, options.host).publish(&plugins);
   core::set_tracer({});
   first_uses->end();
-  return changed_records(sent, plugins);
+  return records_of(plugins);
 }
 
 std::string conform(ChildChannel* channel, const std::string& request) {

@@ -112,7 +112,7 @@ std::string find_prober(const Environment& environment) {
 
 std::string encode_request(const PluginRecord& record, const std::vector<OwnerCandidate>& owners, double smoke_seconds,
                            bool canary) {
-  json request = {{"record", record_to_json(record)},
+  json request = {{"record", record_to_text(record)},
                   {"smoke_seconds", smoke_seconds},
                   {"canary", canary},
                   {"owners", json::array()}};
@@ -136,7 +136,7 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
     }
     options->owners.push_back({owner["id"].get<std::string>(), owner["path"].get<std::string>()});
   }
-  return record_from_json(request["record"].get<std::string>(), record, error);
+  return record_from_text(request["record"].get<std::string>(), record, error);
 }
 
 void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
@@ -155,9 +155,9 @@ void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   PluginRecord latest = *record;
   std::string error;
   ChildOutcome outcome = run_child(command, [&](std::string_view message) {
-    record_from_json(message, &latest, &error);  // one that cannot be read changes nothing; the last one decides
+    record_from_text(message, &latest, &error);  // one that cannot be read changes nothing; the last one decides
   });
-  if (outcome.end == ChildEnd::finished && !record_from_json(outcome.result, &latest, &error)) {
+  if (outcome.end == ChildEnd::finished && !record_from_text(outcome.result, &latest, &error)) {
     outcome.end = ChildEnd::garbled;
     outcome.text = "the prober's answer is not a record: " + error;
   }

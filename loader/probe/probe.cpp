@@ -56,11 +56,17 @@ public:
     if (by_backend.empty()) return;
     prepare();
     std::vector<Group> groups;
-    for (auto& [backend, group] : by_backend) groups.push_back(std::move(group));
+    for (auto& [backend, group] : by_backend) {
+      recall(&group);
+      groups.push_back(std::move(group));
+    }
     // The built-in's probe takes longest: who waits for all waits for the others meanwhile.
     std::stable_partition(groups.begin(), groups.end(),
                           [](const Group& group) { return group.plugins.front()->record.source == kBuiltInSource; });
-    run_groups(groups);
+    std::vector<Group*> unknown;
+    for (Group& group : groups)
+      if (!group.unknown.empty()) unknown.push_back(&group);
+    if (!unknown.empty()) run_groups(unknown);
     // After the verdicts: they are remembered, and this is today's list.
     if (allowed_.mode != AllowMode::warn) return;
     for (const Group& group : groups)
@@ -74,6 +80,7 @@ private:
     std::vector<ProbedPlugin*> plugins;
     std::vector<OwnerCandidate> members;  // of the plugins, in search order
     std::string identity;                 // of all files; a verdict depends on them
+    std::vector<ProbedPlugin*> unknown;   // those of which nothing was remembered
   };
   struct Job {
     ProbedPlugin* plugin;
@@ -119,7 +126,24 @@ private:
     if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
   }
 
-  void run_groups(std::vector<Group>& groups) {
+  // What is remembered takes no thread: a warm start has nothing else.
+  void recall(Group* group) {
+    std::vector<std::string> files;
+    for (const OwnerCandidate& member : group->members) files.push_back(member.path);
+    std::string all;
+    for (const std::string& identity : identities_of(files)) all += identity + '\n';
+    group->identity = hash_bytes(all);
+    for (ProbedPlugin* plugin : group->plugins) {
+      const Job job = {plugin, *group};
+      if (is_asked_for() && Verdict(this, job).remembered()) {
+        finished(*plugin);
+      } else {
+        group->unknown.push_back(plugin);
+      }
+    }
+  }
+
+  void run_groups(const std::vector<Group*>& groups) {
     const unsigned processors = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
     const size_t limit = options_.max_children > 0 ? options_.max_children : processors;
     std::atomic<size_t> next{0};
@@ -127,13 +151,8 @@ private:
     const auto work = [&] {
       try {
         for (size_t i = next.fetch_add(1); i < groups.size(); i = next.fetch_add(1)) {
-          Group& group = groups[i];
-          std::vector<std::string> files;
-          for (const OwnerCandidate& member : group.members) files.push_back(member.path);
-          std::string all;
-          for (const std::string& identity : identities_of(files)) all += identity + '\n';
-          group.identity = hash_bytes(all);
-          for (ProbedPlugin* plugin : group.plugins) {
+          const Group& group = *groups[i];
+          for (ProbedPlugin* plugin : group.unknown) {
             probe({plugin, group});
             finished(*plugin);
           }
@@ -165,36 +184,56 @@ private:
 
   bool cancelled() const { return options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed); }
 
+  bool is_asked_for() const { return options_.mode != ProbeMode::off && !options_.fresh && !cancelled(); }
+
+  // Which verdict a plugin needs, and whether it is there.
+  struct Verdict {
+    Verdict(const Pipeline* its, const Job& job)
+        : pipeline(*its), record(job.plugin->record), key(its->key_of(job)), whole(key) {
+      // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody
+      // wants everything tried, or has ever had it tried here. What that found is not left to a canary when it is out
+      // of date.
+      canary = record.path.empty() && !its->options_.fresh && !its->cache_.was_judged(whole);
+      if (canary) key.tried = kTriedCanary;
+    }
+
+    // Takes it over.
+    bool remembered() {
+      const ResultCache& cache = pipeline.cache_;
+      auto known = pipeline.options_.fresh ? std::nullopt : cache.find(key, waited_since);
+      if (!known && canary) known = cache.find(whole, waited_since);  // somebody else's canary failed
+      if (!known) return false;
+      take(std::move(*known), &record);
+      pipeline.log_verdict(record, "remembered", key);
+      return true;
+    }
+
+    const Pipeline& pipeline;
+    PluginRecord& record;
+    ResultKey key;
+    const ResultKey whole;
+    bool canary = false;
+    std::optional<int64_t> waited_since;
+  };
+
   void probe(const Job& job) {
     PluginRecord& record = job.plugin->record;
     if (options_.mode == ProbeMode::off)
       return record.stop(State::rejected, Place::host, reason::kProbeOff, "RLK_PROBE=off: the plugin was not probed");
     if (cancelled())
       return record.stop(State::deferred, Place::host, reason::kCancelled, "stopped before the probe began");
-    ResultKey key = key_of(job);
-    const ResultKey whole = key;
-    // The built-in's code is rlk's own, and the build's tests have tried it: a canary is enough, unless somebody wants
-    // everything tried, or has ever had it tried here. What that found is not left to a canary when it is out of date.
-    const bool canary = record.path.empty() && !options_.fresh && !cache_.was_judged(whole);
-    if (canary) key.tried = kTriedCanary;
-    std::optional<int64_t> waited_since;
-    const auto remembered = [&] {
-      auto known = options_.fresh ? std::nullopt : cache_.find(key, waited_since);
-      if (!known && canary) known = cache_.find(whole, waited_since);  // somebody else's canary failed
-      if (!known) return false;
-      take(std::move(*known), &record);
-      log_verdict(record, "remembered", key);
-      return true;
-    };
-    if (remembered()) return;
+    Verdict verdict(this, job);
+    ResultKey& key = verdict.key;
+    const bool canary = verdict.canary;
+    if (verdict.remembered()) return;
     if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
     // Eight ranks that start together probe once: the others wait here and find the result, whatever it is.
     const int64_t begin = cache_.seconds_now();
     const auto waiting = [&] {
-      waited_since = begin;  // not before: who gets the lock at once has waited for nobody
-      return remembered();
+      verdict.waited_since = begin;  // not before: who gets the lock at once has waited for nobody
+      return verdict.remembered();
     };
     const double wait_seconds = total_seconds();
     const auto lock = FileLock::acquire(lock_path(*options_.store, record.id), wait_seconds, options_.cancel, waiting);
@@ -203,7 +242,7 @@ private:
       return record.stop(State::deferred, Place::host, cancelled() ? reason::kCancelled : reason::kProbeBusy,
                          "another process probes " + record.id);
     }
-    if (remembered()) return;
+    if (verdict.remembered()) return;
     ChildProbe child;
     child.prober = prober_;
     child.environment = options_.environment;

@@ -52,11 +52,11 @@ int examine_requested(ChildChannel* channel) {
   options.on_phase = [channel](const std::string& phase) { channel->send(FrameKind::phase, phase); };
   options.on_activity = [channel](const std::string& activity) { channel->send(FrameKind::beat, activity); };
   options.on_progress = [channel](const rlk::loader::PluginRecord& now) {
-    channel->send(FrameKind::message, record_to_json(now));
+    channel->send(FrameKind::message, record_to_text(now));
   };
   // An exception that a plugin lets out ends this process, as it would end any host whose C++ runtime is another one.
   rlk::loader::examine(&record, options);
-  return channel->send(FrameKind::result, record_to_json(record)) ? 0 : 3;
+  return channel->send(FrameKind::result, record_to_text(record)) ? 0 : 3;
 }
 
 }  // namespace

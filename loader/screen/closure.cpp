@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "loader/screen/library.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -144,11 +145,11 @@ private:
     struct stat status = {};
     const UniqueFd fd = open_regular(path, &status);
     if (!fd) return false;
-    ElfResult elf = read_elf(source_of_fd(fd.get(), static_cast<uint64_t>(status.st_size)), ElfDepth::dependencies);
-    if (elf.status != ElfStatus::ok || elf.info.machine != kHostMachine) return false;
-    if (!elf.info.soname.empty()) resolved_.insert(elf.info.soname);
+    const auto library = read_library(fd.get(), status);
+    if (library->status != ElfStatus::ok || library->info.machine != kHostMachine) return false;
+    if (!library->info.soname.empty()) resolved_.insert(library->info.soname);
     closure_.found.push_back(path);
-    nodes_.push_back({path, std::move(elf.info), &node});
+    nodes_.push_back({path, library->info, &node});
     return true;
   }
 

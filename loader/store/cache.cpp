@@ -1,4 +1,5 @@
-// The key of a result, how long each verdict is believed, and the records as JSON in the store.
+// The key of a result, how long each verdict is believed, and the records in the store: a line of JSON that says how
+// long the record behind it is believed.
 #include "loader/store/cache.hpp"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "loader/screen/elf.hpp"
+#include "loader/screen/library.hpp"
 #include "loader/store/limits.hpp"
 
 namespace rlk::loader {
@@ -22,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kSchema = 2;
+constexpr int kSchema = 3;
 constexpr std::string_view kPrefix = "probe-";
 
 int64_t system_seconds() {
@@ -61,6 +62,14 @@ bool says_nothing(const PluginRecord& record) {
   for (const Reason* own : {&reason::kSpawnFailed, &reason::kProbeOff, &reason::kProbeBusy, &reason::kCancelled})
     if (record.state == State::rejected && record.reason_code == own->code) return true;
   return false;
+}
+
+json head_of(std::string_view entry) {
+  return json::parse(entry.substr(0, entry.find('\n')), nullptr, /*allow_exceptions=*/false);
+}
+
+std::string_view record_of(std::string_view entry) {
+  return entry.substr(std::min(entry.find('\n'), entry.size() - 1) + 1);
 }
 
 std::vector<uint64_t> numbers_of(const json& list) {
@@ -106,11 +115,10 @@ std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
     const UniqueFd fd = open_regular(path, &status);
     std::string text = "absent";
     if (fd) {
-      const auto size = static_cast<uint64_t>(status.st_size);
-      const ElfResult elf = read_elf(source_of_fd(fd.get(), size), ElfDepth::dependencies);
-      const std::string& build_id = elf.info.build_id;
+      const auto library = read_library(fd.get(), status);
+      const std::string& build_id = library->info.build_id;
       // A file can be patched, or built again, under one build-id: size and time tell.
-      const std::string built = std::to_string(size) + ":" + std::to_string(status.st_mtim.tv_sec) + "." +
+      const std::string built = std::to_string(status.st_size) + ":" + std::to_string(status.st_mtim.tv_sec) + "." +
                                 std::to_string(status.st_mtim.tv_nsec);
       text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + built;
     }
@@ -125,7 +133,7 @@ ResultCache::ResultCache(Store* store, Clock now, int64_t timeout_seconds)
 std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optional<int64_t> waited_since) const {
   const auto text = store_->get(key.name());
   if (!text) return std::nullopt;
-  const json entry = json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const json entry = head_of(*text);
   if (!entry.is_object() || entry.value("schema", json()) != kSchema) return std::nullopt;
   const auto number = [&](const char* name) {
     const json value = entry.value(name, json());
@@ -135,11 +143,9 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
   const bool awaited = waited_since && measured >= *waited_since;
   // A time in the future is that of a clock which was set back since.
   if (expires < 0 || measured > now_() || (expires <= now_() && !awaited)) return std::nullopt;
-  const json record_text = entry.value("record", json());
   PluginRecord record;
   std::string error;
-  if (!record_text.is_string() || !record_from_json(record_text.get<std::string>(), &record, &error))
-    return std::nullopt;
+  if (!record_from_text(record_of(*text), &record, &error)) return std::nullopt;
   if (entry.value("loaded", json()) != json(identities_of(record.loaded_files))) return std::nullopt;
   if (record.state != State::smoke_tested && may_have_more(key.limits, numbers_of(entry.value("limits", json()))))
     return std::nullopt;
@@ -156,7 +162,7 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
 
 bool ResultCache::was_judged(const ResultKey& key) const {
   const auto text = store_->get(key.name());
-  const json entry = text ? json::parse(*text, nullptr, /*allow_exceptions=*/false) : json();
+  const json entry = text ? head_of(*text) : json();
   return entry.is_object() && entry.value("judged", json()) == true;
 }
 
@@ -170,9 +176,8 @@ void ResultCache::store(const ResultKey& key, const PluginRecord& record) {
                       {"time_scale", key.time_scale},
                       {"limits", key.limits},
                       {"judged", !is_time_out(record)},
-                      {"loaded", identities_of(record.loaded_files)},
-                      {"record", record_to_json(record)}};
-  store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace));
+                      {"loaded", identities_of(record.loaded_files)}};
+  store_->put(key.name(), entry.dump(-1, ' ', false, json::error_handler_t::replace) + "\n" + record_to_text(record));
   // Keys change with every upgrade, and old entries are then never asked for again. Looking at all takes its time.
   if (stored_.fetch_add(1) % kTidyEvery != 0) return;
   std::vector<StoreEntry> entries = store_->list(kPrefix);

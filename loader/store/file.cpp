@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -57,6 +58,12 @@ std::optional<FileIdentity> identity_of(const std::string& path) {
   return identity_of(status);
 }
 
+bool is_settled(const FileIdentity& identity) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  constexpr int64_t kSettledNs = 2'000'000'000;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - identity.changed_ns > kSettledNs;
+}
+
 std::string to_string(const FileIdentity& identity) {
   return std::to_string(identity.device) + ":" + std::to_string(identity.inode) + ":" + std::to_string(identity.size) +
          ":" + std::to_string(identity.modified_ns) + ":" + std::to_string(identity.changed_ns);
@@ -92,8 +99,10 @@ std::optional<std::string> read_file(const std::string& path, size_t limit) {
   if (!fd) return std::nullopt;
   std::string out;
   char piece[16384];
+  // Read to the end and not to st_size: files of /proc and /sys state a size of zero.
+  if (status.st_size > 0 && static_cast<uint64_t>(status.st_size) > limit) return std::nullopt;
+  out.reserve(static_cast<size_t>(status.st_size));
   while (true) {
-    // To the end and not to st_size: files of /proc and /sys state a size of zero.
     const ssize_t got = read_some(fd.get(), out.size(), piece, sizeof(piece));
     if (got < 0) return std::nullopt;
     if (got == 0) return out;
@@ -104,6 +113,14 @@ std::optional<std::string> read_file(const std::string& path, size_t limit) {
 
 std::string hash_bytes(std::string_view bytes) {
   return to_hex(XXH3_128bits(bytes.data(), bytes.size()));
+}
+
+std::string hash_bytes(std::string_view first, std::string_view second) {
+  XXH3_state_t state;
+  XXH3_INITSTATE(&state);
+  XXH3_128bits_reset(&state);
+  for (const std::string_view part : {first, second}) XXH3_128bits_update(&state, part.data(), part.size());
+  return to_hex(XXH3_128bits_digest(&state));
 }
 
 std::optional<std::string> hash_file(const std::string& path) {

@@ -43,6 +43,8 @@ struct FileIdentity {
 FileIdentity identity_of(const struct stat& status);
 std::optional<FileIdentity> identity_of(const std::string& path);
 std::string to_string(const FileIdentity& identity);
+// Did the file change more than two seconds ago? Before that, the next change might leave the same times.
+bool is_settled(const FileIdentity& identity);
 
 // Opens a regular file for reading. On failure the descriptor is empty and errno says why; ENOTSUP for what is not a
 // regular file (a folder, a pipe, a device).
@@ -54,8 +56,9 @@ bool read_at(int fd, uint64_t offset, void* out, size_t size);
 // The whole file; nothing when it cannot be read or is larger than `limit` bytes.
 std::optional<std::string> read_file(const std::string& path, size_t limit);
 
-// xxHash128 as 32 hexadecimal digits.
+// xxHash128 as 32 hexadecimal digits; of two texts as of one behind the other.
 std::string hash_bytes(std::string_view bytes);
+std::string hash_bytes(std::string_view first, std::string_view second);
 std::optional<std::string> hash_file(const std::string& path);
 
 // "No such file or directory (2)".

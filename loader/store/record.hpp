@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -123,6 +124,10 @@ struct HostIdentity {
 std::string record_to_json(const PluginRecord& record);
 // False with `error` set when the text is not a record; never throws. Unknown members are ignored.
 bool record_from_json(std::string_view text, PluginRecord* record, std::string* error);
+bool record_from_document(const nlohmann::json& document, PluginRecord* record, std::string* error);
+// The form of the prober's protocol and of the cache: JSON on a line, then the units (unit_text.hpp).
+std::string record_to_text(const PluginRecord& record);
+bool record_from_text(std::string_view text, PluginRecord* record, std::string* error);
 // The document of `rlk-plugins list --json`, schema 1.
 std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecord>& records);
 

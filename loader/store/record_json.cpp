@@ -1,4 +1,5 @@
-// A record as JSON and back: one form for the prober's protocol and the cache, a shorter one for `list --json`.
+// A record as JSON and back, with its units as JSON for people, as text of their own (unit_text.hpp) for the prober's
+// protocol and the cache; and a shorter form for `list --json`.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,6 +11,7 @@
 #include "core/declaration/numerics.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/support.hpp"
+#include "loader/store/unit_text.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -244,9 +246,8 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
                          [&](const json& item) { return read_unit(item, &record->units.emplace_back(), error); });
 }
 
-}  // namespace
-
-std::string record_to_json(const PluginRecord& record) {
+// All but the units.
+ordered_json head_json(const PluginRecord& record) {
   ordered_json out = summary_json(record);
   out["history"] = ordered_json::array();
   for (const StateChange& change : record.history) {
@@ -255,18 +256,45 @@ std::string record_to_json(const PluginRecord& record) {
                               {"unix_us", change.unix_us},
                               {"reason_code", change.reason_code}});
   }
-  out["units"] = ordered_json::array();
-  for (const UnitResult& unit : record.units) out["units"].push_back(unit_json(unit));
   out["notes"] = record.notes;
   out["loaded_files"] = record.loaded_files;
   out["output"] = record.output;
   out["from_cache"] = record.from_cache;
   out["is_place"] = record.is_place;
+  return out;
+}
+
+}  // namespace
+
+std::string record_to_json(const PluginRecord& record) {
+  ordered_json out = head_json(record);
+  out["units"] = ordered_json::array();
+  for (const UnitResult& unit : record.units) out["units"].push_back(unit_json(unit));
   return dump(out);
 }
 
+std::string record_to_text(const PluginRecord& record) {
+  return dump(head_json(record)) + "\n" + units_to_text(record.units);
+}
+
+bool record_from_text(std::string_view text, PluginRecord* record, std::string* error) {
+  const size_t end = text.find('\n');  // dump() breaks no lines
+  PluginRecord fresh;
+  if (!record_from_json(text.substr(0, end), &fresh, error)) return false;
+  if (end == std::string_view::npos) {
+    *error = "the record has no units";
+    return false;
+  }
+  if (!units_from_text(text.substr(end + 1), &fresh.units, error)) return false;
+  *record = std::move(fresh);
+  return true;
+}
+
 bool record_from_json(std::string_view text, PluginRecord* record, std::string* error) {
-  const json from = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return record_from_document(json::parse(text, nullptr, /*allow_exceptions=*/false), record, error);
+}
+
+bool record_from_document(const json& from, PluginRecord* record, std::string* error) {
   if (!from.is_object()) {
     *error = "the text is not a JSON object";
     return false;

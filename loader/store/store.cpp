@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -22,7 +21,7 @@ namespace {
 
 // First line of every file; the hash covers the name too, so a renamed file is a damaged one.
 std::string seal(const std::string& name, std::string_view bytes) {
-  return "rlk-store-1 " + hash_bytes(name + '\n' + std::string(bytes)) + "\n";
+  return "rlk-store-1 " + hash_bytes(name + '\n', bytes) + "\n";
 }
 
 bool is_valid_name(const std::string& name) {
@@ -106,9 +105,10 @@ std::optional<std::string> read_entry(const std::string& folder, const std::stri
   if (!bytes) return std::nullopt;
   const size_t end = bytes->find('\n');
   if (end == std::string::npos) return std::nullopt;
-  std::string content = bytes->substr(end + 1);
-  if (bytes->compare(0, end + 1, seal(name, content)) != 0) return std::nullopt;  // damaged: the next put replaces it
-  return content;
+  const std::string expected = seal(name, std::string_view(*bytes).substr(end + 1));
+  if (bytes->compare(0, end + 1, expected) != 0) return std::nullopt;  // damaged: the next put replaces it
+  bytes->erase(0, end + 1);
+  return bytes;
 }
 
 void add_entries(const std::string& path, std::string_view prefix, std::map<std::string, StoreEntry>* found) {
@@ -251,11 +251,7 @@ std::optional<std::string> content_hash(Store* store, const std::string& path) {
   const std::string name = "content-" + hash_bytes(to_string(*identity));
   if (auto known = store->get(name)) return known;
   auto hash = hash_file(path);
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  constexpr int64_t kSettledNs = 2'000'000'000;
-  const bool settled =
-      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count() - identity->changed_ns > kSettledNs;
-  if (hash && settled && identity_of(path) == identity) store->put(name, *hash);
+  if (hash && is_settled(*identity) && identity_of(path) == identity) store->put(name, *hash);
   return hash;
 }
 

@@ -48,7 +48,7 @@ bool read_report(const std::string& path, Report* out) {
     return false;
   out->date = document["date"].get<std::string>();
   std::string ignored;
-  return record_from_json(document["plugin"].dump(), &out->record, &ignored);
+  return record_from_document(document["plugin"], &out->record, &ignored);
 }
 
 std::vector<std::string> reports_of(const PluginRecord& record) {

@@ -96,6 +96,17 @@ std::string try_record(const std::string& bytes) {
   return loader::record_to_json(again) == loader::record_to_json(record) ? "" : "a record changes when it is written";
 }
 
+// As the prober sends it and the cache keeps it.
+std::string try_record_text(const std::string& bytes) {
+  loader::PluginRecord record, again;
+  std::string error;
+  if (!loader::record_from_text(bytes, &record, &error))
+    return error.empty() ? "a record is refused without a word" : "";
+  if (!loader::record_from_text(loader::record_to_text(record), &again, &error))
+    return "a record that was read is not read again: " + error;
+  return loader::record_to_text(again) == loader::record_to_text(record) ? "" : "a record changes when it is written";
+}
+
 std::string protocol(const std::string& bytes, const testing::TempFolder&) {
   loader::FrameDecoder decoder;
   size_t frames = 0;
@@ -103,7 +114,7 @@ std::string protocol(const std::string& bytes, const testing::TempFolder&) {
     decoder.feed(std::string_view(bytes).substr(at, 7));
     while (const auto frame = decoder.next()) {
       if (++frames > bytes.size()) return "more frames than bytes";
-      if (const std::string wrong = try_record(frame->payload); !wrong.empty()) return wrong;
+      if (const std::string wrong = try_record_text(frame->payload); !wrong.empty()) return wrong;
       loader::PluginRecord record;
       loader::ExamineOptions options;
       std::string error;
@@ -116,7 +127,7 @@ std::string protocol(const std::string& bytes, const testing::TempFolder&) {
 
 Seeds protocol_seeds() {
   using loader::FrameKind;
-  const std::string record = loader::record_to_json(a_record());
+  const std::string record = loader::record_to_text(a_record());
   return {
       loader::encode_frame(FrameKind::request, loader::encode_request(a_record(), {{"cuda", "/opt/cuda.so"}}, 5, true)),
       loader::encode_frame(FrameKind::phase, "create") + loader::encode_frame(FrameKind::beat, "add f32") +
@@ -125,7 +136,8 @@ Seeds protocol_seeds() {
 
 // A verdict and a quarantine as the store keeps them, then the store's own file around them.
 std::string cache(const std::string& bytes, const testing::TempFolder& folder) {
-  if (const std::string wrong = try_record(bytes); !wrong.empty()) return wrong;
+  for (const auto& attempt : {try_record, try_record_text})
+    if (const std::string wrong = attempt(bytes); !wrong.empty()) return wrong;
   loader::ResultKey key;
   key.id = "acme";
   loader::Store memory("");
@@ -156,7 +168,7 @@ Seeds cache_seeds() {
   entry.key = "k", entry.id = "acme", entry.op = "add", entry.implementation = "simple", entry.dtype = "f32";
   entry.reason_code = "TIMEOUT", entry.reason = "has not returned";
   loader::QuarantineList(&memory).add(entry);
-  Seeds all = {loader::record_to_json(a_record())};
+  Seeds all = {loader::record_to_json(a_record()), loader::record_to_text(a_record())};
   for (const char* prefix : {"probe-", "quarantine-"})
     for (const loader::StoreEntry& stored : memory.list(prefix)) all.push_back(memory.get(stored.name).value_or(""));
   return all;

@@ -154,6 +154,57 @@ TEST(RecordJson, EveryCutOfADocumentIsAnError) {
     ASSERT_FALSE(record_from_json(text.substr(0, length), &record, &error)) << length;
 }
 
+TEST(RecordText, GoesThereAndBackUnchangedWithWhatNoJsonCanHold) {
+  PluginRecord record = full_record();
+  record.units[0].reason = "a line\nand \xff bytes";
+  record.units[0].size_classes = {0, 0x12345678, 0xffffffff};
+  record.units[1].worst_error_ulp = std::numeric_limits<double>::quiet_NaN();
+  PluginRecord back;
+  std::string error;
+  ASSERT_TRUE(record_from_text(record_to_text(record), &back, &error)) << error;
+  EXPECT_EQ(record_to_text(back), record_to_text(record));
+  EXPECT_EQ(back.devices.size(), 2u) << "all else too";
+  EXPECT_EQ(back.units[0].reason, "a line\nand \xff bytes");
+  EXPECT_EQ(back.units[0].size_classes, record.units[0].size_classes);
+  EXPECT_EQ(back.units[0].worst_error_ratio, 0.125);
+  EXPECT_TRUE(std::isinf(back.units[1].worst_error_ratio));
+  EXPECT_TRUE(std::isnan(back.units[1].worst_error_ulp));
+  EXPECT_EQ(back.units[1].verdict, UnitResult::Verdict::failed);
+}
+
+TEST(RecordText, EveryCutAndEveryChangedNumberIsAnErrorOrAnotherRecord) {
+  const std::string text = record_to_text(full_record());
+  for (size_t length = 0; length < text.size(); ++length) {
+    PluginRecord record;
+    record.id = "untouched";
+    std::string error;
+    ASSERT_FALSE(record_from_text(text.substr(0, length), &record, &error)) << length;
+    ASSERT_FALSE(error.empty()) << length;
+    ASSERT_EQ(record.id, "untouched") << length;
+  }
+  for (size_t at = text.find('\n'); at < text.size(); ++at) {
+    if (text[at] < '0' || text[at] > '9') continue;
+    std::string changed = text;
+    changed[at] = changed[at] == '9' ? '7' : '9';
+    PluginRecord record;
+    std::string error;
+    if (record_from_text(changed, &record, &error)) {
+      EXPECT_NE(record_to_text(record), text) << at;
+    }
+  }
+}
+
+TEST(RecordText, AWordThatIsNamedTooOftenIsRefused) {
+  const std::string word(1 << 20, 'x');
+  std::string units = "2 400\n1:a\n" + std::to_string(word.size()) + ":" + word + "\n";
+  const std::string head = record_to_text(PluginRecord());
+  for (int i = 0; i < 400; ++i) units += "0 1 1 1 1 1 1 0 1 0 0 0 0\n";
+  PluginRecord record;
+  std::string error;
+  EXPECT_FALSE(record_from_text(head.substr(0, head.find('\n') + 1) + units, &record, &error))
+      << "2,400 MiB of words in 1 MiB of text";
+}
+
 TEST(OperatorCounts, CountEachOperatorOnce) {
   PluginRecord record;
   record.units = {unit("a", UnitResult::Verdict::verified), unit("a", UnitResult::Verdict::declined, "f64"),
