@@ -56,7 +56,7 @@ struct ConformanceOptions {
   bool smoke = true;  // the small subset; false: all shapes, pairs of features, switches, replay from a graph
   // Of the subset only one call of each operator, dtype, form, implementation and variant, at a size that fills
   // vectors. The units are those of the subset, with the classes that the implementation claims for its cases. Only for
-  // an implementation of which the build's tests have tried the whole subset, and whose `query` any thread may call.
+  // an implementation whose whole subset the build's tests have tried, on a device that threads use at the same time.
   bool canary = false;
   std::string op;             // only this operator; empty: all
   std::string dtype;          // only this dtype of the first variable; empty: all

@@ -1,13 +1,13 @@
 // Runs the schedule of every operator, dtype and implementation of a target, and counts the cases there are.
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <system_error>
+#include <stdexcept>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
@@ -20,6 +20,7 @@
 #include "core/conformance/sample.hpp"
 #include "core/conformance/schedule.hpp"
 #include "core/conformance/show.hpp"
+#include "core/conformance/together.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
 #include "core/declaration/numerics.hpp"
@@ -81,7 +82,7 @@ public:
         units_(implementations.size()),
         has_failed_(implementations.size()) {}
 
-  // Asks for every case. [other runs may do the same on other threads]
+  // Asks for every case.
   void collect() {
     for (size_t i = 0; i < implementations_.size(); ++i) {
       const rlk_implementation& implementation = *implementations_[i];
@@ -228,7 +229,8 @@ private:
     std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
     std::vector<Case> upcoming;
     for (const Work* work : order) {
-      if (!work->jobs.empty()) upcoming.push_back(work->spec);
+      if (!work->jobs.empty() && !options_.canary)
+        upcoming.push_back(work->spec);  // canaries have threads of their own
     }
     examples_.expect(upcoming);
     for (Work* work : order) {
@@ -280,8 +282,9 @@ private:
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
       if (options_.progress) options_.progress(what);  // who watches for silence need not wait for the reference
       event.size_class = class_of(example->call, work);
-      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim, options_.graph_replay,
-                         options_.show ? &seen : nullptr);
+      // A plan that keeps what it should not does so under every instruction set.
+      verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim,
+                         {options_.graph_replay, !options_.canary, options_.show ? &seen : nullptr});
       if (!verdict.failure && !options_.canary && stands_for_its_variant(job, *example)) {
         Conduct conduct = try_conduct(rig_, around_, examples_, implementation, *example, job.numerics, job.claim);
         verdict.failure = std::move(conduct.failure);
@@ -349,7 +352,7 @@ UnitResult whole(const rlk_implementation& implementation, UnitResult::Verdict v
   return result;
 }
 
-// A device that breaks its promises: a unit of its own says so, and none of its operators is verified.
+// Of a device that breaks its promises. None of its operators is verified.
 UnitResult device_unit(const Target& target, const Failure& failure) {
   UnitResult result;
   result.op = "device";
@@ -360,28 +363,44 @@ UnitResult device_unit(const Target& target, const Failure& failure) {
   return result;
 }
 
-// Asking takes longer than trying one call of each.
-void collect_together(const std::vector<std::unique_ptr<Run>>& runs) {
-  std::atomic<size_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr thrown;
-  const auto work = [&] {
-    try {
-      for (size_t i = next.fetch_add(1); i < runs.size(); i = next.fetch_add(1)) runs[i]->collect();
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      thrown = std::current_exception();
-    }
+// An operator and dtype, and who has it.
+struct Subject {
+  const OpDecl* decl;
+  int dtype_choice;
+  const std::vector<const rlk_implementation*>* implementations;
+};
+
+// Canaries of different subjects have nothing to do with each other: each thread has a stream and memory of its own.
+void try_canaries(const Target& target, const std::vector<Subject>& subjects, const ConformanceOptions& options,
+                  Clock::time_point deadline, std::vector<UnitResult>& results) {
+  std::vector<std::vector<UnitResult>> found(subjects.size());
+  std::mutex mutex;                 // of what follows
+  std::set<std::string> under_way;  // should the process end here, each of them may be the reason
+  const auto tell = [&](const std::string& what, std::string& told) {
+    const std::lock_guard lock(mutex);
+    under_way.erase(std::exchange(told, what));
+    if (!what.empty()) under_way.insert(what);
+    std::string all;
+    for (const std::string& one : under_way) all += (all.empty() ? "" : ", or ") + one;
+    if (options.progress) options.progress(all);
   };
-  std::vector<std::thread> threads;
-  try {
-    while (threads.size() + 1 < std::min(std::thread::hardware_concurrency(), kMostThreads)) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads to be had: this one does the work.
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (thrown) std::rethrow_exception(thrown);
+  on_threads(std::min(std::thread::hardware_concurrency(), kMostThreads), subjects.size(), [&](const auto& next) {
+    ConformanceOptions mine = options;
+    std::string told;
+    mine.progress = [&](const std::string& what) { tell(what, told); };
+    Rig rig(target);
+    if (auto failure = rig.start()) throw std::runtime_error(failure->text);
+    Surroundings around(target, options.smoke);
+    Examples examples(options.seed);
+    for (size_t i = next(); i < subjects.size(); i = next()) {
+      const auto& [decl, dtype, implementations] = subjects[i];
+      Run run(*decl, dtype, *implementations, rig, around, examples, mine, deadline);
+      run.collect();
+      found[i] = run.results();
+    }
+    tell({}, told);
+  });
+  for (std::vector<UnitResult>& list : found) std::move(list.begin(), list.end(), std::back_inserter(results));
 }
 
 void run_all(const Target& target, const ConformanceOptions& options, std::vector<UnitResult>& results) {
@@ -399,10 +418,8 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
     }
   }
   Clock::time_point deadline = Clock::time_point::max();
-  if (options.budget_s > 0) {
-    deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.budget_s));
-  }
+  const std::chrono::duration<double> budget(options.budget_s);
+  if (options.budget_s > 0) deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(budget);
   if (options.progress) options.progress("device");
   std::optional<Failure> broken;
   if (!options.canary) broken = device_conduct(target, options.smoke);
@@ -411,7 +428,7 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
   if (!broken) broken = rig.start();
   Surroundings around(target, options.smoke);
   Examples examples(options.seed);
-  std::vector<std::unique_ptr<Run>> runs;
+  std::vector<Subject> subjects;
   for (const OpDecl& decl : declarations()) {
     const auto found = by_op.find(decl.name);
     if (found == by_op.end()) continue;
@@ -425,15 +442,14 @@ void run_all(const Target& target, const ConformanceOptions& options, std::vecto
         }
         continue;
       }
-      runs.push_back(
-          std::make_unique<Run>(decl, static_cast<int>(d), found->second, rig, around, examples, options, deadline));
+      subjects.push_back({&decl, static_cast<int>(d), &found->second});
     }
   }
-  if (options.canary) collect_together(runs);
-  for (std::unique_ptr<Run>& run : runs) {
-    if (!options.canary) run->collect();
-    for (UnitResult& result : run->results()) results.push_back(std::move(result));
-    run.reset();
+  if (options.canary) return try_canaries(target, subjects, options, deadline, results);
+  for (const auto& [decl, dtype, implementations] : subjects) {
+    Run run(*decl, dtype, *implementations, rig, around, examples, options, deadline);
+    run.collect();
+    for (UnitResult& result : run.results()) results.push_back(std::move(result));
   }
 }
 

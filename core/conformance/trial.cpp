@@ -20,18 +20,18 @@ constexpr int kRepeats = 3;
 class Trial {
 public:
   Trial(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-        uint32_t numerics, const Claim& claim, Seen* seen)
+        uint32_t numerics, const Claim& claim, const TrialOptions& options)
       : rig_(rig),
         examples_(examples),
         implementation_(implementation),
         example_(example),
         numerics_(numerics),
         claim_(claim),
-        seen_(seen) {}
+        options_(options) {}
 
-  Verdict run(bool graph_replay) {
+  Verdict run() {
     Verdict verdict;
-    verdict.failure = steps(graph_replay, verdict);
+    verdict.failure = steps(verdict);
     verdict.quality = quality_;
     return verdict;
   }
@@ -47,7 +47,7 @@ private:
   // The values of an outcome, under the bounds of the classes that are claimed.
   std::optional<Failure> checked(const Outcome& outcome, uint8_t poison) { return checked(example_, outcome, poison); }
   std::optional<Failure> checked(const Example& example, const Outcome& outcome, uint8_t poison) {
-    if (seen_ != nullptr) *seen_ = {example.call, example.answer, outcome.outputs};
+    if (options_.seen != nullptr) *options_.seen = {example.call, example.answer, outcome.outputs};
     Quality quality;
     std::optional<Failure> failure = check(example.call, example.answer, outcome, poison, quality);
     quality_.merge(quality);
@@ -69,7 +69,7 @@ private:
            "on another one?";
   }
 
-  std::optional<Failure> steps(bool graph_replay, Verdict& verdict) {
+  std::optional<Failure> steps(Verdict& verdict) {
     if (auto failure = rig_.make_plan(implementation_, call(), numerics_, claim_, plan_)) return failure;
     verdict.numerics = RLK_NUMERICS_TOLERANCE;
 
@@ -89,7 +89,9 @@ private:
 
     if (example_.spec.brief) return std::nullopt;
 
-    if (auto failure = other_data_through_the_plan()) return failure;
+    if (options_.other_data) {
+      if (auto failure = other_data_through_the_plan()) return failure;
+    }
 
     settings.poison = kOtherPoison;
     settings.prepare = false;
@@ -108,7 +110,8 @@ private:
       if (auto failure = parts(first, tried)) return failure;
       if (tried) verdict.numerics |= RLK_NUMERICS_BATCH_INVARIANT;
     }
-    if (graph_replay && rig_.can_capture() && !has_fault() && (plan_.info().flags & RLK_PLAN_CAPTURABLE) != 0) {
+    if (options_.graph_replay && rig_.can_capture() && !has_fault() &&
+        (plan_.info().flags & RLK_PLAN_CAPTURABLE) != 0) {
       return from_a_graph(first);
     }
     return std::nullopt;
@@ -220,7 +223,7 @@ private:
   const Example& example_;
   uint32_t numerics_;
   const Claim& claim_;
-  Seen* seen_;
+  const TrialOptions& options_;
   Plan plan_;
   Quality quality_;
 };
@@ -228,8 +231,8 @@ private:
 }  // namespace
 
 Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-                 uint32_t numerics, const Claim& claim, bool graph_replay, Seen* seen) {
-  return Trial(rig, examples, implementation, example, numerics, claim, seen).run(graph_replay);
+                 uint32_t numerics, const Claim& claim, const TrialOptions& options) {
+  return Trial(rig, examples, implementation, example, numerics, claim, options).run();
 }
 
 }  // namespace rlk::core::conformance

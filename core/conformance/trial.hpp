@@ -21,8 +21,15 @@ struct Seen {
   std::vector<std::vector<std::byte>> outputs;
 };
 
+struct TrialOptions {
+  bool graph_replay = false;
+  // Once more with other data through the same plan. Its right answer costs as much as the first one.
+  bool other_data = true;
+  Seen* seen = nullptr;
+};
+
 // `numerics` is demanded of every query that the trial makes, as it was of the one that gave the claim.
 Verdict try_case(Rig& rig, Examples& examples, const rlk_implementation& implementation, const Example& example,
-                 uint32_t numerics, const Claim& claim, bool graph_replay, Seen* seen = nullptr);
+                 uint32_t numerics, const Claim& claim, const TrialOptions& options = {});
 
 }  // namespace rlk::core::conformance

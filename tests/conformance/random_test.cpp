@@ -132,7 +132,7 @@ std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numer
   const Claim claim = rig_.query(implementation, example.call, numerics);
   if (claim.kind != Claim::Kind::accepted) return Failure{claim.reason_code, claim.reason};
   Examples examples(seed);
-  const Verdict verdict = try_case(rig_, examples, implementation, example, numerics, claim, false);
+  const Verdict verdict = try_case(rig_, examples, implementation, example, numerics, claim);
   worst_ = std::max(worst_, verdict.quality.ratio);
   if (verdict.failure) return verdict.failure;
 
