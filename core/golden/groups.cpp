@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/golden/logp_rows.hpp"
+#include "core/golden/mean.hpp"
 #include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
@@ -12,32 +13,11 @@ using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namesp
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-using Numbers = std::vector<Tracked>;
 
 Numbers numbers_of(const Numbers& rewards, const Rows& rows) {
   Numbers numbers;
   for (const int64_t b : rows) numbers.push_back(rewards[static_cast<size_t>(b)]);
   return numbers;
-}
-
-// A weighted mean as a number with weight plus the weighted mean difference to it: exact where all are equal.
-Tracked mean_of(const Numbers& numbers, const std::vector<double>& weights) {
-  const auto weighty = std::find_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
-  const double first = numbers[static_cast<size_t>(weighty - weights.begin())].value;
-  Sum difference;
-  double magnitude = 0, total = 0;
-  bool exact = true;
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    total += weights[i];
-    difference.add(weights[i] * (numbers[i].value - first));
-    magnitude += weights[i] * (std::fabs(numbers[i].value) + numbers[i].error);
-    exact &= numbers[i].value == first && numbers[i].error == 0;
-  }
-  const double mean = first + difference.value() / total;
-  return {mean, exact ? 0.0 : magnitude / total + std::fabs(mean)};
-}
-Tracked mean_of(const Numbers& numbers) {
-  return mean_of(numbers, std::vector<double>(numbers.size(), 1.0));
 }
 
 Tracked deviation_of(const Normalisation& how, const Numbers& numbers) {

@@ -1,34 +1,17 @@
 // Masked normalisation over the whole batch: the declaration's formula, fp64.
 #include <rlk/sdk/ops/whiten.hpp>
 
-#include <vector>
-
+#include "core/golden/mean.hpp"
 #include "core/golden/operator.hpp"
-#include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
 using namespace sdk::ops::whiten;  // NOLINT(google-build-using-namespace): its enumerations
 
 namespace {
 
-// The mean as a number of the set plus the mean difference to it: exact where all are equal.
-Tracked mean_of(const std::vector<double>& numbers) {
-  Sum difference;
-  double magnitude = 0;
-  bool all_equal = true;
-  for (const double x : numbers) {
-    difference.add(x - numbers[0]);
-    magnitude += std::fabs(x);
-    all_equal &= x == numbers[0];
-  }
-  const auto n = static_cast<double>(numbers.size());
-  const double mean = numbers[0] + difference.value() / n;
-  return {mean, all_equal ? 0.0 : magnitude / n + std::fabs(mean)};
-}
-
-Tracked variance_of(const Params& params, const std::vector<double>& numbers, Tracked mean) {
+Tracked variance_of(const Params& params, const Numbers& numbers, Tracked mean) {
   TrackedSum squares;
-  for (const double x : numbers) squares.add((Tracked(x) - mean) * (Tracked(x) - mean));
+  for (const Tracked& x : numbers) squares.add((x - mean) * (x - mean));
   const bool unbiased = params.std == Std::unbiased;
   const double n = static_cast<double>(numbers.size()) - (unbiased ? 1 : 0);
   return n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
@@ -45,10 +28,10 @@ Tracked divisor_of(const Params& params, Tracked variance) {
 
 DataError whiten(CallOf<sdk::ops::Whiten>& call) {
   const auto kept = [&](int64_t b, int64_t t) { return !call.mask.present() || call.mask.load_int(b, t) != 0; };
-  std::vector<double> numbers;
+  Numbers numbers;
   for (int64_t b = 0; b < call.B; ++b) {
     for (int64_t t = 0; t < call.L; ++t) {
-      if (kept(b, t)) numbers.push_back(call.x.load(b, t));
+      if (kept(b, t)) numbers.emplace_back(call.x.load(b, t));
     }
   }
   Tracked mean = 0.0, variance = 1.0;

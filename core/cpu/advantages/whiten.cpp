@@ -84,15 +84,9 @@ Moments moments(const WhitenCall& call, const Context& context) {
 }
 
 double divisor_of(const Params& params, double variance) {
-  switch (params.eps_mode) {
-    case EpsMode::variance:
-      return std::sqrt(variance + params.eps);
-    case EpsMode::variance_floor:
-      return std::sqrt(variance < params.eps ? params.eps : variance);
-    case EpsMode::deviation:
-      break;
-  }
-  return std::sqrt(variance) + params.eps;
+  if (params.eps_mode == EpsMode::deviation) return std::sqrt(variance) + params.eps;
+  if (params.eps_mode == EpsMode::variance) return std::sqrt(variance + params.eps);
+  return std::sqrt(std::max(variance, params.eps));  // NaN where the variance is
 }
 
 void whiten(const WhitenCall& call, const Context& context) {

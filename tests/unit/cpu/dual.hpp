@@ -19,6 +19,10 @@ inline Dual variable(double value) {
 inline Dual detach(Dual a) {
   return {a.v, 0};
 }
+// a - detach(a): what straight-through estimators add.
+inline Dual gradient_alone(Dual a) {
+  return {0, a.d};
+}
 inline Dual operator-(Dual a) {
   return {-a.v, -a.d};
 }

@@ -1,5 +1,4 @@
 // gae and returns against verl's, OpenRLHF's and slime's recursions, and what masked tokens must not do.
-#include <cmath>
 #include <limits>
 
 #include "unit/cpu/scan_case.hpp"
@@ -129,24 +128,6 @@ TEST(CpuGae, WithoutDiscountsTheReturnIsTheRewardToGo) {
   for (int64_t i = 0; i < 22; ++i) EXPECT_NEAR(out.returns.get(i), to_go.get(i), 1e-12);
 }
 
-TEST(CpuGae, NothingLeaksFromMaskedTokens) {
-  for (const Rule rule : {Rule::carry, Rule::zero}) {
-    Gae c = make_case(3, 8);
-    c.params.mask_rule = rule;
-    const Gae want = run(c);
-    const Tensor want_returns = run(returns_of(c)).returns;
-    for (int64_t i = 0; i < 24; ++i) {
-      if (c.mask.get_int(i) != 0) continue;
-      c.rewards.set(i, kNan);
-      c.values.set(i, kNan);
-    }
-    const Gae out = run(c);
-    EXPECT_EQ(out.advantages.bytes(), want.advantages.bytes());
-    EXPECT_EQ(out.returns.bytes(), want.returns.bytes());
-    EXPECT_EQ(run(returns_of(c)).returns.bytes(), want_returns.bytes());
-  }
-}
-
 TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
   Returns c = returns_of(make_case(4, 17));
   for (const ReturnsRule rule : {ReturnsRule::carry, ReturnsRule::zero, ReturnsRule::reset}) {
@@ -207,61 +188,6 @@ TEST(CpuReturns, PaddingBehindDoesNotTouchTheBootstrap) {
   }
   packed.params.mask_rule = Rule::carry;
   EXPECT_EQ(list_of(run(returns_of(packed)).returns), (List{4, 6, 6, 6, 4}));
-}
-
-// Sequences of 4, 0, 7 and 1 tokens, packed and as rows that are padded behind.
-TEST(CpuGae, PackedSequencesHaveTheNumbersOfTheirDenseRows) {
-  const std::vector<int64_t> starts = {0, 4, 4, 11, 12};
-  for (const Rule rule : {Rule::carry, Rule::zero}) {
-    Gae packed = make_case(1, 12);
-    for (Tensor* tensor : {&packed.rewards, &packed.values}) *tensor = numbers(list_of(*tensor));
-    std::vector<int> kept;
-    for (int64_t i = 0; i < 12; ++i) kept.push_back(static_cast<int>(packed.mask.get_int(i)));
-    packed.mask = flags(kept);
-    packed.bootstrap = numbers({0.5, 7, -1, 2});
-    packed.params.mask_rule = rule;
-    packed.params.layout = Layout::packed;
-    packed.cu_seqlens = integers(starts, rule == Rule::carry ? Dtype::i32 : Dtype::i64);
-    const Gae out = run(packed);
-    const Tensor returns = run(returns_of(packed)).returns;
-    for (size_t b = 0; b < 4; ++b) {
-      const int64_t first = starts[b], length = starts[b + 1] - first;
-      Gae dense = packed;
-      dense.params.layout = Layout::dense;
-      dense.cu_seqlens = Tensor();
-      dense.rewards = dense.values = Tensor(Dtype::f64, {1, length});
-      dense.mask = Tensor(Dtype::u8, {1, length});
-      dense.bootstrap = numbers({packed.bootstrap.get(static_cast<int64_t>(b))});
-      for (int64_t t = 0; t < length; ++t) {
-        dense.rewards.set(t, packed.rewards.get(first + t));
-        dense.values.set(t, packed.values.get(first + t));
-        dense.mask.set_int(t, packed.mask.get_int(first + t));
-      }
-      EXPECT_EQ(run(dense).advantages.bits(0, length), out.advantages.bits(first, first + length));
-      EXPECT_EQ(run(dense).returns.bits(0, length), out.returns.bits(first, first + length));
-      EXPECT_EQ(run(returns_of(dense)).returns.bits(0, length), returns.bits(first, first + length));
-    }
-  }
-}
-
-TEST(CpuGae, SequencesThatDoNotCoverTheTokensAreADataError) {
-  Gae c = gae_of(numbers({1, 2, 3}), numbers({1, 2, 3}));
-  c.params.layout = Layout::packed;
-  for (const auto& [cu_seqlens, row] : std::vector<std::pair<std::vector<int64_t>, int64_t>>{
-           {{1, 3}, 0}, {{0, 3, 2, 3}, 2}, {{0, 2}, 1}, {{0, int64_t{1} << 60, 3}, 2}}) {
-    c.cu_seqlens = integers(cu_seqlens);
-    const auto out = run(c);
-    const auto returns = run(returns_of(c));
-    for (const cpu::DataError& error : {out.error, returns.error}) {
-      EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-      EXPECT_EQ(error.row, row);
-      EXPECT_EQ(error.value, cu_seqlens[static_cast<size_t>(row)]);
-    }
-    for (int64_t i = 0; i < 3; ++i) {
-      EXPECT_TRUE(std::isnan(out.advantages.get(i)) && std::isnan(out.returns.get(i)));
-      EXPECT_TRUE(std::isnan(returns.returns.get(i)));
-    }
-  }
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "core/cpu/logp/logp.hpp"
@@ -374,41 +373,6 @@ TEST(GrpoLoss, TheLowestTokenInErrorIsToldOfPolicyAndReferenceAlike) {
     return run(c).error;
   };
   expect_lowest_error_of_both(policy, reference, error_of, 1, 4);
-}
-
-TEST(GrpoLoss, BadBoundariesMakeEveryOutputNan) {
-  struct Fault {
-    int64_t position, value, row;
-  };
-  for (const Fault fault : {Fault{0, 1, 0}, Fault{1, 9, 2}, Fault{2, 3, 2}}) {
-    GrpoCase c = make_case(Dtype::f64, 4, 2, 5, 10);
-    const auto good = run(c);
-    set_boundaries(c, {0, 2, 4});
-    c.group_boundaries.set_int(fault.position, fault.value);
-    const auto got = run(c);
-    const auto gradient = run_backward(c, good);
-    for (const cpu::DataError& error : {got.error, gradient.error}) {
-      EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-      EXPECT_EQ(error.row, fault.row);
-      EXPECT_EQ(error.value, c.group_boundaries.get_int(fault.row));
-    }
-    for (const Tensor* output :
-         std::initializer_list<const Tensor*>{&got.loss, &got.policy_loss, &got.kl, &got.lse, &got.logp, &got.ref_logp,
-                                              &got.advantages, &gradient.grad_logits}) {
-      for (int64_t i = 0; i < output->size(); ++i) EXPECT_TRUE(std::isnan(output->get(i)));
-    }
-  }
-}
-
-TEST(GrpoLoss, BackwardHasTheParametersOfTheForward) {
-  const rlk_grpo_loss_params forward = RLK_GRPO_LOSS_PARAMS_INIT;
-  const rlk_grpo_loss_backward_params backward = RLK_GRPO_LOSS_BACKWARD_PARAMS_INIT;
-  EXPECT_EQ(offsetof(rlk_grpo_loss_backward_params, clamp_gradient), sizeof(forward));  // one more, behind them
-  // Before them is the size of the struct; there is no padding, by the rules of the ABI.
-  constexpr size_t kHeader = offsetof(rlk_grpo_loss_params, grouping);
-  const auto *one = reinterpret_cast<const char*>(&forward), *other = reinterpret_cast<const char*>(&backward);
-  EXPECT_EQ(std::memcmp(one + kHeader, other + kHeader, sizeof(forward) - kHeader), 0);
-  EXPECT_EQ(offsetof(rlk_grpo_loss_params, ignore_index), offsetof(rlk_grpo_loss_backward_params, ignore_index));
 }
 
 }  // namespace

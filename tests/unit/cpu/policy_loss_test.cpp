@@ -1,10 +1,8 @@
 // What policy_loss promises beside the trainers' formulas: kinks, conflicts, masks, layouts, metrics, data errors.
-#include <rlk/ops/policy_loss_backward.h>
 #include <rlk/sdk/ops/policy_loss.hpp>
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "unit/cpu/policy_case.hpp"
@@ -430,44 +428,6 @@ TEST(PolicyLoss, BitsDoNotDependOnThreadsOrOnTheOtherSequences) {
   c.per_token = Tensor(Dtype::f32, {37, 90}, Strides::reversed);
   const PolicyOutputs reversed = run_policy_loss(c);
   EXPECT_EQ(reversed.per_token.bits(0, 37 * 90), serial.per_token.bits(0, 37 * 90));
-}
-
-TEST(PolicyLoss, BadSeqlensAreADataErrorAndEveryOutputIsNan) {
-  struct Fault {
-    int64_t position, value, row;
-  };
-  for (const Fault fault : {Fault{0, 1, 0}, Fault{1, 9, 2}, Fault{3, 11, 3}, Fault{3, 13, 3}}) {
-    PolicyCase c = packed_of(make_policy_case(Dtype::f64, 3, 4, 49));
-    c.cu_seqlens.set_int(fault.position, fault.value);
-    const int64_t content = c.cu_seqlens.get_int(fault.row);
-    const PolicyOutputs got = run_policy_loss(c, cpu::tbb_parallel());
-    const auto gradients = run_policy_loss_backward(c, cpu::tbb_parallel());
-    for (const cpu::DataError& error : {got.error, gradients.error}) {
-      EXPECT_EQ(error.kind, cpu::kBadSeqlens);
-      EXPECT_EQ(error.row, fault.row);
-      EXPECT_EQ(error.value, content);
-    }
-    EXPECT_TRUE(std::isnan(got.loss));
-    for (const double metric : got.metrics) EXPECT_TRUE(std::isnan(metric));
-    for (int64_t i = 0; i < 12; ++i) {
-      EXPECT_TRUE(std::isnan(got.per_token.get(i)));
-      EXPECT_TRUE(std::isnan(gradients.grad_logp.get(i)));
-      EXPECT_TRUE(std::isnan(gradients.grad_entropy.get(i)));
-    }
-  }
-}
-
-TEST(PolicyLoss, BackwardHasTheParametersOfTheForward) {
-  const rlk_policy_loss_params forward = RLK_POLICY_LOSS_PARAMS_INIT;
-  const rlk_policy_loss_backward_params backward = RLK_POLICY_LOSS_BACKWARD_PARAMS_INIT;
-  // And one more behind them. Before them is the size of the struct; there is no padding, by the rules of the ABI.
-  constexpr size_t kHeader = offsetof(rlk_policy_loss_params, layout);
-  const auto *one = reinterpret_cast<const char*>(&forward), *other = reinterpret_cast<const char*>(&backward);
-  EXPECT_EQ(std::memcmp(one + kHeader, other + kHeader, sizeof(forward) - kHeader), 0);
-  EXPECT_EQ(offsetof(rlk_policy_loss_backward_params, clamp_gradient), sizeof(forward));
-  EXPECT_EQ(offsetof(rlk_policy_loss_params, seq_denominator_floor),
-            offsetof(rlk_policy_loss_backward_params, seq_denominator_floor));
-  EXPECT_EQ(offsetof(rlk_policy_loss_params, rollout_is), offsetof(rlk_policy_loss_backward_params, rollout_is));
 }
 
 }  // namespace

@@ -56,22 +56,6 @@ TEST(PolicyTrl, GrpoIsTheMeanOfSequenceMeansAndCountsEmptySequences) {
   });
 }
 
-TEST(PolicyTrl, BnpoIsTheMeanOverLocalTokens) {
-  PolicyCase c = trl_case(2);
-  expect_trainer(c, [](const TrainerBatch& d) {
-    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0), d.mask) / std::max(tokens_of(d.mask), 1.0);
-  });
-}
-
-TEST(PolicyTrl, DrGrpoDividesByTheLongestCompletionsTokens) {
-  PolicyCase c = trl_case(3);
-  c.params.aggregation = Aggregation::seq_mean_token_sum;
-  c.params.denominator = 4.0 * 256;  // per_token_loss.size(0) * max_completion_length
-  expect_trainer(c, [](const TrainerBatch& d) {
-    return sum_of(trl_surrogate(d, token_log_ratio(d), 0.2, 0.2, 0, 0), d.mask) / (4.0 * 256);
-  });
-}
-
 TEST(PolicyTrl, DapoDividesByItsShareOfTheGlobalTokens) {
   PolicyCase c = trl_case(4);
   c.params.clip_high = 0.28;

@@ -2,7 +2,6 @@
 #include <rlk/sdk/ops/token_rewards.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
@@ -98,44 +97,6 @@ TEST(CpuTokenRewards, IsOpenRlhfsRewardAtTheLastAction) {
     want[last[1]] += -0.75;  // the third sequence has no action
     expect_rewards(c, want);
   }
-}
-
-TEST(CpuTokenRewards, PackedSequencesAreTheSameAndBadOnesADataError) {
-  TokenRewards dense = make_case();
-  dense.sequence_rewards = numbers({1.0, 2.0, 3.0});
-  const auto want = run(dense);
-  TokenRewards packed = dense;
-  packed.params.layout = Layout::packed;
-  packed.logp = numbers(list_of(dense.logp));
-  packed.ref_logp = numbers(list_of(dense.ref_logp));
-  packed.mask = flags({1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0});
-  packed.cu_seqlens = integers({0, 5, 10, 15});
-  EXPECT_EQ(list_of(run(packed).rewards), list_of(want.rewards));
-  EXPECT_EQ(list_of(run(packed).sequence_kl), list_of(want.sequence_kl));
-  packed.cu_seqlens = integers({0, 5, 4, 15});
-  const auto bad = run(packed);
-  EXPECT_EQ(bad.error.kind, cpu::kBadSeqlens);
-  EXPECT_EQ(bad.error.row, 2);
-  for (const double reward : list_of(bad.rewards)) EXPECT_TRUE(std::isnan(reward));
-  EXPECT_TRUE(std::isnan(bad.kl.get(0)));
-  EXPECT_TRUE(std::isnan(bad.sequence_kl.get(0)));
-}
-
-TEST(CpuTokenRewards, NothingLeaksFromMaskedTokensAndBitsDoNotDependOnThreads) {
-  for (const Dtype dtype : kFloatDtypes) {
-    TokenRewards c = make_case(dtype);
-    const auto want = run(c);
-    for (const int64_t i : {2, 4, 5, 10, 14}) {
-      c.logp.set(i, std::nan(""));
-      c.ref_logp.set(i, std::numeric_limits<double>::infinity());
-    }
-    EXPECT_EQ(run(c).rewards.bytes(), want.rewards.bytes());
-    EXPECT_EQ(run(c).sequence_kl.bytes(), want.sequence_kl.bytes());
-    for (const cpu::ParallelFor& hook : other_hooks()) EXPECT_EQ(run(c, hook).rewards.bytes(), want.rewards.bytes());
-  }
-  TokenRewards empty;
-  empty.logp = empty.ref_logp = Tensor(Dtype::f32, {0, 4});
-  EXPECT_EQ(run(empty).rewards.size(), 0);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -18,9 +18,6 @@ using ops::value_loss_backward::ClampGradient;
 using ValueLoss = CallOf<ops::ValueLoss>;
 using List = std::vector<double>;
 constexpr ExcludeEmptySequences kOn = ExcludeEmptySequences::on;
-constexpr Aggregation kAggregations[] = {Aggregation::token_mean, Aggregation::token_sum,
-                                         Aggregation::seq_mean_token_mean, Aggregation::seq_mean_token_sum,
-                                         Aggregation::none};
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Every output is asked for.
@@ -34,13 +31,13 @@ ValueLoss call_of(Tensor values, Tensor returns, Tensor old_values = Tensor(), d
   return c;
 }
 
-Tensor gradient_of(const ValueLoss& c, double grad_loss, const Tensor& grad_token_loss = Tensor(),
-                   const cpu::ParallelFor& hook = cpu::serial_parallel(), ClampGradient rule = ClampGradient::zero) {
+Tensor gradient_of(const ValueLoss& c, double grad_loss, ClampGradient rule = ClampGradient::zero,
+                   const Tensor& grad_token_loss = Tensor()) {
   auto backward = sdk::backward_of<CallOf<ops::ValueLossBackward>>(c);
   backward.grad_loss = numbers({grad_loss}, {}, accumulator(c.values.dtype()));
   backward.grad_token_loss = grad_token_loss;
   backward.params.clamp_gradient = rule;
-  return run(backward, hook).grad_values;
+  return run(backward).grad_values;
 }
 
 // Four sequences of five tokens; the third has no token that counts.
@@ -69,63 +66,51 @@ Dual openrlhf_token(Dual v, double old_value, double target, double eps) {
 
 struct Sequences {
   List sums, counts;  // of masked token losses, of tokens that count
-};
-using Reduction = double (*)(const Sequences&);
-double total(const List& list) {
-  double sum = 0;
-  for (const double x : list) sum += x;
-  return sum;
-}
-double masked_mean(const Sequences& s) {
-  return total(s.sums) / std::max(total(s.counts), 1.0);
-}  // TRL, OpenRLHF
-double token_mean(const Sequences& s) {
-  return total(s.sums) / (total(s.counts) + 1e-8);
-}  // verl
-double trl_grpo(const Sequences& s) {  // empty sequences count
-  double sum = 0;
-  for (size_t b = 0; b < s.sums.size(); ++b) sum += s.sums[b] / std::max(s.counts[b], 1.0);
-  return sum / static_cast<double>(s.sums.size());
-}
-double verl_seq_mean_token_mean(const Sequences& s) {  // empty sequences do not
-  double sum = 0, n = 0;
-  for (size_t b = 0; b < s.sums.size(); ++b) {
-    sum += s.sums[b] / (s.counts[b] + 1e-8);
-    n += s.counts[b] > 0 ? 1 : 0;
+  double loss() const { return std::accumulate(sums.begin(), sums.end(), 0.0); }
+  double tokens() const { return std::accumulate(counts.begin(), counts.end(), 0.0); }
+  double nonempty() const {
+    return static_cast<double>(std::count_if(counts.begin(), counts.end(), [](double count) { return count > 0; }));
   }
-  return sum / n;
-}
-double verl_seq_mean_token_sum(const Sequences& s) {
-  double n = 0;
-  for (const double count : s.counts) n += count > 0 ? 1 : 0;
-  return total(s.sums) / n;
-}
-double dr_grpo(const Sequences& s) {
-  return total(s.sums) / (static_cast<double>(s.sums.size()) * 5);
-}  // max length
-double global_tokens(const Sequences& s) {
-  return total(s.sums) / 77;
+  // The sum of sequences' means; a mean divides by what `denominator` makes of its count.
+  double means(double (*denominator)(double)) const {
+    double sum = 0;
+    for (size_t b = 0; b < sums.size(); ++b) sum += sums[b] / denominator(counts[b]);
+    return sum;
+  }
+};
+double at_least_one(double count) {
+  return std::max(count, 1.0);
 }
 
 TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
+  constexpr Aggregation kMeans = Aggregation::seq_mean_token_mean, kSums = Aggregation::seq_mean_token_sum;
   struct Trainer {
     const char* name;
-    Reduction reduction;
     Params params;
+    double (*reduction)(const Sequences&);
   };
   const Trainer trainers[] = {
-      {"masked mean", masked_mean, {}},
-      {"verl token-mean", token_mean, {}},
-      {"TRL dapo with a global count", global_tokens, {.aggregation = Aggregation::token_mean, .denominator = 77}},
-      {"the same by token_sum", global_tokens, {.aggregation = Aggregation::token_sum, .denominator = 77}},
-      {"TRL grpo", trl_grpo, {.aggregation = Aggregation::seq_mean_token_mean}},
-      {"verl seq-mean-token-mean",
-       verl_seq_mean_token_mean,
-       {.aggregation = Aggregation::seq_mean_token_mean, .exclude_empty_sequences = kOn}},
+      {"TRL, OpenRLHF masked mean", {}, [](const Sequences& s) { return s.loss() / std::max(s.tokens(), 1.0); }},
+      {"verl token-mean", {}, [](const Sequences& s) { return s.loss() / (s.tokens() + 1e-8); }},
+      {"TRL dapo with a global count", {.denominator = 77}, [](const Sequences& s) { return s.loss() / 77; }},
+      {"the same by token_sum",
+       {.aggregation = Aggregation::token_sum, .denominator = 77},
+       [](const Sequences& s) { return s.loss() / 77; }},
+      {"TRL grpo: empty sequences count",
+       {.aggregation = kMeans},
+       [](const Sequences& s) { return s.means(at_least_one) / 4; }},
+      {"verl seq-mean-token-mean: they do not",
+       {.aggregation = kMeans, .exclude_empty_sequences = kOn},
+       [](const Sequences& s) { return s.means([](double count) { return count + 1e-8; }) / s.nonempty(); }},
       {"verl seq-mean-token-sum",
-       verl_seq_mean_token_sum,
-       {.aggregation = Aggregation::seq_mean_token_sum, .exclude_empty_sequences = kOn}},
-      {"Dr.GRPO", dr_grpo, {.aggregation = Aggregation::seq_mean_token_sum, .denominator = 20}},
+       {.aggregation = kSums, .exclude_empty_sequences = kOn},
+       [](const Sequences& s) { return s.loss() / s.nonempty(); }},
+      {"Dr.GRPO: max length 5",
+       {.aggregation = kSums, .denominator = 20},
+       [](const Sequences& s) { return s.loss() / (4 * 5); }},
+      {"a floor of three tokens",
+       {.aggregation = kMeans, .denominator = 1, .seq_denominator_floor = 3},
+       [](const Sequences& s) { return s.means([](double count) { return std::max(count, 3.0); }); }},
   };
   for (const Trainer& trainer : trainers) {
     for (const bool clip : {false, true}) {
@@ -193,51 +178,27 @@ TEST(CpuValueLoss, ClipFractionCountsActiveTokensWhoseClippedErrorIsLarger) {
   EXPECT_EQ(list_of(gradient_of(c, 3)), (List{0, 3, -8.5, 0}));
 }
 
-// Values at the upper bound, at the lower one, and inside with errors that are equal: torch.max gives half to each.
+// torch.max gives half of the gradient to each of two errors that are equal.
 TEST(CpuValueLoss, GradientAtTheClipBoundIsTheTrainersWithTheirTorch) {
-  ValueLoss c =
-      call_of(numbers({1, -1, 0.25}, {1, 3}), numbers({-0.5, 2, 1.25}, {1, 3}), numbers({0, 0, 0}, {1, 3}), 1);
-  c.params.aggregation = Aggregation::token_sum;
-  const auto gradient = [&](ClampGradient rule) {
-    return list_of(gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule));
+  struct Row {
+    double value, target, old_value, eps, zero, half, pass;
   };
-  EXPECT_EQ(list_of(gradient_of(c, 1)), (List{0.75, -1.5, -1}));  // torch 2.15: nothing of the clipped half
-  EXPECT_EQ(gradient(ClampGradient::half), (List{1.125, -2.25, -1}));
-  EXPECT_EQ(gradient(ClampGradient::pass), (List{1.5, -3, -1}));
-  for (int64_t i = 0; i < 3; ++i) {
-    const Dual verl = verl_token(variable(c.values.get(i)), 0, c.returns.get(i), 1);
-    EXPECT_EQ(gradient(ClampGradient::half)[static_cast<size_t>(i)], verl.d);
-  }
-}
-
-// Beyond the bound: errors of 0.5 and -0.5 once clipped share the gradient, errors of -1 and 1 do, too.
-TEST(CpuValueLoss, GradientAtEqualErrorsOutsideTheClipIsHalf) {
-  ValueLoss c = call_of(numbers({2, 3}, {1, 2}), numbers({1.5, 2}, {1, 2}), numbers({0, 0}, {1, 2}), 1);
-  c.params.aggregation = Aggregation::token_sum;
-  for (const ClampGradient rule : {ClampGradient::zero, ClampGradient::half, ClampGradient::pass}) {
-    EXPECT_EQ(list_of(gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule)), (List{0.25, 0.5}));
-  }
-}
-
-// A clip too narrow for the dtype: a value is both bounds.
-TEST(CpuValueLoss, GradientBetweenEqualBoundsMeetsBoth) {
-  ValueLoss c = call_of(numbers({1}, {1, 1}), numbers({0}, {1, 1}), numbers({1}, {1, 1}), 1e-30);
-  const auto gradient = [&](ClampGradient rule) {
-    return gradient_of(c, 1, Tensor(), cpu::serial_parallel(), rule).get(0);
+  const Row rows[] = {
+      {1, -0.5, 0, 1, 0.75, 1.125, 1.5},  // at the upper bound
+      {-1, 2, 0, 1, -1.5, -2.25, -3},     // at the lower one
+      {0.25, 1.25, 0, 1, -1, -1, -1},     // inside, with equal errors
+      {2, 1.5, 0, 1, 0.25, 0.25, 0.25},   // beyond: equal errors of 0.5 and -0.5
+      {3, 2, 0, 1, 0.5, 0.5, 0.5},        // beyond: of 1 and -1
+      {1, 0, 1, 1e-30, 0.5, 0.625, 1},    // a clip too narrow for the dtype: the value is both bounds
   };
-  EXPECT_EQ(gradient(ClampGradient::zero), 0.5);
-  EXPECT_EQ(gradient(ClampGradient::half), 0.625);
-  EXPECT_EQ(gradient(ClampGradient::pass), 1);
-}
-
-TEST(CpuValueLoss, TheFloorOfASequencesDenominatorHoldsForShortSequences) {
-  ValueLoss c = make_case(false);
-  c.params = {.aggregation = Aggregation::seq_mean_token_mean, .denominator = 1, .seq_denominator_floor = 3};
-  const auto out = run(c);
-  double want = 0;
-  const List denominators = {5, 3, 3, 3};
-  for (int64_t i = 0; i < 20; ++i) want += out.token_loss.get(i) / denominators[static_cast<size_t>(i / 5)];
-  EXPECT_NEAR(out.loss.get(0), want, 1e-13);
+  for (const Row& row : rows) {
+    ValueLoss c =
+        call_of(numbers({row.value}, {1, 1}), numbers({row.target}, {1, 1}), numbers({row.old_value}, {1, 1}), row.eps);
+    EXPECT_EQ(gradient_of(c, 1).get(0), row.zero);  // torch 2.15: nothing of the clipped half
+    EXPECT_EQ(gradient_of(c, 1, ClampGradient::half).get(0), row.half);
+    EXPECT_EQ(gradient_of(c, 1, ClampGradient::pass).get(0), row.pass);
+    EXPECT_EQ(row.half, verl_token(variable(row.value), row.old_value, row.target, row.eps).d);
+  }
 }
 
 TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
@@ -245,28 +206,18 @@ TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
   const Tensor of_tokens = random_tensor(Dtype::f64, {4, 5}, 1, 9);
   c.params.aggregation = Aggregation::token_sum;
   const auto sum = run(c);
-  const Tensor want = gradient_of(c, 0, of_tokens);
+  const Tensor want = gradient_of(c, 0, ClampGradient::zero, of_tokens);
   c.params.aggregation = Aggregation::none;
   EXPECT_EQ(run(c).loss.get(0), 0.0);
   EXPECT_EQ(run(c).token_loss.bytes(), sum.token_loss.bytes());
-  EXPECT_EQ(gradient_of(c, kNan, of_tokens).bytes(), want.bytes());
+  EXPECT_EQ(gradient_of(c, kNan, ClampGradient::zero, of_tokens).bytes(), want.bytes());
 }
 
-TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
+TEST(CpuValueLoss, AllMaskedIsZeroInEveryAggregation) {
   ValueLoss c = make_case(true);
-  const auto want = run(c);
-  const Tensor want_gradient = gradient_of(c, 1);
-  for (int64_t i = 0; i < 20; ++i) {
-    if (c.mask.get_int(i) != 0) continue;
-    c.values.set(i, kNan);
-    c.returns.set(i, kNan);
-    c.old_values.set(i, kNan);
-  }
-  EXPECT_EQ(run(c).loss.bytes(), want.loss.bytes());
-  EXPECT_EQ(run(c).token_loss.bytes(), want.token_loss.bytes());
-  EXPECT_EQ(gradient_of(c, 1).bytes(), want_gradient.bytes());
   c.mask = flags(std::vector<int>(20, 0), {4, 5});
-  for (const Aggregation kind : kAggregations) {
+  for (const auto kind : {Aggregation::token_mean, Aggregation::token_sum, Aggregation::seq_mean_token_mean,
+                          Aggregation::seq_mean_token_sum, Aggregation::none}) {
     for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
       c.params.aggregation = kind;
       c.params.exclude_empty_sequences = exclude;
@@ -275,44 +226,6 @@ TEST(CpuValueLoss, NothingLeaksFromMaskedTokensAndAllMaskedIsZero) {
       EXPECT_EQ(list_of(gradient_of(c, 1)), List(20, 0.0));
     }
   }
-}
-
-// The same tokens as rows with padding that is masked, and packed without it.
-TEST(CpuValueLoss, PackedSequencesReduceLikeDenseOnesAndBadOnesAreADataError) {
-  const std::vector<int64_t> starts = {0, 5, 7, 7, 9};
-  ValueLoss dense = make_case(true);
-  dense.mask = flags({1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0}, {4, 5});
-  const std::vector<int64_t> tokens = {0, 1, 2, 3, 4, 5, 6, 15, 16};  // of the dense case; the seventh is masked
-  const auto pick = [&](const Tensor& from) {
-    List list;
-    for (const int64_t i : tokens) list.push_back(from.get(i));
-    return numbers(list);
-  };
-  ValueLoss packed = call_of(pick(dense.values), pick(dense.returns), pick(dense.old_values), dense.params.clip_eps);
-  packed.params.layout = ops::value_loss::Layout::packed;
-  packed.mask = flags({1, 1, 1, 1, 1, 1, 0, 1, 1});
-  packed.cu_seqlens = integers(starts, Dtype::i32);
-  for (const Aggregation kind : kAggregations) {
-    for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
-      for (ValueLoss* c : {&dense, &packed}) {
-        c->params.aggregation = kind;
-        c->params.exclude_empty_sequences = exclude;
-        c->params.seq_denominator_floor = 1.5;
-      }
-      const auto want = run(dense), got = run(packed);
-      EXPECT_EQ(got.loss.bytes(), want.loss.bytes());
-      EXPECT_EQ(got.clip_fraction.bytes(), want.clip_fraction.bytes());
-      EXPECT_EQ(list_of(got.token_loss), list_of(pick(want.token_loss)));
-      EXPECT_EQ(list_of(gradient_of(packed, 2)), list_of(pick(gradient_of(dense, 2))));
-    }
-  }
-  packed.cu_seqlens = integers({0, 5, 4, 9});
-  const auto bad = run(packed);
-  EXPECT_EQ(bad.error.kind, cpu::kBadSeqlens);
-  EXPECT_EQ(bad.error.row, 2);
-  EXPECT_EQ(bad.error.value, 4);
-  EXPECT_TRUE(std::isnan(bad.loss.get(0)) && std::isnan(bad.clip_fraction.get(0)) && std::isnan(bad.token_loss.get(8)));
-  EXPECT_TRUE(std::isnan(gradient_of(packed, 2).get(0)));
 }
 
 }  // namespace
