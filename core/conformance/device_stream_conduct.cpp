@@ -154,7 +154,7 @@ void order_conduct(Session& session, int rounds) {
   }
 }
 
-// Whoever asks while work is held must not hear that it is done, and a deadline is kept.
+// A query while work is held must not answer that it is done, and a deadline must be kept.
 void waiting_conduct(Session& session) {
   // Priorities beyond what there is are clamped.
   for (const int32_t priority : {-1, 1, -1000000, 1000000}) StreamHandle::create(session, priority).settle();

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kBudgetSeconds = 20.0;
 
-// Who is not to blame for them: the machine is out of memory or slow, or the engine is at fault.
+// Failures that say nothing about the implementation: the machine is out of memory or slow, or the engine is at fault.
 bool says_nothing(const UnitResult& unit) {
   return unit.reason_code == "NO_MEMORY" || unit.reason_code == "BUDGET" || unit.reason_code == "ENGINE";
 }
@@ -62,9 +62,9 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
   rlk_error error{};
   error.struct_size = sizeof(error);
   rlk_plugin_device *owners = nullptr, *its = nullptr;
-  // What cannot be opened serves nobody, and says why when it is asked.
+  // A device that cannot be opened takes no calls; opening it for a call will tell why.
   if (on.device->open(&owners, &error) != RLK_OK || device.open(&its, &error) != RLK_OK) return false;
-  // Whoever does not come back goes on with what it owns.
+  // A canary that hangs goes on behind, so the work owns all that it uses.
   struct Work {
     Target target;
     ConformanceOptions options;

@@ -145,7 +145,7 @@ rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot,
   }
 }
 
-// What the plan is counts, not what query expected it to be.
+// What the plan says of itself counts, not what query announced.
 Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, Plan& plan,
                                 const std::vector<std::string>& features) const {
   if (call.capturing && !plan.has(RLK_PLAN_CAPTURABLE)) {
@@ -216,7 +216,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
       refuse(option, Verdict::failed, name_of_status(RLK_OUT_OF_MEMORY), passed->reason);
       continue;
     }
-    // Strict is about who serves, not when: what would be a fallback waits for the plan instead.
+    // Strict mode forbids another implementation, not a delay: wait for the plan.
     if (not_ready.option != nullptr && policy_.fallback() == Fallback::strict &&
         !selection.why_not_first(policy_, request, option).code.empty())
       break;
@@ -238,7 +238,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     }
     return take(option, std::move(list));
   }
-  // Nobody else can serve the call.
+  // No other candidate can serve the call.
   if (not_ready.option != nullptr && call.capturing) {
     return fail(error, RLK_CAPTURE_FORBIDS,
                 "a plan is still being compiled, and nothing is planned while a graph is captured. Make the call once "
@@ -254,7 +254,7 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
     if (s != RLK_OK) return s;
     if (*plan != nullptr) return take(option, std::move(list));
   }
-  // What the caller can mend is memory.
+  // Lack of memory is told first: the caller can do something about it.
   return fail(error, call.passed_over.empty() ? RLK_UNSUPPORTED : RLK_OUT_OF_MEMORY,
               describe_refusals(request, selection));
 }

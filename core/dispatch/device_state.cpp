@@ -11,7 +11,7 @@
 namespace rlk::core {
 namespace {
 
-// A kernel writes the fields of a record this soon after it has claimed it.
+// The longest time from a kernel's claim of a record to its last write into it.
 constexpr std::chrono::microseconds kTimeToFill{200};
 
 const rlk_graph_api* graph_api_of(const DeviceEntry& device) {
@@ -49,7 +49,7 @@ void DeviceState::settle() {
 
 DeviceState::~DeviceState() {
   for (Retired& retired : retired_) {
-    // A staged call's host function may be about to leave.
+    // The host function of a staged call may still be returning from the plan.
     while (!retired.plan->is_idle()) std::this_thread::yield();
     retired.plan->close();
   }

@@ -144,8 +144,8 @@ rlk_status Dispatcher::cpu_streams(std::shared_ptr<CpuStreams>* out, rlk_error* 
 
 // ---- calls
 
-// By the call and by the policy, without the classes that need no claim: they are met by whoever is verified, and no
-// plugin need know of them.
+// The classes that the call and the policy demand, without those that every verified implementation meets: plugins need
+// not know them.
 uint32_t Dispatcher::demanded(const BoundCall& call, const CallOptions& options) const {
   return (options.numerics | policy_.numerics()) & ~implied_numerics(*call.decl, call.dtypes[0]);
 }

@@ -42,7 +42,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     return status;
   }
   const std::string text = said(error);
-  // An earlier failure of the stream would be blamed on whoever comes next.
+  // Ask for an earlier failure of the stream now: later it would be blamed on the next call.
   if (!call.capturing) {
     std::vector<Suspect> suspects;
     call.stream.take_back_call();

@@ -82,7 +82,7 @@ HangWatch::Slot* HangWatch::slot_of_thread() noexcept {
     auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const auto& one) { return one.first == id_; });
     if (found == mine.all.end()) {
       if (process_ != getpid()) return nullptr;
-      // Those of watches that are no more are nobody else's.
+      // Slots of destroyed watches, which no one else holds any more.
       std::erase_if(mine.all, [](const auto& one) { return one.second.use_count() == 1; });
       mine.all.emplace_back(id_, add_slot());
       found = mine.all.end() - 1;
@@ -170,7 +170,7 @@ void HangWatch::tell(Slot& slot) {
                          dtype_of(only), kCode, where + "; " + who(*only.candidate) + " alone was under way there");
     return;
   }
-  // The work of others may be what it waits for, another process's too.
+  // It may be waiting for other work, also of another process.
   std::string under_way;
   std::vector<Quarantined> evidence;
   for (const Suspect& suspect : suspects) {

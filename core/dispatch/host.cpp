@@ -124,7 +124,7 @@ void abandon_kernel(void*, const char* plugin_id, const char* key) {
   try {
     cache->abandon(plugin_id, key);
   } catch (...) {
-    // Out of memory: whoever waits for the key asks until it is stored or this process ends.
+    // Out of memory: threads waiting for the key ask again until it is stored or the process ends.
   }
 }
 constexpr rlk_kernel_cache_service kKernelCache = {

@@ -55,7 +55,7 @@ void PersistentMemory::Use::set_filled() {
 
 PersistentMemory::Use::~Use() {
   if (!filling_.owns_lock()) return;
-  // A part of the failed execution may be in the stream.
+  // Part of the failed execution may already be in the stream.
   of_->from_->deallocate(std::exchange(of_->memory_, nullptr), stream_->mark(/*with_event=*/true), nullptr);
 }
 

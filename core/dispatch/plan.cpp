@@ -28,8 +28,8 @@ rlk_status Plan::create(const Candidate& candidate, CallDescription description,
   if (candidate.plugin->built_in) {
     status = plan->make(&plan->first_, &plan->info_, error);
   } else {
-    // Nothing is written yet: where the plugin does not come back, the next candidate serves. Making the plan is not
-    // the plugin's alone to answer for: the unit is switched off, by whoever asked.
+    // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
+    // plan switches the unit off, because making it is not the plugin's work alone.
     struct Making : Deed {
       std::shared_ptr<Plan> plan;
       rlk_plugin_plan* handle = nullptr;

@@ -1,4 +1,4 @@
-// What was decided and what was planned, so that it need not be again.
+// Caches decisions and plans.
 #include "core/dispatch/plan_cache.hpp"
 
 #include <algorithm>

@@ -234,7 +234,7 @@ void Registry::quarantine(const std::string& plugin, const std::string& op, cons
     state_->swap_in(std::move(next));
     listener = state_->listener;
   }
-  // Kept before it is told: whoever reads the word may end the process.
+  // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);
   log_line(RLK_LOG_ERROR, plugin, entry->who() + " is switched off (" + reason_code + "): " + reason);
 }

@@ -61,7 +61,7 @@ public:
   }
 
 private:
-  // False: the answer is no, or none.
+  // False: declined, or the question failed.
   bool query(const Candidate& candidate, Option& option) const {
     rlk_support answer{};
     answer.struct_size = sizeof(answer);
@@ -99,7 +99,7 @@ private:
     if (answer.level != RLK_SUPPORT_NO) return true;
     option.verdict = Verdict::declined;
     if (option.reason_code.empty()) option.reason_code = "UNSUPPORTED";
-    // A copy made behind the caller's back would cost more than it says: it is the caller's to make, or the fallback's.
+    // rlk does not copy to contiguous memory on its own: the caller decides about that cost, or a fallback serves.
     if ((answer.flags & RLK_SUPPORT_IF_CONTIGUOUS) != 0) option.reason += " (contiguous tensors would be taken)";
     return false;
   }

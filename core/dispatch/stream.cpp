@@ -60,11 +60,12 @@ rlk_status Stream::finish(rlk_error* error) {
     return failf(error, RLK_INVALID_ARGUMENT, "stream %s is capturing a graph; end the capture before destroying it",
                  name().c_str());
   }
-  // A wrapped one's work is the vendor's to wait for; only what host functions found would be lost.
+  // The vendor waits for the work of a wrapped stream; only failures of host functions would be lost.
   const rlk_status status = wrapped_ ? query(error) : synchronize(UINT64_MAX, error);
   if (status == RLK_NOT_READY) return RLK_OK;
   if (status != RLK_INVALID_ARGUMENT) return status;
-  // The backend's own word, for a native stream that is gone already, say: not a refusal of ours.
+  // The backend itself answered INVALID_ARGUMENT, for a native stream that is already destroyed for example. The
+  // caller's argument was fine.
   if (error != nullptr) error->status = RLK_BACKEND_ERROR;
   return RLK_BACKEND_ERROR;
 }
@@ -109,7 +110,7 @@ Mark Stream::mark(bool with_event) {
 uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
   clock_->issue();
   const uint32_t tag = make_tag(*candidate.decl, ++calls_);
-  // Whoever runs on another device cannot have caused what happens to this one.
+  // Work on another device cannot have caused a failure of this one.
   if (candidate.on == &device_.entry) {
     suspects_->add({&candidate, dtype});
   } else {

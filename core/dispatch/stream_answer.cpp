@@ -177,7 +177,7 @@ rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t nat
   std::vector<Suspect> found;
   reports_->note_stream_failure();
   if (comes_from_work(status)) suspects_->add_to(&found);
-  // Every stream of a device that is lost fails the same way, whoever did it; told once, it is no news.
+  // Every stream of a lost device reports the same failure; it is logged once.
   const bool lost = status == RLK_DEVICE_LOST;
   if (lost) device_.add_suspects_of_streams(&found);
   const bool is_news = !lost || !device_.lost.exchange(true);

@@ -200,7 +200,7 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
   int64_t step = 1;
   for (size_t i = shape.size(); i-- > 0;) {
     strides[i] = step;
-    // A shape that overflows is refused by whoever counts its elements; the strides must only not be undefined.
+    // Code that counts the elements refuses a shape that overflows; here the strides must only be defined.
     step = static_cast<int64_t>(static_cast<uint64_t>(step) * static_cast<uint64_t>(std::max<int64_t>(shape[i], 1)));
   }
   return strides;

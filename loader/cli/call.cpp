@@ -132,7 +132,7 @@ Dtype dtype_of(const ArgDecl& arg, const std::vector<Dtype>& variables) {
   return dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }
 
-// "N=5,V=7,a=2x3" to pairs; the names are checked by whoever uses them.
+// "N=5,V=7,a=2x3" to pairs; the callers check the names.
 std::map<std::string, std::string> shape_words(const std::vector<std::string>& words) {
   std::map<std::string, std::string> out;
   for (const std::string& word : words) {

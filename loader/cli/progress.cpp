@@ -28,7 +28,7 @@ Progress::Progress(std::string what) : what_(std::move(what)) {
   try {
     thread_ = std::thread([this] { show(); });
   } catch (const std::system_error&) {
-    // No thread to be had: nothing is shown.
+    // No thread can be started: nothing is shown.
   }
 }
 

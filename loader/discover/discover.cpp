@@ -146,7 +146,7 @@ private:
   }
 
   void drop(const SearchEntry& entry, const Reason& why, std::string text) {
-    // Whoever names a plugin's file means that plugin.
+    // A file that is named explicitly is taken for a plugin, whatever its name.
     if (!is_plugin_name(entry.path.substr(entry.path.find_last_of('/') + 1))) {
       records_.push_back(place_record(entry, why, std::move(text)));
       return;

@@ -142,7 +142,7 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
 void probe_in_child(const ChildProbe& probe, PluginRecord* record) {
   ChildCommand command;
   command.program = probe.prober;
-  // For whoever looks at the process list; what counts is in the request.
+  // Shown in the process list only; the request is what counts.
   command.arguments = {record->path.empty() ? "--builtin" : "--plugin",
                        record->path.empty() ? record->id : record->path};
   for (std::string& word : parent_words()) command.arguments.push_back(std::move(word));

@@ -193,7 +193,7 @@ private:
     conclude(&record_, options_.place);
   }
 
-  // After a canary that failed. What it found stays found, even if it does not show again.
+  // Used after a failed canary. Its findings stay even if the full test does not reproduce them.
   void try_everything(const std::vector<UnitResult>& failed) {
     record_.notes.push_back("the canary failed (" + failed.front().reason_code + ", " + failed.front().reason +
                             "): everything was tried");

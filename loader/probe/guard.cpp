@@ -107,7 +107,7 @@ bool enter_guarded(int argc, char** argv) {
   const pid_t own = getpid();
   const pid_t worker = fork();
   if (worker > 0) guard(worker, parent, awaited);
-  // Where there is no second process to be had, the signal alone has to do.
+  // If no second process can be started, the parent-death signal has to do.
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
   close(kGuardFd);

@@ -169,7 +169,7 @@ private:
     try {
       for (size_t i = 1; i < workers; ++i) threads.emplace_back(work);
     } catch (const std::system_error&) {
-      // No more threads to be had: those there are do the work.
+      // No further thread can be started: the existing ones do the work.
     }
     work();
     for (std::thread& thread : threads) thread.join();
@@ -229,7 +229,7 @@ private:
     if (options_.mode == ProbeMode::inprocess) return examine_here(job, canary);
     if (prober_.empty())
       return record.stop(State::rejected, Place::host, reason::kSpawnFailed, "rlk-prober was not found");
-    // Eight ranks that start together probe once: the others wait here and find the result, whatever it is.
+    // Of ranks that start together one probes; the others wait here and take its result.
     const int64_t begin = cache_.seconds_now();
     const auto waiting = [&] {
       verdict.waited_since = begin;  // not before: who gets the lock at once has waited for nobody
@@ -269,7 +269,7 @@ private:
                        (options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
   }
 
-  // A crash is ours then, a hang is not. What hangs owns its record for ever.
+  // In this process a crash ends us, a hang does not: the hanging thread keeps its record for ever.
   void examine_here(const Job& job, bool canary) const {
     struct Work {
       PluginRecord record;
@@ -282,7 +282,7 @@ private:
     work->how.owners = job.owners();
     work->how.place = Place::host;
     work->how.suite.canary = canary;
-    // The thread may outlive everything here but what it owns.
+    // The thread may outlive everything but what it owns.
     Attempt* const attempt_of_work = &work->attempt;
     work->how.on_phase = [attempt_of_work](const std::string& phase) { attempt_of_work->enter(phase_name(phase)); };
     const Patience patience = {timeout_scale_of(options_.environment), options_.cancel};

@@ -137,7 +137,8 @@ private:
       const bool open = read_frames();
       if (decided_) return;
       if (is_late()) {
-        // It may be us who are late, on a busy machine: what it said meanwhile counts, though not without end.
+        // On a busy machine this process may be the late one: read what the child has sent, within limits, before
+        // judging.
         for (int i = 0; i < kReadsWhenLate && received_more_ && !decided_; ++i) read_frames();
         if (!decided_ && is_late()) end_timed_out();
         if (decided_) return;
@@ -157,7 +158,7 @@ private:
 
   void send_request() {
     while (!unsent_.empty()) {
-      // No signal: a child that died early must not take the host with it.
+      // MSG_NOSIGNAL: writing to a dead child must not kill the host.
       const ssize_t sent = send(socket_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
       if (sent < 0 && errno == EINTR) continue;
       if (sent < 0 && errno != EAGAIN) unsent_.clear();  // it is gone; its end will be described
@@ -270,7 +271,7 @@ private:
     siginfo_t info = {};
     while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
       if (errno == EINTR) continue;
-      // The application reaps every child or ignores SIGCHLD: the status is lost, that it is gone is certain.
+      // The application reaps all children or ignores SIGCHLD: the exit status is lost, but the child is gone.
       reaped_elsewhere_ = true;
       return info;
     }
@@ -287,18 +288,18 @@ private:
     end(ChildEnd::crashed, std::move(text));
   }
 
-  // Whatever happened: nothing of it survives, and the child is reaped.
+  // Kills everything that is left of the child, and reaps it.
   void finish() {
     if (outcome_.end == ChildEnd::finished) wait_for_end(kExitAllowance);
     if (!reaped_elsewhere_) {
-      // While the child is there, everything that came of it hangs on it, in whatever session.
+      // While the child exists, its descendants can be found through it, in any session.
       if (!peek_end())
         for (const std::string& name : end_descendants(pid_)) note_left(name);
       kill(-pid_, SIGKILL);  // SIGTERM can be ignored
       kill(pid_, SIGKILL);   // should it have left its own group
     }
     const bool gone = wait_for_end(kKillAllowance);
-    // What was still in the pipe; a stranger that inherited its end could otherwise feed us for ever.
+    // Read the rest of the pipe, within limits: a process that inherited its other end could write for ever.
     for (int i = 0; i < 64 && std::exchange(more_output_, false); ++i) read_output();
     read_names();
     if (reaped_elsewhere_) return;

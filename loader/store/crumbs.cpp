@@ -91,7 +91,7 @@ bool Crumbs::open_file() {
   std::string path = folder_ + "/" + std::string(kPrefix) + "XXXXXX";
   UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
   if (!fd) return false;
-  // Somebody who collects may have had it for a moment, and found nothing.
+  // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) {
     unlink(path.c_str());
     return false;

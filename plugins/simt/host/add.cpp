@@ -12,7 +12,7 @@ int64_t broadcast_stride(const rlk_tensor& tensor, const rlk_tensor& out, int32_
   return own < 0 || tensor.shape[own] == 1 ? 0 : tensor.strides[own];
 }
 
-// Dimensions of size 1 vanish; neighbours that all three tensors walk through as one become one.
+// Drops dimensions of size 1, and merges neighbouring ones that all three tensors step through without a gap.
 void merge_dimensions(const rlk_tensor& a, const rlk_tensor& b, const rlk_tensor& out, simt::AddArgs& args) {
   args.dims = 0;
   args.elements = 1;
@@ -96,7 +96,7 @@ public:
   }
 
 private:
-  // A grid has a largest size; blocks walk on from there.
+  // The size of a grid is limited; each block loops over several pieces.
   static int64_t blocks_for(int64_t threads) {
     return std::min(ceil_divide(threads, simt::kAddThreads), int64_t{1} << 30);
   }

@@ -144,7 +144,8 @@ public:
         wave_(device.simt_width()),
         shared_limit_(device.shared_limit()),
         accumulator_bytes_(accumulator_bytes(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q)))) {
-    // Where the widest head comes in parts, a narrower one may ask for more: up to the limit.
+    // Heads that are processed in parts need less shared memory than some narrower ones: take the maximum up to the
+    // limit.
     const bool in_parts = columns(simt::kSimtMaxHead) < simt::kSimtMaxHead;
     kernel_ = device.kernel(
         "attention_simt", std::string("attention_simt_") + sdk::name_of(sdk::dtype_of(*call.input(RLK_ATTENTION_IN_Q))),

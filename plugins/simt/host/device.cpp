@@ -105,7 +105,7 @@ Device::~Device() {
     const RelaxedScope scope(place_);
     kernels_.reset();
   } catch (...) {
-    // A lost device cannot free anything; its place goes below.
+    // A lost device cannot free memory; its context is still released below.
   }
   release_place(device_);
 }

@@ -66,7 +66,7 @@ const std::vector<Lookalike>& lookalikes() {
        {"/cu-bridge/", "/opt/maca/", "/opt/maca-", "/opt/mxdriver/"},
        {"MACA_PATH"},
        {"metax"}},
-      // From memory: no such machine was at hand.
+      // Not verified: no such machine was available.
       {"", "Iluvatar", "CUDA", {"/corex/", "/corex-"}, {}, {"iluvatar"}},
       {"", "Hygon", "HIP", {"/dtk/", "/dtk-"}, {}, {"hygon"}},
   };

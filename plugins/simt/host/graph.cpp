@@ -13,7 +13,7 @@ public:
       if (exec != nullptr) driver().graph_exec_destroy(exec);
       if (graph != nullptr) driver().graph_destroy(graph);
     } catch (...) {
-      // A lost device has lost its graphs too.
+      // A lost device has no graphs any more.
     }
   }
   Graph(const Graph&) = delete;

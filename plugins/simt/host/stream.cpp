@@ -21,7 +21,7 @@ Event::Event(Device& device, bool timing) : device_(device), owned_(true), timin
   check(driver().event_create(&handle_, timing ? 0 : kEventDisableTiming), "creating an event");
 }
 
-// Whether it keeps time is known to the driver alone, which says so when it is asked for one.
+// Only the driver knows whether the event keeps time; it tells when it is asked for one.
 Event::Event(Device& device, EventHandle borrowed) : device_(device), handle_(borrowed), owned_(false), timing_(true) {}
 
 Event::~Event() {
@@ -30,7 +30,7 @@ Event::~Event() {
     const RelaxedScope scope(device_.place());
     driver().event_destroy(handle_);
   } catch (...) {
-    // A lost device has lost its events too.
+    // A lost device has no events any more.
   }
 }
 
@@ -75,7 +75,7 @@ Stream::~Stream() {
     driver().stream_synchronize(handle_);
     driver().stream_destroy(handle_);
   } catch (...) {
-    // A lost device has lost its streams too.
+    // A lost device has no streams any more.
   }
 }
 
