@@ -18,17 +18,10 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 }  // namespace
 
 Tracked kl_estimate(KlKind kind, Tracked d) {
-  switch (kind) {
-    case KlKind::k1:
-      return -d;
-    case KlKind::abs:
-      return abs(d);
-    case KlKind::k2:
-      // Of two log-probabilities that are off by eps each and are equal, the square is off by eps^2 (eps of fp32).
-      return Tracked(0.5) * d * d + Tracked(0.0, 0x1p-25 * d.error * d.error);
-    case KlKind::k3:
-      break;
-  }
+  if (kind == KlKind::k1) return -d;
+  if (kind == KlKind::abs) return abs(d);
+  // Of two log-probabilities that are off by eps each and are equal, the square is off by eps^2 (eps of fp32).
+  if (kind == KlKind::k2) return Tracked(0.5) * d * d + Tracked(0.0, 0x1p-25 * d.error * d.error);
   return d.value == kInfinity ? Tracked(kInfinity) : exp(d) - d - Tracked(1.0);
 }
 
@@ -36,16 +29,9 @@ namespace {
 
 // F'(d)
 Tracked slope(KlKind kind, Tracked d) {
-  switch (kind) {
-    case KlKind::k1:
-      return -1.0;
-    case KlKind::abs:
-      return std::isnan(d.value) ? d.value : d.value > 0 ? 1.0 : d.value < 0 ? -1.0 : 0.0;
-    case KlKind::k2:
-      return d;
-    case KlKind::k3:
-      break;
-  }
+  if (kind == KlKind::k1) return -1.0;
+  if (kind == KlKind::abs) return std::isnan(d.value) ? d.value : d.value > 0 ? 1.0 : d.value < 0 ? -1.0 : 0.0;
+  if (kind == KlKind::k2) return d;
   return exp(d) - Tracked(1.0);
 }
 

@@ -2,7 +2,6 @@
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 
-#include <optional>
 #include <vector>
 
 #include "core/golden/operator.hpp"
@@ -15,25 +14,28 @@ using namespace sdk::ops::value_loss;  // NOLINT(google-build-using-namespace): 
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// c of the declaration.
-Tracked clipped(double value, std::optional<double> old_value, double eps) {
-  if (!old_value) return value;
-  const Tracked low = Tracked(*old_value) - Tracked(eps), high = Tracked(*old_value) + Tracked(eps);
-  if (value >= low.value && value <= high.value) return value;
-  return value < low.value ? low : high;
-}
+// A token's value with the bounds of its clip, its error, and that of the clipped value (c of the declaration).
+struct Token {
+  double value;
+  Tracked low = -kInfinity, high = kInfinity, error, clipped_error;
 
-// k of the declaration.
-double clip_passes(const CallOf<sdk::ops::ValueLossBackward>& call, double value, std::optional<double> old_value) {
-  if (!old_value) return 1;
-  return passed(value, *old_value - call.params.clip_eps, *old_value + call.params.clip_eps,
-                call.params.clamp_gradient);
-}
-
-std::optional<double> maybe(const Sequences& sequences, const View& view, int64_t b, int64_t t) {
-  return view.present() ? std::optional<double>(sequences.load(view, b, t)) : std::nullopt;
-}
+  template <class Call>
+  Token(const Call& call, const Sequences& sequences, int64_t b, int64_t t) : value(sequences.load(call.values, b, t)) {
+    const Tracked target = sequences.load(call.returns, b, t);
+    Tracked c = value;
+    if (call.old_values.present()) {
+      const Tracked old_value = sequences.load(call.old_values, b, t), eps = call.params.clip_eps;
+      low = old_value - eps;
+      high = old_value + eps;
+      const bool inside = value >= low.value && value <= high.value;
+      if (!inside) c = value < low.value ? low : high;
+    }
+    error = Tracked(value) - target;
+    clipped_error = c - target;
+  }
+};
 
 struct TokenCounts {
   std::vector<double> of_sequence;
@@ -54,21 +56,16 @@ TokenCounts count_tokens(const Sequences& sequences, const View& mask) {
 // The weight of a token of sequence b in the reduced loss.
 template <typename Params>
 Tracked token_weight(const Params& params, const TokenCounts& counts, size_t b) {
-  const bool by_sequence =
-      params.aggregation == Aggregation::seq_mean_token_mean || params.aggregation == Aggregation::seq_mean_token_sum;
+  const bool of_means = params.aggregation == Aggregation::seq_mean_token_mean;
+  const bool exclude = params.exclude_empty_sequences == ExcludeEmptySequences::on;
+  const double n_sequences = exclude ? counts.nonempty : static_cast<double>(counts.of_sequence.size());
   double denominator = 1;
-  if (params.aggregation == Aggregation::token_mean) denominator = std::max(counts.all, 1.0);
-  if (by_sequence) {
-    const bool exclude = params.exclude_empty_sequences == ExcludeEmptySequences::on;
-    denominator = std::max(exclude ? counts.nonempty : static_cast<double>(counts.of_sequence.size()), 1.0);
-  }
-  if (params.denominator > 0) denominator = params.denominator;
   if (params.aggregation == Aggregation::none) return 0.0;
-  Tracked weight = Tracked(1.0) / Tracked(denominator);
-  if (params.aggregation == Aggregation::seq_mean_token_mean) {
-    weight = weight / Tracked(std::max(counts.of_sequence[b], params.seq_denominator_floor));
-  }
-  return weight;
+  if (params.aggregation == Aggregation::token_mean) denominator = std::max(counts.all, 1.0);
+  if (of_means || params.aggregation == Aggregation::seq_mean_token_sum) denominator = std::max(n_sequences, 1.0);
+  if (params.denominator > 0) denominator = params.denominator;
+  const Tracked weight = Tracked(1.0) / Tracked(denominator);
+  return of_means ? weight / Tracked(std::max(counts.of_sequence[b], params.seq_denominator_floor)) : weight;
 }
 
 }  // namespace
@@ -88,12 +85,8 @@ DataError value_loss(CallOf<sdk::ops::ValueLoss>& call) {
     for (int64_t t = 0; t < sequences.tokens(b); ++t) {
       Tracked token = 0.0;
       if (sequences.kept(call.mask, b, t)) {
-        const double value = sequences.load(call.values, b, t);
-        const Tracked target = sequences.load(call.returns, b, t);
-        const Tracked error = Tracked(value) - target;
-        const Tracked clipped_error =
-            clipped(value, maybe(sequences, call.old_values, b, t), call.params.clip_eps) - target;
-        const Tracked plain = error * error, clip = clipped_error * clipped_error;
+        const Token of(call, sequences, b, t);
+        const Tracked plain = of.error * of.error, clip = of.clipped_error * of.clipped_error;
         token = Tracked(0.5) * (std::isnan(plain.value) || plain.value > clip.value ? plain : clip);
         n_clipped += clip.value > plain.value ? 1 : 0;
         const Tracked weight = token_weight(call.params, counts, static_cast<size_t>(b));
@@ -118,16 +111,13 @@ DataError value_loss_backward(CallOf<sdk::ops::ValueLossBackward>& call) {
     for (int64_t t = 0; t < sequences.tokens(b); ++t) {
       Tracked gradient = 0.0;
       if (sequences.kept(call.mask, b, t)) {
-        const double value = sequences.load(call.values, b, t);
-        const Tracked target = sequences.load(call.returns, b, t);
-        const std::optional<double> old_value = maybe(sequences, call.old_values, b, t);
-        const Tracked c = clipped(value, old_value, call.params.clip_eps);
-        const Tracked error = Tracked(value) - target, clipped_error = c - target;
-        const double plain = error.value * error.value, clip = clipped_error.value * clipped_error.value;
+        const Token token(call, sequences, b, t);
+        const double plain = token.error.value * token.error.value;
+        const double clip = token.clipped_error.value * token.clipped_error.value;
         // At equality torch.max gives half to each side.
         const Tracked share_plain = plain > clip ? 1.0 : clip > plain ? 0.0 : 0.5;
-        const Tracked share_clip = (Tracked(1.0) - share_plain) * Tracked(clip_passes(call, value, old_value));
-        const Tracked slope = share_plain * error + share_clip * clipped_error;
+        const Tracked passes = passed(token.value, token.low.value, token.high.value, call.params.clamp_gradient);
+        const Tracked slope = share_plain * token.error + (Tracked(1.0) - share_plain) * passes * token.clipped_error;
         if (call.params.aggregation != Aggregation::none) {
           gradient = Tracked(call.grad_loss.load(0)) * token_weight(call.params, counts, static_cast<size_t>(b));
         }

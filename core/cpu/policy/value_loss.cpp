@@ -38,18 +38,10 @@ double sequence_denominator(const Params& params, double tokens) {
 template <class Params>
 double denominator(const Params& params, int64_t sequences, double tokens, double nonempty) {
   if (params.denominator > 0) return params.denominator;
+  if (params.aggregation == Aggregation::token_mean) return std::max(tokens, 1.0);
+  if (params.aggregation == Aggregation::token_sum || params.aggregation == Aggregation::none) return 1;
   const bool exclude = params.exclude_empty_sequences == ExcludeEmptySequences::on;
-  switch (params.aggregation) {
-    case Aggregation::token_mean:
-      return std::max(tokens, 1.0);
-    case Aggregation::seq_mean_token_mean:
-    case Aggregation::seq_mean_token_sum:
-      return std::max(exclude ? nonempty : static_cast<double>(sequences), 1.0);
-    case Aggregation::token_sum:
-    case Aggregation::none:
-      break;
-  }
-  return 1;
+  return std::max(exclude ? nonempty : static_cast<double>(sequences), 1.0);
 }
 
 // The clip of a call: without old values its bounds are infinite.

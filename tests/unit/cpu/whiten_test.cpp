@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
@@ -10,6 +11,8 @@ namespace rlk::test {
 namespace {
 
 using List = std::vector<double>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Whiten = CallOf<ops::Whiten>;
 using ops::whiten::EpsMode, ops::whiten::Params, ops::whiten::ShiftMean, ops::whiten::Std;
 
@@ -128,15 +131,15 @@ TEST(CpuWhiten, ManyNumbersLikeEachOtherKeepTheirDigits) {
 
 TEST(CpuWhiten, TwoNumbersHaveOneDegreeOfFreedomOneIsItsMeanAndNoneGivesZeros) {
   Whiten c;
-  c.x = numbers({5, 7, 9}, {1, 3});
-  c.mask = flags({1, 0, 1}, {1, 3});
-  EXPECT_NEAR(run(c).y.get(2), std::sqrt(0.5), 1e-7);
-  c.mask = flags({0, 1, 0}, {1, 3});
-  EXPECT_EQ(list_of(run(c).y), List(3, 0.0));
+  c.x = numbers({kNan, 7, kInfinity, 5}, {1, 4});
+  c.mask = flags({0, 1, 0, 1}, {1, 4});
+  EXPECT_NEAR(run(c).y.get(1), std::sqrt(0.5), 1e-7);
+  c.mask = flags({0, 1, 0, 0}, {1, 4});
+  EXPECT_EQ(list_of(run(c).y), List(4, 0.0));
   c.params.shift_mean = ShiftMean::off;
-  EXPECT_EQ(list_of(run(c).y), (List{0, 7, 0}));
-  c.mask = flags({0, 0, 0}, {1, 3});
-  EXPECT_EQ(list_of(run(c).y), List(3, 0.0));
+  EXPECT_EQ(list_of(run(c).y), (List{0, 7, 0, 0}));
+  c.mask = flags({0, 0, 0, 0}, {1, 4});
+  EXPECT_EQ(list_of(run(c).y), List(4, 0.0));
 }
 
 }  // namespace
