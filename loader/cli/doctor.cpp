@@ -11,6 +11,7 @@
 #include "core/declaration/declaration.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/verbs.hpp"
@@ -214,7 +215,7 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
   }
 }
 
-int run_verb(const Arguments& arguments) {
+Checks all_checks(Judgement* judgement) {
   const Environment environment = Environment::of_process();
   Checks checks;
   check_installation(environment, &checks);
@@ -227,34 +228,49 @@ int run_verb(const Arguments& arguments) {
   }
   for (const std::string& problem : policy_problems())
     checks.push_back({Status::problem, "RLK_CONFIG", problem, "correct the policy file: the line has no effect"});
-  check_plugins(environment, judge_plugins(request), &checks);
+  *judgement = judge_plugins(request);
+  check_plugins(environment, *judgement, &checks);
+  return checks;
+}
 
-  int problems = 0;
+nlohmann::ordered_json document_of(const Checks& checks) {
   nlohmann::ordered_json json = {{"schema", 1}, {"checks", nlohmann::ordered_json::array()}};
-  Table table({"", "subject", "finding"});
   for (const Check& check : checks) {
-    problems += check.status == Status::problem;
-    const char* name = kStatusNames[static_cast<size_t>(check.status)];
-    json["checks"].push_back({{"status", name},
+    json["checks"].push_back({{"status", kStatusNames[static_cast<size_t>(check.status)]},
                               {"subject", check.subject},
                               {"text", check.text},
                               {"reason", check.reason},
                               {"hint", check.hint}});
-    table.row({{name, kStatusTones[static_cast<size_t>(check.status)]}, check.subject, check.text});
-    if (!check.reason.empty()) table.note(check.reason, kStatusTones[static_cast<size_t>(check.status)]);
+  }
+  return json;
+}
+
+int run_verb(const Arguments& arguments) {
+  Judgement judgement;
+  const Checks checks = all_checks(&judgement);
+  const auto problems =
+      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return check.status == Status::problem; });
+  if (arguments.json()) {
+    print_document(document_of(checks));
+    return problems == 0 ? kFine : kBroken;
+  }
+  Table table({"", "subject", "finding"});
+  for (const Check& check : checks) {
+    const auto status = static_cast<size_t>(check.status);
+    table.row({{kStatusNames[status], kStatusTones[status]}, check.subject, check.text});
+    if (!check.reason.empty()) table.note(check.reason, kStatusTones[status]);
     if (!check.hint.empty()) table.note("hint: " + check.hint);
   }
-  if (arguments.json()) {
-    std::fprintf(output(), "%s\n", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
-  } else {
-    table.print();
-    std::fprintf(output(), "\n%s\n",
-                 problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
-  }
+  table.print();
+  std::fprintf(output(), "\n%s\n", problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
   return problems == 0 ? kFine : kBroken;
 }
 
 }  // namespace
+
+nlohmann::ordered_json doctor_document(Judgement* judgement) {
+  return document_of(all_checks(judgement));
+}
 
 Verb verb_doctor() {
   return {"doctor", "Checks the installation, the environment variables and every plugin, and says what to do.",

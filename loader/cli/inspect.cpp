@@ -10,6 +10,7 @@
 #include "core/declaration/numerics.hpp"
 #include "loader/cli/call.hpp"
 #include "loader/cli/child.hpp"
+#include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/report.hpp"
 #include "loader/cli/template.hpp"
@@ -165,11 +166,7 @@ int run_scope(const Arguments& arguments) {
     return code;
   }
   if (arguments.json()) {
-    nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
-    for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
-    const nlohmann::ordered_json out = {
-        {"schema", 1}, {"id", record.id}, {"tried", record.tried}, {"units", full.at("units")}};
-    std::fprintf(output(), "%s\n", out.dump().c_str());
+    print_document(scope_document(record));
     return code;
   }
   if (record.units.empty()) {
@@ -194,6 +191,12 @@ int run_scope(const Arguments& arguments) {
 }
 
 }  // namespace
+
+nlohmann::ordered_json scope_document(const PluginRecord& record) {
+  nlohmann::ordered_json full = nlohmann::ordered_json::parse(record_to_json(record));
+  for (auto& unit : full.at("units")) unit.erase("size_classes");  // numbers that nobody can read
+  return {{"schema", 1}, {"id", record.id}, {"tried", record.tried}, {"units", full.at("units")}};
+}
 
 Verb verb_inspect() {
   return {"inspect",

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/documents.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
 #include "loader/cli/verbs.hpp"
@@ -15,10 +16,6 @@ namespace {
 using loader::QuarantineEntry;
 using nlohmann::ordered_json;
 
-void print(const ordered_json& value) {
-  std::fprintf(output(), "%s\n", value.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
-}
-
 std::string time_text(int64_t unix) {
   const auto time = static_cast<std::time_t>(unix);
   std::tm parts{};
@@ -27,9 +24,8 @@ std::string time_text(int64_t unix) {
   return text;
 }
 
-int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries, bool json) {
+ordered_json document_of(const loader::Store& store, const std::vector<QuarantineEntry>& entries) {
   ordered_json rows = ordered_json::array();
-  Table table({"plugin", "switched off", "since", "until", "times", "seen by"});
   for (const QuarantineEntry& entry : entries) {
     rows.push_back({{"plugin", entry.id},
                     {"path", entry.path},
@@ -42,14 +38,21 @@ int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries
                     {"until_unix", entry.until_unix},
                     {"times", entry.times},
                     {"process", {{"pid", entry.pid}, {"program", entry.program}, {"machine", entry.machine}}}});
+  }
+  return {{"schema", 1}, {"folder", store.folder()}, {"entries", rows}};
+}
+
+int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries, bool json) {
+  if (json) {
+    print_document(document_of(store, entries));
+    return kFine;
+  }
+  Table table({"plugin", "switched off", "since", "until", "times", "seen by"});
+  for (const QuarantineEntry& entry : entries) {
     table.row({entry.id, entry.who(), time_text(entry.since_unix), time_text(entry.until_unix),
                std::to_string(entry.times), entry.program + " " + std::to_string(entry.pid)});
     table.note(entry.reason_code + ": " + entry.reason, Tone::bad);
     table.note(entry.path, Tone::faint);
-  }
-  if (json) {
-    print({{"schema", 1}, {"folder", store.folder()}, {"entries", rows}});
-    return kFine;
   }
   if (table.empty()) {
     std::fprintf(output(), "nothing is quarantined (%s)\n", store.folder().c_str());
@@ -60,20 +63,24 @@ int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries
   return kFine;
 }
 
+loader::Store store_of_process() {
+  return loader::open_store(
+      loader::Environment::of_process(), loader::Identity::of_process(),
+      [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
+}
+
 int run_verb(const Arguments& arguments) {
   const std::string action = arguments.operand(0), id = arguments.operand(1);
   if (action != "ls" && action != "clear") throw UsageError("quarantine " + action + ": expected ls or clear");
   if (action == "ls" && !id.empty()) throw UsageError("quarantine ls takes no ID; it lists all");
-  loader::Store store = loader::open_store(
-      loader::Environment::of_process(), loader::Identity::of_process(),
-      [](bool, const std::string& text) { std::fprintf(stderr, "rlk-plugins: %s\n", printable(text).c_str()); });
+  loader::Store store = store_of_process();
   if (store.folder().empty()) throw Failure("there is no cache folder; set RLK_CACHE_DIR to a folder of your own");
   loader::QuarantineList quarantine(&store);
   quarantine.add_crumbs();
   if (action == "ls") return list(store, quarantine.in_force(), arguments.json());
   const size_t cleared = quarantine.clear(id);
   if (arguments.json()) {
-    print({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}});
+    print_document({{"schema", 1}, {"folder", store.folder()}, {"cleared", cleared}});
   } else {
     std::fprintf(output(), "%zu %s used again\n", cleared, cleared == 1 ? "entry is" : "entries are");
   }
@@ -81,6 +88,13 @@ int run_verb(const Arguments& arguments) {
 }
 
 }  // namespace
+
+ordered_json quarantine_document() {
+  loader::Store store = store_of_process();
+  loader::QuarantineList quarantine(&store);
+  if (!store.folder().empty()) quarantine.add_crumbs();
+  return document_of(store, quarantine.in_force());
+}
 
 Verb verb_quarantine() {
   return {

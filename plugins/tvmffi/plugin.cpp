@@ -400,7 +400,9 @@ public:
                                   "set it to the file that describes kernels with tvm-ffi's ABI");
     const std::vector<Kernel>& kernels = known().manifest.kernels;
     if (kernels.empty())
-      return sdk::Verdict::absent("NO_KERNELS", "the manifest has no kernel for the backend " RLK_TVMFFI_BACKEND);
+      return sdk::Verdict::absent(
+          "NO_KERNELS", "the manifest has no kernel for the backend " RLK_TVMFFI_BACKEND,
+          "nothing, unless there are such kernels: a [[kernel]] with device = \"" RLK_TVMFFI_BACKEND "\"");
     for (size_t i = 0; i < kernels.size(); ++i) {
       const std::string what = std::string(kernels[i].op->name) + " " + kernels[i].name + ": ";
       if (loaded()[i].call != nullptr) {
