@@ -3,6 +3,7 @@ import itertools
 import os
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -161,6 +162,8 @@ def test_a_loss_that_rlk_does_not_serve_exactly_is_the_originals(enabled):
         assert [n for text, n in enabled.calls()["POLICY_LOSS_REGISTRY[vanilla]"].items() if reason in text] == [1]
 
 
+VECTORIZED = {name: core.ADV_ESTIMATOR_REGISTRY[name] for name in ("grpo_vectorized", "rloo_vectorized")}
+WHITENED = {name: core.ADV_ESTIMATOR_REGISTRY[name] for name in ("gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline")}
 ESTIMATORS = {name: core.ADV_ESTIMATOR_REGISTRY[name] for name in ("grpo", "rloo", "opo")}
 
 
@@ -191,6 +194,72 @@ def test_advantages_of_groups_of_every_size(enabled, dtype, name):
         record("verl", f"ADV_ESTIMATOR_REGISTRY[{name}]", "group_advantages", dtype, *ratios)
         assert ratios[0] <= 1 and (ratios[1] <= 1 or kind == torch.float64), (option, ratios)
     assert set(enabled.calls()[f"ADV_ESTIMATOR_REGISTRY[{name}]"]) == {"rlk"}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", ["grpo_vectorized", "rloo_vectorized"])
+def test_advantages_without_loops_are_those_of_the_same_operator(enabled, dtype, name):
+    kind, function = DTYPES[dtype], VECTORIZED[name]
+    mask = (torch.arange(6) < torch.tensor([6, 2, 3, 1, 6, 4])[:, None]).long()
+    rewards = made(6, 6, dtype=kind) * mask
+    for index in (np.array(["a", "b", "a", "c", "b", "a"], dtype=object), np.array([4, 7, 4, 9, 7, 4])):
+        ours, theirs = (f(rewards.clone(), mask, index)[0] for f in (core.ADV_ESTIMATOR_REGISTRY[name], function))
+        truth = ESTIMATORS[name.split("_")[0]](rewards.double(), mask, index)[0]
+        if name == "rloo_vectorized":
+            truth[3] = 0  # alone
+        size = rewards.double().abs().sum(-1).max() * 8 * (1 + truth.abs()) * mask
+        ratios = [ratio(y.to(kind), truth, size, torch.float32) for y in (ours, theirs)]
+        record("verl", f"ADV_ESTIMATOR_REGISTRY[{name}]", "group_advantages", dtype, *ratios)
+        assert ours.shape == theirs.shape and ratios[0] <= 1, ratios
+    assert set(enabled.calls()[f"ADV_ESTIMATOR_REGISTRY[{name}]"]) == {"rlk"}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", ["gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"])
+def test_advantages_of_tokens_are_whitened_over_the_batch(enabled, dtype, name):
+    """With masked tokens between the others too. What stands at masked tokens is 0, where GAE of verl has numbers that no loss
+    reads."""
+    kind, operator = DTYPES[dtype], {"gae": "gae", "reinforce_plus_plus": "returns"}.get(name, "group_advantages")
+    mask = (torch.arange(12) < torch.tensor([12, 5, 7, 2])[:, None]).long()
+    mask[0, 4:7] = 0
+    rewards, values = made(4, 12, dtype=kind) * mask, made(4, 12, dtype=kind, seed=3)
+    for gamma, lam in ((1.0, 1.0), (0.99, 0.95)):
+        def outcome(function, rewards, values, gamma=gamma, lam=lam):
+            if name == "gae":
+                return function(rewards, values, mask, gamma, lam)
+            if name == "reinforce_plus_plus":
+                return function(rewards, mask, config=types.SimpleNamespace(gamma=gamma))
+            return function(rewards.clone(), mask, np.array(["a", "b", "a", "c"], dtype=object))
+        ours = outcome(core.ADV_ESTIMATOR_REGISTRY[name], rewards, values)
+        theirs, truth = (outcome(WHITENED[name], *x) for x in ((rewards, values), (rewards.double(), values.double())))
+        assert all((a.dtype, a.shape) == (b.dtype, b.shape) for a, b in zip(ours, theirs))
+        assert not ours[0][mask == 0].any()
+        size = (rewards.double().abs() + 2 * values.double().abs()).sum(-1).max() * 2
+        keep = mask != 0
+        scores = rewards.double().sum(-1)
+        scores[[0, 2]] -= scores[[0, 2]].mean()
+        before = {"gae": truth[1] - values, "reinforce_plus_plus": truth[1]}.get(name, scores[:, None] * mask)
+        # verl's own quotient of two counts is fp32, in fp64 too.
+        whitened = (before - before[keep].mean()) / (before[keep].var() + 1e-8).sqrt()
+        torch.testing.assert_close(whitened[keep], truth[0][keep], rtol=1e-6, atol=1e-6)
+        condition = size / before[keep].std() * (2 + 2 * whitened.abs())
+        ratios = []
+        for y in (ours, theirs):
+            of = [ratio(y[0][keep], whitened[keep], condition[keep], kind)]
+            if name != "reinforce_plus_plus_baseline":
+                of.append(ratio(y[1][keep], truth[1][keep], torch.full_like(truth[1], size)[keep], kind))
+            ratios.append(max(of))
+        record("verl", f"ADV_ESTIMATOR_REGISTRY[{name}]", operator, dtype, *ratios)
+        assert ratios[0] <= 1, (gamma, lam, ratios)
+    assert set(enabled.calls()[f"ADV_ESTIMATOR_REGISTRY[{name}]"]) == {"rlk"}
+
+
+def test_a_single_token_has_no_variance_and_is_verls(enabled):
+    mask = torch.zeros(2, 3, dtype=torch.long)
+    mask[0, 0] = 1
+    with pytest.raises(ValueError, match="sum of the mask is one"):
+        core.ADV_ESTIMATOR_REGISTRY["gae"](made(2, 3), made(2, 3), mask, 1.0, 1.0)
+    assert enabled.calls()["ADV_ESTIMATOR_REGISTRY[gae]"]["fewer than two tokens, of which there is no variance"] == 1
 
 
 def test_a_group_without_variance_has_advantages_of_exactly_0(enabled):

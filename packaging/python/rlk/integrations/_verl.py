@@ -1,6 +1,7 @@
 """verl: log-probabilities and entropies of logits, the fused projection, policy losses and advantages of its registries."""
 import os
 
+import numpy as np
 import torch
 
 from rlk.integrations._hooks import Hook, Integration
@@ -148,7 +149,7 @@ def _advantages(rewards, mask, index, lengths=None, **words):
     groups = [places.setdefault(key, len(places)) for key in index]
     require(len(groups) == len(rewards), "another number of groups than of samples")
     groups = torch.tensor(groups, dtype=torch.int64, device=rewards.device)
-    found = call("group_advantages", rewards.sum(-1), None, groups, None, lengths, grouping="ids", singleton="raw", **words)
+    found = call("group_advantages", rewards.sum(-1), None, groups, None, lengths, grouping="ids", **{"singleton": "raw", **words})
     found = found.to(rewards.dtype).unsqueeze(-1) * mask
     return found, found
 
@@ -173,6 +174,57 @@ def _opo(core):
     return serve
 
 
+def _vectorized(words_of):
+    """The same of verl's forms without loops, which group by numpy or torch."""
+    def make(core):
+        def serve(original, token_level_rewards, response_mask, index, epsilon=1e-6, norm_adv_by_std_in_grpo=True, config=None,
+                  **more):
+            require(not isinstance(index, torch.Tensor) and len({type(key) for key in index}) == 1
+                    and isinstance(index[0], (str, int, np.integer)), "groups that are neither strings nor numbers")
+            return _advantages(token_level_rewards, response_mask, index, **words_of(epsilon, norm_adv_by_std_in_grpo))
+        return serve
+    return make
+
+
+def _require_tokens(rewards, mask, *beside):
+    for x in (rewards, *beside):
+        require_dtype(x, "rewards or values")
+        require(x.shape == mask.shape and x.dtype == rewards.dtype, "rewards, values and masks of different shapes or dtypes")
+        require(not (x.requires_grad and torch.is_grad_enabled()), "a gradient of rewards or values")
+    require(not mask.is_floating_point(), f"a mask of {mask.dtype}, which may be a weight")
+    active = mask != 0
+    require(int(active.sum()) > 1, "fewer than two tokens, of which there is no variance")
+    return active
+
+
+def _gae(core):
+    def serve(original, token_level_rewards, values, response_mask, gamma, lam):
+        rewards, values = token_level_rewards.detach(), values.detach()
+        active = _require_tokens(rewards, response_mask, values)
+        found = call("gae", rewards, values, active, gamma=float(gamma), lam=float(lam), returns=True)
+        return call("whiten", found.advantages, active).to(rewards.dtype), found.returns.to(rewards.dtype)
+    return serve
+
+
+def _reinforce(core):
+    def serve(original, token_level_rewards, response_mask, config=None, **more):
+        require(config is not None, "no config")
+        rewards = token_level_rewards.detach()
+        active = _require_tokens(rewards, response_mask)
+        found = call("returns", rewards, active, gamma=float(config.gamma))
+        return call("whiten", found, active).to(rewards.dtype), found.to(rewards.dtype)
+    return serve
+
+
+def _reinforce_baseline(core):
+    def serve(original, token_level_rewards, response_mask, index, epsilon=1e-6, config=None, **more):
+        active = _require_tokens(token_level_rewards, response_mask)
+        found, _ = _advantages(token_level_rewards, active, index, scale="none")
+        found = call("whiten", found, active).to(token_level_rewards.dtype)
+        return found, found
+    return serve
+
+
 _FILE, _CORE_FILE = "verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py"
 _LINEAR_FILES = ("verl/utils/kernel/linear_cross_entropy.py LinearCrossEntropy",
                  "verl/utils/kernel/kernels.py efficient_entropy_forward",
@@ -189,9 +241,13 @@ def _loss(mode, make):
                  f"{_FILE} masked_mean"), make)
 
 
-def _estimator(name, make):
-    return Hook(_CORE, f"ADV_ESTIMATOR_REGISTRY[{name}]", "group_advantages",
-                (f"{_CORE_FILE} compute_{name}_outcome_advantage",), make)
+def _estimator(name, make, operator="group_advantages", *more, function=None):
+    return Hook(_CORE, f"ADV_ESTIMATOR_REGISTRY[{name}]", operator,
+                (f"{_CORE_FILE} {function or f'compute_{name}_outcome_advantage'}", *more), make)
+
+
+_WHITEN = tuple(f"{_FILE} masked_{name}" for name in ("whiten", "var", "mean", "sum"))
+_GROUPS = tuple(f"verl/utils/groupwise.py {name}" for name in ("as_torch_index", "group_mean_std"))
 
 
 INTEGRATION = Integration("verl", "verl", (
@@ -212,4 +268,10 @@ INTEGRATION = Integration("verl", "verl", (
     _estimator("grpo", _grpo),
     _estimator("rloo", _rloo),
     _estimator("opo", _opo),
+    _estimator("grpo_vectorized", _vectorized(lambda epsilon, divides: {"eps": epsilon, "scale": "group" if divides else "none"}),
+               "group_advantages", *_GROUPS),
+    _estimator("rloo_vectorized", _vectorized(lambda epsilon, divides: {"baseline": "rloo", "scale": "none", "singleton": "zero"})),
+    _estimator("gae", _gae, "gae", *_WHITEN, function="compute_gae_advantage_return"),
+    _estimator("reinforce_plus_plus", _reinforce, "returns", *_WHITEN),
+    _estimator("reinforce_plus_plus_baseline", _reinforce_baseline, "group_advantages", *_WHITEN),
 ))
