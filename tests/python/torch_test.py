@@ -10,7 +10,8 @@ from declared import OPERATORS, cases
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 import rlk.torch  # noqa: E402
-from rlk._autograd import functions, schema  # noqa: E402
+from rlk._autograd import schema  # noqa: E402
+from rlk._gradients import functions  # noqa: E402
 
 DIFFERENTIABLE = [name for name, op in OPERATORS.items() if op.get("backward")]
 
@@ -36,8 +37,8 @@ def raw(case, tensors, wanted):
     codes = op.codes([case.form if p.name == op.form else p.default for p in op.params])
     inputs = [tensors.get(a.name) for a in op.inputs]
     bits = function.required | sum(function.bits[name] for name in wanted)
-    if function.gradient() is not None:
-        bits |= function.saved(inputs, codes, bits)
+    if function.gradients.function is not None:
+        bits |= function.gradients.saved(inputs, codes, bits)
     return (*inputs, *function.lists(codes), bits)
 
 
