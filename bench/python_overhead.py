@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""What a call costs from Python, beside a native operator of torch and of numpy, in time of the processor: tensors of 16
-elements, so that the arithmetic is nothing. Needs numpy, torch and the package rlk (the wheel, or PYTHONPATH=build/release/python).
+"""What a call costs from Python, beside a native operator of torch and of numpy: tensors of 16 elements, so that the
+arithmetic is nothing. In time of the processor; on a device until the work is enqueued. Needs numpy, torch and the package
+rlk (the wheel, or PYTHONPATH=build/release/python).
 
-    python3 bench/python_overhead.py
+    python3 bench/python_overhead.py [cuda]
+    RLK_TORCH_LIBRARY=0 python3 bench/python_overhead.py [cuda]     rlk.torch without its library, through ctypes
 """
+import sys
 import time
 
 import numpy as np
@@ -12,12 +15,17 @@ import rlk.torch
 import torch
 from rlk import _runtime, errors
 
+DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 
-def microseconds(function, calls=1000, rounds=10):
+
+def microseconds(function, calls=200, rounds=40):
     """The best of the rounds: what is slower was somebody else's doing."""
-    function()
+    for _ in range(10):
+        function()
     best = float("inf")
     for _ in range(rounds):
+        if DEVICE != "cpu":
+            torch.cuda.synchronize()
         start = time.process_time()  # of all threads: a backward runs on torch's own
         for _ in range(calls):
             function()
@@ -25,28 +33,34 @@ def microseconds(function, calls=1000, rounds=10):
     return best / calls * 1e6
 
 
-def main():
-    torch.set_num_threads(1)
-    a, b = torch.randn(4, 4), torch.randn(4, 4)
-    x, y = a.numpy(), b.numpy()
-    leaf = a.clone().requires_grad_()
-    ids = torch.arange(4)
+def on_the_host():
+    x, y = np.ones((4, 4), np.float32), np.ones((4, 4), np.float32)
     add = rlk.ops.operators["add"]
     call = add.arrange((x, y), (1.0,), {})
     stream, library, error = add.stream_for(call, None), _runtime.library(), errors.fresh()
-
-    rows = [("the C call alone, through ctypes", lambda: library.rlk_call(
+    return [("the C call alone, through ctypes", lambda: library.rlk_call(
                 stream.handle, add.handle, call.params, call.inputs, 2, call.outputs, 1, None, error)),
             ("numpy.add", lambda: np.add(x, y)),
-            ("rlk.ops.add, numpy", lambda: rlk.ops.add(x, y)),
-            ("torch.add", lambda: torch.add(a, b)),
-            ("rlk.ops.add, torch", lambda: rlk.ops.add(a, b)),
-            ("rlk.torch.add", lambda: rlk.torch.add(a, b)),
-            ("torch log_softmax + gather", lambda: a.log_softmax(-1).gather(1, ids[:, None])),
-            ("rlk.torch.logp", lambda: rlk.torch.logp(a, ids)),
-            ("torch log_softmax + gather, with backward",
-             lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
-            ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
+            ("rlk.ops.add, numpy", lambda: rlk.ops.add(x, y))]
+
+
+def main():
+    torch.set_num_threads(1)
+    a, b = torch.randn(4, 4, device=DEVICE), torch.randn(4, 4, device=DEVICE)
+    leaf = a.clone().requires_grad_()
+    ids = torch.arange(4, device=DEVICE)
+
+    rows = on_the_host() if DEVICE == "cpu" else []
+    rows += [("torch.add", lambda: torch.add(a, b)),
+             ("rlk.ops.add, torch", lambda: rlk.ops.add(a, b)),
+             ("rlk.torch.add", lambda: rlk.torch.add(a, b)),
+             ("torch log_softmax + gather", lambda: a.log_softmax(-1).gather(1, ids[:, None])),
+             ("rlk.torch.logp", lambda: rlk.torch.logp(a, ids)),
+             ("torch.ops.rlk.logp, the dispatcher's entry", lambda: torch.ops.rlk.logp.default(a, ids)),
+             ("torch log_softmax + gather, with backward",
+              lambda: leaf.log_softmax(-1).gather(1, ids[:, None]).sum().backward()),
+             ("rlk.torch.logp, with backward", lambda: rlk.torch.logp(leaf, ids).sum().backward())]
+    print(f"on {DEVICE}; rlk.torch: {rlk.torch.served_by}")
     for name, function in rows:
         print(f"{name:44} {microseconds(function):8.1f} us")
 

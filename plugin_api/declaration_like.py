@@ -7,7 +7,7 @@ LINKS = ["like", "forward"]
 # What a part in ops/shared may declare.
 OF_PARTS = {"dtypes", "forms", *LISTS.values()}
 # What two operators never share: texts and the error bound.
-OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "slope_when", "numerics"}
+OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "slope_when", "autocast", "numerics"}
 # What an input says of outputs: taken and written together.
 OF_OUTPUTS = {"nan", "nan_when", "nan_text"}
 # Tables of names, taken name by name.

@@ -217,6 +217,8 @@ def operator(op):
             if named := re.findall(r"has\((\w+)\)", rule["holds"]):
                 out.append(f"        ({tuple(dict.fromkeys(named))!r}, lambda s, p, has: {python_expression(op, rule['holds'])}),")
         out.append("    ],")
+    if op.get("autocast") == "lower":
+        out.append("    is_product=True,")
     return out + [")"]
 
 

@@ -68,6 +68,8 @@ public:
   std::shared_ptr<SuspectList> add_suspects(const std::shared_ptr<StreamClock>& clock, bool foreign);  // [thread-safe]
   void add_suspects_of_streams(std::vector<Suspect>* out) const;                                       // [thread-safe]
   std::atomic<bool> lost{false};  // a stream has told that the device is lost
+  // The largest workspace that any stream needed outside captures: what a capture on any of them may have.
+  std::atomic<uint64_t> warm_workspace_bytes{0};
   // The stream is gone; a wrapped one may have left work behind, which the mark ends and which may write the record.
   // [thread-safe]
   void remove_stream(const std::shared_ptr<StreamClock>& clock, Mark end, rlk_data_error_record* record);

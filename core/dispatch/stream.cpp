@@ -143,29 +143,32 @@ rlk_status Stream::workspace(uint64_t bytes, bool capturing, void** out, rlk_err
   if (workspace_ != nullptr) device_.memory.deallocate(workspace_, mark(true), nullptr);
   workspace_ = *out = memory;
   workspace_bytes_ = size;
-  warm_bytes_ = std::max(warm_bytes_, size);
+  uint64_t warm = device_.warm_workspace_bytes.load(std::memory_order_relaxed);
+  while (warm < size && !device_.warm_workspace_bytes.compare_exchange_weak(warm, size, std::memory_order_relaxed)) {
+  }
   return RLK_OK;
 }
 
 // A capture takes over the workspace that the calls before it warmed up, or gets one as large of its own when an
-// earlier capture took that.
+// earlier capture took that, or when they were made on another stream: torch.cuda.graph captures on one of its own.
 rlk_status Stream::captured_workspace(uint64_t bytes, void** out, rlk_error* error) {
   GraphResources& captured = capture_->resources;
+  const uint64_t warm = device_.warm_workspace_bytes.load(std::memory_order_relaxed);
   if (captured.workspace == nullptr && bytes <= workspace_bytes_) {
     captured.workspace = std::exchange(workspace_, nullptr);
     captured.workspace_bytes = std::exchange(workspace_bytes_, 0);
-  } else if (captured.workspace == nullptr && bytes <= warm_bytes_) {
-    const rlk_status status = device_.memory.allocate_in_capture(*clock_, warm_bytes_, &captured.workspace, error);
+  } else if (captured.workspace == nullptr && bytes <= warm) {
+    const rlk_status status = device_.memory.allocate_in_capture(*clock_, warm, &captured.workspace, error);
     if (status != RLK_OK) return status;
-    captured.workspace_bytes = warm_bytes_;
+    captured.workspace_bytes = warm;
   }
   *out = captured.workspace;
   if (captured.workspace != nullptr && bytes <= captured.workspace_bytes) return RLK_OK;
   return failf(error, RLK_CAPTURE_FORBIDS,
                "a workspace of %llu bytes is needed and %llu are here; a workspace does not grow while a graph is "
-               "captured. Make the call once on this stream before the capture begins",
+               "captured. Make the call once before the capture begins",
                static_cast<unsigned long long>(bytes),
-               static_cast<unsigned long long>(std::max(captured.workspace_bytes, warm_bytes_)));
+               static_cast<unsigned long long>(std::max(captured.workspace_bytes, warm)));
 }
 
 // ---- capture

@@ -106,7 +106,7 @@ public:
   }
 
   // Workspace that this stream's later work may reuse. It grows geometrically; a capture has one of its own, no larger
-  // than what calls before the capture needed (RLK_CAPTURE_FORBIDS).
+  // than what calls before the capture needed on any stream of the device (RLK_CAPTURE_FORBIDS).
   rlk_status workspace(uint64_t bytes, bool capturing, void** out, rlk_error* error);
 
   // By this stream's own begin_capture, or by the vendor's own calls.
@@ -158,7 +158,6 @@ private:
   const std::shared_ptr<SuspectList> suspects_;
   void* workspace_ = nullptr;
   uint64_t workspace_bytes_ = 0;
-  uint64_t warm_bytes_ = 0;           // the largest workspace outside captures: what a capture may have
   bool capturing_ = false;            // own capture
   bool may_be_joined_ = false;        // to a capture of another stream
   uint64_t vendor_capture_ = 0;       // the number of the vendor's capture, seen at the last question

@@ -1,5 +1,7 @@
-"""rlk.torch: opcheck of every operator, gradients, torch.compile and export. On the CPU."""
+"""rlk.torch: opcheck of every operator, gradients, torch.compile and export. On the CPU; opcheck and fake kernels also on the
+device that RLK_TEST_TORCH_DEVICE names."""
 import itertools
+import os
 import subprocess
 import sys
 
@@ -16,10 +18,13 @@ from rlk._gradients import functions  # noqa: E402
 DIFFERENTIABLE = [name for name, op in OPERATORS.items() if op.get("backward")]
 
 
-def calls(name, wide=False):
+DEVICE = os.environ.get("RLK_TEST_TORCH_DEVICE", "cpu")
+
+
+def calls(name, wide=False, device="cpu"):
     """(case, tensors, wanted outputs) of every form, floats as fp64 where wide."""
     for case in cases(name):
-        tensors = {k: torch.from_numpy(np.array(x)) for k, x in case.inputs.items()}
+        tensors = {k: torch.from_numpy(np.array(x)).to(device) for k, x in case.inputs.items()}
         if wide:
             tensors = {k: x.double() if x.dtype == torch.float32 else x for k, x in tensors.items()}
         yield case, tensors, case.wanted
@@ -31,7 +36,7 @@ def has_gradient(name):
 
 
 def raw(case, tensors, wanted):
-    """The arguments of torch.ops.rlk.NAME."""
+    """The arguments of torch.ops.rlk.NAME, as rlk.torch passes them."""
     function = functions[case.op["name"]]
     op = function.operator
     codes = op.codes([case.form if p.name == op.form else p.default for p in op.params])
@@ -39,12 +44,12 @@ def raw(case, tensors, wanted):
     bits = function.required | sum(function.bits[name] for name in wanted)
     if function.gradients.function is not None:
         bits |= function.gradients.saved(inputs, codes, bits)
-    return (*inputs, *function.lists(codes), bits)
+    return (*inputs, *function.lists(codes), bits, None, "")
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_opcheck(name):
-    for case, tensors, wanted in itertools.islice(calls(name), 2):  # without and with all that is optional
+    for case, tensors, wanted in itertools.islice(calls(name, device=DEVICE), 2):  # without and with all that is optional
         if OPERATORS[name].get("backward"):
             for key in has_gradient(name):
                 if key in tensors:
@@ -61,7 +66,7 @@ def test_opcheck(name):
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_fake_kernels_know_every_form(name):
-    for case, tensors, wanted in calls(name):
+    for case, tensors, wanted in calls(name, device=DEVICE):
         torch.library.opcheck(functions[name].overload, raw(case, tensors, wanted), test_utils=["test_faketensor"])
 
 
@@ -207,6 +212,57 @@ def test_what_changes_its_inputs_compiles():
         tensors = [torch.arange(1.0, 5.0) * k for k in (1, 2, 0, 0)]
         results.append([function(*tensors), *tensors])
     assert all(torch.equal(a, b) for a, b in zip(*results)) and not torch.equal(results[0][1], results[0][2])
+
+
+def autocast(dtype=torch.bfloat16):
+    return torch.autocast("cpu", dtype=dtype)
+
+
+def test_autocast_makes_products_as_torch_makes_them():
+    x, weight = torch.randn(3, 8, requires_grad=True), torch.randn(5, 8, requires_grad=True)
+    with autocast():
+        ours, theirs = rlk.torch.linear(x, weight), torch.nn.functional.linear(x, weight)
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    torch.testing.assert_close(ours, theirs, atol=2e-2, rtol=2e-2)
+    ours.sum().backward()
+    assert x.grad.dtype == weight.grad.dtype == torch.float32 and x.grad.abs().sum() > 0
+    assert rlk.torch.linear(x, weight).dtype == torch.float32, "outside nothing is cast"
+
+
+def test_autocast_widens_what_must_agree_and_differs():
+    logp, advantages = torch.rand(2, 5).neg(), torch.randn(2, 5).bfloat16()
+    with pytest.raises(rlk.InvalidArgument, match="dtype"):
+        rlk.torch.policy_loss(logp, advantages)
+    with autocast():
+        assert torch.equal(rlk.torch.policy_loss(logp, advantages), rlk.torch.policy_loss(logp, advantages.float()))
+
+
+def test_autocast_leaves_alone_what_has_one_dtype_or_is_wide():
+    logits, ids = batch()
+    with autocast():
+        assert torch.equal(rlk.torch.logp(logits, ids), torch.ops.rlk.logp(logits, ids)[0])
+        assert rlk.torch.logp(logits.double(), ids).dtype == torch.float64
+        assert rlk.torch.linear(logits.double(), logits.double()).dtype == torch.float64
+    assert torch.equal(rlk.torch.logp(logits, ids), rlk.ops.logp(logits, ids))
+
+
+def test_autocast_is_part_of_a_compiled_graph():
+    x, weight = torch.randn(3, 8), torch.randn(5, 8)
+
+    def product(x):
+        with autocast():
+            return rlk.torch.linear(x, weight)
+
+    compiled = torch.compile(product, fullgraph=True, backend="aot_eager")(x)
+    assert compiled.dtype == torch.bfloat16 and torch.equal(compiled, product(x))
+
+
+def test_what_torch_func_cannot_differentiate_raises():
+    logits, ids = batch()
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda x: rlk.torch.logp(x, ids).sum())(logits)
+    with pytest.raises(rlk.Unsupported, match="has a tangent"):
+        torch.func.jvp(lambda x: rlk.torch.logp(x, ids), (logits,), (logits,))
 
 
 def test_export_keeps_sizes_open():

@@ -5,10 +5,11 @@ outputs of the bit mask `wanted` in declared order."""
 from typing import NamedTuple, Optional
 
 import torch
+from torch.autograd import forward_ad
 
-from rlk import _torch_library
+from rlk import _autocast, _torch_library
 from rlk._call import remembered
-from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain
+from rlk._gradients import Eager, Gradients, below_autograd, fakes, functions, is_plain, refuse_tangents
 from rlk._tensors import Torch
 from rlk.errors import Error
 
@@ -68,6 +69,7 @@ class Function:
             torch.library.register_autograd(f"rlk::{operator.name}", self.gradients.of_graph,
                                             setup_context=self.gradients.keep_of_graph, lib=_library)
         self.overload = getattr(torch.ops.rlk, operator.name).default
+        _autocast.register(_library, self, self.overload)
         functions[operator.name] = self
 
     def __call__(self, inputs, params, flags, pin, numerics):
@@ -105,6 +107,8 @@ class Function:
     def call(self, inputs, plan):
         """(plan, the outputs' names, the outputs), of which those that a gradient needs may be more than asked for."""
         codes, real, whole, wanted, pin, numerics, names = plan
+        if forward_ad._current_level >= 0:
+            refuse_tangents(self.operator.name, inputs)
         differentiated = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in inputs)
         if differentiated and self.operator.backward is not None:
             every = wanted | self.gradients.saved(inputs, codes, wanted)

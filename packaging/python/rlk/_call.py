@@ -67,7 +67,8 @@ class Arranged(NamedTuple):
 class Operator:
     """What Python knows of an operator; the functions of rlk.ops are made of it."""
 
-    def __init__(self, name, inputs, outputs, params, dtypes, form, backward, rules=()):
+    def __init__(self, name, inputs, outputs, params, dtypes, form, backward, rules=(), is_product=False):
+        self.is_product = is_product  # of matrices, as torch.autocast takes it
         self.name, self.inputs, self.outputs, self.params = name, inputs, outputs, params
         self.dtypes, self.form, self.backward, self.rules = dtypes, form, backward, rules
         self.packed_params = struct.Struct("=II" + "".join("d" if p.type == "f64" else "q" for p in params))

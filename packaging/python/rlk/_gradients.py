@@ -8,16 +8,23 @@ from torch.autograd import forward_ad
 from rlk import _torch_library
 from rlk._call import remembered
 from rlk._tensors import CPU, Torch, View
-from rlk.errors import Error, InvalidArgument
+from rlk.errors import Error, InvalidArgument, Unsupported
 
 functions = {}  # {name: Function} of every operator
 below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
 def is_plain():
-    """No compiler traces this call, no torch.func transforms it, and no tangents go forward."""
+    """No compiler traces this call, no torch.func transforms it, no tangents go forward, and no autocast casts."""
     return (not torch.compiler.is_compiling() and forward_ad._current_level < 0
-            and torch._C._functorch.maybe_current_level() is None)
+            and torch._C._functorch.maybe_current_level() is None and not torch._C._is_any_autocast_enabled())
+
+
+def refuse_tangents(name, inputs):
+    """torch would go on without them."""
+    if any(isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in inputs):
+        raise Unsupported(f"{name}: an input has a tangent, and rlk's operators have no derivatives in forward mode. Use "
+                          "backward(), or detach the input")
 
 
 def fakes(operator, inputs):
@@ -125,7 +132,7 @@ class Gradients:
         tensors = ctx.saved_tensors
         given = {a.name: x for a, x in zip(op.inputs, tensors)}
         given |= dict(zip(ctx.kept, tensors[len(op.inputs):]))
-        given |= {f"grad_{name}": g for name, g in zip(ctx.names, gradients)}
+        given |= {f"grad_{name}": dense(g) for name, g in zip(ctx.names, gradients)}
         inputs = tensors[:len(op.inputs)]
         there = tuple(name for name, x in given.items() if x is not None)
         sources, lists, wanted, names = self.remembered(
@@ -191,6 +198,11 @@ class Gradients:
             shape = self.forward.shape(output, form, op.symbols(views, form), views, ctx.codes, 0)
             dtype = Torch.by_name[op.dtype(output.dtype, op.variables(views))]
         return like.new_zeros(shape, dtype=dtype)
+
+
+def dense(gradient):
+    """sum() and mean() give one number for all elements, with strides of 0, which kernels of devices decline."""
+    return gradient if gradient is None or gradient.device.type == "cpu" else gradient.contiguous()
 
 
 def shapes(tensors):

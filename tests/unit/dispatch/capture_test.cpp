@@ -135,6 +135,28 @@ TEST_F(CaptureTest, TwoCapturesWithoutACallBetweenShareNothing) {
   EXPECT_EQ(fake_log().violations, 0);
 }
 
+TEST_F(CaptureTest,
+       ACallMadeOnAnotherStreamIsMadeForEveryCapture) {  // torch.cuda.graph captures on a stream of its own
+  Script& script = fake_script<Logp>();
+  script.workspace = 4096;
+  std::vector<void*> workspaces;
+  script.on_enqueue = [&](const sdk::Run& run) { workspaces.push_back(run.workspace()); };
+  ASSERT_EQ(world.call(*other, call), RLK_OK);
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  const VendorGraph graph = capture_call();
+  ASSERT_EQ(workspaces.size(), 2u);
+  EXPECT_NE(workspaces[0], workspaces[1]);
+  fake_log().delay_us = 100;
+  OpCall& elsewhere = world.make("logp");
+  for (int i = 0; i < 20; ++i) {  // both at once: the kernels check their workspaces
+    run(graph, *wrapped);
+    ASSERT_EQ(world.call(*other, elsewhere), RLK_OK);
+  }
+  ASSERT_EQ(world.synchronize(*other), RLK_OK);
+  ASSERT_EQ(world.synchronize(*wrapped), RLK_OK);
+  EXPECT_EQ(fake_log().violations, 0);
+}
+
 TEST_F(CaptureTest, WhatTheVendorsGraphHeldIsFreeAgainWhenItDies) {
   fake_script<Logp>().workspace = 1 << 20;
   ASSERT_EQ(world.call(*wrapped, call), RLK_OK);

@@ -177,16 +177,16 @@ RLK_API rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* pa
                             const rlk_call_options* options, rlk_error* error);
 
 /* ---- graphs ----------------------------------------------------------------------------------------------------- */
-/* Every call to be captured is made once before: while a graph is captured nothing is planned, allocated, staged on the
-   CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before anything is enqueued. The graph
-   owns its workspace and its data error record, may be launched on any stream of the device, and may outlive the stream
-   that captured it. Its data errors are told by a stream that launched it, once no launch of it is in flight.
-   Destroying a graph waits for its launches; graphs are destroyed before their runtime. A capture that the vendor's own
-   calls began on a wrapped stream (or on a stream that waits for an event of such a capture) is seen too. Nobody tells
-   rlk when its graph runs, so any stream of the device may tell its data errors. What it captured is released after its
-   graph has died, where the backend can tell that, and else with the runtime, which outlives such graphs. The first
-   such graph uses the workspace of the calls before: where it is launched on another stream, that stream waits for them
-   first (rlk_graph_launch does so itself). */
+/* Every call to be captured is made once before, on any stream of the device: while a graph is captured nothing is
+   planned, allocated, staged on the CPU or copied to the host, and a call that would need it is CAPTURE_FORBIDS before
+   anything is enqueued. The graph owns its workspace and its data error record, may be launched on any stream of the
+   device, and may outlive the stream that captured it. Its data errors are told by a stream that launched it, once no
+   launch of it is in flight. Destroying a graph waits for its launches; graphs are destroyed before their runtime. A
+   capture that the vendor's own calls began on a wrapped stream (or on a stream that waits for an event of such a
+   capture) is seen too. Nobody tells rlk when its graph runs, so any stream of the device may tell its data errors.
+   What it captured is released after its graph has died, where the backend can tell that, and else with the runtime,
+   which outlives such graphs. The first such graph uses the workspace of the calls before: where it is launched on
+   another stream, that stream waits for them first (rlk_graph_launch does so itself). */
 RLK_API rlk_status rlk_graph_begin(rlk_stream* stream, rlk_error* error);
 RLK_API rlk_status rlk_graph_end(rlk_stream* stream, rlk_graph** out, rlk_error* error);
 RLK_API rlk_status rlk_graph_launch(rlk_graph* graph, rlk_stream* stream, rlk_error* error);
