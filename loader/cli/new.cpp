@@ -59,11 +59,30 @@ fs::path prefix() {
   return fs::read_symlink("/proc/self/exe", error).parent_path().parent_path();
 }
 
-fs::path find_template() {
+// Of the plugin, or with "_wheel" what makes a wheel of it.
+fs::path find_template(const std::string& suffix) {
   std::error_code error;
   for (const fs::path& folder : {prefix() / "share/rlk/template", fs::path(RLK_TEMPLATE_DIR)})
-    if (fs::is_directory(folder, error)) return folder;
-  throw Failure(std::string("the plugin template is not installed at ") + RLK_TEMPLATE_DIR);
+    if (fs::is_directory(folder.string() + suffix, error)) return folder.string() + suffix;
+  throw Failure(std::string("the plugin template is not installed at ") + RLK_TEMPLATE_DIR + suffix);
+}
+
+void copy_template(const fs::path& source, const std::string& name, const fs::path& target,
+                   std::vector<std::string>* files) {
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
+    if (!entry.is_regular_file()) continue;
+    const fs::path relative = substituted(entry.path().lexically_relative(source).string(), name);
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::stringstream text;
+    text << in.rdbuf();
+    fs::create_directories((target / relative).parent_path());
+    std::ofstream out(target / relative, std::ios::binary);
+    out << substituted(text.str(), name);
+    out.close();
+    if (!in || !out) throw Failure((target / relative).string() + " could not be written");
+    fs::permissions(target / relative, entry.status().permissions());
+    files->push_back((target / relative).string());
+  }
 }
 
 void check_name(const std::string& name) {
@@ -131,22 +150,9 @@ int run_verb(const Arguments& arguments) {
   refuse_clash(name);
   const fs::path target = arguments.value("folder", name);
   if (fs::exists(target)) throw UsageError(target.string() + " exists already; choose another name or --folder");
-  const fs::path source = find_template();
   std::vector<std::string> files;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
-    if (!entry.is_regular_file()) continue;
-    const fs::path relative = substituted(entry.path().lexically_relative(source).string(), name);
-    std::ifstream in(entry.path(), std::ios::binary);
-    std::stringstream text;
-    text << in.rdbuf();
-    fs::create_directories((target / relative).parent_path());
-    std::ofstream out(target / relative, std::ios::binary);
-    out << substituted(text.str(), name);
-    out.close();
-    if (!in || !out) throw Failure((target / relative).string() + " could not be written");
-    fs::permissions(target / relative, entry.status().permissions());
-    files.push_back((target / relative).string());
-  }
+  copy_template(find_template(""), name, target, &files);
+  if (arguments.has("wheel")) copy_template(find_template("_wheel"), name, target, &files);
   if (arguments.json()) {
     const nlohmann::ordered_json out = {{"schema", 1}, {"name", name}, {"folder", target.string()}, {"files", files}};
     std::fprintf(output(), "%s\n", out.dump().c_str());
@@ -158,6 +164,9 @@ int run_verb(const Arguments& arguments) {
   std::fprintf(output(), "\nnext:\n  cmake -S %s -B %s -DCMAKE_PREFIX_PATH=%s && cmake --build %s\n", folder.c_str(),
                build.c_str(), prefix().c_str(), build.c_str());
   std::fprintf(output(), "  rlk-plugins conformance %s/librlk_plugin_%s.so\n", build.c_str(), name.c_str());
+  if (arguments.has("wheel"))
+    std::fprintf(output(), "  pip wheel --no-deps --no-build-isolation -w %s/dist %s/\n", folder.c_str(),
+                 folder.c_str());
   return kFine;
 }
 
@@ -169,7 +178,8 @@ Verb verb_new() {
           "",
           "rlk-plugins new acme",
           {{"NAME", true}},
-          {{"folder", "PATH", "where to put it, ./NAME by default"}},
+          {{"folder", "PATH", "where to put it, ./NAME by default"},
+           {"wheel", nullptr, "with what pip makes a wheel of it, which rlk finds once it is installed"}},
           run_verb};
 }
 

@@ -304,6 +304,18 @@ class New(command.Case):
         self.assertIn("rlk_add_plugin(zenith_x1", text)
         self.assertIn("exists already", self.usage_error("new", "zenith_x1", "--folder", folder))
 
+    def test_a_wheel_of_the_plugin_is_asked_for(self):
+        plain = self.json("new", "zenith", "--folder", self.path("plain"))["files"]
+        files = self.json("new", "zenith_x1", "--folder", self.path("plugin"), "--wheel")["files"]
+        self.assertEqual(len(files), len(plain) + 2)
+        with open(self.path("plugin/pyproject.toml")) as file:
+            text = file.read()
+        self.assertIn('[project.entry-points."rlk.plugins"]\nzenith_x1 = "rlk_plugin_zenith_x1"', text)
+        self.assertTrue(os.path.exists(self.path("plugin/rlk_plugin_zenith_x1/__init__.py")))
+        for file in files:
+            with open(file) as opened:
+                self.assertNotIn("acme", opened.read().lower())
+
     def test_names_that_are_no_identifiers_are_refused(self):
         for name in ("Acme", "9lives", "a-b", "../x", "", "a/b"):
             self.assertIn("expected a name of a-z", self.usage_error("new", name))
