@@ -167,9 +167,7 @@ Variation gaps(const Case& base) {
 
 // The variations of the base that are legal alone, and one layout with gaps.
 std::vector<Variation> combinable(const Case& base) {
-  std::vector<Variation> list, legal;
-  add_params(*base.decl, list);
-  add_optional(*base.decl, list);
+  std::vector<Variation> list = options_of(*base.decl), legal;
   add_dtypes_and_aliases(*base.decl, base.form, list);
   list.push_back(gaps(base));
   for (const Variation& v : list) {
@@ -325,6 +323,13 @@ std::vector<Case> single_cases(const Case& base, bool smoke) {
     c.variations.push_back(v);
     add_legal(list, std::move(c));
   }
+  return list;
+}
+
+std::vector<Variation> options_of(const OpDecl& decl) {
+  std::vector<Variation> list;
+  add_params(decl, list);
+  add_optional(decl, list);
   return list;
 }
 

@@ -82,6 +82,8 @@ std::vector<Case> rounding_cases(const Case& base);
 std::vector<Case> fault_cases(const Case& base, bool every);
 // Each variation alone.
 std::vector<Case> single_cases(const Case& base, bool smoke);
+// Of the variations those that can change what is computed: parameters, and what is present.
+std::vector<Variation> options_of(const OpDecl& decl);
 // A few calls that together contain every pair of compatible variations.
 std::vector<Case> covering_cases(const Case& base, uint64_t seed);
 // Every pair of compatible variations of the base, or of those that c contains.

@@ -108,6 +108,7 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
       if (single.variations[0].present != 0) offer(single, Stage::single);
     }
   }
+  for (const Case& c : long_cases(decl, dtype_choice, form, smoke)) offer(c, Stage::single);
 }
 
 }  // namespace rlk::core::conformance

@@ -17,6 +17,7 @@ constexpr int64_t kCheapRung = 1 << 10;  // up to it the ladder doubles, beyond 
 constexpr int64_t kFullCost = 1 << 19;
 constexpr int64_t kTogetherCost = 1 << 23;
 constexpr int64_t kMiddleCost = 1 << 12;
+constexpr int64_t kLong = 1 << 10;     // least size of a symbol that a call is long in
 constexpr int64_t kSmallSymbol = 128;  // largest production size of what is a count of few: heads, shards
 
 // What can grow: a symbol, or the first or last dimension of a shape case.
@@ -195,10 +196,37 @@ public:
     if (!is_rare() && share(c, kMiddleCost)) add(c);
     return std::move(list_);
   }
+  // In the smoke test at one production size and where it climbs the ladder to the top; else at two.
+  std::vector<Case> long_ones() {
+    for (const Axis& axis : axes_) {
+      if (axis.largest() < kLong || (smoke_ && !climbs(axis))) continue;
+      const int64_t usual = axis.production[0] < kLong ? axis.largest() : axis.production[0];
+      add_options(axis, usual);
+      if (!smoke_ && usual != axis.largest()) add_options(axis, axis.largest());
+    }
+    return std::move(list_);
+  }
 
 private:
   void add(std::optional<Case> c) {
     if (c) list_.push_back(std::move(*c));
+  }
+
+  // Some options need room: groups that divide the channels.
+  void add_options(const Axis& axis, int64_t size) {
+    const std::optional<Case> narrow = at_size(ordinary_, axis, size, kSmokeCost);
+    const std::optional<Case> roomy = at_size(ordinary_, axis, size, kFullCost);
+    for (const Variation& option : options_of(*ordinary_.decl)) {
+      for (const std::optional<Case>& base : {narrow, roomy}) {
+        if (!base) continue;
+        Case c = *base;
+        c.variations.push_back(option);
+        Call call;
+        if (!resolve(c, call)) continue;
+        add(std::move(c));
+        break;
+      }
+    }
   }
 
   // All symbols at once, each in an order of its own, as far as the case stays cheap; the others alone. Aligned where
@@ -385,6 +413,10 @@ std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, boo
 
 std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
   return List(decl, dtype_choice, form, smoke).middle();
+}
+
+std::vector<Case> long_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
+  return List(decl, dtype_choice, form, smoke).long_ones();
 }
 
 }  // namespace rlk::core::conformance

@@ -149,6 +149,43 @@ TEST(Cases, ReachTheLargestProductionSizeOfEverySymbolWithoutALargeGap) {
   }
 }
 
+// What is tried with small tensors only may be wrong in the second block of a kernel.
+TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
+  constexpr int64_t kLong = 1024;
+  for (const OpDecl& decl : declarations()) {
+    std::map<std::string, std::set<std::string>> options, at_long;  // by symbol; those of the forms that have it
+    for (size_t form = 0; form < decl.forms.size(); ++form) {
+      schedule(decl, 0, static_cast<int>(form), Extent::smoke, {}, 1, [&](const Case& c, Stage) {
+        Call call, plain;
+        Case without = c;
+        without.variations.clear();
+        if (!resolve(c, call)) return std::vector<std::string>{};
+        const bool has_plain = resolve(without, plain);
+        const std::vector<std::string> of_form = has_plain ? features(plain) : std::vector<std::string>{};
+        const bool is_option =
+            c.variations.size() == 1 && (c.variations[0].present != 0 || c.variations[0].try_param >= 0);
+        for (size_t i = 0; i < decl.symbols.size() && is_option; ++i) {
+          const auto& production = decl.symbols[i].production;
+          if (production.empty() || *std::max_element(production.begin(), production.end()) < kLong) continue;
+          if (call.symbols[i] < 0) continue;
+          for (const std::string& option : features(call)) {
+            if (std::find(of_form.begin(), of_form.end(), option) != of_form.end()) continue;
+            options[decl.symbols[i].name].insert(option);
+            if (call.symbols[i] >= kLong) at_long[decl.symbols[i].name].insert(option);
+          }
+        }
+        return std::vector<std::string>{""};
+      });
+    }
+    for (const auto& [symbol, known] : options) {
+      for (const std::string& option : known) {
+        EXPECT_TRUE(at_long[symbol].count(option))
+            << decl.name << ": " << option << " is never tried with a large " << symbol;
+      }
+    }
+  }
+}
+
 TEST(Cases, OfTheFullSuiteContainEveryProductionSize) {
   for (const OpDecl& decl : declarations()) {
     std::map<std::string, std::set<int64_t>> sizes = sizes_of(decl, false);
