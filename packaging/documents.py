@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What an installed rlk-plugins is documented with, made from what the command itself says: the man page, bash's completion,
-and a page for each operator.
+"""What an installed rlk-plugins is documented with, made from what the command itself says: the man page, completion for
+bash, zsh and fish, and a page for each operator.
 
-    documents.py COMMAND FOLDER     writes FOLDER/rlk-plugins.1, FOLDER/rlk-plugins.bash and FOLDER/operators/*.md
+    documents.py COMMAND FOLDER     writes FOLDER/rlk-plugins.1, .bash, .zsh and .fish, and FOLDER/operators/*.md
 """
 import json
 import pathlib
 import subprocess
 import sys
+
+import completions
 
 
 def ask(command, *words):
@@ -42,34 +44,6 @@ def man_page(verbs, version):
             ".SH SEE ALSO", roff("The reference of the operators and the JSON schemas of the outputs are installed with rlk, "
                                  "in share/doc/rlk\nand share/rlk/schemas."), ""]
     return "\n".join(out)
-
-
-def completion(verbs, operators):
-    cases = []
-    for verb in verbs:
-        options = " ".join("--" + option["name"] for option in verb["options"])
-        first = verb["operands"][0]["name"] if verb["operands"] else ""
-        words = " ".join(operators) if first == "OP" else ""
-        if "|" in first:
-            words = " ".join(word for word in first.split("|") if word.islower())
-        cases.append(f"    {verb['name']}) options='{options}'; words='{words}' ;;")
-    return "\n".join([
-        "# bash completion for rlk-plugins; made from what the command says of itself.",
-        "_rlk_plugins() {",
-        "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} options= words=",
-        "  COMPREPLY=()",
-        "  if [ \"$COMP_CWORD\" -eq 1 ]; then",
-        f"    mapfile -t COMPREPLY < <(compgen -W '{' '.join(v['name'] for v in verbs)} help --version --help' -- \"$current\")",
-        "    return", "  fi",
-        "  if [ \"$previous\" = --op ]; then",
-        f"    mapfile -t COMPREPLY < <(compgen -W '{' '.join(operators)}' -- \"$current\")",
-        "    return", "  fi",
-        "  case ${COMP_WORDS[1]} in", *cases, "  esac",
-        "  case $current in",
-        "    -*) mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\") ;;",
-        "    *) mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\"; compgen -f -- \"$current\") ;;",
-        "  esac", "}",
-        "complete -o filenames -F _rlk_plugins rlk-plugins", ""])
 
 
 def cell(value):
@@ -116,7 +90,8 @@ def main():
     pages["operators/README.md"] = "\n".join(["# The operators of rlk", ""] + table(
         ("operator", "family", ""), [(f"[{op['name']}]({op['name']}.md)", op["family"], op["summary"]) for op in ops]))
     pages["rlk-plugins.1"] = man_page(verbs, version)
-    pages["rlk-plugins.bash"] = completion(verbs, [op["name"] for op in ops])
+    for shell in (completions.bash, completions.zsh, completions.fish):
+        pages[f"rlk-plugins.{shell.__name__}"] = shell(verbs, [op["name"] for op in ops])
     (folder / "operators").mkdir(parents=True, exist_ok=True)
     for name, text in pages.items():
         (folder / name).write_text(text)

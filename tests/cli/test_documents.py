@@ -1,9 +1,10 @@
-"""What is installed with the command: JSON schemas that its outputs keep, a man page and a completion that know every
+"""What is installed with the command: JSON schemas that its outputs keep, a man page and completions that know every
 word of its help, a page for each operator."""
 import ctypes
 import glob
 import json
 import os
+import shutil
 import subprocess
 import unittest
 
@@ -45,8 +46,14 @@ class Schemas(command.Case):
         self.keeps("doctor", self.json("doctor", code=1))
         for plugin, code in (("cpu", 0), ("liar_softcap", 1), ("missing_library", 0)):
             self.keeps("scope", self.json("scope", plugin, code=code))
+            self.keeps("inspect", self.json("inspect", plugin, code=code))
         self.keeps("conformance", self.json("conformance", liar, "--op", "logp", "--dtype", "f32", code=1))
         self.keeps("conformance", self.json("conformance", crash, code=1))
+        self.keeps("lint", self.json("lint", liar))
+        text = self.path("librlk_plugin_text.so")
+        with open(text, "w") as file:
+            file.write("not ELF")
+        self.keeps("lint", self.json("lint", text, code=1))
 
     def test_of_calls_that_are_taken_and_refused(self):
         self.add_plugin("golden")
@@ -64,7 +71,7 @@ class Schemas(command.Case):
 
     def test_every_schema_is_tried_here(self):
         names = {os.path.basename(path).split(".")[0] for path in glob.glob(os.path.join(SCHEMAS, "*"))}
-        self.assertEqual(names, {"list", "doctor", "scope", "conformance", "explain", "counters"})
+        self.assertEqual(names, {"list", "doctor", "scope", "conformance", "explain", "counters", "inspect", "lint"})
 
 
 class Pages(unittest.TestCase):
@@ -102,6 +109,44 @@ class Pages(unittest.TestCase):
         self.assertEqual(self.complete("cache", "ex")[0], "export")
         self.assertEqual(self.complete("conformance", "--op", "whi"), ["whiten"])
         self.assertIn("list.schema.json", self.complete("lint", "list"))
+
+    def test_zsh_completes_verbs_options_operators_and_files(self):
+        if shutil.which("zsh") is None:
+            self.skipTest("there is no zsh")
+        # The functions of zsh's own that a completion calls exist on a terminal only: here they print what they are given.
+        script = ('_describe() { shift $(( $# - 1 )); print -l -- ${(P)1%%:*}; }; _files() { print -l files; }; '
+                  'compadd() { print -l -- ${(P)2}; }; '
+                  'words=("${@:2}"); CURRENT=$#words; PREFIX=$words[-1]; run() { source "$file"; }; file=$1; run')
+
+        def complete(*words):
+            done = subprocess.run(["zsh", "-fc", script, "zsh", os.path.join(DOCUMENTS, "rlk-plugins.zsh"), "rlk-plugins",
+                                   *words], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stderr, "")
+            return [word for word in done.stdout.split() if word.startswith(words[-1]) or word == "files"]
+
+        self.assertEqual(complete("conf"), ["conformance"])
+        self.assertEqual(complete("conformance", "--ju"), ["--junit"])
+        self.assertEqual(complete("explain", "logp_b"), ["logp_backward", "files"])
+        self.assertEqual(complete("cache", "ex"), ["export", "files"])
+        self.assertEqual(complete("conformance", "--op", "whi")[0], "whiten")
+
+    def test_fish_completes_verbs_options_operators_and_files(self):
+        if shutil.which("fish") is None:
+            self.skipTest("there is no fish")
+
+        def complete(line):
+            done = subprocess.run(["fish", "--no-config", "-c", 'source $argv[1]; complete -C $argv[2]',
+                                   os.path.join(DOCUMENTS, "rlk-plugins.fish"), "rlk-plugins " + line], cwd=SCHEMAS,
+                                  capture_output=True, text=True, check=True)
+            self.assertEqual(done.stderr, "")
+            return [word.split("\t")[0] for word in done.stdout.splitlines()]
+
+        self.assertEqual(complete("conf"), ["conformance"])
+        self.assertEqual(complete("conformance --ju"), ["--junit"])
+        self.assertIn("logp_backward", complete("explain logp_b"))
+        self.assertIn("export", complete("cache ex"))
+        self.assertEqual(complete("conformance --op whi")[0], "whiten")
+        self.assertIn("list.schema.json", complete("lint list"))
 
     def test_every_operator_has_a_page(self):
         ops = ask("ops", "--json")["ops"]
