@@ -33,8 +33,8 @@ constexpr int32_t kDlCpu = 1, kDlCuda = 2, kDlCudaHost = 3, kDlRocm = 10, kDlRoc
                   kDlCudaManaged = 13;
 
 // ---- values -------------------------------------------------------------------------------------------------------
-constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kDlTensorPtr = 7, kRawStr = 8, kSmallStr = 11,
-                  kObjectBegin = 64, kStr = 65, kError = 67, kTensor = 70;
+constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kOpaquePtr = 4, kDlTensorPtr = 7, kRawStr = 8,
+                  kSmallStr = 11, kObjectBegin = 64, kStr = 65, kError = 67, kTensor = 70;
 
 struct Object {
   uint64_t reference_counts;

@@ -136,7 +136,10 @@ Slot slot_of(const Table& table, const Operator& op, const toml::node& item) {
     for (uint32_t i = 0; i < op.n_symbols; ++i) {
       if (*name == op.symbols[i]) return as(Slot::Kind::symbol, i);
     }
-    table.fail("arguments names \"" + *name + "\"; " + op.name + " has " + joined(names_of(op)));
+    if (*name == "data_error_record") return as(Slot::Kind::data_error_record, 0);
+    if (*name == "data_error_tag") return as(Slot::Kind::data_error_tag, 0);
+    table.fail("arguments names \"" + *name + "\"; " + op.name + " has " + joined(names_of(op)) +
+               ", data_error_record, data_error_tag");
   } else {
     table.fail("arguments holds what is no name, number or truth value");
   }

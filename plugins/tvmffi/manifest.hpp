@@ -14,7 +14,7 @@ namespace rlk::tvmffi {
 
 // Where an argument of the function comes from.
 struct Slot {
-  enum class Kind { input, output, parameter, symbol, constant };
+  enum class Kind { input, output, parameter, symbol, constant, data_error_record, data_error_tag };
   Kind kind;
   uint32_t index;    // in the operator's list of that kind
   Any constant;      // Kind::constant

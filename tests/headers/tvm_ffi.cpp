@@ -51,7 +51,7 @@ static_assert(kDlRocmHost == kDLROCMHost && kDlExtDev == kDLExtDev && kDlCudaMan
 static_assert(kNone == kTVMFFINone && kInt == kTVMFFIInt && kBool == kTVMFFIBool && kFloat == kTVMFFIFloat);
 static_assert(kDlTensorPtr == kTVMFFIDLTensorPtr && kRawStr == kTVMFFIRawStr && kSmallStr == kTVMFFISmallStr);
 static_assert(kObjectBegin == kTVMFFIStaticObjectBegin && kStr == kTVMFFIStr && kError == kTVMFFIError);
-static_assert(kTensor == kTVMFFITensor);
+static_assert(kOpaquePtr == kTVMFFIOpaquePtr && kTensor == kTVMFFITensor);
 
 static_assert(rlk::headers::is_same_call<Function, TVMFFISafeCallType>);
 static_assert(rlk::headers::is_same_call<Allocator, DLPackManagedTensorAllocator>);

@@ -13,6 +13,7 @@ import pytest
 import rlk
 from rlk import _location
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STORE = pathlib.Path(os.environ.get("RLK_TEST_STORE", "/tmp/rlk-tvm-ffi")) / f"python{sys.version_info[0]}.{sys.version_info[1]}"
 try:
     import tvm_ffi
@@ -118,6 +119,7 @@ print(library.rlk_tvmffi_register(ctypes.byref(error)), library.__tvm_ffi_logp(N
 # ---- kernels of tvm-ffi for rlk ----------------------------------------------------------------------------------
 
 SOURCE = r"""
+#include <rlk/abi.h>
 #include <cmath>
 using tvm::ffi::Optional;
 using tvm::ffi::TensorView;
@@ -139,12 +141,32 @@ void no_weight(TensorView x, TensorView y, int64_t h, bool sure) {
   if (h != x.size(1) || !sure) TVM_FFI_THROW(RuntimeError) << "the size is " << h;
   rows(x, Optional<TensorView>(), y, 1e-6);
 }
+static void logp_rows(TensorView logits, TensorView ids, TensorView out, int64_t ignore, void* record, int64_t tag) {
+  const int64_t n = logits.size(0), v = logits.size(1);
+  const float* x = static_cast<const float*>(logits.data_ptr());
+  const int64_t* id = static_cast<const int64_t*>(ids.data_ptr());
+  float* o = static_cast<float*>(out.data_ptr());
+  for (int64_t i = 0; i < n; ++i, x += v) {
+    o[i] = 0;
+    if (id[i] == ignore) continue;
+    const bool is_id = id[i] >= 0 && id[i] < v;
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < v; ++j) most = x[j] > most || std::isnan(x[j]) ? x[j] : most;
+    for (int64_t j = 0; j < v; ++j) sum += std::exp(x[j] - most);
+    o[i] = is_id ? float(x[id[i]] - most - std::log(sum)) : NAN;
+    auto* to = static_cast<rlk_data_error_record*>(record);
+    if (to != nullptr && to->state == 0 && (!is_id || most == -INFINITY))
+      *to = {1, is_id ? RLK_DATA_NO_FINITE_LOGIT : RLK_DATA_ID_OUT_OF_RANGE, uint32_t(tag), 0, i, is_id ? 0 : id[i]};
+  }
+}
+void logp(TensorView l, TensorView i, TensorView o, int64_t g, void* r, int64_t t) { logp_rows(l, i, o, g, r, t); }
+void silent(TensorView l, TensorView i, TensorView o, int64_t g) { logp_rows(l, i, o, g, nullptr, 0); }
 void raises(TensorView x, TensorView y) { TVM_FFI_THROW(ValueError) << "not on a Monday"; }
 void allocates(TensorView x, TensorView y) {
   tvm::ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, x.shape(), x.dtype(), x.device());
 }
 """
-NAMES = ["right", "wrong", "no_weight", "raises", "allocates"]
+NAMES = ["right", "wrong", "no_weight", "raises", "allocates", "logp", "silent"]
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +174,8 @@ def kernels(tmp_path_factory):
     """The folder of kernels.so, as a third party would build it."""
     folder = tmp_path_factory.mktemp("kernels")
     build = importlib.import_module("tvm_ffi.cpp").build_inline
-    path = build(name="kernels", cpp_sources=SOURCE, functions=NAMES, extra_cflags=["-O1"], build_directory=str(folder))
+    path = build(name="kernels", cpp_sources=SOURCE, functions=NAMES, extra_cflags=["-O1"], build_directory=str(folder),
+                 extra_include_paths=[str(ROOT / "plugin_api/include")])
     assert pathlib.Path(path).name == "kernels.so"
     return folder
 
@@ -210,6 +233,17 @@ def test_a_right_kernel_is_verified_and_taken_and_a_wrong_one_refused_by_its_num
     assert explained["chosen"] == {"plugin": "tvmffi_cpu", "implementation": "right"}
     said = {c["implementation"]: c["reason_code"] for c in explained["candidates"]}
     assert said["wrong"] == said["raises"] == "VERIFICATION_FAILED"
+
+
+def test_a_kernel_tells_data_errors_through_rlks_record_and_one_that_cannot_is_refused(kernels, cache):
+    arguments = '["logits", "ids", "logp", "ignore_index"%s]'
+    dtypes = '{ logits = "f32", ids = "i64", logp = "f32" }'
+    tables = [kernel(symbol, arguments % more, dtypes=dtypes).replace("rms_norm", "logp")
+              for symbol, more in (("logp", ', "data_error_record", "data_error_tag"'), ("silent", ""))]
+    units = ask(manifest(kernels, "logp.toml", *tables), cache, "scope", "tvmffi_cpu", code=1)["units"]
+    plain = {u["implementation"]: u for u in units if (u["dtype"], u["feature"]) == ("f32", "")}
+    assert plain["logp"]["verdict"] == "verified", plain["logp"]
+    assert (plain["silent"]["verdict"], plain["silent"]["reason_code"]) == ("failed", "DATA_ERROR_MISSING")
 
 
 def test_a_call_goes_to_the_kernel_in_a_process_with_tvm_ffi_and_in_one_without(kernels, cache):

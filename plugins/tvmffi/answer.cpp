@@ -1,0 +1,95 @@
+// What the manifest leaves out is declined, so that a forgotten parameter is a slower call and not a wrong one.
+#include "plugins/tvmffi/answer.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rlk::tvmffi {
+
+std::vector<Any> values_of(const Operator& op, const rlk_call_desc& desc) {
+  std::vector<uint64_t> memory((op.params_size + 7) / 8);
+  std::memcpy(memory.data(), op.defaults, op.params_size);
+  uint32_t size = 0;
+  std::memcpy(&size, desc.params, sizeof(size));
+  std::memcpy(memory.data(), desc.params, std::min(size, op.params_size));
+  std::vector<Any> out;
+  for (uint32_t i = 0; i < op.n_params; ++i) {
+    Any& value = out.emplace_back(Any{op.params[i].type == 'f' ? kFloat : kInt, 0, {0}});
+    std::memcpy(&value.i64, reinterpret_cast<const char*>(memory.data()) + op.params[i].offset, sizeof(value.i64));
+  }
+  return out;
+}
+
+namespace {
+
+sdk::Refusal refuse_settings(const Kernel& kernel, const rlk_call_desc& desc) {
+  const std::vector<Any> values = values_of(*kernel.op, desc);
+  for (const auto& [index, allowed] : kernel.settings) {
+    const Any& value = values[index];
+    const double number = value.type_index == kFloat ? value.f64 : static_cast<double>(value.i64);
+    if (std::find(allowed.begin(), allowed.end(), number) != allowed.end()) continue;
+    return sdk::Support::no("PARAMETER", std::string(kernel.op->params[index].name) +
+                                             " is not at a value that the manifest names, or at its default");
+  }
+  return std::nullopt;
+}
+
+sdk::Refusal refuse_sizes(const Kernel& kernel, const rlk_call_desc& desc) {
+  for (const auto& [index, rule] : kernel.sizes) {
+    const int64_t size = index < desc.n_symbols ? desc.symbols[index] : -1;
+    if (size < 0 || (size >= rule.min && size <= rule.max && size % rule.multiple == 0)) continue;
+    return sdk::Support::no(
+        "SIZE", sdk::format("%s is %lld; the manifest says from %lld to %lld, a multiple of %lld",
+                            kernel.op->symbols[index], static_cast<long long>(size), static_cast<long long>(rule.min),
+                            static_cast<long long>(rule.max), static_cast<long long>(rule.multiple)));
+  }
+  return std::nullopt;
+}
+
+const rlk_tensor* tensor_of(const Slot& slot, const rlk_tensor* const* inputs, const rlk_tensor* const* outputs) {
+  if (slot.kind == Slot::Kind::input) return inputs[slot.index];
+  return slot.kind == Slot::Kind::output ? outputs[slot.index] : nullptr;
+}
+
+sdk::Refusal refuse_tensors(const Kernel& kernel, const rlk_call_desc& desc) {
+  const Operator& op = *kernel.op;
+  for (uint32_t i = 0; i < op.n_inputs && i < desc.n_inputs; ++i) {
+    if (!kernel.takes_input[i]) {
+      if (auto no = sdk::refuse_input(desc.inputs[i], op.inputs[i].name)) return no;
+    } else if (kernel.needs_input[i] && desc.inputs[i] == nullptr) {
+      return sdk::Support::no("INPUT", std::string(op.inputs[i].name) + " is absent, and the manifest requires it");
+    }
+  }
+  for (uint32_t i = 0; i < op.n_outputs && i < desc.n_outputs; ++i) {
+    if (kernel.takes_output[i]) continue;
+    if (auto no = sdk::refuse_output(desc.outputs[i], op.outputs[i].name)) return no;
+  }
+  const auto fits = [&](const std::vector<sdk::Dtype>& row) {
+    for (size_t i = 0; i < kernel.slots.size(); ++i) {
+      const rlk_tensor* tensor = tensor_of(kernel.slots[i], desc.inputs, desc.outputs);
+      if (tensor != nullptr && sdk::dtype_of(*tensor) != row[i]) return false;
+    }
+    return true;
+  };
+  if (std::none_of(kernel.dtypes.begin(), kernel.dtypes.end(), fits))
+    return sdk::Support::no("DTYPE", "the manifest names no such combination of dtypes");
+  for (const Slot& slot : kernel.slots) {
+    const rlk_tensor* tensor = tensor_of(slot, desc.inputs, desc.outputs);
+    const char* name = slot.kind == Slot::Kind::input ? op.inputs[slot.index].name : op.outputs[slot.index].name;
+    if (!kernel.is_contiguous || tensor == nullptr) continue;
+    if (auto no = sdk::refuse_gaps(tensor, name)) return no;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+sdk::Support answer(const Kernel& kernel, const rlk_call_desc& desc) {
+  if (auto no = refuse_settings(kernel, desc)) return *no;
+  if (auto no = refuse_tensors(kernel, desc)) return *no;
+  if (auto no = refuse_sizes(kernel, desc)) return *no;
+  if (auto no = sdk::refuse_numerics(desc.numerics, kernel.numerics)) return *no;
+  return sdk::Support::yes(kernel.name, kernel.numerics, kernel.level);
+}
+
+}  // namespace rlk::tvmffi
