@@ -89,7 +89,7 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
     const rlk_implementation& one = *plugin.api->implementations[i];
     if (std::string_view(one.op) != decl.name) continue;
     names.emplace_back(one.name);
-    work->traces.push_back(trace({plugin.id, decl.name, one.name, dtype, "the canary"}));
+    work->traces.push_back(trace({plugin.id, decl.name, one.name, dtype, "the canary", plugin.api}));
   }
   const double seconds = longest_seconds_ > 0 ? std::min(longest_seconds_ / patience(), kOpenSeconds) : kOpenSeconds;
   const bool returned = within(seconds, [work] {
@@ -102,14 +102,14 @@ bool Canaries::try_one(const PluginBinding& plugin, const DeviceEntry& on, Plugi
                   "a first small call in this process has not returned for %.3g s; it is given up, "
                   "and its thread left behind",
                   seconds * patience());
-    for (const std::string& name : names) registry_.quarantine(plugin.id, decl.name, name, dtype, "TIMEOUT", text);
+    for (const std::string& name : names) registry_.quarantine(plugin, decl.name, name, dtype, "TIMEOUT", text);
     return true;
   }
   bool found = false;
   for (const UnitResult& unit : work->results) {
     if (unit.verdict != UnitResult::Verdict::failed || unit.op != decl.name || says_nothing(unit)) continue;
     found = true;
-    registry_.quarantine(plugin.id, decl.name, unit.implementation, dtype, unit.reason_code,
+    registry_.quarantine(plugin, decl.name, unit.implementation, dtype, unit.reason_code,
                          "a first small call in this process failed, although its probe passed: " + unit.reason);
   }
   return found;

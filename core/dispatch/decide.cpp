@@ -59,7 +59,7 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
   }
   const auto make = [&] {
     const Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
-                               first_dtype(call.bound), "plan_create"});
+                               first_dtype(call.bound), "plan_create", candidate.plugin->api});
     return Plan::create(candidate,
                         CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates),
                         plan, error);

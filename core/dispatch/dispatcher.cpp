@@ -192,6 +192,30 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
   return status;
 }
 
+// Plans of plugins that serve no device any more end when the streams have passed them, and memory that only a retired
+// device's streams could use goes back.
+void Dispatcher::drain(const Snapshot& snapshot) {
+  uint64_t before = drained_.load(std::memory_order_relaxed);
+  if (before >= snapshot.generation || !drained_.compare_exchange_strong(before, snapshot.generation)) return;
+  plans_.retire_unless([&](const rlk_implementation* implementation, const PluginDevice* device) {
+    return std::any_of(snapshot.candidates.begin(), snapshot.candidates.end(), [&](const Candidate& candidate) {
+      return candidate.implementation == implementation && candidate.device == device;
+    });
+  });
+  std::vector<DeviceState*> left;
+  {
+    const std::lock_guard lock(devices_mutex_);
+    for (auto& [entry, device] : devices_)
+      if (!snapshot.is_current(*entry)) left.push_back(device.get());
+  }
+  for (DeviceState* device : left) {
+    device->collect();
+    if (device->live_streams() != 0 || device->live_graphs() != 0) continue;
+    device->memory.release_cached(/*wait=*/false);
+    device->pinned.release_cached(/*wait=*/false);
+  }
+}
+
 Dispatcher::ThreadSlot& Dispatcher::thread_slot(uint64_t hash) {
   constexpr size_t kSlots = 128;
   static thread_local std::array<ThreadSlot, kSlots> slots;
@@ -226,6 +250,7 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       if (status != RLK_OK) decision = nullptr;
     }
     if (decision == nullptr) {
+      drain(snapshot);
       if (!call.capturing &&
           canaries_.find_wrong(snapshot, call.stream.device().entry, call.decl(), first_dtype(call.bound)))
         return find_or_decide(call, this->snapshot(), out, error);
@@ -259,7 +284,7 @@ rlk_status Dispatcher::run(const Call& call, const Served& served, bool* impleme
     if (served.first_use) {
       const Candidate& candidate = *served.candidate;
       first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
-                     first_dtype(call.bound), "enqueue"});
+                     first_dtype(call.bound), "enqueue", candidate.plugin->api});
     }
     if (served.first_use || watcher_.draws()) {
       watched = watcher_.begin(call, *served.candidate, served.plan->info().variant, served.first_use);

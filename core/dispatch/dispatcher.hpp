@@ -74,6 +74,10 @@ public:
   uint32_t live_streams();
   uint32_t live_graphs();
 
+  // Lets go of what belongs to plugins that were replaced, as far as nothing uses it. Once per generation: the first
+  // call of a new one does it by itself. [thread-safe]
+  void drain(const Snapshot& snapshot);
+
   // Warns (an error with RLK_FALLBACK=strict) of wishes for a backend or plugin that nobody knows. After loading.
   rlk_status check_wishes(rlk_error* error) const;
 
@@ -138,6 +142,7 @@ private:
   std::mutex devices_mutex_;  // of devices_ and cpu_streams_
   std::map<const DeviceEntry*, std::unique_ptr<DeviceState>> devices_;
   std::shared_ptr<CpuStreams> cpu_streams_;  // made with the first staged call
+  std::atomic<uint64_t> drained_{0};         // the generation of the last drain
   PlanCache plans_;
   Watcher watcher_;
 };

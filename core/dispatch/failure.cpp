@@ -18,7 +18,7 @@ std::string said(const rlk_error* error) {
 
 void Dispatcher::quarantine(const Candidate& candidate, const std::string& dtype, rlk_status status,
                             const std::string& text) {
-  registry_.quarantine(candidate.plugin->id, candidate.decl->name, candidate.implementation->name, dtype,
+  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, dtype,
                        name_of_status(status), text);
 }
 
@@ -83,12 +83,11 @@ rlk_status Dispatcher::blame(rlk_status status, const std::vector<Suspect>& susp
     const Candidate& candidate = *suspect.candidate;
     evidence.push_back({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                         candidate.decl->dtypes.empty() ? "" : name_of(suspect.dtype), name_of_status(status),
-                        error != nullptr ? text_of(*error) : "an asynchronous failure"});
+                        error != nullptr ? text_of(*error) : "an asynchronous failure", candidate.plugin->api});
     if (suspects.size() == 1) count(counters_.of(*candidate.decl).failures);
   }
   if (evidence.size() == 1 && suspects.size() == 1) {
-    const Quarantined& one = evidence.front();
-    registry_.quarantine(one.plugin, one.op, one.implementation, one.dtype, one.reason_code, one.reason);
+    registry_.quarantine(std::move(evidence.front()));
   } else if (!evidence.empty()) {
     registry_.suspect(std::move(evidence));
   }

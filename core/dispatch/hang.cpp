@@ -156,17 +156,17 @@ void HangWatch::tell(Slot& slot) {
                             " is still inside it";
   if (place.candidate != nullptr) {
     const Candidate& one = *place.candidate;
-    registry_.quarantine(one.plugin->id, one.decl->name, one.implementation->name,
+    registry_.quarantine(*one.plugin, one.decl->name, one.implementation->name,
                          one.decl->dtypes.empty() ? "" : name_of(place.dtype), kCode, where);
     return;
   }
   if (suspects.empty()) {
-    registry_.quarantine(place.plugin->id, "", "", "", kCode, where + "; no call was under way there");
+    registry_.quarantine(*place.plugin, "", "", "", kCode, where + "; no call was under way there");
     return;
   }
   const Suspect& only = suspects.front();
   if (suspects.size() == 1 && only.candidate != nullptr) {
-    registry_.quarantine(only.candidate->plugin->id, only.candidate->decl->name, only.candidate->implementation->name,
+    registry_.quarantine(*only.candidate->plugin, only.candidate->decl->name, only.candidate->implementation->name,
                          dtype_of(only), kCode, where + "; " + who(*only.candidate) + " alone was under way there");
     return;
   }
@@ -181,8 +181,8 @@ void HangWatch::tell(Slot& slot) {
   for (const Suspect& suspect : suspects) {
     if (suspect.candidate == nullptr) continue;
     const Candidate& one = *suspect.candidate;
-    evidence.push_back(
-        {one.plugin->id, one.decl->name, one.implementation->name, dtype_of(suspect), kCode, where + under_way});
+    evidence.push_back({one.plugin->id, one.decl->name, one.implementation->name, dtype_of(suspect), kCode,
+                        where + under_way, one.plugin->api});
   }
   if (!evidence.empty()) registry_.suspect(std::move(evidence));
 }

@@ -66,7 +66,7 @@ std::shared_ptr<PlanList> PlanCache::list_for(const PlanKey& key, const Candidat
     if (it->second.key == words) return it->second.list;
   }
   auto list = std::make_shared<PlanList>(home);
-  lists_.emplace(hash, KeyedList{std::move(words), list});
+  lists_.emplace(hash, KeyedList{std::move(words), candidate.implementation, candidate.device, list});
   return list;
 }
 
@@ -83,6 +83,23 @@ void PlanCache::add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock
   list.plans.push_back(std::move(plan));
   list_lock.unlock();
   if (plan_count_.fetch_add(1, std::memory_order_relaxed) + 1 > max_plans_) drop_oldest(newest);
+}
+
+// A list that another thread is working on waits for the next generation, or for drop_oldest.
+void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted) {
+  std::vector<std::pair<DeviceState*, std::shared_ptr<Plan>>> unwanted;
+  {
+    const std::lock_guard lock(lists_mutex_);
+    for (auto& [hash, keyed] : lists_) {
+      if (is_wanted(keyed.implementation, keyed.device)) continue;
+      const std::unique_lock list_lock(keyed.list->mutex, std::try_to_lock);
+      if (!list_lock.owns_lock()) continue;
+      for (auto& plan : keyed.list->plans) unwanted.emplace_back(&keyed.list->home, std::move(plan));
+      keyed.list->plans.clear();
+    }
+  }
+  plan_count_.fetch_sub(unwanted.size(), std::memory_order_relaxed);
+  for (auto& [home, plan] : unwanted) home->retire(std::move(plan));
 }
 
 // Lists that another thread is working on are passed over: they hold the newest plans anyway.

@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -72,6 +73,9 @@ public:
   // The list's mutex is held; it is released before another plan is dropped for this one.
   void add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock);
 
+  // Retires the plans of every implementation on a device that is not wanted.
+  void retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted);
+
   // The end: no call is inside, nothing is in flight.
   void close_all();
 
@@ -85,6 +89,8 @@ private:
   };
   struct KeyedList {
     std::vector<uint64_t> key;
+    const rlk_implementation* implementation;
+    const PluginDevice* device;
     std::shared_ptr<PlanList> list;
   };
   void drop_oldest(const Plan* newest);

@@ -45,7 +45,7 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
     tried_ = true;
     rlk_error said{};
     said.struct_size = sizeof(said);
-    Trace first = trace({api_.id, {}, {}, {}, owner_ == nullptr ? "device_open" : "device_attach"});
+    Trace first = trace({api_.id, {}, {}, {}, owner_ == nullptr ? "device_open" : "device_attach", &api_});
     rlk_status status = make(out, &said);
     first.reset();
     if (status > 0 || (status == RLK_OK && *out == nullptr)) status = RLK_INTERNAL;

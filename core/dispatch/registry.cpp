@@ -17,8 +17,8 @@ using Listener = std::function<void(const Quarantined&, bool only_suspected)>;
 
 bool is_known(const std::vector<std::shared_ptr<const Quarantined>>& list, const Quarantined& entry) {
   return std::any_of(list.begin(), list.end(), [&](const auto& known) {
-    return known->plugin == entry.plugin && known->concerns(entry.op, entry.implementation) &&
-           (known->dtype == entry.dtype || known->dtype.empty());
+    return known->plugin == entry.plugin && known->api == entry.api &&
+           known->concerns(entry.op, entry.implementation) && (known->dtype == entry.dtype || known->dtype.empty());
   });
 }
 
@@ -48,9 +48,13 @@ struct Registry::State {
   std::vector<std::unique_ptr<DeviceEntry>> devices;  // every device that was ever published
   Listener listener;
 
-  const DeviceEntry* known_entry(const PluginDevice& device) const;
+  // Those of the device, which has one but where another plugin took its address while it was retired.
+  std::vector<const DeviceEntry*> known_entries(const PluginDevice& device) const;
+  void retire(const Snapshot& before, Snapshot& next) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
+  static void add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& devices,
+                                Snapshot& next);
   void swap_in(std::unique_ptr<Snapshot> next);
   // The present generation once more, to be changed.
   std::unique_ptr<Snapshot> next_generation() const;
@@ -86,6 +90,10 @@ bool Snapshot::knows(std::string_view id_or_backend) const {
   });
 }
 
+bool Snapshot::is_current(const DeviceEntry& device) const {
+  return std::find(devices.begin(), devices.end(), &device) != devices.end();
+}
+
 const RejectedPlugin* Snapshot::find_rejected(std::string_view id_or_backend) const {
   for (const RejectedPlugin& plugin : rejected) {
     if (plugin.id == id_or_backend || plugin.backend == id_or_backend) return &plugin;
@@ -95,10 +103,40 @@ const RejectedPlugin* Snapshot::find_rejected(std::string_view id_or_backend) co
 
 // ---- building one
 
-const DeviceEntry* Registry::State::known_entry(const PluginDevice& device) const {
-  const auto found =
-      std::find_if(devices.begin(), devices.end(), [&](const auto& entry) { return entry->device.get() == &device; });
-  return found != devices.end() ? found->get() : nullptr;
+std::vector<const DeviceEntry*> Registry::State::known_entries(const PluginDevice& device) const {
+  std::vector<const DeviceEntry*> known;
+  for (const auto& entry : devices)
+    if (entry->device.get() == &device) known.push_back(entry.get());
+  return known;
+}
+
+namespace {
+
+bool has_device_of(const PluginBinding& plugin, const PluginBinding& owner) {
+  return std::any_of(plugin.devices.begin(), plugin.devices.end(), [&](const auto& device) {
+    return device != nullptr && std::any_of(owner.devices.begin(), owner.devices.end(), [&](const auto& owners) {
+             return owners != nullptr && device->is_of(*owners);
+           });
+  });
+}
+
+}  // namespace
+
+// Who owns devices and is not among the next is retired with whoever is attached to them. Attached to a device that
+// stays, a replaced plugin has nothing left to serve.
+void Registry::State::retire(const Snapshot& before, Snapshot& next) const {
+  const auto is_next = [&](const PluginBinding& plugin) {
+    return std::any_of(next.plugins.begin(), next.plugins.end(),
+                       [&](const auto& other) { return owns_devices(*other) && has_device_of(plugin, *other); });
+  };
+  const auto is_noted = [&](const PluginBinding& plugin) {
+    return std::any_of(next.retired.begin(), next.retired.end(),
+                       [&](const auto& other) { return other->api == plugin.api && has_device_of(plugin, *other); });
+  };
+  for (const auto* plugins : {&before.plugins, &before.retired}) {
+    for (const auto& plugin : *plugins)
+      if (!is_next(*plugin) && !is_noted(*plugin)) next.retired.push_back(plugin);
+  }
 }
 
 void Registry::State::add_devices(Snapshot& next) {
@@ -116,51 +154,80 @@ void Registry::State::add_devices(Snapshot& next) {
   };
   find(true);
   find(false);
-  // A device keeps its address for ever; new ones take what is free.
-  const auto is_free = [&](const std::string& backend, uint32_t ordinal) {
-    if (next.find_device(backend, ordinal) != nullptr) return false;
-    return std::none_of(found.begin(), found.end(), [&](const auto& other) {
-      const DeviceEntry* entry = known_entry(*other.first->devices[other.second]);
-      return entry != nullptr && entry->backend == backend && entry->ordinal == ordinal;
+  // A device keeps its address as long as its plugin is there; new ones take what is free.
+  const auto is_taken = [&](const std::string& backend, uint32_t ordinal) {
+    return next.find_device(backend, ordinal) != nullptr;
+  };
+  const auto is_anybodys = [&](const std::string& backend, uint32_t ordinal) {
+    return std::any_of(found.begin(), found.end(), [&](const auto& other) {
+      const auto known = known_entries(*other.first->devices[other.second]);
+      return std::any_of(known.begin(), known.end(), [&](const DeviceEntry* entry) {
+        return entry->backend == backend && entry->ordinal == ordinal;
+      });
     });
   };
   for (const auto& [owner, number] : found) {
     const std::shared_ptr<PluginDevice>& device = owner->devices[number];
-    const DeviceEntry* entry = known_entry(*device);
+    const auto known = known_entries(*device);
+    const auto free = std::find_if(known.begin(), known.end(),
+                                   [&](const DeviceEntry* entry) { return !is_taken(entry->backend, entry->ordinal); });
+    const DeviceEntry* entry = free != known.end() ? *free : nullptr;
     if (entry == nullptr) {
       uint32_t ordinal = number;
-      while (!is_free(owner->backend, ordinal)) ++ordinal;
+      while (is_taken(owner->backend, ordinal) || is_anybodys(owner->backend, ordinal)) ++ordinal;
       entry = devices.emplace_back(new DeviceEntry{owner->backend, ordinal, owner, device}).get();
     }
     next.devices.push_back(entry);
   }
 }
 
-void Registry::State::add_candidates(Snapshot& next) {
-  for (const auto& plugin : next.plugins) {
-    for (uint32_t i = 0; i < plugin->api->n_implementations; ++i) {
-      const rlk_implementation* implementation = plugin->api->implementations[i];
-      const OpDecl* decl = find_declaration(implementation->op);
-      if (decl == nullptr) continue;
-      for (uint32_t ordinal = 0; ordinal < plugin->devices.size(); ++ordinal) {
-        if (plugin->devices[ordinal] == nullptr) continue;
-        const auto found = std::find_if(next.devices.begin(), next.devices.end(), [&](const DeviceEntry* known) {
-          return plugin->devices[ordinal]->is_of(*known->device);
-        });
-        if (found == next.devices.end()) continue;
-        const DeviceEntry* on = *found;
-        Candidate candidate{decl, implementation, plugin.get(), on, plugin->devices[ordinal].get(), {}, {}};
-        for (const UnitResult& unit : plugin->units) {
+void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& devices,
+                                        Snapshot& next) {
+  for (uint32_t i = 0; i < plugin.api->n_implementations; ++i) {
+    const rlk_implementation* implementation = plugin.api->implementations[i];
+    const OpDecl* decl = find_declaration(implementation->op);
+    if (decl == nullptr) continue;
+    for (const auto& device : plugin.devices) {
+      if (device == nullptr) continue;
+      for (const DeviceEntry* on : devices) {
+        if (!device->is_of(*on->device)) continue;
+        Candidate candidate{decl, implementation, &plugin, on, device.get(), {}, {}};
+        for (const UnitResult& unit : plugin.units) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);
         }
         for (const auto& entry : next.quarantined) {
-          if (entry->plugin == plugin->id && entry->concerns(decl->name, implementation->name)) {
+          if (entry->plugin == plugin.id && (entry->api == nullptr || entry->api == plugin.api) &&
+              entry->concerns(decl->name, implementation->name)) {
             candidate.quarantined.push_back(entry.get());
           }
         }
         next.candidates.push_back(std::move(candidate));
       }
     }
+  }
+}
+
+void Registry::State::add_candidates(Snapshot& next) {
+  for (const auto& plugin : next.plugins) add_candidates_of(*plugin, next.devices, next);
+  // The devices of who is retired, and there the newest of each plugin.
+  std::vector<const DeviceEntry*> left;
+  for (const auto& plugin : next.retired) {
+    if (!owns_devices(*plugin)) continue;
+    for (const auto& device : plugin->devices) {
+      if (device == nullptr) continue;
+      const auto known = known_entries(*device);
+      left.insert(left.end(), known.begin(), known.end());
+    }
+  }
+  for (const auto& plugin : next.retired) {
+    std::vector<const DeviceEntry*> its;
+    for (const DeviceEntry* on : left) {
+      const bool served = std::any_of(next.candidates.begin(), next.candidates.end(), [&](const Candidate& candidate) {
+        return candidate.on == on && candidate.plugin->id == plugin->id;
+      });
+      if (!served) its.push_back(on);
+    }
+    add_candidates_of(*plugin, its, next);
   }
 }
 
@@ -177,6 +244,7 @@ std::unique_ptr<Snapshot> Registry::State::next_generation() const {
   const Snapshot& now = *current.load(std::memory_order_acquire);
   auto next = std::make_unique<Snapshot>();
   next->plugins = now.plugins;
+  next->retired = now.retired;
   next->rejected = now.rejected;
   next->quarantined = now.quarantined;
   next->suspected = now.suspected;
@@ -200,8 +268,10 @@ void Registry::switch_off(const rlk_plugin& plugin, const char* what, const rlk_
     const std::string text = std::string("in ") + what + ": " + text_of(error);
     const std::lock_guard lock(registries().mutex);
     for (Registry* registry : registries().all) {
-      for (const auto& known : registry->current()->plugins) {
-        if (known->api == &plugin) registry->quarantine(known->id, "", "", "", name_of_status(error.status), text);
+      const Snapshot& now = *registry->current();
+      for (const auto* plugins : {&now.plugins, &now.retired}) {
+        for (const auto& known : *plugins)
+          if (known->api == &plugin) registry->quarantine(*known, "", "", "", name_of_status(error.status), text);
       }
     }
   } catch (const std::exception&) {  // no memory even to say so
@@ -219,12 +289,17 @@ void Registry::publish(std::vector<PluginBinding> plugins, std::vector<RejectedP
   next->rejected = std::move(rejected);
   next->quarantined = current()->quarantined;
   next->suspected = current()->suspected;
+  state_->retire(*current(), *next);
   state_->swap_in(std::move(next));
 }
 
-void Registry::quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
+void Registry::quarantine(const PluginBinding& plugin, const std::string& op, const std::string& implementation,
                           const std::string& dtype, const std::string& reason_code, const std::string& reason) {
-  auto entry = std::make_shared<const Quarantined>(Quarantined{plugin, op, implementation, dtype, reason_code, reason});
+  quarantine({plugin.id, op, implementation, dtype, reason_code, reason, plugin.api});
+}
+
+void Registry::quarantine(Quarantined failed) {
+  const auto entry = std::make_shared<const Quarantined>(std::move(failed));
   Listener listener;
   {
     const std::lock_guard lock(state_->mutex);
@@ -236,7 +311,8 @@ void Registry::quarantine(const std::string& plugin, const std::string& op, cons
   }
   // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);
-  log_line(RLK_LOG_ERROR, plugin, entry->who() + " is switched off (" + reason_code + "): " + reason);
+  log_line(RLK_LOG_ERROR, entry->plugin,
+           entry->who() + " is switched off (" + entry->reason_code + "): " + entry->reason);
 }
 
 void Registry::suspect(std::vector<Quarantined> suspects) {

@@ -61,6 +61,7 @@ struct Quarantined {
   std::string dtype;  // of the first dtype variable; "" is all
   std::string reason_code;
   std::string reason;
+  const rlk_plugin* api = nullptr;  // the plugin's generation; nullptr: of every one
 
   bool concerns(std::string_view its_op, std::string_view its_implementation) const {
     return op.empty() || (op == its_op && implementation == its_implementation);
@@ -70,6 +71,7 @@ struct Quarantined {
 
 // A class of sizes (conformance/sample.hpp) that a unit served for the first time, and served right.
 struct ComparedClass {
+  const rlk_plugin* api = nullptr;  // the plugin's generation
   std::string plugin;
   std::string op;
   std::string implementation;
@@ -92,6 +94,8 @@ struct Candidate {
 struct Snapshot {
   uint64_t generation = 0;
   std::vector<std::shared_ptr<const PluginBinding>> plugins;
+  // Replaced or gone, the newest first: they serve the streams that live on their devices, which have no address now.
+  std::vector<std::shared_ptr<const PluginBinding>> retired;
   std::vector<const DeviceEntry*> devices;  // the CPU is always first
   std::vector<RejectedPlugin> rejected;
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
@@ -103,6 +107,8 @@ struct Snapshot {
   // A registered plugin of that id or backend.
   bool knows(std::string_view id_or_backend) const;
   const RejectedPlugin* find_rejected(std::string_view id_or_backend) const;
+  // The device has an address: new streams may be made on it.
+  bool is_current(const DeviceEntry& device) const;
 };
 
 // Snapshots are never freed while the registry lives: readers hold plain pointers and never lock.
@@ -115,12 +121,13 @@ public:
 
   const Snapshot* current() const;  // [thread-safe, wait-free]
   // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
-  // [thread-safe]
+  // Whose devices are not in it any more is retired. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
   // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
   // again is no new generation. [thread-safe]
-  void quarantine(const std::string& plugin, const std::string& op, const std::string& implementation,
+  void quarantine(const PluginBinding& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
+  void quarantine(Quarantined entry);
   // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
   static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
   // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is

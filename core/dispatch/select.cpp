@@ -78,7 +78,7 @@ private:
       return false;
     }
     Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
-                         first_dtype(request_.call), "query"});
+                         first_dtype(request_.call), "query", candidate.plugin->api});
     const HangWatch::Inside inside(request_.hangs,
                                    {"query", nullptr, candidate.plugin, &candidate, request_.call.dtypes[0], 0});
     status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);

@@ -21,7 +21,7 @@ Stream::Stream(DeviceState& device, Counters& counters, bool wrapped)
 rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t priority, std::unique_ptr<Stream>* out,
                           rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, false));
-  const Trace first = trace({device.api.id, {}, {}, {}, "stream create"});
+  const Trace first = trace({device.api.id, {}, {}, {}, "stream create", &device.api});
   struct Creating : Deed {
     rlk_plugin_stream* handle = nullptr;
   };
@@ -41,7 +41,7 @@ rlk_status Stream::create(DeviceState& device, Counters& counters, int32_t prior
 rlk_status Stream::wrap(DeviceState& device, Counters& counters, void* native, std::unique_ptr<Stream>* out,
                         rlk_error* error) {
   std::unique_ptr<Stream> stream(new Stream(device, counters, true));
-  const Trace first = trace({device.api.id, {}, {}, {}, "stream wrap"});
+  const Trace first = trace({device.api.id, {}, {}, {}, "stream wrap", &device.api});
   rlk_status status =
       call_of(device.api, "stream wrap", device.api.stream->wrap, device.handle, native, &stream->handle_, error);
   if (status == RLK_OK) status = stream->start(error);

@@ -2,6 +2,8 @@
 // ended. Core keeps none: the loader brings the function.
 #pragma once
 
+#include <rlk/abi.h>
+
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -13,7 +15,8 @@ struct FirstUse {
   std::string_view op;  // "" is everything of the plugin
   std::string_view implementation;
   std::string_view dtype;
-  std::string_view phase;  // what is about to run: "plan_create"
+  std::string_view phase;           // what is about to run: "plan_create"
+  const rlk_plugin* api = nullptr;  // the plugin's generation, where it is known: it is not before the entry ran
 };
 
 // The code has returned when it dies.

@@ -58,8 +58,9 @@ uint32_t alignment_of(const Call& call) {
 }
 
 std::string name_of_class(const Candidate& candidate, const char* dtype, const char* variant, uint32_t size_class) {
-  return candidate.plugin->id + "/" + candidate.decl->name + "/" + candidate.implementation->name + "/" + dtype + "/" +
-         variant + "/" + std::to_string(size_class);
+  return candidate.plugin->id + " " + std::to_string(reinterpret_cast<uintptr_t>(candidate.plugin->api)) + "/" +
+         candidate.decl->name + "/" + candidate.implementation->name + "/" + dtype + "/" + variant + "/" +
+         std::to_string(size_class);
 }
 
 bool is_empty(const rlk_tensor& tensor) {
@@ -302,8 +303,8 @@ void Watcher::judge(WatchedCall& watched) {
       ++statistics_.compared;
     }
     if (watched.first_use) {
-      registry_.note_compared({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
-                               watched.dtype, watched.variant, watched.size_class});
+      registry_.note_compared({candidate.plugin->api, candidate.plugin->id, candidate.decl->name,
+                               candidate.implementation->name, watched.dtype, watched.variant, watched.size_class});
     }
     return;
   }
@@ -315,7 +316,7 @@ void Watcher::judge(WatchedCall& watched) {
                           candidate.implementation->name + " (" + watched.dtype + ", " + watched.words + ")";
   const std::string text = "some rows of an earlier call were compared with the reference: " + failure->text +
                            " (indices count the rows that were compared)";
-  registry_.quarantine(candidate.plugin->id, candidate.decl->name, candidate.implementation->name, watched.dtype,
+  registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, watched.dtype,
                        failure->code, text);
   watched.reports->add_wrong_result(who + " was wrong and is switched off: " + text +
                                     ". What was computed by it since is in doubt");

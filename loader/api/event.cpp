@@ -13,8 +13,10 @@ namespace {
 rlk_status same_device(const char* function, const rlk_event& event, const rlk_stream& stream, rlk_error* error) {
   const rlk::core::DeviceEntry& device = stream.stream->device().entry;
   if (event.device == &device) return RLK_OK;
-  return failf(error, RLK_INVALID_ARGUMENT, "%s: the event belongs to %s and the stream to %s", function,
-               event.device->name().c_str(), device.name().c_str());
+  const bool same_name = event.device->name() == device.name();
+  return failf(error, RLK_INVALID_ARGUMENT, "%s: the event belongs to %s and the stream to %s%s", function,
+               event.device->name().c_str(), device.name().c_str(),
+               same_name ? ", before and after a reload of its plugin: make both after it" : "");
 }
 
 template <class Make>

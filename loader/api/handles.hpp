@@ -79,6 +79,7 @@ inline rlk_status refuse_null(rlk_error* error, const char* function, const char
 // A string that rlk_string_free ends.
 rlk_status give_text(const std::string& text, char** out, rlk_error* error);
 
-std::string explain_json(const core::Explanation& explanation);  // the document of rlk_explain_json
+std::string changes_json(const std::vector<Registrar::Change>& changes);  // of rlk_runtime_reload
+std::string explain_json(const core::Explanation& explanation);           // the document of rlk_explain_json
 
 }  // namespace rlk::loader

@@ -170,6 +170,21 @@ rlk_status give_text(const std::string& text, char** out, rlk_error* error) {
   return RLK_OK;
 }
 
+std::string changes_json(const std::vector<Registrar::Change>& changes) {
+  static constexpr const char* kKinds[] = {"added", "replaced", "refused", "retired"};
+  ordered_json out = {{"schema", 1}, {"changes", ordered_json::array()}};
+  for (const Registrar::Change& change : changes) {
+    const PluginRecord& record = change.record;
+    out["changes"].push_back({{"plugin", record.id},
+                              {"change", kKinds[static_cast<size_t>(change.kind)]},
+                              {"version", record.version},
+                              {"path", record.path},
+                              {"reason_code", record.reason_code},
+                              {"reason", record.reason}});
+  }
+  return out.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 std::string explain_json(const core::Explanation& explanation) {
   ordered_json out = {{"schema", 1}, {"op", explanation.op}, {"chosen", nullptr}};
   out["candidates"] = ordered_json::array();

@@ -1,6 +1,7 @@
 // Start-up: the CPU at once, the plugins as soon as they are judged.
 #include "loader/api/process.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include <unistd.h>
@@ -75,6 +76,37 @@ void warn_of_time_out(const PluginRecord& record) {
   core::log_line(RLK_LOG_WARN, "probe",
                  "plugin " + record.id + " is " + (record.state == State::deferred ? "not used" : "used in part") +
                      ": " + record.reason_code + ": " + record.reason + ". Hint: " + record.hint);
+}
+
+}  // namespace
+
+namespace {
+
+// Of several records of one id: that of the file that is published.
+bool serves(const PluginRecord& record) {
+  return record.state == State::registered || record.state == State::partial;
+}
+
+void log_change(const Registrar::Change& change) {
+  using Kind = Registrar::Change::Kind;
+  const PluginRecord& record = change.record;
+  std::string text = record.path + ", version " + record.version;
+  switch (change.kind) {
+    case Kind::added:
+      text += ", serves from now on";
+      break;
+    case Kind::replaced:
+      text += ", takes the place of the file that was loaded before";
+      break;
+    case Kind::refused:
+      text =
+          record.path + " is refused, and what was loaded before goes on: " + record.reason_code + ": " + record.reason;
+      break;
+    case Kind::retired:
+      text += ", is retired";
+      break;
+  }
+  core::log_line(change.kind == Kind::refused ? RLK_LOG_WARN : RLK_LOG_INFO, "plugin " + record.id, text);
 }
 
 }  // namespace
@@ -185,23 +217,33 @@ void Process::release() {
   searched_.notify_all();
 }
 
+std::vector<PluginRecord> Process::find_and_publish() {
+  SearchOptions where;
+  where.policy = config_.plugin_path;
+  where.defaults = default_folders();
+  ProbeOptions how;
+  how.environment = environment_;
+  how.host = core::host_services();
+  how.store = &store_;
+  how.cancel = &cancel_;
+  std::vector<ProbedPlugin> plugins = find_plugins(where, how);
+  for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
+  first_uses_.know(plugins);
+  registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
+  std::vector<PluginRecord> records;
+  for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
+  for (const auto& binding : registry_.current()->plugins) {
+    for (const PluginRecord& record : records)
+      if (serves(record) && record.id == binding->id) compared_.know(binding->api, record);
+  }
+  for (const PluginRecord& record : records) warn_of_time_out(record);
+  return records;
+}
+
 void Process::search() {
   std::vector<PluginRecord> records;
   try {
-    SearchOptions where;
-    where.policy = config_.plugin_path;
-    where.defaults = default_folders();
-    ProbeOptions how;
-    how.environment = environment_;
-    how.host = core::host_services();
-    how.store = &store_;
-    how.cancel = &cancel_;
-    std::vector<ProbedPlugin> plugins = find_plugins(where, how);
-    for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
-    first_uses_.know(plugins);
-    registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
-    for (const ProbedPlugin& plugin : plugins) warn_of_time_out(plugin.record);
-    for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
+    records = find_and_publish();
   } catch (const std::exception& e) {
     // Memory ran out while looking for plugins; the CPU serves.
     core::log_line(RLK_LOG_ERROR, "rlk", std::string("the search for plugins ended early: ") + e.what());
@@ -212,6 +254,21 @@ void Process::search() {
   searched_.notify_all();
 }
 
+rlk_status Process::reload(std::vector<Registrar::Change>* changes, rlk_error* error) {
+  if (is_forked()) {
+    return core::fail(error, RLK_UNSUPPORTED,
+                      "rlk_runtime_reload: this process is a fork of the one that loaded the plugins, and loads none");
+  }
+  const std::lock_guard one_at_a_time(reload_mutex_);
+  wait_for_search();
+  std::vector<PluginRecord> records = find_and_publish();
+  *changes = registrar_.changes();
+  for (const Registrar::Change& change : *changes) log_change(change);
+  const std::lock_guard lock(mutex_);
+  records_ = std::move(records);
+  return RLK_OK;
+}
+
 std::vector<PluginRecord> Process::records() const {
   std::vector<PluginRecord> records;
   std::vector<RuntimeEvidence> evidence;
@@ -220,9 +277,12 @@ std::vector<PluginRecord> Process::records() const {
     records = records_;
     evidence = evidence_;
   }
+  const core::Snapshot& now = *registry_.current();
   for (const RuntimeEvidence& one : evidence) {
+    const bool is_of_now = std::any_of(now.plugins.begin(), now.plugins.end(),
+                                       [&](const auto& binding) { return binding->api == one.unit.api; });
     for (PluginRecord& record : records) {
-      if (record.id == one.unit.plugin) note_evidence(one, &record);
+      if (record.id == one.unit.plugin && serves(record) && is_of_now) note_evidence(one, &record);
     }
   }
   return records;

@@ -46,6 +46,9 @@ public:
   // One runtime less. After the last one a search that still runs behind is ended; the next runtime searches again.
   // [thread-safe]
   void release();
+  // Searches again beside what serves (rlk_runtime_reload) and returns when every plugin has its verdict. [thread-safe:
+  // one at a time, the others wait]
+  rlk_status reload(std::vector<Registrar::Change>* changes, rlk_error* error);
   // Present records, the built-in CPU first. [thread-safe]
   std::vector<PluginRecord> records() const;
   // RLK_NOT_FOUND with the plugin's stored reason when a backend named by RLK_REQUIRE has no device. Waits.
@@ -58,6 +61,7 @@ private:
   explicit Process(Environment environment, Config config, const char* plugin_path);
   void wait_for_search();
   void search();
+  std::vector<PluginRecord> find_and_publish();
   // A fork of the process that made this one. A search that was under way is not in it, nor is another begun: what the
   // fork finds in the registry serves it.
   bool is_forked() const;
@@ -71,6 +75,7 @@ private:
   FirstUses first_uses_;
   Registrar registrar_;
   const pid_t pid_;
+  std::mutex reload_mutex_;           // held by the one reload
   mutable std::mutex mutex_;          // of what follows
   std::condition_variable searched_;  // done_ or ending_ changed
   int runtimes_ = 0;

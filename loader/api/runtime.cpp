@@ -110,6 +110,17 @@ rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error) {
   });
 }
 
+rlk_status rlk_runtime_reload(rlk_runtime* runtime, char** report, rlk_error* error) {
+  RLK_REQUIRE_ARGUMENT(runtime);
+  return guarded(error, [&]() -> rlk_status {
+    if (report != nullptr) *report = nullptr;
+    std::vector<rlk::loader::Registrar::Change> changes;
+    if (const rlk_status status = runtime->process->reload(&changes, error); status != RLK_OK) return status;
+    runtime->dispatcher->drain(runtime->dispatcher->snapshot());
+    return report != nullptr ? rlk::loader::give_text(rlk::loader::changes_json(changes), report, error) : RLK_OK;
+  });
+}
+
 rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error) {
   RLK_REQUIRE_ARGUMENT(runtime);
   RLK_REQUIRE_ARGUMENT(backend);

@@ -161,8 +161,14 @@ rlk_status rlk_copy_peer(rlk_stream* stream, void* destination, uint32_t destina
     const std::string& backend = stream->stream->device().entry.backend;
     rlk::core::Place to{destination}, from{const_cast<void*>(source)};
     rlk::core::Dispatcher& dispatcher = *stream->runtime->dispatcher;
-    rlk_status status = dispatcher.device(backend.c_str(), destination_ordinal, &to.device, error);
-    if (status == RLK_OK) status = dispatcher.device(backend.c_str(), source_ordinal, &from.device, error);
+    DeviceState& own = stream->stream->device();  // after a reload another device may have its address
+    const auto find = [&](uint32_t ordinal, DeviceState** device) -> rlk_status {
+      if (ordinal != own.entry.ordinal) return dispatcher.device(backend, ordinal, device, error);
+      *device = &own;
+      return RLK_OK;
+    };
+    rlk_status status = find(destination_ordinal, &to.device);
+    if (status == RLK_OK) status = find(source_ordinal, &from.device);
     return status != RLK_OK ? status : rlk::core::copy_peer(*stream->stream, to, from, bytes, error);
   });
 }

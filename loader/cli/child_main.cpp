@@ -115,7 +115,7 @@ void serve_as_child(int argc, char** argv) {
     _exit(kUsage);
   }
   if (!loader::enter_guarded(argc, argv)) _exit(loader::kExitWithoutParent);
-  const int socket = fcntl(loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);  // away from code that guesses descriptors
+  const int socket = loader::move_protocol_socket();
   close(loader::kProtocolFd);
   ChildChannel channel(socket);
   const int code = answer(&channel);

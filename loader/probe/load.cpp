@@ -3,11 +3,15 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #define BOOST_DLL_USE_STD_FS  // std::filesystem::path: no Boost library to link
 #include <boost/dll/shared_library.hpp>
@@ -69,6 +73,28 @@ std::string describe(rlk_status status, const rlk_error& error) {
   return out + (text.empty() ? ", without a text" : ": " + text);
 }
 
+namespace {
+
+// The linker takes a name that it has seen for the file that it loaded then, whatever has the name now. So each file
+// that a path has stood for in this process gets a spelling of its own: /x/./a.so leads where /x/a.so leads, and
+// $ORIGIN is the same folder. The number is written in two kinds of steps, short for any number of files.
+std::string name_for_linker(const std::string& path) {
+  static std::mutex mutex;
+  static auto* const files = new std::map<std::string, std::vector<std::pair<uint64_t, uint64_t>>>;
+  const auto identity = identity_of(path);
+  if (!identity) return path;
+  const std::lock_guard lock(mutex);
+  auto& seen = (*files)[path];
+  const std::pair file(identity->device, identity->inode);
+  auto number = static_cast<size_t>(std::find(seen.begin(), seen.end(), file) - seen.begin());
+  if (number == seen.size()) seen.push_back(file);
+  std::string steps;
+  for (; number > 0; number /= 2) steps += number % 2 == 0 ? "/." : "//.";
+  return std::string(path).insert(path.find_last_of('/'), steps);
+}
+
+}  // namespace
+
 std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_fn* entry) {
   // Boost.DLL looks for a bare name in the current folder, and its default is lazy binding: hence the full path and
   // the explicit mode. It has no name for NODELETE, but passes the flag on.
@@ -77,7 +103,7 @@ std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_f
   try {
     const auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     boost::dll::shared_library library;
-    library.load(path, mode);  // the overload that throws: only its text holds what the linker said
+    library.load(name_for_linker(path), mode);  // the overload that throws: only its text holds what the linker said
     *entry = &library.get<std::remove_pointer_t<rlk_plugin_entry_v1_fn>>(std::string(kEntrySymbol));
     return std::nullopt;
   } catch (const std::exception& error) {

@@ -26,7 +26,7 @@ void reject(const Failure& failure, Place place, PluginRecord* record);
 
 // Loads the file RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE and looks the entry up. The path is absolute. The code stays
 // mapped for the life of the process: vendor runtimes leave threads and exit handlers behind that a real unload would
-// pull the ground from.
+// pull the ground from. A file that took the place of a loaded one is loaded beside it.
 std::optional<Failure> load_entry(const std::string& path, rlk_plugin_entry_v1_fn* entry);
 
 // Calls the entry and settles the version window from both sides, then checks the tables (slots.hpp).

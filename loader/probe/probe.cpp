@@ -317,6 +317,7 @@ private:
     key.id = record.id;
     // A built-in is part of the prober, whose content is in the host's name.
     if (!record.path.empty()) key.content = content_hash(options_.store, record.path).value_or("");
+    job.plugin->content = key.content;
     key.dependencies = identities_of(job.plugin->screened.dependencies);
     key.dependencies.push_back("backend " + job.group.identity);
     key.host = host_;

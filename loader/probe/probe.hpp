@@ -40,7 +40,8 @@ struct ProbeOptions {
 // A record with what the host needs to load the very file that was probed.
 struct ProbedPlugin {
   PluginRecord record;
-  Screened screened;  // empty for a built-in
+  Screened screened;      // empty for a built-in
+  std::string content{};  // hash of the file; empty for a built-in, and where nothing was read of it
 };
 
 // The record of a plugin that is linked in, to be probed like a discovered one.

@@ -1,6 +1,5 @@
 // rlk-prober: examines one plugin in a process of its own, on behalf of the loader. It may crash, hang or be killed at
 // any time without harm to anyone. What to do comes over the socket at descriptor 3, and so go the answers.
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,9 +24,8 @@ bool has_socket() {
   return getsockopt(rlk::loader::kProtocolFd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
 }
 
-// The socket moves out of reach of code that guesses small descriptors, and is not passed on to what a plugin starts.
 int take_socket() {
-  const int moved = fcntl(rlk::loader::kProtocolFd, F_DUPFD_CLOEXEC, 200);
+  const int moved = rlk::loader::move_protocol_socket();
   for (int fd = 3; fd < 1024; ++fd)  // also what the application left open without close-on-exec
     if (fd != moved) close(fd);
   return moved;

@@ -1,6 +1,7 @@
 // A frame is a magic word, its kind and its length, then its bytes.
 #include "loader/probe/protocol.hpp"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -13,6 +14,13 @@ constexpr std::string_view kMagic = "RLK1";
 constexpr size_t kHeaderBytes = 12;
 
 }  // namespace
+
+int move_protocol_socket() {
+  for (int from = 200; from > kProtocolFd; from /= 2) {
+    if (const int moved = fcntl(kProtocolFd, F_DUPFD_CLOEXEC, from); moved >= 0) return moved;
+  }
+  return -1;
+}
 
 std::string encode_frame(FrameKind kind, std::string_view payload) {
   const uint32_t head[2] = {static_cast<uint32_t>(kind), static_cast<uint32_t>(payload.size())};

@@ -16,14 +16,18 @@ void FirstUses::know(const std::vector<ProbedPlugin>& plugins) {
   }
 }
 
-std::optional<FirstUses::Known> FirstUses::known(const std::string& id) const {
+std::optional<FirstUses::Known> FirstUses::known(const std::string& id, const rlk_plugin* api) {
   const std::lock_guard lock(mutex_);
+  if (const auto generation = generations_.find(api); api != nullptr && generation != generations_.end())
+    return generation->second;
   const auto found = known_.find(id);
-  return found != known_.end() ? std::optional(found->second) : std::nullopt;
+  if (found == known_.end()) return std::nullopt;
+  if (api != nullptr) generations_.emplace(api, found->second);
+  return found->second;
 }
 
 core::Trace FirstUses::leave(const core::FirstUse& use) {
-  const std::optional<Known> plugin = known(std::string(use.plugin));
+  const std::optional<Known> plugin = known(std::string(use.plugin), use.api);
   if (!plugin) return nullptr;
   Crumb crumb;
   crumb.key = plugin->key;
@@ -37,7 +41,7 @@ core::Trace FirstUses::leave(const core::FirstUse& use) {
 }
 
 void FirstUses::keep(const core::Quarantined& failed) {
-  const std::optional<Known> plugin = known(failed.plugin);
+  const std::optional<Known> plugin = known(failed.plugin, failed.api);
   if (!plugin) return;
   QuarantineEntry entry;
   entry.key = plugin->key;

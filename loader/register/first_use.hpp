@@ -35,14 +35,16 @@ private:
     std::string path;
   };
 
-  // Nothing of a plugin that know() was not told of.
-  std::optional<Known> known(const std::string& id) const;
+  // Nothing of a plugin that know() was not told of. A generation is what its id stood for when it was first heard of:
+  // that is while it is loaded.
+  std::optional<Known> known(const std::string& id, const rlk_plugin* api);
 
   Store& store_;
   QuarantineList list_;
   Crumbs crumbs_;
-  mutable std::mutex mutex_;
-  std::map<std::string, Known, std::less<>> known_;  // by plugin id
+  std::mutex mutex_;
+  std::map<std::string, Known, std::less<>> known_;  // by plugin id: its newest generation
+  std::map<const rlk_plugin*, Known> generations_;
 };
 
 }  // namespace rlk::loader

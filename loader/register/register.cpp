@@ -2,6 +2,7 @@
 // is opened.
 #include "loader/register/register.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "core/dispatch/trace.hpp"
@@ -26,43 +27,174 @@ bool is_operators_only(const core::PluginBinding& binding) {
 }  // namespace
 
 Registrar::~Registrar() {
-  for (const bool operators_only : {true, false})  // they borrow the others' devices
-    for (const auto& [id, binding] : live_)
-      if (is_operators_only(binding) == operators_only) close_plugin(*binding.api, binding.instance, binding.devices);
+  for (const bool operators_only : {true, false}) {  // they borrow the others' devices
+    for (const auto& generation : loaded_) {
+      core::PluginBinding& binding = generation->binding;
+      if (is_operators_only(binding) != operators_only) continue;
+      Devices devices = binding.devices;
+      for (const auto& [owner, attached] : generation->attached)
+        devices.insert(devices.end(), attached.begin(), attached.end());
+      close_plugin(*binding.api, binding.instance, devices);
+    }
+  }
 }
 
 void Registrar::publish_built_in(PluginRecord* record) {
-  std::vector<ProbedPlugin> alone = {{std::move(*record), {}}};
+  std::vector<ProbedPlugin> alone = {{std::move(*record), {}, {}}};
   publish(&alone);
   *record = std::move(alone.front().record);
 }
 
 void Registrar::publish(std::vector<ProbedPlugin>* plugins, const Patience& patience) {
-  const auto each_wanted = [&](auto&& step) {
-    for (ProbedPlugin& plugin : *plugins) {
-      if (!is_wanted(plugin.record)) continue;
-      if (const auto failure = step(plugin)) reject(*failure, Place::host, &plugin.record);
+  Next next;
+  for (ProbedPlugin& plugin : *plugins) {
+    if (!is_wanted(plugin.record)) continue;
+    if (const auto failure = load(plugin, patience, &next)) reject(*failure, Place::host, &plugin.record);
+  }
+  // In place of a file that is refused stands the one that it was to replace.
+  std::vector<Generation*> serving;
+  for (ProbedPlugin& plugin : *plugins) {
+    PluginRecord& record = plugin.record;
+    const auto found = next.by_id.find(record.id);
+    Generation* generation = is_wanted(record) && found != next.by_id.end() ? found->second : nullptr;
+    if (generation == nullptr && (generation = find_refused(plugin, next)) != nullptr)
+      next.by_id[generation->binding.id] = generation;
+    serving.push_back(generation);
+  }
+  for (size_t i = 0; i < plugins->size(); ++i) {
+    PluginRecord& record = plugins->at(i).record;
+    if (serving[i] == nullptr) continue;
+    if (const auto failure = refuse_second_owner(*serving[i], &next, &record)) {
+      reject(*failure, Place::host, &record);
+      next.by_id.erase(std::exchange(serving[i], nullptr)->binding.id);
     }
-  };
-  each_wanted([&](const ProbedPlugin& plugin) { return load(plugin, patience); });
-  std::vector<const core::PluginBinding*> owners;  // in search order
-  each_wanted([&](ProbedPlugin& plugin) { return refuse_second_owner(plugin.record.id, &owners, &plugin.record); });
-  each_wanted([&](const ProbedPlugin& plugin) { return lend_devices(plugin.record.id, owners); });
+  }
+  for (size_t i = 0; i < plugins->size(); ++i) {
+    PluginRecord& record = plugins->at(i).record;
+    if (serving[i] == nullptr) continue;
+    if (const auto failure = lend_devices(serving[i], next)) {
+      reject(*failure, Place::host, &record);
+      next.by_id.erase(std::exchange(serving[i], nullptr)->binding.id);
+    }
+  }
 
   std::vector<core::PluginBinding> bindings;
   std::vector<core::RejectedPlugin> rejected;
-  for (ProbedPlugin& plugin : *plugins) {
-    PluginRecord& record = plugin.record;
-    if (is_wanted(record) && live_.count(record.id) > 0) {
-      core::PluginBinding& binding = bindings.emplace_back(live_.at(record.id));
-      binding.units = record.units;
-      if (record.state != State::partial && record.state != State::registered)
-        record.advance(State::registered, Place::host);
+  for (size_t i = 0; i < plugins->size(); ++i) {
+    PluginRecord& record = plugins->at(i).record;
+    if (serving[i] != nullptr) {
+      if (is_wanted(record)) {
+        if (record.state != State::partial && record.state != State::registered)
+          record.advance(State::registered, Place::host);
+        serving[i]->binding.units = record.units;
+        serving[i]->record = record;
+      }
+      bindings.push_back(serving[i]->binding);
     } else if (record.state != State::shadowed && !record.is_place) {  // the id of a shadowed one belongs to another
       rejected.push_back({record.id, record.backend, record.reason_code, record.reason});
     }
   }
+  note_changes(next, plugins);
+  live_ = std::move(next.by_id);
   registry_.publish(std::move(bindings), std::move(rejected));
+}
+
+// By content: a file that was only touched or copied is no other, and one that came back is there already.
+Registrar::Generation* Registrar::find_loaded(const ProbedPlugin& plugin) {
+  for (const auto& generation : loaded_) {
+    if (generation->binding.id != plugin.record.id || generation->file.path != plugin.record.path) continue;
+    if (generation->binding.built_in || generation->file.identity == plugin.screened.identity ||
+        (!plugin.content.empty() && generation->content == plugin.content))
+      return generation.get();
+  }
+  return nullptr;
+}
+
+// Nothing for a plugin that is the first of its kind here.
+std::optional<Failure> Registrar::refuse_replacing(const ProbedPlugin& plugin) const {
+  const PluginRecord& record = plugin.record;
+  std::vector<LoadedFile> files;
+  bool is_first = true;
+  for (const auto& one : loaded_) {
+    files.push_back(one->file);
+    is_first = is_first && one->binding.id != record.id && one->file.path != record.path;
+  }
+  if (is_first) return std::nullopt;
+  if (auto refused = refuse_beside(plugin, files)) return refused;
+  const auto live = live_.find(record.id);
+  if (live == live_.end()) return std::nullopt;
+  for (const core::UnitResult& unit : record.units) {
+    if (unit.verdict != core::UnitResult::Verdict::failed) continue;
+    for (const core::UnitResult& old : live->second->binding.units) {
+      if (old.verdict != core::UnitResult::Verdict::verified || old.op != unit.op || old.dtype != unit.dtype ||
+          old.feature != unit.feature)
+        continue;
+      return Failure{&reason::kWorseThanLoaded,
+                     unit.op + " " + unit.implementation + " " + unit.dtype +
+                         (unit.feature.empty() ? "" : " " + unit.feature) + " failed its test (" + unit.reason_code +
+                         ", " + unit.reason + "), which the file that is loaded passes",
+                     {},
+                     {}};
+    }
+  }
+  return std::nullopt;
+}
+
+Registrar::Generation* Registrar::find_refused(const ProbedPlugin& refused, const Next& next) const {
+  const PluginRecord& record = refused.record;
+  if (record.is_place || record.path.empty() || record.state == State::shadowed) return nullptr;
+  for (const auto& [id, generation] : live_) {
+    if (id != record.id && generation->file.path != record.path) continue;
+    if (generation->binding.built_in || next.by_id.count(id) > 0) continue;
+    // What is said of the very file that serves is said of the one that serves.
+    const bool same = (!refused.content.empty() && refused.content == generation->content) ||
+                      identity_of(record.path) == generation->file.identity;
+    if (same && record.state != State::deferred) continue;
+    return generation;
+  }
+  return nullptr;
+}
+
+void Registrar::note_changes(const Next& next, std::vector<ProbedPlugin>* plugins) {
+  changes_.clear();
+  const auto live = [&](const std::string& id) -> const Generation* {
+    const auto found = live_.find(id);
+    return found != live_.end() ? found->second : nullptr;
+  };
+  std::vector<ProbedPlugin> old;
+  for (const ProbedPlugin& plugin : *plugins) {
+    const PluginRecord& record = plugin.record;
+    const auto now = next.by_id.find(record.id);
+    const bool serves = now != next.by_id.end() && is_wanted(record);
+    if (serves && now->second != live(record.id))
+      changes_.push_back({live(record.id) == nullptr ? Change::Kind::added : Change::Kind::replaced, record});
+    if (serves || record.is_place) continue;
+    for (const auto& [id, generation] : next.by_id) {
+      if (generation != live(id) || generation->binding.built_in) continue;
+      if (id != record.id && generation->file.path != record.path) continue;
+      if (record.state == State::shadowed) continue;
+      changes_.push_back({Change::Kind::refused, record});
+      PluginRecord& goes_on = old.emplace_back(ProbedPlugin{generation->record, {}, {}}).record;
+      goes_on.notes.push_back("its file was replaced by one that is refused (" + record.reason_code +
+                              "); what was loaded before goes on");
+    }
+  }
+  for (const auto& generation : loaded_) {
+    const std::string& id = generation->binding.id;
+    const auto now = next.by_id.find(id);
+    if (now != next.by_id.end() && now->second == generation.get()) continue;
+    PluginRecord& record = old.emplace_back(ProbedPlugin{generation->record, {}, {}}).record;
+    if (now != next.by_id.end()) {
+      record.stop(State::retired, Place::host, reason::kReplaced,
+                  "replaced by " + now->second->file.path + " of version " + now->second->binding.api->version +
+                      "; streams that live on its devices stay with it");
+    } else {
+      record.stop(State::retired, Place::host, reason::kGone,
+                  record.path + " is not there any more, or not wanted; streams that live on its devices stay with it");
+    }
+    if (generation.get() == live(id) && now == next.by_id.end()) changes_.push_back({Change::Kind::retired, record});
+  }
+  plugins->insert(plugins->end(), std::make_move_iterator(old.begin()), std::make_move_iterator(old.end()));
 }
 
 // One plugin's way into this process. The thread that goes it owns this: it may have been given up long ago.
@@ -91,7 +223,7 @@ private:
   void enter(const char* phase) {
     attempt.enter(phase);
     trace.reset();
-    trace = core::trace({binding.id, {}, {}, {}, phase});
+    trace = core::trace({binding.id, {}, {}, {}, phase, binding.api});
   }
 
   void close() {
@@ -128,13 +260,17 @@ private:
   }
 };
 
-std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patience& patience) {
+std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patience& patience, Next* next) {
   const PluginRecord& record = plugin.record;
-  if (live_.count(record.id) > 0) return std::nullopt;
+  if (Generation* loaded = find_loaded(plugin)) {
+    next->by_id[record.id] = loaded;
+    return std::nullopt;
+  }
   const auto opening = std::make_shared<Opening>(plugin, host_);
   if (opening->binding.built_in) {
     opening->go();
   } else {
+    if (auto refused = refuse_replacing(plugin)) return refused;
     if (stuck_in_linker_ != nullptr && !stuck_in_linker_->attempt.has_ended()) {
       return Failure{&reason::kTimedOut,
                      "not loaded: plugin " + stuck_in_linker_->binding.id + " (" + stuck_in_linker_->path +
@@ -150,20 +286,22 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
       return given_up;
     }
   }
-  if (!opening->failure) live_.emplace(record.id, std::move(opening->binding));
-  return opening->failure;
+  if (opening->failure) return opening->failure;
+  loaded_.emplace_back(
+      new Generation{std::move(opening->binding), {record.path, plugin.screened.identity}, plugin.content, {}, record});
+  next->by_id[record.id] = loaded_.back().get();
+  return std::nullopt;
 }
 
 // By the same rule as the registry's, which leaves out devices without a word.
-std::optional<Failure> Registrar::refuse_second_owner(const std::string& id,
-                                                      std::vector<const core::PluginBinding*>* owners,
+std::optional<Failure> Registrar::refuse_second_owner(const Generation& generation, Next* next,
                                                       PluginRecord* record) const {
-  const core::PluginBinding& binding = live_.at(id);
+  const core::PluginBinding& binding = generation.binding;
   if (is_operators_only(binding)) return std::nullopt;
   std::string taken;
   size_t count = 0;
   for (uint32_t i = 0; i < binding.devices.size(); ++i) {
-    const core::PluginBinding* holder = core::find_holder(*owners, binding, i);
+    const core::PluginBinding* holder = core::find_holder(next->owners, binding, i);
     if (holder == nullptr) continue;
     ++count;
     taken += (taken.empty() ? "" : ", ") + std::string("device ") + std::to_string(i) + " (" +
@@ -171,17 +309,18 @@ std::optional<Failure> Registrar::refuse_second_owner(const std::string& id,
   }
   if (count > 0 && count == binding.devices.size()) return Failure{&reason::kDeviceTaken, taken, {}, {}};
   if (count > 0) record->notes.push_back(taken);
-  owners->push_back(&binding);
+  next->owners.push_back(&binding);
   return std::nullopt;
 }
 
-std::optional<Failure> Registrar::lend_devices(const std::string& id,
-                                               const std::vector<const core::PluginBinding*>& owners) {
-  core::PluginBinding& binding = live_.at(id);
-  if (!is_operators_only(binding) || !binding.devices.empty()) return std::nullopt;
-  for (const core::PluginBinding* owner : owners) {
+std::optional<Failure> Registrar::lend_devices(Generation* generation, const Next& next) const {
+  core::PluginBinding& binding = generation->binding;
+  if (!is_operators_only(binding)) return std::nullopt;
+  for (const core::PluginBinding* owner : next.owners) {
     if (owner->backend != binding.backend) continue;
-    binding.devices = borrow_devices(*binding.api, binding.instance, owner->devices);
+    Devices& attached = generation->attached[owner->instance];
+    if (attached.empty()) attached = borrow_devices(*binding.api, binding.instance, owner->devices);
+    binding.devices = attached;
     return std::nullopt;
   }
   return Failure{&reason::kNoDevice,

@@ -9,6 +9,7 @@
 #include "core/dispatch/registry.hpp"
 #include "loader/probe/attempt.hpp"
 #include "loader/probe/probe.hpp"
+#include "loader/register/beside.hpp"
 
 namespace rlk::loader {
 
@@ -33,19 +34,48 @@ public:
   // is always registered, with the reason if it is unverified. A plugin whose code does not come back is given up when
   // patience ends (`deferred`), and the others are loaded. Instances and the handles of devices, which are opened
   // when first used, live as long as the registrar.
+  // Published again, a plugin whose file has other content is loaded beside its old one and takes its place; where the
+  // new file is refused the old one goes on. The records of old ones, which go on or are retired, are added behind.
   void publish(std::vector<ProbedPlugin>* plugins, const Patience& patience = Patience::of_process());
+
+  // What the last publish did to plugins that were there before, or were not.
+  struct Change {
+    enum class Kind : uint8_t { added, replaced, refused, retired };
+    Kind kind = Kind::added;
+    PluginRecord record;  // of the new file, but of one that is retired the old one's
+  };
+  const std::vector<Change>& changes() const { return changes_; }
 
 private:
   struct Opening;
-  std::optional<Failure> load(const ProbedPlugin& plugin, const Patience& patience);
-  std::optional<Failure> refuse_second_owner(const std::string& id, std::vector<const core::PluginBinding*>* owners,
-                                             PluginRecord* record) const;
-  std::optional<Failure> lend_devices(const std::string& id, const std::vector<const core::PluginBinding*>& owners);
+  // A file that was loaded. Never freed: streams, plans and threads of the vendor's may be inside.
+  struct Generation {
+    core::PluginBinding binding;
+    LoadedFile file;
+    std::string content;
+    std::map<const rlk_plugin_instance*, Devices> attached;  // of an operators-only plugin, by the owner
+    PluginRecord record;                                     // as it was published last
+  };
+  // The next generation while it is put together.
+  struct Next {
+    std::map<std::string, Generation*> by_id;
+    std::vector<const core::PluginBinding*> owners;  // in search order
+  };
+  std::optional<Failure> load(const ProbedPlugin& plugin, const Patience& patience, Next* next);
+  Generation* find_loaded(const ProbedPlugin& plugin);
+  std::optional<Failure> refuse_replacing(const ProbedPlugin& plugin) const;
+  // The one that goes on because this file, which was to replace it, is refused; nullptr: there is none.
+  Generation* find_refused(const ProbedPlugin& refused, const Next& next) const;
+  std::optional<Failure> refuse_second_owner(const Generation& generation, Next* next, PluginRecord* record) const;
+  std::optional<Failure> lend_devices(Generation* generation, const Next& next) const;
+  void note_changes(const Next& next, std::vector<ProbedPlugin>* plugins);
 
   core::Registry& registry_;
   const rlk_host& host_;
-  std::map<std::string, core::PluginBinding> live_;  // by id
-  std::shared_ptr<Opening> stuck_in_linker_;         // holds the dynamic linker's lock
+  std::vector<std::unique_ptr<Generation>> loaded_;
+  std::map<std::string, Generation*> live_;  // by id: what is published
+  std::vector<Change> changes_;
+  std::shared_ptr<Opening> stuck_in_linker_;  // holds the dynamic linker's lock
 };
 
 }  // namespace rlk::loader

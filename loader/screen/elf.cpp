@@ -277,6 +277,7 @@ private:
       const bool exported = symbol.st_shndx != SHN_UNDEF && binding != STB_LOCAL && visibility != STV_HIDDEN &&
                             visibility != STV_INTERNAL;
       if (!exported) continue;
+      info_.has_unique_symbols = info_.has_unique_symbols || binding == STB_GNU_UNIQUE;
       if (!read_string(symbol.st_name, &info_.exports.emplace_back())) return false;
       const uint64_t bytes = info_.exports.back().size() + sizeof(std::string);
       if (bytes > room) {

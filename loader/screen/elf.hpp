@@ -44,6 +44,7 @@ struct ElfInfo {
   std::string runpath;  // DT_RUNPATH as written
   std::vector<std::string> needed;
   std::vector<std::string> exports;  // defined, global or weak, of default or protected visibility
+  bool has_unique_symbols = false;   // among the exports: STB_GNU_UNIQUE
   std::vector<ElfNote> notes;
   std::string build_id;  // hexadecimal, empty without one
 };

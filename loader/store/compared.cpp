@@ -25,13 +25,14 @@ std::string line_of(const core::ComparedClass& compared) {
 
 }  // namespace
 
-void ComparedClasses::add_to(PluginRecord* record) {
-  const std::string entry = entry_of(*record, &store_);
-  {
-    const std::lock_guard lock(mutex_);
-    entries_[record->id] = entry;
-  }
-  std::istringstream lines(store_.get(entry).value_or(""));
+void ComparedClasses::know(const rlk_plugin* api, const PluginRecord& record) {
+  std::string entry = entry_of(record, &store_);
+  const std::lock_guard lock(mutex_);
+  entries_[api] = std::move(entry);
+}
+
+void ComparedClasses::add_to(PluginRecord* record) const {
+  std::istringstream lines(store_.get(entry_of(*record, &store_)).value_or(""));
   for (std::string line; std::getline(lines, line);) {
     std::vector<std::string> fields = {""};
     for (const char c : line) {
@@ -54,7 +55,7 @@ void ComparedClasses::add_to(PluginRecord* record) {
 
 void ComparedClasses::note(const core::ComparedClass& compared) {
   const std::lock_guard lock(mutex_);
-  const auto entry = entries_.find(compared.plugin);
+  const auto entry = entries_.find(compared.api);
   if (entry == entries_.end()) return;
   std::string lines = store_.get(entry->second).value_or("");
   const std::string line = line_of(compared);

@@ -20,14 +20,16 @@ public:
   explicit ComparedClasses(Store* store) : store_(*store) {}
 
   // Adds what earlier processes found to the record's units, which are about to be published.
-  void add_to(PluginRecord* record);
-  // Remembers one more class of a plugin that add_to has seen.
+  void add_to(PluginRecord* record) const;
+  // The record is that of this generation of its plugin.
+  void know(const rlk_plugin* api, const PluginRecord& record);
+  // Remembers one more class of a generation that is known.
   void note(const core::ComparedClass& compared);
 
 private:
   Store& store_;
   std::mutex mutex_;
-  std::map<std::string, std::string> entries_;  // by plugin id: the entry of the store, which names all that counts
+  std::map<const rlk_plugin*, std::string> entries_;  // of the store, whose names say all that counts
 };
 
 }  // namespace rlk::loader

@@ -111,7 +111,16 @@ struct Reason {
     "It failed at run time, in this process or an earlier one, and is switched off.",                                 \
     "see `rlk-plugins quarantine ls`; when the cause is mended, `rlk-plugins quarantine clear ID` uses it again")     \
   X(kFileChanged, "FILE_CHANGED", true, "The file changed between its probe and its load.",                           \
-    "replace plugins by renaming a new file over the old one, then start again")
+    "replace plugins by renaming a new file over the old one, then start again")                                      \
+  X(kOverwritten, "OVERWRITTEN", true, "The file was written over while this process had it loaded.",                 \
+    "restart this process; replace plugins by renaming a new file over the old one, never by writing into it")        \
+  X(kNeedsRestart, "NEEDS_RESTART", true, "The new file cannot run beside the old one in this process.",              \
+    "restart this process to use it")                                                                                 \
+  X(kWorseThanLoaded, "WORSE_THAN_LOADED", true,                                                                      \
+    "A new file of a plugin fails where the one that is loaded is right.",                                            \
+    "see its failed units with `rlk-plugins inspect`; a restart would use it without them")                           \
+  X(kReplaced, "REPLACED", false, "A newer file of the plugin serves new streams and calls.", "nothing to do")        \
+  X(kGone, "GONE", false, "The plugin's file is not found any more, or not wanted.", "nothing to do")
 
 #define RLK_LOADER_REASON_CONSTANT(constant, code, broken, meaning, hint) \
   inline constexpr Reason constant{code, meaning, hint, broken};

@@ -190,11 +190,11 @@ class LaterFaults(command.Case):
                              ("open:crash", "quarantined")):
             with self.subTest(fault=fault):
                 self.assertIn("fault/", self.add().stdout)
-                self.add(code=-11, RLK_TEST_FAULT=fault)
+                self.add(code=-11, RLK_FAULT_UNDECLARED=fault)
                 plugin = self.fault(code=1)
                 self.assertEqual((plugin["state"], plugin["reason_code"]), (state, "QUARANTINED"))
                 self.assertIn("PROCESS_ENDED", plugin["reason"])
-                self.assertIn("cpu/", self.add(RLK_TEST_FAULT=fault).stdout)
+                self.assertIn("cpu/", self.add(RLK_FAULT_UNDECLARED=fault).stdout)
                 [entry] = self.json("quarantine", "ls")["entries"]
                 self.assertEqual(entry["plugin"], "fault")
                 self.assertEqual(entry["op"], "add" if state == "partial" else "")
@@ -207,7 +207,7 @@ class LaterFaults(command.Case):
     def test_a_call_that_hangs_is_named_while_it_hangs_and_left_out_by_the_next_start(self):
         self.assertEqual(self.fault()["state"], "registered")
         environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins, RLK_CALL_TIMEOUT="1", RLK_WATCH="off",
-                           RLK_TEST_FAULT="raw_enqueue:stall")
+                           RLK_FAULT_UNDECLARED="raw_enqueue:stall")
         hanging = subprocess.Popen([command.COMMAND, "run", "add", "--input", "a=a.npy", "--input", "b=a.npy",
                                     "--output", "out=out.npy"], env=environment, cwd=self.folder,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -221,19 +221,19 @@ class LaterFaults(command.Case):
         plugin = self.fault(code=1)
         self.assertEqual((plugin["state"], plugin["reason_code"]), ("partial", "QUARANTINED"))
         self.assertIn("has not returned", plugin["reason"])
-        self.assertIn("cpu/", self.add(RLK_TEST_FAULT="raw_enqueue:stall").stdout)
+        self.assertIn("cpu/", self.add(RLK_FAULT_UNDECLARED="raw_enqueue:stall").stdout)
         [entry] = self.json("quarantine", "ls")["entries"]
         self.assertEqual(entry["times"], 1, "the crumb of the process that was killed tells of the same failure")
         self.output("quarantine", "clear")
 
     def test_outputs_go_where_the_caller_stood(self):
         self.assertEqual(self.fault()["state"], "registered")
-        self.assertIn("fault/", self.add(RLK_TEST_FAULT="create:chdir").stdout)
+        self.assertIn("fault/", self.add(RLK_FAULT_UNDECLARED="create:chdir").stdout)
         self.assertTrue(os.path.exists(self.path("out.npy")))
 
     def test_a_failure_is_remembered(self):
         self.assertEqual(self.fault()["state"], "registered")
-        failed = self.add(RLK_TEST_FAULT="raw_enqueue:throw_int").stdout
+        failed = self.add(RLK_FAULT_UNDECLARED="raw_enqueue:throw_int").stdout
         self.assertIn("cpu/", failed)
         self.assertNotIn("fault/", failed)
         self.assertIn("EXCEPTION", self.fault(code=1)["reason"])

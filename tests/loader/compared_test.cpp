@@ -27,9 +27,12 @@ PluginRecord record_of(const std::string& version, const std::string& device) {
   return record;
 }
 
-core::ComparedClass compared(uint32_t size_class, const std::string& plugin = "acme") {
+const rlk_plugin kAcme{}, kNobody{};
+
+core::ComparedClass compared(uint32_t size_class, const rlk_plugin& api = kAcme) {
   core::ComparedClass one;
-  one.plugin = plugin;
+  one.api = &api;
+  one.plugin = "acme";
   one.op = "logp";
   one.implementation = "fused";
   one.dtype = "f32";
@@ -53,9 +56,10 @@ TEST(ComparedClasses, AreBelievedByTheNextProcessForTheirUnitAlone) {
     ComparedClasses first(&store);
     PluginRecord record = record_of("1.0", "X100");
     first.add_to(&record);
+    first.know(&kAcme, record);
     EXPECT_EQ(record.units[0].size_classes, Classes());
     for (const uint32_t size_class : {7u, 4294967295u, 7u}) first.note(compared(size_class));
-    first.note(compared(9, "nobody"));
+    first.note(compared(9, kNobody));
   }
   EXPECT_EQ(believed(&store, record_of("1.0", "X100")), (std::vector<Classes>{{7, 4294967295}, {}}));
 }
@@ -66,6 +70,7 @@ TEST(ComparedClasses, AreForgottenWhenThePluginOrItsDeviceChanges) {
   ComparedClasses first(&store);
   PluginRecord record = record_of("1.0", "X100");
   first.add_to(&record);
+  first.know(&kAcme, record);
   first.note(compared(7));
   EXPECT_EQ(believed(&store, record_of("1.0", "X100"))[0], Classes{7});
   EXPECT_EQ(believed(&store, record_of("1.1", "X100"))[0], Classes());

@@ -1,7 +1,7 @@
 // Operators for the device of another plugin (fault_plugin.cpp), which it does not own.
-#include "tests/loader/fault.hpp"
+#include "plugins/fault/fault.hpp"
 
-namespace rlk::testing {
+namespace rlk::fault {
 namespace {
 
 class BorrowedStream final : public sdk::Stream {
@@ -53,6 +53,6 @@ public:
 };
 
 }  // namespace
-}  // namespace rlk::testing
+}  // namespace rlk::fault
 
-RLK_PLUGIN(rlk::testing::AttachedPlugin, "fault-attached", "acme", "0.3.0", "operators for the fault device")
+RLK_PLUGIN(rlk::fault::AttachedPlugin, "fault-attached", "acme", "0.3.0", "operators for the fault device")

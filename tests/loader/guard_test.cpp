@@ -22,7 +22,7 @@ class Guarded : public StagedLoader {
 protected:
   Guarded() : pid_file(folder / "pid") {
     add_plugin("fault");
-    set("RLK_TEST_PID_FILE", pid_file);
+    set("RLK_FAULT_PID_FILE", pid_file);
     set("RLK_PROBE_TIMEOUT", "1");
   }
   ~Guarded() override {

@@ -127,7 +127,7 @@ TEST_P(InTheHost, IsToldAndCallsGoOn) {
   std::string told, where;
   rlk_status served = RLK_OK;
   {
-    const ScopedEnv fault("RLK_TEST_FAULT", expected.fault);
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", expected.fault);
     publish();
     if (record().state == State::rejected) {
       where = "rejected";
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(Host, APluginThatThrowsInCreateTakesNoOtherWithIt) {
   probe_own({"fault", "fault_attached", "fault_second_acme"});
   ASSERT_EQ(plugins.size(), 4u);
-  const ScopedEnv fault("RLK_TEST_FAULT", "raw_create:throw_int");
+  const ScopedEnv fault("RLK_FAULT_UNDECLARED", "raw_create:throw_int");
   publish();
   EXPECT_EQ(plugins[0].record.state, State::registered);
   EXPECT_EQ(plugins[1].record.reason_code, "CREATE_FAILED");
@@ -221,7 +221,7 @@ TEST_P(HangsInTheHost, IsGivenUpAndTheCpuServes) {
   registrar = std::make_unique<Registrar>(&registry, core::host_services());
   const auto begin = std::chrono::steady_clock::now();
   {
-    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam()) + ":stall").c_str());
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", (std::string(GetParam()) + ":stall").c_str());
     registrar->publish(&plugins, {kShort, nullptr});
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
@@ -252,7 +252,7 @@ TEST_P(HangsInUse, IsGivenUpOnceAndTheCpuServes) {
   const auto begin = std::chrono::steady_clock::now();
   std::string told;
   {
-    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam()) + ":stall").c_str());
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", (std::string(GetParam()) + ":stall").c_str());
     rlk_status status = make_stream("acme", &stream);
     if (status == RLK_OK) {
       EXPECT_EQ(add(*stream), RLK_OK) << error.text;
@@ -284,7 +284,7 @@ TEST_F(Host, APluginThatHangsWhileItIsLoadedIsGivenUpAndHoldsNobodyElseBack) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(rlk::testing::join(rlk::testing::in_fork([&] {
               alarm(20);
-              setenv("RLK_TEST_FAULT", "load:stall", 1);
+              setenv("RLK_FAULT_UNDECLARED", "load:stall", 1);
               Registrar here(&registry, core::host_services());
               here.publish(&plugins, {kShort, nullptr});
               const PluginRecord& second = plugins.at(2).record;
@@ -302,7 +302,7 @@ TEST_F(Host, APluginThatHangsWhileItIsLoadedIsGivenUpAndHoldsNobodyElseBack) {
 
 TEST_F(Host, WhoeverEndsTheRuntimeDoesNotWaitForAPluginThatHangs) {
   registrar = std::make_unique<Registrar>(&registry, core::host_services());
-  const ScopedEnv fault("RLK_TEST_FAULT", "create:stall");
+  const ScopedEnv fault("RLK_FAULT_UNDECLARED", "create:stall");
   const std::atomic<bool> cancel{true};
   const auto begin = std::chrono::steady_clock::now();
   registrar->publish(&plugins, {1.0, &cancel});
@@ -311,7 +311,7 @@ TEST_F(Host, WhoeverEndsTheRuntimeDoesNotWaitForAPluginThatHangs) {
 }
 
 TEST_F(Host, APluginThatEndsTheThreadInCreateIsRejected) {
-  const ScopedEnv fault("RLK_TEST_FAULT", "raw_create:end_thread");
+  const ScopedEnv fault("RLK_FAULT_UNDECLARED", "raw_create:end_thread");
   publish();
   EXPECT_EQ(record().state, State::rejected);
   EXPECT_EQ(record().reason_code, "EXITED");
@@ -322,7 +322,7 @@ TEST_F(Host, AProbeInThisProcessThatHangsIsGivenUpToo) {
   add_plugin("fault");
   options.mode = ProbeMode::inprocess;
   set("RLK_PROBE_TIMEOUT", "0.5");
-  const ScopedEnv fault("RLK_TEST_FAULT", "create:stall");
+  const ScopedEnv fault("RLK_FAULT_UNDECLARED", "create:stall");
   const PluginRecord record = probe_one();
   EXPECT_EQ(record.state, State::deferred);
   EXPECT_EQ(record.reason_code, "TIMED_OUT");
@@ -365,8 +365,8 @@ TEST_P(HangsInsideACall, IsNamedAtOnceAndOtherThreadsGoOn) {
   rlk_status late = RLK_INTERNAL;
   std::thread victim;
   {
-    const ScopedEnv file("RLK_TEST_RELEASE_FILE", release.c_str());
-    const ScopedEnv fault("RLK_TEST_FAULT", (std::string(GetParam().where) + ":hold").c_str());
+    const ScopedEnv file("RLK_FAULT_RELEASE_FILE", release.c_str());
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", (std::string(GetParam().where) + ":hold").c_str());
     victim = std::thread([&] { late = add(*stream); });
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (heard().empty() && std::chrono::steady_clock::now() < until)
@@ -401,7 +401,7 @@ TEST_F(Host, AnImplementationThatIsWrongInThisProcessAloneServesNoCall) {
   ASSERT_EQ(core::Policy::make([](const char*) { return nullptr; }, {}, {}, &policy, &error), RLK_OK);
   dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
-  const ScopedEnv fault("RLK_TEST_FAULT", "enqueue:wrong_f32");
+  const ScopedEnv fault("RLK_FAULT_UNDECLARED", "enqueue:wrong_f32");
   const auto& counted = dispatcher->counters().of(*core::find_declaration("add"));
   EXPECT_EQ(add(*stream), RLK_OK) << error.text;
   EXPECT_EQ(counted.staged.load(), 1u) << "the CPU serves";
@@ -425,7 +425,7 @@ TEST_F(Host, ACanaryThatHangsIsGivenUpAndTheCpuServes) {
   dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
   {
-    const ScopedEnv fault("RLK_TEST_FAULT", "raw_enqueue:stall");
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", "raw_enqueue:stall");
     EXPECT_EQ(add(*stream), RLK_OK) << error.text;
   }
   EXPECT_NE(switched_off().find("has not returned for 0.5 s; it is given up"), std::string::npos) << switched_off();
@@ -449,8 +449,8 @@ TEST_F(Host, WhatReturnsInTimeIsNotTakenForAHang) {
   const std::string release = folder / "release";
   ASSERT_EQ(add(*stream), RLK_OK) << error.text;
   {
-    const ScopedEnv file("RLK_TEST_RELEASE_FILE", release.c_str());
-    const ScopedEnv fault("RLK_TEST_FAULT", "raw_synchronize:hold");
+    const ScopedEnv file("RLK_FAULT_RELEASE_FILE", release.c_str());
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", "raw_synchronize:hold");
     std::thread later([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
       std::ofstream(release).put('\n');
@@ -473,7 +473,7 @@ TEST_P(FloatMode, ThatAPluginSetsIsNotTheCallers) {
   const int rounding = std::fegetround();
   volatile float tiny = 1e-39f;  // a denormal
   {
-    const ScopedEnv fault("RLK_TEST_FAULT", GetParam());
+    const ScopedEnv fault("RLK_FAULT_UNDECLARED", GetParam());
     publish();
     ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
     EXPECT_EQ(add(*stream), RLK_OK) << error.text;

@@ -39,7 +39,7 @@ protected:
       first_uses->know(plugins);
       core::set_tracer([first_uses](const core::FirstUse& use) { return first_uses->leave(use); });
       auto* const registry = new core::Registry;
-      setenv("RLK_TEST_FAULT", fault, 1);
+      setenv("RLK_FAULT_UNDECLARED", fault, 1);
       (new Registrar(registry, core::host_services()))->publish(&plugins, {0.5 / 60, nullptr});
       work(*first_uses);
       return 0;

@@ -26,9 +26,9 @@ protected:
   }
   void add_plugin(const std::string& name) {
     const std::string file = "librlk_plugin_" + name + ".so";
-    folder.copy(std::string(RLK_TEST_OBJECTS "/") + file, "plugins/" + file);
+    folder.copy(name == "fault" ? RLK_TEST_FAULT_PLUGIN : RLK_TEST_OBJECTS "/" + file, "plugins/" + file);
   }
-  void set_fault(const std::string& fault) { set("RLK_TEST_FAULT", fault); }
+  void set_fault(const std::string& fault) { set("RLK_FAULT_UNDECLARED", fault); }
   void set(const std::string& name, const std::string& value) { options.environment.values[name] = value; }
 
   std::vector<ProbedPlugin> probe() { return probe_plugins(discover(options.environment, {}), options); }

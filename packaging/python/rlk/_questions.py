@@ -1,4 +1,4 @@
-"""What rlk knows, as data: list, explain, counters, doctor. A Report is a dict that prints as a table, in a terminal and in
+"""What rlk knows, as data: list, explain, counters, doctor; and reload. A Report is a dict that prints as a table, in a terminal and in
 a notebook."""
 import ctypes
 import html
@@ -56,6 +56,17 @@ def list(runtime=None):
     host = document["host"]
     return Report(document, ["id", "backend", "version", "state", "devices", "verified", "source", "reason", "hint"], rows,
                   f"rlk {host['version']}, plugin ABI {host['abi']}")
+
+
+def reload(runtime=None):
+    """Takes plugins whose files were replaced (by renaming a new file over the old one) into use: each is verified and then
+    serves new calls; a new file that is refused changes nothing. A stream that you made, rlk.runtime().stream(...), stays
+    with the plugin that it was made with. Returns what changed."""
+    document = _document(_runtime.library().rlk_runtime_reload, (runtime or _runtime.runtime())._alive())
+    if document["changes"]:
+        _runtime.note_reload()
+    columns = ["plugin", "change", "version", "path", "reason_code", "reason"]
+    return Report(document, columns, [[change[c] for c in columns] for change in document["changes"]])
 
 
 def ops_json():

@@ -166,11 +166,21 @@ def runtime():
     return _default
 
 
+_reloads = 0
+
+
+def note_reload():
+    """Every thread makes its streams anew: the old ones stay with the plugins that were loaded before."""
+    global _reloads
+    with _lock:
+        _reloads += 1
+
+
 class _Streams(threading.local):
     """The calling thread's streams of the default runtime."""
 
     def __init__(self):
-        self.own, self.wrapped = {}, {}
+        self.own, self.wrapped, self.reloads = {}, {}, _reloads
 
 
 _streams = _Streams()
@@ -178,6 +188,8 @@ _streams = _Streams()
 
 def stream_of_thread(backend="cpu", ordinal=0, native=None):
     """This thread's stream of the device, or the one around the vendor's stream `native`."""
+    if _streams.reloads != _reloads:
+        _streams.own, _streams.wrapped, _streams.reloads = {}, {}, _reloads
     if native is None:
         stream = _streams.own.get((backend, ordinal))
         if stream is None:

@@ -166,8 +166,9 @@ TEST(RegistryTest, QuarantineSurvivesPublishing) {
   Registry registry;
   registry.publish({World::cpu(), World::fake()}, {});
   const uint64_t generation = registry.current()->generation;
-  registry.quarantine("fake", "add", "first", "f32", "BACKEND_ERROR", "text");
-  registry.quarantine("fake", "add", "first", "f32", "BACKEND_ERROR", "text");
+  const core::PluginBinding& fake = *registry.current()->plugins[1];
+  registry.quarantine(fake, "add", "first", "f32", "BACKEND_ERROR", "text");
+  registry.quarantine(fake, "add", "first", "f32", "BACKEND_ERROR", "text");
   EXPECT_EQ(registry.current()->generation, generation + 1) << "the same again is nothing new";
   registry.publish({World::cpu(), World::fake()}, {});
   int quarantined = 0;

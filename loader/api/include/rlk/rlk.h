@@ -75,6 +75,18 @@ typedef struct rlk_runtime_options {
 RLK_API rlk_status rlk_runtime_create(const rlk_runtime_options* options, rlk_runtime** out, rlk_error* error);
 RLK_API rlk_status rlk_runtime_destroy(rlk_runtime* runtime, rlk_error* error); /* after its streams and memory */
 
+/* Looks for plugins again, as the start did, and returns when every plugin has its verdict; calls go on meanwhile.
+   A plugin whose file was replaced (by renaming a new one over it; never written into) is verified in a child process
+   and then loaded beside the old one. From then on it gets new streams, and the calls of streams of a device that it
+   does not own. Streams, events, graphs and memory of a device that the old one owns stay with it, as long as they
+   live: handles of the two do not mix (INVALID_ARGUMENT). A new file that is refused changes nothing: the old one goes
+   on. So it does where the new one cannot run in this process (NEEDS_RESTART). A plugin whose file is gone gets no new
+   streams. No code is unloaded, and a file that comes back is not loaded again. report may be NULL; it gets a JSON
+   document, which rlk_string_free ends: {"schema": 1, "changes": [{"plugin", "change": "added" | "replaced" | "refused"
+   | "retired", "version", "path", "reason_code", "reason"}]}. A refused file is a change and a warning in the log, not
+   an error. [thread-safe: of several at once each waits for the one before; not from a plugin's own code] */
+RLK_API rlk_status rlk_runtime_reload(rlk_runtime* runtime, char** report, rlk_error* error);
+
 RLK_API rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t* out, rlk_error* error);
 /* Opens nothing: a device is opened when its first stream, event or block of memory is asked for. */
 RLK_API rlk_status rlk_device_describe(rlk_runtime* runtime, const char* backend, uint32_t ordinal,

@@ -271,6 +271,12 @@ public:
     detail::check(rlk_event_wrap, handle_, backend, ordinal, native, &handle);
     return Event(handle);
   }
+  // Takes files of plugins that were replaced into use, as rlk_runtime_reload says; the report is JSON.
+  std::string reload() const {
+    char* report = nullptr;
+    detail::check(rlk_runtime_reload, handle_, &report);
+    return detail::take(report);
+  }
   std::string list_json() const {
     char* text = nullptr;
     detail::check(rlk_list_json, handle_, &text);

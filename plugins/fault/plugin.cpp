@@ -1,14 +1,14 @@
-// A plugin with one device in host memory that misbehaves as RLK_TEST_FAULT says; without it, a good one.
+// A plugin with two devices in host memory that misbehaves as RLK_FAULT says; without it, a good one.
 #include <new>
 
-#include "tests/loader/fault.hpp"
+#include "plugins/fault/fault.hpp"
 
 #ifndef RLK_FAULT_ID  // stamped out under other names too
 #define RLK_FAULT_ID "fault"
 #define RLK_FAULT_BACKEND "acme"
 #endif
 
-namespace rlk::testing {
+namespace rlk::fault {
 namespace {
 
 class HostStream final : public sdk::Stream {
@@ -70,10 +70,11 @@ public:
   }
   void describe_device(uint32_t ordinal, rlk_device_properties& out) override {
     act("describe");
+    const std::string tag = fault_at("tag");  // tells copies of the file apart
     out.flags = RLK_DEVICE_UNIFIED_MEMORY | RLK_DEVICE_INLINE_STREAMS;
     out.memory_bytes = uint64_t{1} << 30;
     out.uuid[15] = static_cast<uint8_t>(ordinal + 1);
-    std::snprintf(out.name, sizeof(out.name), "Fault %u", ordinal);
+    std::snprintf(out.name, sizeof(out.name), "Fault %u%s%s", ordinal, tag.empty() ? "" : " ", tag.c_str());
     std::snprintf(out.arch, sizeof(out.arch), "f1");
     std::snprintf(out.pci_bus_id, sizeof(out.pci_bus_id), "%08x:00:00.0", 0x17 + ordinal);
   }
@@ -93,6 +94,7 @@ rlk_status act_raw(const char* where) {
   const std::string what = act(where);
   if (what == "lost") return RLK_DEVICE_LOST;
   if (what == "no_memory") return RLK_OUT_OF_MEMORY;
+  if (what == "error") return RLK_BACKEND_ERROR;
   return RLK_OK;
 }
 
@@ -143,23 +145,22 @@ rlk_plugin raw(const rlk_plugin& made) {
 }
 
 }  // namespace
-}  // namespace rlk::testing
+}  // namespace rlk::fault
 
 // The entry by hand: the table that the SDK makes, with what the fault asks for changed.
-RLK_PLUGIN_ENTRY(fault_entry, rlk::testing::FaultPlugin, RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0",
-                 "misbehaves on demand")
+RLK_PLUGIN_ENTRY(fault_entry, rlk::fault::FaultPlugin, RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0", "misbehaves on demand")
 
 extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_entry_v1(const rlk_host* host,
                                                                                         rlk_error* error) {
-  const std::string what = rlk::testing::fault_at("entry");
+  const std::string what = rlk::fault::fault_at("entry");
   if (what == "null") return rlk::sdk::detail::fail(error, RLK_INTERNAL, "no table today"), nullptr;
   if (what == "silent_null") return nullptr;
-  if (what != "throw") rlk::testing::act("entry");
+  rlk::fault::act("entry");
   const rlk_plugin* made = fault_entry(host, error);
   if (made == nullptr) return nullptr;
   static rlk_plugin table;
   static rlk_stream_api stream;
-  table = rlk::testing::raw(*made);
+  table = rlk::fault::raw(*made);
   if (what == "tiny_table") table.struct_size = 8;
   if (what == "short_table") table.struct_size = offsetof(rlk_plugin, create);
   if (what == "other_major") table.abi_major = 2;
@@ -178,9 +179,5 @@ extern "C" __attribute__((visibility("default"))) const rlk_plugin* rlk_plugin_e
   return &table;
 }
 
-__attribute__((
-    used, retain, section(".note.rlk"),
-    aligned(
-        4))) static const rlk::sdk::detail::Note<sizeof(RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0"))>
-    fault_note = {4, sizeof(RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0")), 1, "rlk",
-                  RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0")};
+#define RLK_FAULT_NOTE RLK_SDK_NOTE_TEXT(RLK_FAULT_ID, RLK_FAULT_BACKEND, "0.2.0") ";env=RLK_FAULT,RLK_FAULT_IN"
+RLK_SDK_NOTE(RLK_FAULT_NOTE)

@@ -1,5 +1,5 @@
-// Misbehaviour on demand, and a correct `add` to go with it: shared by the plugins of the loader's tests.
-// RLK_TEST_FAULT is "where:what", for example "create:crash".
+// Misbehaviour on demand, and a correct `add` to go with it. RLK_FAULT is "where:what", for example "create:crash", or
+// several of them with commas between (README.md).
 #pragma once
 
 #include <rlk/sdk.hpp>
@@ -10,23 +10,54 @@
 #include <sys/ptrace.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cfenv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string>
 
-namespace rlk::testing {
+namespace rlk::fault {
+
+// A file that is faulty whatever the environment says: whoever makes a copy writes faults over the dots.
+inline volatile char slot[] = "RLK_FAULT_SLOT=................................................";
+
+inline std::string find_fault(const std::string& faults, const char* where) {
+  const std::string wanted = std::string(where) + ":";
+  for (size_t at = 0; at < faults.size();) {
+    const size_t end = std::min(faults.find(',', at), faults.size());
+    if (faults.compare(at, wanted.size(), wanted) == 0)
+      return faults.substr(at + wanted.size(), end - at - wanted.size());
+    at = end + 1;
+  }
+  return "";
+}
+
+// RLK_FAULT_IN is "prober" or "host" where only one of them is to meet the faults of RLK_FAULT.
+inline bool is_meant() {
+  const char* const only = std::getenv("RLK_FAULT_IN");
+  if (only == nullptr || *only == '\0') return true;
+  char program[4096] = {};
+  const bool known = readlink("/proc/self/exe", program, sizeof(program) - 1) > 0;
+  const bool is_prober = known && std::string(program).find("rlk-prober") != std::string::npos;
+  return std::string(only) == (is_prober ? "prober" : "host");
+}
 
 inline std::string fault_at(const char* where) {
-  const char* fault = std::getenv("RLK_TEST_FAULT");
-  const size_t length = std::strlen(where);
-  return fault != nullptr && std::strncmp(fault, where, length) == 0 && fault[length] == ':' ? fault + length + 1 : "";
+  const char* const told[] = {is_meant() ? std::getenv("RLK_FAULT") : nullptr, std::getenv("RLK_FAULT_UNDECLARED")};
+  for (const char* faults : told) {
+    const std::string found = faults != nullptr ? find_fault(faults, where) : "";
+    if (!found.empty()) return found;
+  }
+  std::string own;
+  for (size_t i = std::strlen("RLK_FAULT_SLOT="); slot[i] != '\0' && slot[i] != '.'; ++i) own += slot[i];
+  return find_fault(own, where);
 }
 
 inline void write_pid() {
-  if (FILE* file = std::fopen(std::getenv("RLK_TEST_PID_FILE"), "w")) {
+  if (FILE* file = std::fopen(std::getenv("RLK_FAULT_PID_FILE"), "w")) {
     std::fprintf(file, "%d\n", getpid());
     std::fclose(file);
   }
@@ -67,8 +98,9 @@ inline std::string act(const char* where) {
     while (true) pause();
   }
   while (what == "stall") pause();
+  if (what == "slow") usleep(100'000);
   if (what == "hold") {  // comes back when the file is there
-    const char* const file = std::getenv("RLK_TEST_RELEASE_FILE");
+    const char* const file = std::getenv("RLK_FAULT_RELEASE_FILE");
     for (const std::string path = file != nullptr ? file : ""; access(path.c_str(), F_OK) != 0;) usleep(1000);
   }
   if (what == "daemon" || what == "daemon_stall") start_daemon();
@@ -119,9 +151,19 @@ public:
     const bool is_double = sdk::dtype_of(out) == sdk::Dtype::f64;
     if (is_double ? what == "wrong_f64" : what == "wrong_f32") return;  // leaves the output unwritten
     is_double ? add<double>(run) : add<float>(run);
+    if (what.empty() || sdk::element_count(out) == 0) return;
+    is_double ? spoil(what, sdk::data_of<double>(&out), out) : spoil(what, sdk::data_of<float>(&out), out);
   }
 
 private:
+  template <class T>
+  static void spoil(const std::string& what, T* data, const rlk_tensor& out) {
+    if (what == "one_element") data[0] += T{1};
+    if (what == "nan") data[0] = std::numeric_limits<T>::quiet_NaN();
+    int64_t last = 0;
+    for (int32_t i = 0; i < out.ndim; ++i) last += (out.shape[i] - 1) * out.strides[i];
+    if (what == "beyond") data[last + 1] = T{1};
+  }
   // The element of an operand at an index of the output: shapes are aligned at their last dimension.
   template <class T>
   static T at(const rlk_tensor& tensor, const int64_t* index, int32_t ndim) {
@@ -163,4 +205,4 @@ struct AddOperator {
   }
 };
 
-}  // namespace rlk::testing
+}  // namespace rlk::fault
