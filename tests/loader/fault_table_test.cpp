@@ -25,7 +25,7 @@ struct Phase {
   const char* failed;
   const char* ended;
 };
-constexpr Phase kPhasesOfAPlugin[] = {{"load", "CRASHED", "EXITED"},  // an exception of a constructor ends the process
+constexpr Phase kPhasesOfAPlugin[] = {{"load", "CRASHED", "CRASHED"},  // an exception of a constructor ends the process
                                       {"entry", "ENTRY_FAILED", "EXITED"},
                                       {"raw_create", "CREATE_FAILED", "EXITED"},
                                       {"raw_probe", "CREATE_FAILED", "EXITED"},

@@ -2,7 +2,15 @@
 #include "loader/probe/slots.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <rlk/sdk.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "core/dispatch/host.hpp"
+#include "loader/probe/load.hpp"
 
 namespace rlk::loader {
 namespace {
@@ -113,6 +121,67 @@ TEST(Slots, NewerLongerTablesAreFine) {
   tables.plugin.struct_size += 64;
   tables.stream.struct_size += 64;
   EXPECT_EQ(check_slots(tables.plugin), "");
+}
+
+// The last bytes of a page, behind which nothing may be read.
+class EndOfPage {
+public:
+  EndOfPage()
+      : page_(static_cast<std::byte*>(
+            mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
+    EXPECT_EQ(mprotect(page_ + kPage, kPage, PROT_NONE), 0);
+  }
+  ~EndOfPage() { munmap(page_, 2 * kPage); }
+  EndOfPage(const EndOfPage&) = delete;
+  EndOfPage& operator=(const EndOfPage&) = delete;
+  // The first `bytes` of the table, which states as many; what is more of them is garbage.
+  template <class Table>
+  const Table* put(const Table& table, uint32_t bytes) {
+    std::byte* const begin = page_ + kPage - (bytes + 7) / 8 * 8;
+    std::memset(begin, 0xa5, (bytes + 7) / 8 * 8);
+    std::memcpy(begin, &table, std::min<size_t>(bytes, sizeof(table)));
+    std::memcpy(begin, &bytes, sizeof(bytes));
+    return reinterpret_cast<const Table*>(begin);
+  }
+
+private:
+  static constexpr size_t kPage = 4096;
+  std::byte* const page_;
+};
+
+// A plugin of an older header states less, one of a newer header more: of every size only what is there is read.
+TEST(Slots, NothingIsReadBeyondTheSizeThatATableStates) {
+  static const rlk_plugin* plugin = nullptr;
+  const rlk_host& host = *core::host_services();
+  Tables tables;
+  tables.plugin.abi_major = host.abi_major;
+  tables.plugin.abi_minor = host.abi_minor;
+  tables.plugin.abi_draft = host.abi_draft;
+  EndOfPage page;
+  int accepted = 0, refused = 0;
+  const auto judge = [&](bool is_whole, uint32_t bytes) {
+    const rlk_plugin* found = nullptr;
+    const auto failure = negotiate([](const rlk_host*, rlk_error*) { return plugin; }, host, &found);
+    EXPECT_EQ(failure.has_value(), !is_whole) << bytes << ": " << (failure ? failure->text : "accepted");
+    if (failure) EXPECT_NE(failure->text.find(std::to_string(bytes)), std::string::npos) << failure->text;
+    ++(failure ? refused : accepted);
+  };
+  const auto every_size = [&](const auto& table, auto&& place) {
+    for (uint32_t bytes = 4; bytes <= sizeof(table) + 64; ++bytes) {
+      place(page.put(table, bytes));
+      judge(bytes >= sizeof(table), bytes);
+    }
+  };
+  every_size(tables.plugin, [&](const rlk_plugin* placed) { plugin = placed; });
+  plugin = &tables.plugin;
+  every_size(tables.device, [&](const rlk_device_api* placed) { tables.plugin.device = placed; });
+  tables.plugin.device = &tables.device;
+  every_size(tables.stream, [&](const rlk_stream_api* placed) { tables.plugin.stream = placed; });
+  tables.plugin.stream = &tables.stream;
+  every_size(tables.event, [&](const rlk_event_api* placed) { tables.plugin.event = placed; });
+  tables.plugin.event = &tables.event;
+  every_size(tables.implementation, [&](const rlk_implementation* placed) { tables.list[0] = placed; });
+  std::printf("%d sizes accepted, %d refused\n", accepted, refused);
 }
 
 TEST(Slots, AHopelessPluginGetsABoundedText) {

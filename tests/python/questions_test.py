@@ -1,5 +1,8 @@
-"""list, explain, counters, doctor: data, and a table for people."""
+"""list, explain, counters, doctor, reload: data, and a table for people."""
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -64,3 +67,33 @@ def test_doctor_that_cannot_run_says_what_was_seen(monkeypatch, tmp_path):
     monkeypatch.setattr(rlk._location, "command", lambda: str(program))
     with pytest.raises(rlk.Internal, match="ended with 127 and: no library"):
         rlk.doctor()
+
+
+def test_reload_takes_a_plugin_into_use_while_the_process_runs(tmp_path):
+    fault = os.environ.get("RLK_TEST_FAULT_PLUGIN", "")
+    if not os.path.exists(fault):
+        pytest.skip("the fault plugin is not built")
+    program = """
+import os, sys, rlk
+from rlk import _runtime
+folder, fault = sys.argv[1:]
+stream = _runtime.stream_of_thread()
+assert rlk.reload()["changes"] == [] and _runtime.stream_of_thread() is stream
+def put(tag):
+    data = open(fault, "rb").read()
+    at = data.index(b"RLK_FAULT_SLOT=") + 15
+    open(folder + "/new", "wb").write(data[:at] + tag + data[at + len(tag):])
+    os.rename(folder + "/new", folder + "/librlk_plugin_fault.so")
+for tag, change in (b"tag:a", "added"), (b"tag:b", "replaced"), (b"load:crash", "refused"):
+    put(tag)
+    report = rlk.reload()
+    [row] = report["changes"]
+    assert (row["plugin"], row["change"]) == ("fault", change), report
+    assert change in str(report)
+    assert rlk.runtime().device("acme")["name"] == ("Fault 0 a" if change == "added" else "Fault 0 b")
+assert _runtime.stream_of_thread() is not stream, "made anew, on what serves now"
+"""
+    environment = dict(os.environ, RLK_PLUGIN_PATH=str(tmp_path), RLK_LOG="error")
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path), fault], env=environment, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 0, done.stderr

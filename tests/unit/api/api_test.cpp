@@ -131,6 +131,7 @@ TEST(Api, NullIsAnErrorThatNamesFunctionAndArgument) {
       {"rlk_graph_end", "out", [&] { return rlk_graph_end(s, nullptr, &error); }},
       {"rlk_graph_launch", "graph", [&] { return rlk_graph_launch(nullptr, s, &error); }},
       {"rlk_list_json", "runtime", [&] { return rlk_list_json(nullptr, &text, &error); }},
+      {"rlk_runtime_reload", "runtime", [&] { return rlk_runtime_reload(nullptr, &text, &error); }},
       {"rlk_list_json", "out", [&] { return rlk_list_json(rt, nullptr, &error); }},
       {"rlk_ops_json", "out", [&] { return rlk_ops_json(nullptr, &error); }},
       {"rlk_explain_json", "stream",
