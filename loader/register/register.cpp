@@ -89,6 +89,7 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins, const Patience& pati
         serving[i]->binding.units = record.units;
         serving[i]->record = record;
       }
+      serving[i]->was_published = true;
       bindings.push_back(serving[i]->binding);
     } else if (record.state != State::shadowed && !record.is_place) {  // the id of a shadowed one belongs to another
       rejected.push_back({record.id, record.backend, record.reason_code, record.reason});
@@ -182,7 +183,7 @@ void Registrar::note_changes(const Next& next, std::vector<ProbedPlugin>* plugin
   for (const auto& generation : loaded_) {
     const std::string& id = generation->binding.id;
     const auto now = next.by_id.find(id);
-    if (now != next.by_id.end() && now->second == generation.get()) continue;
+    if (!generation->was_published || (now != next.by_id.end() && now->second == generation.get())) continue;
     PluginRecord& record = old.emplace_back(ProbedPlugin{generation->record, {}, {}}).record;
     if (now != next.by_id.end()) {
       record.stop(State::retired, Place::host, reason::kReplaced,
@@ -287,8 +288,8 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
     }
   }
   if (opening->failure) return opening->failure;
-  loaded_.emplace_back(
-      new Generation{std::move(opening->binding), {record.path, plugin.screened.identity}, plugin.content, {}, record});
+  loaded_.emplace_back(new Generation{
+      std::move(opening->binding), {record.path, plugin.screened.identity}, plugin.content, {}, false, record});
   next->by_id[record.id] = loaded_.back().get();
   return std::nullopt;
 }

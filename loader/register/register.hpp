@@ -54,7 +54,8 @@ private:
     LoadedFile file;
     std::string content;
     std::map<const rlk_plugin_instance*, Devices> attached;  // of an operators-only plugin, by the owner
-    PluginRecord record;                                     // as it was published last
+    bool was_published = false;
+    PluginRecord record;  // as it was published last
   };
   // The next generation while it is put together.
   struct Next {
