@@ -99,6 +99,10 @@ void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*
     }
   }
   plan_count_.fetch_sub(unwanted.size(), std::memory_order_relaxed);
+  for (Shard& shard : shards_) {  // made for an earlier generation, all but a few of the newest
+    const std::lock_guard lock(shard.mutex);
+    shard.decisions.clear();
+  }
   for (auto& [home, plan] : unwanted) home->retire(std::move(plan));
 }
 

@@ -73,7 +73,8 @@ public:
   // The list's mutex is held; it is released before another plan is dropped for this one.
   void add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock);
 
-  // Retires the plans of every implementation on a device that is not wanted.
+  // Retires the plans of every implementation on a device that is not wanted, and forgets all decisions: those of an
+  // earlier generation of the registry are never looked up again.
   void retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted);
 
   // The end: no call is inside, nothing is in flight.

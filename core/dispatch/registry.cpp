@@ -53,8 +53,9 @@ struct Registry::State {
   void retire(const Snapshot& before, Snapshot& next) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
-  static void add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& devices,
-                                Snapshot& next);
+  void add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& entries,
+                         Snapshot& next) const;
+  std::shared_ptr<const PluginBinding> known_binding(PluginBinding plugin) const;
   void swap_in(std::unique_ptr<Snapshot> next);
   // The present generation once more, to be changed.
   std::unique_ptr<Snapshot> next_generation() const;
@@ -90,6 +91,14 @@ bool Snapshot::knows(std::string_view id_or_backend) const {
   });
 }
 
+std::shared_ptr<const Candidate> Candidates::find(const Candidate& like) const {
+  const auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& known) {
+    return known->plugin == like.plugin && known->implementation == like.implementation && known->on == like.on &&
+           known->device == like.device && known->quarantined == like.quarantined;
+  });
+  return found != all_.end() ? *found : nullptr;
+}
+
 bool Snapshot::is_current(const DeviceEntry& device) const {
   return std::find(devices.begin(), devices.end(), &device) != devices.end();
 }
@@ -121,6 +130,12 @@ bool has_device_of(const PluginBinding& plugin, const PluginBinding& owner) {
 }
 
 }  // namespace
+
+bool is_same(const UnitResult& a, const UnitResult& b) {
+  return a.op == b.op && a.implementation == b.implementation && a.dtype == b.dtype && a.feature == b.feature &&
+         a.variant == b.variant && a.verdict == b.verdict && a.numerics == b.numerics &&
+         a.reason_code == b.reason_code && a.reason == b.reason && a.size_classes == b.size_classes;
+}
 
 // Who owns devices and is not among the next is retired with whoever is attached to them. Attached to a device that
 // stays, a replaced plugin has nothing left to serve.
@@ -181,15 +196,16 @@ void Registry::State::add_devices(Snapshot& next) {
   }
 }
 
-void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& devices,
-                                        Snapshot& next) {
+void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& entries,
+                                        Snapshot& next) const {
+  const Snapshot* const before = current.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < plugin.api->n_implementations; ++i) {
     const rlk_implementation* implementation = plugin.api->implementations[i];
     const OpDecl* decl = find_declaration(implementation->op);
     if (decl == nullptr) continue;
     for (const auto& device : plugin.devices) {
       if (device == nullptr) continue;
-      for (const DeviceEntry* on : devices) {
+      for (const DeviceEntry* on : entries) {
         if (!device->is_of(*on->device)) continue;
         Candidate candidate{decl, implementation, &plugin, on, device.get(), {}, {}};
         for (const UnitResult& unit : plugin.units) {
@@ -201,7 +217,9 @@ void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::
             candidate.quarantined.push_back(entry.get());
           }
         }
-        next.candidates.push_back(std::move(candidate));
+        std::shared_ptr<const Candidate> known = before != nullptr ? before->candidates.find(candidate) : nullptr;
+        if (known == nullptr) known = std::make_shared<const Candidate>(std::move(candidate));
+        next.candidates.push_back(std::move(known));
       }
     }
   }
@@ -229,6 +247,19 @@ void Registry::State::add_candidates(Snapshot& next) {
     }
     add_candidates_of(*plugin, its, next);
   }
+}
+
+std::shared_ptr<const PluginBinding> Registry::State::known_binding(PluginBinding plugin) const {
+  const Snapshot& now = *current.load(std::memory_order_relaxed);
+  for (const auto* plugins : {&now.plugins, &now.retired}) {
+    for (const auto& known : *plugins) {
+      if (known->id == plugin.id && known->api == plugin.api && known->instance == plugin.instance &&
+          known->devices == plugin.devices &&
+          std::equal(known->units.begin(), known->units.end(), plugin.units.begin(), plugin.units.end(), is_same))
+        return known;
+    }
+  }
+  return std::make_shared<const PluginBinding>(std::move(plugin));
 }
 
 void Registry::State::swap_in(std::unique_ptr<Snapshot> next) {
@@ -285,11 +316,14 @@ const Snapshot* Registry::current() const {
 void Registry::publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected) {
   const std::lock_guard lock(state_->mutex);
   auto next = std::make_unique<Snapshot>();
-  for (PluginBinding& plugin : plugins) next->plugins.push_back(std::make_shared<PluginBinding>(std::move(plugin)));
+  for (PluginBinding& plugin : plugins) next->plugins.push_back(state_->known_binding(std::move(plugin)));
   next->rejected = std::move(rejected);
   next->quarantined = current()->quarantined;
   next->suspected = current()->suspected;
   state_->retire(*current(), *next);
+  if (next->plugins == current()->plugins && next->retired == current()->retired &&
+      next->rejected == current()->rejected)
+    return;
   state_->swap_in(std::move(next));
 }
 

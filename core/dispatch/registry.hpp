@@ -3,10 +3,13 @@
 
 #include <rlk/abi.h>
 
+#include <cstddef>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/conformance/conformance.hpp"
@@ -39,6 +42,7 @@ struct RejectedPlugin {
   std::string backend;
   std::string reason_code;
   std::string reason;
+  bool operator==(const RejectedPlugin&) const = default;
 };
 
 // A device and its address for the life of the process: generations share the entries.
@@ -91,6 +95,38 @@ struct Candidate {
   std::vector<const Quarantined*> quarantined;
 };
 
+// Generations share those that they have in common.
+class Candidates {
+public:
+  class Iterator {
+  public:
+    using iterator_category = std::forward_iterator_tag;
+    using value_type = const Candidate;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const Candidate*;
+    using reference = const Candidate&;
+    Iterator() = default;
+    explicit Iterator(const std::shared_ptr<const Candidate>* at) : at_(at) {}
+    const Candidate& operator*() const { return **at_; }
+    const Candidate* operator->() const { return at_->get(); }
+    Iterator& operator++() { return ++at_, *this; }
+    Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator&) const = default;
+
+  private:
+    const std::shared_ptr<const Candidate>* at_ = nullptr;
+  };
+  Iterator begin() const { return Iterator(all_.data()); }
+  Iterator end() const { return Iterator(all_.data() + all_.size()); }
+  size_t size() const { return all_.size(); }
+  void push_back(std::shared_ptr<const Candidate> candidate) { all_.push_back(std::move(candidate)); }
+  // One that is equal, or nullptr.
+  std::shared_ptr<const Candidate> find(const Candidate& like) const;
+
+private:
+  std::vector<std::shared_ptr<const Candidate>> all_;
+};
+
 struct Snapshot {
   uint64_t generation = 0;
   std::vector<std::shared_ptr<const PluginBinding>> plugins;
@@ -100,7 +136,7 @@ struct Snapshot {
   std::vector<RejectedPlugin> rejected;
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
   std::vector<std::shared_ptr<const Quarantined>> suspected;  // evidence alone: they are candidates as before
-  std::vector<Candidate> candidates;
+  Candidates candidates;
 
   // nullptr when there is none. [all: thread-safe]
   const DeviceEntry* find_device(std::string_view backend, uint32_t ordinal) const;
@@ -121,13 +157,13 @@ public:
 
   const Snapshot* current() const;  // [thread-safe, wait-free]
   // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
-  // Whose devices are not in it any more is retired. [thread-safe]
+  // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);
   // Removes an implementation for a dtype ("" = all) after a run-time failure; the next generation lacks it. The same
   // again is no new generation. [thread-safe]
   void quarantine(const PluginBinding& plugin, const std::string& op, const std::string& implementation,
                   const std::string& dtype, const std::string& reason_code, const std::string& reason);
-  void quarantine(Quarantined entry);
+  void quarantine(Quarantined failed);
   // Everything of a plugin whose own clean-up failed, in each registry that has it: `what` is the slot. [thread-safe]
   static void switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept;
   // Each may have caused one failure, and nobody knows which: kept as evidence, none is switched off. The same again is

@@ -102,26 +102,20 @@ void Registrar::publish(std::vector<ProbedPlugin>* plugins, const Patience& pati
 
 // By content: a file that was only touched or copied is no other, and one that came back is there already.
 Registrar::Generation* Registrar::find_loaded(const ProbedPlugin& plugin) {
+  const FileIdentity& file = plugin.screened.identity;
   for (const auto& generation : loaded_) {
-    if (generation->binding.id != plugin.record.id || generation->file.path != plugin.record.path) continue;
-    if (generation->binding.built_in || generation->file.identity == plugin.screened.identity ||
-        (!plugin.content.empty() && generation->content == plugin.content))
-      return generation.get();
+    const FileIdentity& known = generation->file.identity;
+    if (generation->binding.id != plugin.record.id) continue;
+    if (generation->binding.built_in || known == file) return generation.get();
+    const bool same_place = generation->file.path == plugin.record.path ||
+                            (known.device == file.device && known.inode == file.inode);  // a hard link
+    if (same_place && !plugin.content.empty() && generation->content == plugin.content) return generation.get();
   }
   return nullptr;
 }
 
-// Nothing for a plugin that is the first of its kind here.
-std::optional<Failure> Registrar::refuse_replacing(const ProbedPlugin& plugin) const {
-  const PluginRecord& record = plugin.record;
-  std::vector<LoadedFile> files;
-  bool is_first = true;
-  for (const auto& one : loaded_) {
-    files.push_back(one->file);
-    is_first = is_first && one->binding.id != record.id && one->file.path != record.path;
-  }
-  if (is_first) return std::nullopt;
-  if (auto refused = refuse_beside(plugin, files)) return refused;
+// Fails what the one that serves now does right.
+std::optional<Failure> Registrar::refuse_worse(const PluginRecord& record) const {
   const auto live = live_.find(record.id);
   if (live == live_.end()) return std::nullopt;
   for (const core::UnitResult& unit : record.units) {
@@ -263,7 +257,12 @@ private:
 
 std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patience& patience, Next* next) {
   const PluginRecord& record = plugin.record;
-  if (Generation* loaded = find_loaded(plugin)) {
+  Generation* const loaded = find_loaded(plugin);
+  const auto live = live_.find(record.id);
+  if (live != live_.end() && live->second != loaded) {
+    if (auto worse = refuse_worse(record)) return worse;
+  }
+  if (loaded != nullptr) {
     next->by_id[record.id] = loaded;
     return std::nullopt;
   }
@@ -271,7 +270,15 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
   if (opening->binding.built_in) {
     opening->go();
   } else {
-    if (auto refused = refuse_replacing(plugin)) return refused;
+    std::vector<LoadedFile> files;
+    bool is_first = true;
+    for (const auto& one : loaded_) {
+      files.push_back(one->file);
+      is_first = is_first && one->binding.id != record.id && one->file.path != record.path;
+    }
+    if (!is_first) {
+      if (auto refused = refuse_beside(plugin, files)) return refused;
+    }
     if (stuck_in_linker_ != nullptr && !stuck_in_linker_->attempt.has_ended()) {
       return Failure{&reason::kTimedOut,
                      "not loaded: plugin " + stuck_in_linker_->binding.id + " (" + stuck_in_linker_->path +

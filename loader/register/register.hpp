@@ -64,7 +64,7 @@ private:
   };
   std::optional<Failure> load(const ProbedPlugin& plugin, const Patience& patience, Next* next);
   Generation* find_loaded(const ProbedPlugin& plugin);
-  std::optional<Failure> refuse_replacing(const ProbedPlugin& plugin) const;
+  std::optional<Failure> refuse_worse(const PluginRecord& record) const;
   // The one that goes on because this file, which was to replace it, is refused; nullptr: there is none.
   Generation* find_refused(const ProbedPlugin& refused, const Next& next) const;
   std::optional<Failure> refuse_second_owner(const Generation& generation, Next* next, PluginRecord* record) const;

@@ -35,25 +35,32 @@ inline std::string find_fault(const std::string& faults, const char* where) {
   return "";
 }
 
+inline bool is_prober() {
+  static const bool is = [] {
+    char program[4096] = {};
+    const bool known = readlink("/proc/self/exe", program, sizeof(program) - 1) > 0;
+    return known && std::string(program).find("rlk-prober") != std::string::npos;
+  }();
+  return is;
+}
+
 // RLK_FAULT_IN is "prober" or "host" where only one of them is to meet the faults of RLK_FAULT.
 inline bool is_meant() {
   const char* const only = std::getenv("RLK_FAULT_IN");
-  if (only == nullptr || *only == '\0') return true;
-  char program[4096] = {};
-  const bool known = readlink("/proc/self/exe", program, sizeof(program) - 1) > 0;
-  const bool is_prober = known && std::string(program).find("rlk-prober") != std::string::npos;
-  return std::string(only) == (is_prober ? "prober" : "host");
+  return only == nullptr || *only == '\0' || std::string(only) == (is_prober() ? "prober" : "host");
 }
 
 inline std::string fault_at(const char* where) {
   const char* const told[] = {is_meant() ? std::getenv("RLK_FAULT") : nullptr, std::getenv("RLK_FAULT_UNDECLARED")};
+  std::string found;
   for (const char* faults : told) {
-    const std::string found = faults != nullptr ? find_fault(faults, where) : "";
+    found = faults != nullptr ? find_fault(faults, where) : "";
     if (!found.empty()) return found;
   }
   std::string own;
   for (size_t i = std::strlen("RLK_FAULT_SLOT="); slot[i] != '\0' && slot[i] != '.'; ++i) own += slot[i];
-  return find_fault(own, where);
+  found = find_fault(own, where);
+  return found.empty() && !is_prober() ? find_fault(own, (std::string("host.") + where).c_str()) : found;
 }
 
 inline void write_pid() {
