@@ -55,6 +55,8 @@ extern const OpDecl kLinearDeclaration;
 extern const OpDecl kLinearBackwardDeclaration;
 extern const OpDecl kLinearCrossEntropyDeclaration;
 extern const OpDecl kLinearCrossEntropyBackwardDeclaration;
+extern const OpDecl kLinearJsdDeclaration;
+extern const OpDecl kLinearJsdBackwardDeclaration;
 extern const OpDecl kLinearLogpDeclaration;
 extern const OpDecl kLinearLogpBackwardDeclaration;
 extern const OpDecl kLogSoftmaxDeclaration;
@@ -171,6 +173,8 @@ std::span<const OpDecl> declarations() {
       kLinearBackwardDeclaration,
       kLinearCrossEntropyDeclaration,
       kLinearCrossEntropyBackwardDeclaration,
+      kLinearJsdDeclaration,
+      kLinearJsdBackwardDeclaration,
       kLinearLogpDeclaration,
       kLinearLogpBackwardDeclaration,
       kLogSoftmaxDeclaration,

@@ -1,4 +1,4 @@
-// Rows of logits of two models as distributions: what jsd and its backward agree on.
+// Rows of logits of two models as distributions: what jsd, linear_jsd and their backwards agree on.
 #pragma once
 
 #include <rlk/sdk/ops/logp.hpp>
@@ -49,21 +49,72 @@ private:
 struct Probabilities {
   Tracked log_q, log_p, q, p, log_m;
 
-  template <class Call>
-  Probabilities(const Call& call, Tracked lse, Tracked teacher_lse, int64_t n, int64_t v) {
-    const Tracked temperature(call.params.temperature, call.params.temperature);
-    log_q = Tracked(call.logits.load(n, v)) / temperature - lse;
-    log_p = Tracked(call.teacher_logits.load(n, v)) / temperature - teacher_lse;
-    q = exp(log_q);
-    p = exp(log_p);
-    const Tracked beta(call.params.beta, call.params.beta);
-    log_m = log(beta * p + (Tracked(1.0) - beta) * q);
+  // Of scores, which are logits over the temperature.
+  Probabilities(Tracked score, Tracked teacher_score, Tracked lse, Tracked teacher_lse, double beta_of_call)
+      : log_q(score - lse), log_p(teacher_score - teacher_lse), q(exp(log_q)), p(exp(log_p)) {
+    const Tracked beta(beta_of_call, beta_of_call), m = beta * p + (Tracked(1.0) - beta) * q;
+    log_m = m.value < 0x1p-1000 && std::max(p.value, q.value) > 0 ? log_of_tiny_mixture(beta_of_call) : log(m);
+  }
+
+private:
+  // The logarithm of what loses its last digits, or is 0 although p or q is not.
+  Tracked log_of_tiny_mixture(double beta) const {
+    const Tracked& high = log_p.value > log_q.value ? log_p : log_q;
+    const double sum = beta * std::exp(log_p.value - high.value) + (1 - beta) * std::exp(log_q.value - high.value);
+    return rounded(high.value + std::log(sum), log_p.error + log_q.error);
   }
 };
+
+// Of logits.
+template <class Call>
+Probabilities probabilities(const Call& call, Tracked lse, Tracked teacher_lse, int64_t n, int64_t v) {
+  const Tracked temperature(call.params.temperature, call.params.temperature);
+  return {Tracked(call.logits.load(n, v)) / temperature, Tracked(call.teacher_logits.load(n, v)) / temperature, lse,
+          teacher_lse, call.params.beta};
+}
 
 // x log(x / y); 0 where x is.
 inline Tracked relative(const Tracked& x, const Tracked& log_x, const Tracked& log_y) {
   return x.value == 0 ? Tracked(0.0, x.error) : x * (log_x - log_y);
+}
+
+// A row's loss and student_kl. at(v): its Probabilities.
+struct Divergence {
+  Tracked loss = 0.0, student_kl = 0.0;
+};
+template <typename At>
+Divergence divergence(double beta, int64_t vocab, Tracked lse, Tracked teacher_lse, At&& at) {
+  TrackedSum of_teacher, of_student;
+  for (int64_t v = 0; v < vocab; ++v) {
+    const Probabilities token = at(v);
+    of_teacher.add(relative(token.p, token.log_p, beta == 0 ? token.log_q : token.log_m));
+    of_student.add(relative(token.q, token.log_q, beta == 1 ? token.log_p : token.log_m));
+  }
+  Divergence row;
+  row.student_kl = beta == 0 ? Tracked(0.0) : of_student.total();
+  row.loss = beta == 0 ? of_teacher.total()
+             : beta == 1
+                 ? of_student.total()
+                 : Tracked(beta, beta) * of_teacher.total() + (Tracked(1.0) - Tracked(beta, beta)) * of_student.total();
+  // A NaN or an infinity of either model is in its lse.
+  if (!std::isfinite(lse.value) || !std::isfinite(teacher_lse.value)) {
+    row.loss = std::numeric_limits<double>::quiet_NaN();
+    row.student_kl = beta == 0 ? 0.0 : row.loss.value;
+  }
+  return row;
+}
+
+// The gradient of a token's logit, of a loss whose own is grad_loss.
+template <class Call>
+Tracked logit_gradient(const Call& call, const Probabilities& at, int64_t n) {
+  const double beta = call.params.beta;
+  Tracked h = at.q - at.p;
+  if (beta != 0) {
+    const Tracked log_ratio = at.log_q - (beta == 1 ? at.log_p : at.log_m);
+    h = at.q.value == 0 ? Tracked(0.0, at.q.error) : at.q * (log_ratio - Tracked(call.student_kl.load(n)));
+    if (beta != 1) h = (Tracked(1.0) - Tracked(beta, beta)) * h;
+  }
+  return Tracked(call.grad_loss.load(n)) * h / Tracked(call.params.temperature, call.params.temperature);
 }
 
 }  // namespace rlk::golden

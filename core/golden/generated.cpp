@@ -51,6 +51,8 @@
 #include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
+#include <rlk/sdk/ops/linear_jsd.hpp>
+#include <rlk/sdk/ops/linear_jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
@@ -167,6 +169,8 @@ DataError linear(CallOf<sdk::ops::Linear>& call);
 DataError linear_backward(CallOf<sdk::ops::LinearBackward>& call);
 DataError linear_cross_entropy(CallOf<sdk::ops::LinearCrossEntropy>& call);
 DataError linear_cross_entropy_backward(CallOf<sdk::ops::LinearCrossEntropyBackward>& call);
+DataError linear_jsd(CallOf<sdk::ops::LinearJsd>& call);
+DataError linear_jsd_backward(CallOf<sdk::ops::LinearJsdBackward>& call);
 DataError linear_logp(CallOf<sdk::ops::LinearLogp>& call);
 DataError linear_logp_backward(CallOf<sdk::ops::LinearLogpBackward>& call);
 DataError log_softmax(CallOf<sdk::ops::LogSoftmax>& call);
@@ -282,6 +286,8 @@ Function find(std::string_view op) {
   if (op == "linear_backward") return &answer<sdk::ops::LinearBackward, linear_backward>;
   if (op == "linear_cross_entropy") return &answer<sdk::ops::LinearCrossEntropy, linear_cross_entropy>;
   if (op == "linear_cross_entropy_backward") return &answer<sdk::ops::LinearCrossEntropyBackward, linear_cross_entropy_backward>;
+  if (op == "linear_jsd") return &answer<sdk::ops::LinearJsd, linear_jsd>;
+  if (op == "linear_jsd_backward") return &answer<sdk::ops::LinearJsdBackward, linear_jsd_backward>;
   if (op == "linear_logp") return &answer<sdk::ops::LinearLogp, linear_logp>;
   if (op == "linear_logp_backward") return &answer<sdk::ops::LinearLogpBackward, linear_logp_backward>;
   if (op == "log_softmax") return &answer<sdk::ops::LogSoftmax, log_softmax>;

@@ -7,7 +7,6 @@ namespace rlk::golden {
 
 DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call) {
   const RowSums student(call, call.logits), teacher(call, call.teacher_logits);
-  const double beta = call.params.beta;
   DataError error = student.error();
   keep_first(error, teacher.error());
   for (int64_t n = 0; n < call.N; ++n) {
@@ -21,15 +20,8 @@ DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call) {
         put(call.grad_logits, std::numeric_limits<double>::quiet_NaN());
         continue;
       }
-      const Probabilities at(call, call.lse.load(n), call.teacher_lse.load(n), n, v);
-      Tracked h = at.q - at.p;
-      if (beta != 0) {
-        const Tracked log_ratio = at.log_q - (beta == 1 ? at.log_p : at.log_m);
-        h = at.q.value == 0 ? Tracked(0.0, at.q.error) : at.q * (log_ratio - Tracked(call.student_kl.load(n)));
-        if (beta != 1) h = (Tracked(1.0) - Tracked(beta, beta)) * h;
-      }
-      put(call.grad_logits,
-          Tracked(call.grad_loss.load(n)) * h / Tracked(call.params.temperature, call.params.temperature));
+      const Probabilities at = probabilities(call, call.lse.load(n), call.teacher_lse.load(n), n, v);
+      put(call.grad_logits, logit_gradient(call, at, n));
     }
   }
   return error;

@@ -70,32 +70,22 @@ DataError for_each_row(const Call& call, const Context& context, Function&& func
   return bad.any() ? DataError{kNoFiniteLogit, bad.row(), 0} : DataError{};
 }
 
-void put(const Array& array, int64_t n, double value) {
-  if (array.present()) array.put(n, value);
-}
-
 DataError jsd(const Forward& call, const Context& context) {
   const Model student(call, call.logits), teacher(call, call.teacher_logits);
   const double beta = call.params.beta;
   return for_each_row(call, context, [&](int64_t n) {
-    const auto put_all = [&](double loss, double lse, double teacher_lse, double student_kl) {
-      put(call.loss, n, loss);
-      put(call.lse, n, lse);
-      put(call.teacher_lse, n, teacher_lse);
-      put(call.student_kl, n, student_kl);
-    };
     if (!call.mask.keeps(n)) {
-      put_all(0, 0, 0, 0);
+      put_divergence(call, n, 0, 0, 0, 0);
       return true;
     }
     const RowSums own = student.sums(n), other = teacher.sums(n);
     if (own.all_masked() || other.all_masked()) {
-      put_all(kNan, kNan, kNan, kNan);
+      put_divergence(call, n, kNan, kNan, kNan, kNan);
       return false;
     }
     const double lse = own.lse(), teacher_lse = other.lse();
     if (std::isnan(lse) || std::isnan(teacher_lse)) {
-      put_all(kNan, lse, teacher_lse, beta == 0 ? 0 : kNan);
+      put_divergence(call, n, kNan, lse, teacher_lse, beta == 0 ? 0 : kNan);
       return true;
     }
     LongSum of_teacher, of_student;
@@ -105,11 +95,8 @@ DataError jsd(const Forward& call, const Context& context) {
       of_teacher.add(sums.teacher);
       of_student.add(sums.student);
     });
-    const double mixed = beta * of_teacher.value() + (1 - beta) * of_student.value();
-    put_all(beta == 0   ? of_teacher.value()
-            : beta == 1 ? of_student.value()
-                        : mixed,
-            lse, teacher_lse, beta == 0 ? 0 : of_student.value());
+    const JsdSums total{of_teacher.value(), of_student.value()};
+    put_divergence(call, n, total.loss(beta), lse, teacher_lse, total.student_kl(beta));
     return true;
   });
 }

@@ -203,6 +203,15 @@ HWY_NOINLINE bool scores_task(const LinearChunk& chunk, const LogpRows& rows, in
 }
 
 template <typename T>
+HWY_NOINLINE void put_row(const LinearChunk& chunk, int64_t row, int64_t column, const double* values) {
+  const ChunkTiles<T> tiles(chunk, 0, 0);
+  const int64_t tile = row / tile_rows_of<T>(), width = tiles.width(tile), columns = tiles.columns_of_block(column);
+  T* const dx = tiles.dx(tile, column) + (row - tiles.begin(tile));
+  for (int64_t j = 0; j < columns; ++j) dx[j * width] = static_cast<T>(values[j]);
+  for (int64_t j = columns; j < round_up(columns, kBroadcasts); ++j) dx[j * width] = 0;
+}
+
+template <typename T>
 HWY_NOINLINE bool hidden_task(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
   const ChunkTiles<T> tiles(chunk, first_tile, last_tile);
   auto* const weights = static_cast<T*>(thread_scratch(kPackedWeights * sizeof(T)));
@@ -282,6 +291,9 @@ bool gradient_scores_for(const LinearChunk& c, const LogpRows& rows, int64_t fir
   return c.operands.scores.in_f64 ? scores_task<double>(c, rows, first_tile, last_tile, column)
                                   : scores_task<float>(c, rows, first_tile, last_tile, column);
 }
+void gradient_put_for(const LinearChunk& c, int64_t row, int64_t column, const double* values) {
+  return c.operands.scores.in_f64 ? put_row<double>(c, row, column, values) : put_row<float>(c, row, column, values);
+}
 bool gradient_hidden_for(const LinearChunk& c, int64_t first_tile, int64_t last_tile, int64_t depth) {
   return c.operands.scores.in_f64 ? hidden_task<double>(c, first_tile, last_tile, depth)
                                   : hidden_task<float>(c, first_tile, last_tile, depth);
@@ -308,6 +320,7 @@ HWY_AFTER_NAMESPACE();
 namespace rlk::cpu {
 
 HWY_EXPORT(gradient_scores_for);
+HWY_EXPORT(gradient_put_for);
 HWY_EXPORT(gradient_hidden_for);
 HWY_EXPORT(gradient_weight_for);
 HWY_EXPORT(gradient_bias_for);
@@ -323,6 +336,9 @@ int64_t linear_sums_elements(int64_t count, int64_t depth, bool in_f64) {
 bool linear_gradient_scores(const LinearChunk& chunk, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
                             int64_t column) {
   return HWY_DYNAMIC_DISPATCH(gradient_scores_for)(chunk, rows, first_tile, last_tile, column);
+}
+void linear_gradient_put(const LinearChunk& chunk, int64_t row, int64_t column, const double* values) {
+  return HWY_DYNAMIC_DISPATCH(gradient_put_for)(chunk, row, column, values);
 }
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
   return HWY_DYNAMIC_DISPATCH(gradient_hidden_for)(chunk, first_tile, last_tile, depth);

@@ -31,6 +31,9 @@ struct LogpRows {
 // the next two.
 bool linear_gradient_scores(const LinearChunk& chunk, const LogpRows& rows, int64_t first_tile, int64_t last_tile,
                             int64_t column);
+// Or dx of one row of the batch, computed elsewhere: values of the block of columns at `column`. Every row of the batch
+// must be written.
+void linear_gradient_put(const LinearChunk& chunk, int64_t row, int64_t column, const double* values);
 // Adds dx weight of the whole chunk to grad_hidden, from `depth` on kLinearDepth numbers of each row.
 bool linear_gradient_hidden(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth);
 

@@ -53,6 +53,8 @@
 #include <rlk/sdk/ops/linear_backward.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy.hpp>
 #include <rlk/sdk/ops/linear_cross_entropy_backward.hpp>
+#include <rlk/sdk/ops/linear_jsd.hpp>
+#include <rlk/sdk/ops/linear_jsd_backward.hpp>
 #include <rlk/sdk/ops/linear_logp.hpp>
 #include <rlk/sdk/ops/linear_logp_backward.hpp>
 #include <rlk/sdk/ops/log_softmax.hpp>
