@@ -50,7 +50,10 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   QuarantineList quarantine(options.store);
   quarantine.add_crumbs();
   const std::vector<QuarantineEntry> in_force = quarantine.in_force();
-  for (ProbedPlugin& plugin : plugins) apply(in_force, options.store, &plugin.record);
+  for (ProbedPlugin& plugin : plugins) {
+    apply(options.known_bad, options.use_known_bad, &plugin.record);
+    apply(in_force, options.store, &plugin.record);
+  }
   for (const ProbedPlugin& plugin : plugins) {
     const PluginRecord& record = plugin.record;
     core::log_line(RLK_LOG_DEBUG, record.is_place ? "search" : "plugin " + record.id,

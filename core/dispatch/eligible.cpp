@@ -9,6 +9,8 @@ namespace {
 
 // reason_code of what failed at run time, in this process or an earlier one.
 constexpr std::string_view kQuarantined = "QUARANTINED";
+// Of what was right here, with a version of the vendor's runtime that is known to be wrong.
+constexpr std::string_view kKnownBad = "KNOWN_BAD";
 
 }  // namespace
 
@@ -87,6 +89,8 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
                              (variant.empty() ? "" : ", variant " + variant);
     if (unit.standing == Standing::failed && unit.result->reason_code == kQuarantined)
       return {std::string(kQuarantined), "switched off after an earlier failure: " + unit.result->reason};
+    if (unit.standing == Standing::failed && unit.result->reason_code == kKnownBad)
+      return {std::string(kKnownBad), "known to be wrong with this " + unit.result->reason};
     if (unit.standing == Standing::failed) {
       return {"VERIFICATION_FAILED",
               name + " failed its test (" + unit.result->reason_code + "): " + unit.result->reason};

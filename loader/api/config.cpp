@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "core/declaration/error.hpp"
 #include "core/dispatch/host.hpp"
@@ -231,6 +232,20 @@ private:
           if (!backend) return complain(*item, "require is a backend or a list of them");
           out_.require += (out_.require.empty() ? "" : ",") + *backend;
         }
+      } else if (name == "use_known_bad") {
+        for (const toml::node* item : texts_of(node)) {
+          const auto who = item->value<std::string>();
+          if (!who) return complain(*item, "use_known_bad is a plugin's id or a list of them");
+          out_.use_known_bad.push_back(*who);
+        }
+      } else if (name == "known_bad") {
+        for (const toml::node* item : texts_of(node)) {
+          KnownBad bad;
+          const std::string wrong = read_known_bad(*item, &bad);
+          if (!wrong.empty()) return complain(*item, "known_bad " + wrong);
+          bad.source = path.string() + ":" + std::to_string(item->source().begin.line);
+          out_.known_bad.push_back(std::move(bad));
+        }
       } else if (name == "off" && node.is_table()) {
         for (const auto& [which, why] : *node.as_table()) {
           const auto reason = why.value<std::string>();
@@ -258,10 +273,37 @@ private:
         return complain(node,
                         "'" + name +
                             "' is not known here; known are include, plugin_path, probe_retry, require, counters, "
-                            "allow, allow_list, [off] and [dispatch]");
+                            "allow, allow_list, use_known_bad, [[known_bad]], [off] and [dispatch]");
       }
     }
     return true;
+  }
+
+  // What is wrong with the entry, "" when nothing is.
+  static std::string read_known_bad(const toml::node& node, KnownBad* out) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return "is a list of tables, [[known_bad]]";
+    for (const auto& [key, value] : *table) {
+      const auto text = value.value<std::string>();
+      const toml::table* seen = value.as_table();
+      if (key == "plugin" && text) {
+        out->plugin = *text;
+      } else if (key == "reason" && text) {
+        out->reason = *text;
+      } else if (key == "operators") {
+        for (const toml::node* item : texts_of(value))
+          out->operators.push_back(item->value<std::string>().value_or(""));
+        if (std::count(out->operators.begin(), out->operators.end(), "") > 0) return "operators are a list of texts";
+      } else if (key == "seen" && seen != nullptr && seen->size() == 1 && seen->begin()->second.is_string()) {
+        out->evidence = seen->begin()->first.str();
+        out->value = *seen->begin()->second.value<std::string>();
+      } else {
+        return "has '" + std::string(key.str()) +
+               "'; expected the texts plugin and reason, seen = { KIND = \"VALUE\" } and operators, a list";
+      }
+    }
+    if (out->plugin.empty() || out->reason.empty() || out->evidence.empty()) return "needs plugin, seen and reason";
+    return "";
   }
 
   static std::vector<const toml::node*> texts_of(const toml::node& node) {
@@ -313,8 +355,7 @@ std::string platform_of(const fs::path& path) {
 }
 
 // The entries of one file; false with what is wrong with it.
-bool read_platform(const fs::path& path, const std::string& platform, std::vector<core::PolicyEntry>* out,
-                   std::string* problem) {
+bool read_platform(const fs::path& path, const std::string& platform, Config* out, std::string* problem) {
   std::error_code failed;
   const fs::path real = fs::canonical(path, failed);
   const TrustResult trust = failed ? TrustResult{} : check_trust(real.string(), Identity::of_process());
@@ -324,8 +365,9 @@ bool read_platform(const fs::path& path, const std::string& platform, std::vecto
   error.struct_size = sizeof(error);
   if (read_config(real.string(), &config, &error) != RLK_OK) return *problem = error.text, false;
   if (!config.plugin_path.empty() || !config.probe_retry.empty() || !config.require.empty() ||
-      !config.counters.empty() || !config.allow.empty() || !config.allow_list.empty()) {
-    return *problem = "a platform's policy has [off] and [dispatch] alone", false;
+      !config.counters.empty() || !config.allow.empty() || !config.allow_list.empty() ||
+      !config.use_known_bad.empty()) {
+    return *problem = "a platform's policy has [off], [dispatch] and [[known_bad]] alone", false;
   }
   for (core::PolicyEntry& entry : config.policy) {
     if (entry.op == "numerics" || entry.op == "fallback" || entry.op == "watch" || entry.op == "call_timeout") {
@@ -333,24 +375,23 @@ bool read_platform(const fs::path& path, const std::string& platform, std::vecto
     }
     entry.platform = platform;
   }
-  out->insert(out->end(), config.policy.begin(), config.policy.end());
+  out->policy.insert(out->policy.end(), config.policy.begin(), config.policy.end());
+  out->known_bad.insert(out->known_bad.end(), config.known_bad.begin(), config.known_bad.end());
   return true;
 }
 
 }  // namespace
 
-std::vector<core::PolicyEntry> platform_policies(const Environment& environment, const Config& config,
-                                                 const std::vector<SearchEntry>& defaults) {
+void add_platform_policies(const Environment& environment, const std::vector<SearchEntry>& defaults, Config* config) {
   std::vector<std::string> places;
   for (const char* variable : {"RLK_ADD_PLUGIN_PATH", "RLK_PLUGIN_PATH"}) {
     for (std::string& place : split(environment.path(variable).value_or(""), ':')) places.push_back(std::move(place));
   }
   if (!environment.path("RLK_PLUGIN_PATH")) {
-    for (const auto* entries : {&config.plugin_path, &defaults}) {
+    for (const auto* entries : {&std::as_const(config->plugin_path), &defaults}) {
       for (const SearchEntry& entry : *entries) places.push_back(entry.path);
     }
   }
-  std::vector<core::PolicyEntry> out;
   std::set<std::string> seen;
   for (const std::string& place : places) {
     std::error_code failed;
@@ -365,11 +406,10 @@ std::vector<core::PolicyEntry> platform_policies(const Environment& environment,
       const std::string platform = platform_of(file);
       if (!seen.insert(platform).second) continue;
       std::string problem;
-      if (read_platform(file, platform, &out, &problem)) continue;
+      if (read_platform(file, platform, config, &problem)) continue;
       core::log_line(RLK_LOG_WARN, "policy", file.string() + " is not used: " + problem);
     }
   }
-  return out;
 }
 
 }  // namespace rlk::loader

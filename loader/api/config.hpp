@@ -9,6 +9,7 @@
 #include "core/dispatch/policy.hpp"
 #include "loader/discover/discover.hpp"
 #include "loader/discover/environment.hpp"
+#include "loader/store/known_bad.hpp"
 
 namespace rlk::loader {
 
@@ -20,6 +21,8 @@ struct Config {
   std::string allow_list;   // a path, as RLK_ALLOW_LIST
   std::string require;      // backends, separated by commas, as RLK_REQUIRE
   std::string counters;     // what is told at the end, as RLK_COUNTERS
+  std::vector<KnownBad> known_bad;
+  std::vector<std::string> use_known_bad;  // plugins that are used whatever known_bad says: ids or backends, globs
 
   // The environment with what the file says where no variable does.
   Environment complete(Environment environment) const;
@@ -34,6 +37,12 @@ struct Config {
 //   counters = "/run/rlk-%p.prom"      # what is told at the end of a process, as RLK_COUNTERS
 //   allow = "require"                  # plugins that allow_list does not name: off, warn, require, as RLK_ALLOW
 //   allow_list = "plugins.sha256"      # relative to this file; lines as sha256sum writes them, as RLK_ALLOW_LIST
+//   use_known_bad = ["acme"]           # plugins (globs) that are used although a [[known_bad]] takes them out
+//   [[known_bad]]                      # a version of a runtime or driver that computes wrong
+//   plugin = "acme"                    # id or backend, with globs
+//   seen = { runtime_version = "7.1*" }  # what the plugin saw, as `rlk-plugins inspect` shows its evidence; globs
+//   operators = ["logp:fused"]         # "logp", or one implementation of it; all when it is absent
+//   reason = "wrong in bf16: https://..."
 //   [off]                              # implementations on devices that nobody gets without asking, and why
 //   linear_logp = "wrong in bf16"      # or "linear_logp:fused" for one of them
 //   [dispatch]
@@ -46,10 +55,10 @@ struct Config {
 // with file and line for anything else. An empty path gives an empty configuration.
 rlk_status read_config(const std::string& path, Config* out, rlk_error* error);
 
-// What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in, [off] and
-// [dispatch] OP = ... of them, for calls on that backend's devices. Weaker than everything else; the first file of a
-// backend counts. A file that another user could replace, or that says anything else, is left out with a warning.
-std::vector<core::PolicyEntry> platform_policies(const Environment& environment, const Config& config,
-                                                 const std::vector<SearchEntry>& defaults);
+// What the platforms' own files say: rlk_policy_BACKEND.toml in the folders that plugins are looked for in. Their [off]
+// and [dispatch] OP = ... are for calls on that backend's devices, their [[known_bad]] for any plugin. Weaker than
+// everything else; the first file of a backend counts. A file that another user could replace, or that says anything
+// else, is left out with a warning.
+void add_platform_policies(const Environment& environment, const std::vector<SearchEntry>& defaults, Config* config);
 
 }  // namespace rlk::loader

@@ -160,9 +160,7 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
     Config config;
     if (const rlk_status status = read_config(path, &config, error); status != RLK_OK) return status;
     const Environment where = with_plugin_path(environment, options.plugin_path != nullptr ? options.plugin_path : "");
-    for (core::PolicyEntry& entry : platform_policies(where, config, default_folders())) {
-      config.policy.push_back(std::move(entry));
-    }
+    add_platform_policies(where, default_folders(), &config);
     process->reset(new Process(std::move(environment), std::move(config), options.plugin_path));
   } else if (options.plugin_path != nullptr && (*process)->plugin_path_ != options.plugin_path) {
     return core::failf(
@@ -226,6 +224,8 @@ std::vector<PluginRecord> Process::find_and_publish() {
   how.host = core::host_services();
   how.store = &store_;
   how.cancel = &cancel_;
+  how.known_bad = config_.known_bad;
+  how.use_known_bad = config_.use_known_bad;
   std::vector<ProbedPlugin> plugins = find_plugins(where, how);
   for (ProbedPlugin& plugin : plugins) compared_.add_to(&plugin.record);
   first_uses_.know(plugins);

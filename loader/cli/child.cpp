@@ -93,7 +93,7 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
   if (request.ignore_config) {
     environment.values.erase("RLK_CONFIG");
   } else if (const std::string problem = config_problem(); !problem.empty()) {
-    throw UsageError("RLK_CONFIG: " + problem);
+    throw Failure("RLK_CONFIG: " + problem);
   }
   if (!request.select.empty()) environment.values["RLK_PLUGINS_SELECT"] = request.select;
   loader::ChildCommand command = child_command(

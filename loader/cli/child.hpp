@@ -35,7 +35,7 @@ struct JudgeRequest {
   std::string select;  // replaces RLK_PLUGINS_SELECT when not empty
   bool ignore_config = false;
 };
-// What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as UsageError.
+// What is wrong with the policy file that RLK_CONFIG names, "" when nothing is. judge_plugins throws it as Failure.
 std::string config_problem();
 // What a readable policy file says that nobody understands: operators that there are not, values that are none.
 std::vector<std::string> policy_problems();

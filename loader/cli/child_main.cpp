@@ -40,6 +40,7 @@ std::string records_of(const std::vector<loader::ProbedPlugin>& plugins) {
 loader::Config config_of(const loader::Environment& environment) {
   loader::Config config;  // one that cannot be read was told by the parent
   loader::read_config(environment.path("RLK_CONFIG").value_or(""), &config, nullptr);
+  loader::add_platform_policies(environment, loader::default_folders(), &config);
   return config;
 }
 
@@ -59,6 +60,8 @@ std::string judge(ChildChannel* channel, const json& request) {
   options.host = core::host_services();
   options.store = &store;
   options.fresh = request.value("fresh", false);
+  options.known_bad = config.known_bad;
+  options.use_known_bad = config.use_known_bad;
   const bool whole = request.value("verdicts", false);
   options.on_finished = [channel, whole](const PluginRecord& record) {
     json news = {{"judged", record.id}, {"state", to_string(record.state)}};

@@ -16,6 +16,7 @@
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/examine.hpp"
 #include "loader/screen/screen.hpp"
+#include "loader/store/exact_text.hpp"
 
 namespace rlk::cli {
 namespace {
@@ -70,7 +71,7 @@ std::vector<loader::PhaseBudget> budgets_of(const ConformanceRequest& request, d
 
 std::string ConformanceRequest::to_json() const {
   const json all = {{"do", "conformance"},
-                    {"path", path},
+                    {"path", loader::exact_json(path)},
                     {"built_in", built_in},
                     {"device_plugin", device_plugin},
                     {"op", op},
@@ -85,7 +86,7 @@ std::string ConformanceRequest::to_json() const {
 ConformanceRequest ConformanceRequest::from_json(const std::string& text) {
   const json all = json::parse(text);
   ConformanceRequest request;
-  request.path = all.value("path", "");
+  request.path = loader::exact_text(all.at("path"));
   request.built_in = all.value("built_in", "");
   request.device_plugin = all.value("device_plugin", "");
   request.op = all.value("op", "");

@@ -6,6 +6,7 @@
 #include "loader/cli/child.hpp"
 #include "loader/cli/output.hpp"
 #include "loader/cli/table.hpp"
+#include "loader/cli/variables.hpp"
 #include "loader/cli/verbs.hpp"
 
 namespace rlk::cli {
@@ -46,6 +47,11 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
     if (arguments.has("help")) {
       std::fprintf(output(), "%s", help_text(*verb).c_str());
       return kFine;
+    }
+    // Doctor judges them itself.
+    if (words[0] != "doctor") {
+      for (const std::string& problem : problems_of_variables(loader::Environment::of_process()))
+        std::fprintf(stderr, "rlk-plugins: warning: %s\n", printable(problem).c_str());
     }
     return verb->run(arguments);
   } catch (const UsageError& error) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "loader/cli/child.hpp"
 #include "loader/cli/progress.hpp"
 #include "loader/probe/load.hpp"
 
@@ -52,6 +53,7 @@ std::string take_text(char* text) {
 }
 
 Session::Session() {
+  if (const std::string problem = config_problem(); !problem.empty()) throw Failure("RLK_CONFIG: " + problem);
   rlk_error error = RLK_ERROR_INIT;
   const rlk_runtime_options options = RLK_RUNTIME_OPTIONS_INIT;
   Progress progress("looking for plugins");

@@ -1,6 +1,7 @@
 // Printing of tables and paragraphs.
 #include "loader/cli/table.hpp"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@ size_t width_of(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
+constexpr size_t kWidestLine = 110, kNarrowestLine = 40;
 constexpr size_t kNarrowestColumn = 30;  // a last column is not squeezed further
 
 void print(std::string_view text) {
@@ -56,6 +58,12 @@ std::string printable(std::string_view text) {
   std::string out = core::printable(text);
   while (!out.empty() && out.back() == ' ') out.pop_back();
   return out;
+}
+
+size_t line_width() {
+  winsize size = {};
+  if (ioctl(fileno(output()), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidestLine;
+  return std::clamp<size_t>(size.ws_col, kNarrowestLine, kWidestLine);
 }
 
 std::string wrapped(std::string_view text, size_t indent, size_t width) {

@@ -44,8 +44,10 @@ private:
 bool standard_output_is_terminal();
 // The text between the terminal's codes for the tone; bare when standard output is not a terminal or NO_COLOR is set.
 std::string coloured(std::string_view text, Tone tone);
+// How wide a line for people is: as the terminal, at most 110 characters.
+size_t line_width();
 // Lines of at most `width` characters, each behind `indent` spaces, ending in a newline. Line breaks in `text` stay.
-std::string wrapped(std::string_view text, size_t indent, size_t width = 110);
+std::string wrapped(std::string_view text, size_t indent, size_t width = line_width());
 // core::printable without spaces at its end: text from plugins cannot steer the terminal.
 std::string printable(std::string_view text);
 

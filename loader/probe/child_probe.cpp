@@ -11,6 +11,7 @@
 
 #include "loader/discover/self.hpp"
 #include "loader/probe/guard.hpp"
+#include "loader/store/exact_text.hpp"
 
 #ifndef RLK_PROBER_PATH
 #error "RLK_PROBER_PATH, where rlk-prober will be installed, must be defined by the build"
@@ -116,7 +117,8 @@ std::string encode_request(const PluginRecord& record, const std::vector<OwnerCa
                   {"smoke_seconds", smoke_seconds},
                   {"canary", canary},
                   {"owners", json::array()}};
-  for (const OwnerCandidate& owner : owners) request["owners"].push_back({{"id", owner.id}, {"path", owner.path}});
+  for (const OwnerCandidate& owner : owners)
+    request["owners"].push_back({{"id", owner.id}, {"path", exact_json(owner.path)}});
   return request.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -130,11 +132,12 @@ bool decode_request(const std::string& text, PluginRecord* record, ExamineOption
   options->smoke_seconds = request["smoke_seconds"].get<double>();
   options->suite.canary = request.value("canary", json()) == true;
   for (const json& owner : request["owners"]) {
-    if (!owner.is_object() || !owner.value("id", json()).is_string() || !owner.value("path", json()).is_string()) {
+    if (!owner.is_object() || !owner.value("id", json()).is_string() ||
+        !(owner.value("path", json()).is_string() || owner.value("path", json()).is_object())) {
       *error = "the request names an owner without id or path";
       return false;
     }
-    options->owners.push_back({owner["id"].get<std::string>(), owner["path"].get<std::string>()});
+    options->owners.push_back({owner["id"].get<std::string>(), exact_text(owner["path"])});
   }
   return record_from_text(request["record"].get<std::string>(), record, error);
 }

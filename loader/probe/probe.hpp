@@ -10,6 +10,7 @@
 
 #include "loader/discover/environment.hpp"
 #include "loader/screen/screen.hpp"
+#include "loader/store/known_bad.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/store.hpp"
 
@@ -29,7 +30,9 @@ struct ProbeOptions {
   Store* store = nullptr;          // remembered results and locks; outlives the call
   ScreenOptions screen;            // host_abi and libraries are filled in by probe_plugins
   ProbeMode mode = ProbeMode::isolated;
-  std::string prober;  // find_prober() when empty
+  std::string prober;               // find_prober() when empty
+  std::vector<KnownBad> known_bad;  // applied to the verdicts, remembered or not
+  std::vector<std::string> use_known_bad;
   // Do not believe remembered results (new ones are stored), and try everything of the built-in too.
   bool fresh = false;
   unsigned max_children = 0;                             // at the same time; 0: one per processor, at most 8

@@ -33,8 +33,7 @@ std::shared_ptr<const ElfResult> read_library(int fd, const struct stat& status)
     const std::lock_guard lock(all.mutex);
     if (const auto known = all.by_identity.find(key); known != all.by_identity.end()) return known->second;
   }
-  const auto read =
-      std::make_shared<const ElfResult>(read_elf(source_of_fd(fd, identity.size), ElfDepth::dependencies));
+  auto read = std::make_shared<const ElfResult>(read_elf(source_of_fd(fd, identity.size), ElfDepth::dependencies));
   if (!is_settled(identity)) return read;
   const std::lock_guard lock(all.mutex);
   if (all.by_identity.size() >= kMostRemembered) all.by_identity.clear();

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "loader/screen/library.hpp"
+#include "loader/store/exact_text.hpp"
 #include "loader/store/limits.hpp"
 
 namespace rlk::loader {
@@ -122,7 +123,7 @@ std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
                                 std::to_string(status.st_mtim.tv_nsec);
       text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + built;
     }
-    out.push_back(path + " " + text);
+    out.push_back(shown(path) + " " + text);
   }
   return out;
 }

@@ -110,6 +110,8 @@ struct Reason {
   X(kQuarantined, "QUARANTINED", true,                                                                                \
     "It failed at run time, in this process or an earlier one, and is switched off.",                                 \
     "see `rlk-plugins quarantine ls`; when the cause is mended, `rlk-plugins quarantine clear ID` uses it again")     \
+  X(kKnownBad, "KNOWN_BAD", true, "This version of the vendor's runtime or driver is known to compute wrong.",        \
+    "install another version; to use it all the same, name the plugin in use_known_bad of the policy file")           \
   X(kFileChanged, "FILE_CHANGED", true, "The file changed between its probe and its load.",                           \
     "replace plugins by renaming a new file over the old one, then start again")                                      \
   X(kOverwritten, "OVERWRITTEN", true, "The file was written over while this process had it loaded.",                 \

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/declaration/numerics.hpp"
+#include "loader/store/exact_text.hpp"
 #include "loader/store/record.hpp"
 #include "loader/store/support.hpp"
 #include "loader/store/unit_text.hpp"
@@ -105,11 +106,11 @@ ordered_json summary_json(const PluginRecord& record) {
           {"abi", record.abi},
           {"state", to_string(record.state)},
           {"reason_code", record.reason_code},
-          {"reason", record.reason},
-          {"hint", record.hint},
+          {"reason", shown(record.reason)},
+          {"hint", shown(record.hint)},
           {"broken", record.broken},
-          {"path", record.path},
-          {"source", record.source},
+          {"path", shown(record.path)},
+          {"source", shown(record.source)},
           {"tried", record.tried},
           {"devices", devices_json(record)},
           {"evidence", evidence_json(record)}};
@@ -131,7 +132,7 @@ void read(const json& from, const char* name, std::vector<std::string>* out) {
   auto it = from.find(name);
   if (it == from.end() || !it->is_array()) return;
   for (const json& item : *it)
-    if (item.is_string()) out->push_back(item.get<std::string>());
+    if (item.is_string() || item.is_object()) out->push_back(exact_text(item));
 }
 template <class Enum>
 bool read_enum(const json& from, const char* name, Enum* out, std::string* error) {
@@ -203,7 +204,7 @@ bool read_record(const json& from, PluginRecord* record, std::string* error) {
   read(from, "reason", &record->reason);
   read(from, "hint", &record->hint);
   read(from, "broken", &record->broken);
-  read(from, "path", &record->path);
+  if (from.contains("path")) record->path = exact_text(from["path"]);
   read(from, "source", &record->source);
   read(from, "tried", &record->tried);
   read(from, "notes", &record->notes);
@@ -256,8 +257,10 @@ ordered_json head_json(const PluginRecord& record) {
                               {"unix_us", change.unix_us},
                               {"reason_code", change.reason_code}});
   }
-  out["notes"] = record.notes;
-  out["loaded_files"] = record.loaded_files;
+  for (const auto& [name, texts] : {std::pair("notes", &record.notes), {"loaded_files", &record.loaded_files}}) {
+    out[name] = ordered_json::array();
+    for (const std::string& text : *texts) out[name].push_back(shown(text));
+  }
   out["output"] = record.output;
   out["from_cache"] = record.from_cache;
   out["is_place"] = record.is_place;
@@ -274,7 +277,11 @@ std::string record_to_json(const PluginRecord& record) {
 }
 
 std::string record_to_text(const PluginRecord& record) {
-  return dump(head_json(record)) + "\n" + units_to_text(record.units);
+  ordered_json head = head_json(record);
+  head["path"] = exact_json(record.path);
+  head["loaded_files"] = ordered_json::array();
+  for (const std::string& file : record.loaded_files) head["loaded_files"].push_back(ordered_json(exact_json(file)));
+  return dump(head) + "\n" + units_to_text(record.units);
 }
 
 bool record_from_text(std::string_view text, PluginRecord* record, std::string* error) {
@@ -294,13 +301,13 @@ bool record_from_json(std::string_view text, PluginRecord* record, std::string* 
   return record_from_document(json::parse(text, nullptr, /*allow_exceptions=*/false), record, error);
 }
 
-bool record_from_document(const json& from, PluginRecord* record, std::string* error) {
-  if (!from.is_object()) {
+bool record_from_document(const json& document, PluginRecord* record, std::string* error) {
+  if (!document.is_object()) {
     *error = "the text is not a JSON object";
     return false;
   }
   PluginRecord fresh;
-  if (!read_record(from, &fresh, error)) return false;
+  if (!read_record(document, &fresh, error)) return false;
   *record = std::move(fresh);
   return true;
 }
@@ -311,10 +318,10 @@ std::string list_to_json(const HostIdentity& host, const std::vector<PluginRecor
   ordered_json places = ordered_json::array();
   for (const PluginRecord& record : records) {
     if (record.is_place) {
-      places.push_back({{"path", record.path},
-                        {"source", record.source},
+      places.push_back({{"path", shown(record.path)},
+                        {"source", shown(record.source)},
                         {"reason_code", record.reason_code},
-                        {"reason", record.reason},
+                        {"reason", shown(record.reason)},
                         {"hint", record.hint},
                         {"broken", record.broken}});
       continue;

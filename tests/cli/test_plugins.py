@@ -57,6 +57,43 @@ class Good(command.Case):
         self.assertEqual(self.json("explain", "add", RLK_OP_ADD="golden")["chosen"]["plugin"], "golden")
         self.assertEqual(self.json("explain", "logp", **on_golden)["chosen"]["plugin"], "golden")
 
+    def test_a_version_that_is_known_to_be_wrong_takes_its_operators_out_until_the_policy_says_otherwise(self):
+        self.add_plugin("golden")
+        policy = self.path("policy.toml")
+        known_bad = '[[known_bad]]\nplugin = "golden"\nseen = { runtime_fingerprint = "golden 1*" }\n' \
+                    'operators = ["add"]\nreason = "NaN where a is 0"\n'
+        with open(policy, "w") as file:
+            file.write(known_bad)
+        site = {"RLK_CONFIG": policy}
+        [golden] = [one for one in self.json("list", code=1, **site)["plugins"] if one["id"] == "golden"]
+        self.assertEqual((golden["state"], golden["reason_code"]), ("partial", "KNOWN_BAD"))
+        self.assertIn("add with runtime_fingerprint golden 1: NaN where a is 0 (%s:1)" % policy, golden["reason"])
+        self.assertIn("KNOWN_BAD", self.output("doctor", code=1, **site))
+        on_golden = {"RLK_BACKEND": "golden", **site}
+        explained = self.json("explain", "add", **on_golden)
+        self.assertEqual(explained["chosen"]["plugin"], "cpu")
+        [out] = [one for one in explained["candidates"] if one["plugin"] == "golden"]
+        self.assertEqual(out["reason_code"], "KNOWN_BAD")
+        self.assertIn("NaN where a is 0", out["reason"])
+        self.assertEqual(self.json("explain", "logp", **on_golden)["chosen"]["plugin"], "golden")
+        with open(policy, "w") as file:
+            file.write('use_known_bad = ["golden"]\n' + known_bad)
+        [golden] = [one for one in self.json("list", **site)["plugins"] if one["id"] == "golden"]
+        self.assertEqual((golden["state"], golden["reason_code"]), ("registered", ""))
+        self.assertIn("used because the policy says so", self.output("inspect", "golden", **site))
+        self.assertEqual(self.json("explain", "add", **on_golden)["chosen"]["plugin"], "golden")
+
+    def test_a_folder_whose_name_is_not_utf8_serves_and_is_shown_escaped(self):
+        folder = os.fsdecode(os.fsencode(self.folder) + b"/\xe9t\xe9")
+        os.mkdir(folder, 0o755)
+        shutil.copy(self.add_plugin("golden"), folder)
+        path = {"RLK_PLUGIN_PATH": folder}
+        for _ in range(2):  # probed, then remembered
+            [golden] = [one for one in self.json("list", **path)["plugins"] if one["id"] == "golden"]
+            self.assertEqual(golden["state"], "registered", golden["reason"])
+            self.assertIn(r"/\xe9t\xe9/librlk_plugin_golden.so", golden["path"])
+        self.assertEqual(self.json("explain", "add", RLK_BACKEND="golden", **path)["chosen"]["plugin"], "golden")
+
     def test_bench_warns_where_the_clock_disagrees_with_dispatch(self):
         self.add_plugin("golden")  # serial and scalar: slower than the CPU backend at any size that matters
         words = ("bench", "logp", "--shape", "N=64,V=8192", "--seconds", "0.2")

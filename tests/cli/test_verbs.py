@@ -231,6 +231,21 @@ class Questions(command.Case):
                 self.assertIn(status, [check["status"] for check in checks if check["subject"] == name])
                 self.assertIn(value, "".join(check["text"] for check in checks if check["subject"] == name))
 
+    def test_every_verb_tells_a_misspelt_value(self):
+        for words in (("list",), ("ops", "add"), ("explain", "add"), ("cache", "ls")):
+            with self.subTest(words=words):
+                text = self.run_command(*words, RLK_FALLBACK="strikt").stderr
+                self.assertIn("RLK_FALLBACK is 'strikt', did you mean 'strict'?", text)
+        self.assertNotIn("warning", self.run_command("ops", "add", RLK_FALLBACK="strict").stderr)
+
+    def test_a_wrong_policy_file_is_no_wrong_command_line(self):
+        with open(self.path("policy.toml"), "w") as file:
+            file.write('fallbak = "strict"\n')
+        for words in (("list",), ("explain", "add")):
+            text = self.run_command(*words, code=1, RLK_CONFIG=self.path("policy.toml")).stderr
+            self.assertIn("policy.toml:1: 'fallbak' is not known here", text)
+            self.assertNotIn("--help", text)
+
     def test_probing_by_a_misspelt_word_is_warned_of(self):
         for name, value in (("RLK_PROBE", "of"), ("RLK_PROBE_TIMEOUT", "1 min")):
             self.assertIn(f'{name} is "{value}"; expected', self.run_command("list", **{name: value}).stderr)

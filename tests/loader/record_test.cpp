@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "loader/store/known_bad.hpp"
+
 namespace rlk::loader {
 namespace {
 
@@ -194,6 +196,21 @@ TEST(RecordText, EveryCutAndEveryChangedNumberIsAnErrorOrAnotherRecord) {
   }
 }
 
+TEST(RecordText, PathsAreBytesAndShownEscaped) {
+  PluginRecord record = full_record();
+  record.path = "/plugins/\xe9t\xe9/librlk_plugin_acme.so";
+  record.loaded_files = {"/lib/libc.so.6", record.path};
+  record.reason = record.path + ": gone";
+  PluginRecord back;
+  std::string error;
+  ASSERT_TRUE(record_from_text(record_to_text(record), &back, &error)) << error;
+  EXPECT_EQ(back.path, record.path);
+  EXPECT_EQ(back.loaded_files, record.loaded_files);
+  EXPECT_EQ(back.reason, "/plugins/\\xe9t\\xe9/librlk_plugin_acme.so: gone");
+  const json listed = json::parse(list_to_json({"0.1.0", "1.0"}, {record}))["plugins"][0];
+  EXPECT_EQ(listed["path"], "/plugins/\\xe9t\\xe9/librlk_plugin_acme.so");
+}
+
 TEST(RecordText, AWordThatIsNamedTooOftenIsRefused) {
   const std::string word(1 << 20, 'x');
   std::string units = "2 400\n1:a\n" + std::to_string(word.size()) + ":" + word + "\n";
@@ -203,6 +220,51 @@ TEST(RecordText, AWordThatIsNamedTooOftenIsRefused) {
   std::string error;
   EXPECT_FALSE(record_from_text(head.substr(0, head.find('\n') + 1) + units, &record, &error))
       << "2,400 MiB of words in 1 MiB of text";
+}
+
+PluginRecord verified_record() {
+  PluginRecord record;
+  record.id = "acme";
+  record.backend = "cuda";
+  record.evidence = {{"driver_version", "550.54", 1}, {"runtime_version", "12.2.140", 1}};
+  record.units = {unit("logp", UnitResult::Verdict::verified), unit("add", UnitResult::Verdict::verified)};
+  record.advance(State::smoke_tested, Place::child);
+  return record;
+}
+
+TEST(KnownBad, TakesOutWhatItNamesWhereTheVersionWasSeen) {
+  const KnownBad bad = {"cuda", "runtime_version", "12.2*", {"logp:fused"}, "NaN in bf16", "site.toml:3"};
+  PluginRecord record = verified_record();
+  apply({bad}, {}, &record);
+  EXPECT_EQ(record.state, State::partial);
+  EXPECT_EQ(record.reason_code, "KNOWN_BAD");
+  EXPECT_EQ(record.reason, "logp:fused with runtime_version 12.2.140: NaN in bf16 (site.toml:3)");
+  EXPECT_EQ(record.units[0].verdict, UnitResult::Verdict::failed);
+  EXPECT_EQ(record.units[0].reason_code, "KNOWN_BAD");
+  EXPECT_EQ(record.units[1].verdict, UnitResult::Verdict::verified) << "another operator";
+
+  for (const KnownBad& other : {KnownBad{"rocm", "runtime_version", "12.2*", {}, "why", ""},
+                                KnownBad{"cuda", "runtime_version", "12.3*", {}, "why", ""},
+                                KnownBad{"cuda", "cudnn_version", "*", {}, "why", ""},
+                                KnownBad{"cuda", "runtime_version", "12.2*", {"logp:simple"}, "why", ""}}) {
+    record = verified_record();
+    apply({other}, {}, &record);
+    EXPECT_EQ(record.state, State::smoke_tested) << other.plugin << other.evidence << other.value;
+    EXPECT_TRUE(record.notes.empty());
+  }
+}
+
+TEST(KnownBad, NothingLeftIsRejectedAndThePolicyMayUseItAnyway) {
+  const KnownBad all = {"acme", "driver_version", "550.*", {}, "wrong", "site.toml:1"};
+  PluginRecord record = verified_record();
+  apply({all}, {"other"}, &record);
+  EXPECT_EQ(record.state, State::rejected);
+  EXPECT_TRUE(record.broken) << "somebody must install another version";
+  record = verified_record();
+  apply({all}, {"ac*"}, &record);
+  EXPECT_EQ(record.state, State::smoke_tested);
+  ASSERT_EQ(record.notes.size(), 1u);
+  EXPECT_NE(record.notes[0].find("all operators with driver_version 550.54: wrong"), std::string::npos);
 }
 
 TEST(OperatorCounts, CountEachOperatorOnce) {

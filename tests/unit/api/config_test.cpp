@@ -98,6 +98,29 @@ TEST_F(ConfigTest, WhatIsOffHasItsReason) {
   EXPECT_NE((problems[0] + problems[1]).find("turns \"a b\" off"), std::string::npos);
 }
 
+TEST_F(ConfigTest, VersionsThatAreKnownToBeWrongHaveWhatWasSeenAndWhy) {
+  const std::string path = folder_.file("rlk.toml",
+                                        "use_known_bad = [\"cu*\"]\n[[known_bad]]\nplugin = \"acme\"\n"
+                                        "seen = { runtime_version = \"7.1*\" }\noperators = [\"logp:fused\"]\n"
+                                        "reason = \"wrong in bf16\"\n[[known_bad]]\nplugin = \"*\"\n"
+                                        "seen = { driver_version = \"1\" }\nreason = \"why\"\n");
+  wishes(path);
+  ASSERT_EQ(config_.known_bad.size(), 2u);
+  const loader::KnownBad& bad = config_.known_bad[0];
+  EXPECT_EQ(bad.plugin + "|" + bad.evidence + "|" + bad.value + "|" + bad.reason,
+            "acme|runtime_version|7.1*|wrong in bf16");
+  EXPECT_EQ(bad.operators, std::vector<std::string>{"logp:fused"});
+  EXPECT_EQ(bad.source, path + ":2");
+  EXPECT_TRUE(config_.known_bad[1].operators.empty()) << "all";
+  EXPECT_EQ(config_.use_known_bad, std::vector<std::string>{"cu*"});
+  for (const char* wrong :
+       {"known_bad = \"acme\"\n", "[[known_bad]]\nplugin = \"acme\"\nreason = \"why\"\n",
+        "[[known_bad]]\nplugin = \"acme\"\nreason = \"why\"\nseen = \"7.1\"\n", "[[known_bad]]\nplugins = \"acme\"\n",
+        "[[known_bad]]\nplugin = \"a\"\nreason = \"why\"\nseen = { v = \"1\" }\noperators = [7]\n"}) {
+    EXPECT_NE(refusal(folder_.file("wrong.toml", wrong)).find("known_bad"), std::string::npos) << wrong;
+  }
+}
+
 TEST_F(ConfigTest, APlatformsPolicyStandsBesideItsPluginAndIsForItsDevicesAlone) {
   folder_.file("one/rlk_policy_maca.toml", "[off]\nlogp = \"why\"\n[dispatch]\nadd = \"maca:packs\"\n");
   folder_.file("one/librlk_plugin_maca.so", "");
@@ -109,8 +132,9 @@ TEST_F(ConfigTest, APlatformsPolicyStandsBesideItsPluginAndIsForItsDevicesAlone)
   loader::Environment environment;
   const auto found = [&] {
     std::set<std::string> list;
-    for (const core::PolicyEntry& entry :
-         loader::platform_policies(environment, config_, {{folder_.path() + "/two", ""}})) {
+    loader::Config config;
+    loader::add_platform_policies(environment, {{folder_.path() + "/two", ""}}, &config);
+    for (const core::PolicyEntry& entry : config.policy) {
       list.insert(entry.platform + " " + entry.op + "=" + entry.value + entry.off);
     }
     return list;

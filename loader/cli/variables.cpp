@@ -1,0 +1,92 @@
+// The list of variables, and what each may be.
+#include "loader/cli/variables.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+
+#include "core/declaration/declaration.hpp"
+#include "loader/api/counters.hpp"
+#include "loader/cli/verb.hpp"
+#include "loader/store/cache.hpp"
+
+namespace rlk::cli {
+namespace {
+
+// The variables that rlk reads; RLK_OP_<NAME> goes with each operator.
+constexpr const char* kVariables[] = {"RLK_PLUGIN_PATH",     "RLK_ADD_PLUGIN_PATH", "RLK_PLUGINS_SELECT",
+                                      "RLK_PLUGINS_DISABLE", "RLK_CONFIG",          "RLK_BACKEND",
+                                      "RLK_FALLBACK",        "RLK_REQUIRE",         "RLK_LOG",
+                                      "RLK_LOG_DISPATCH",    "RLK_LOG_FILE",        "RLK_PROBE",
+                                      "RLK_PROBE_TIMEOUT",   "RLK_PROBE_RETRY",     "RLK_PROBER",
+                                      "RLK_NUM_THREADS",     "RLK_CACHE_DIR",       "RLK_CACHE_SEED",
+                                      "RLK_WATCH",           "RLK_CUDA_REMOTE",     "RLK_COUNTERS",
+                                      "RLK_CALL_TIMEOUT",    "RLK_ALLOW",           "RLK_ALLOW_LIST",
+                                      "RLK_TVMFFI_MANIFEST"};
+
+}  // namespace
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names(std::begin(kVariables), std::end(kVariables));
+  for (const core::OpDecl& decl : core::declarations()) {
+    std::string name = "RLK_OP_" + std::string(decl.name);
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+    names.push_back(name);
+  }
+  return names;
+}
+
+namespace {
+
+bool is_positive_number(const std::string& text) {
+  char* end = nullptr;
+  return std::strtod(text.c_str(), &end) > 0 && *end == 0;
+}
+
+bool is_thread_count(const std::string& text) {
+  int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  return error == std::errc() && end == text.data() + text.size() && count >= 1 && count <= 4096;
+}
+
+}  // namespace
+
+std::string problem_of_value(const std::string& name, const std::string& value) {
+  const auto one_of = [&](std::vector<std::string> words) {
+    return std::find(words.begin(), words.end(), value) != words.end()
+               ? std::string()
+               : "is '" + value + "'" + suggestion(value, words);
+  };
+  if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
+  if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
+  if (name == "RLK_ALLOW") return one_of({"off", "warn", "require"});
+  if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
+  if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
+  if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";
+  if (int64_t seconds = 0; name == "RLK_PROBE_RETRY" && !loader::parse_retry_seconds(value, &seconds)) {
+    return "is '" + value + "', not seconds from 0 to 86400";
+  }
+  if (name == "RLK_WATCH" && value != "off" && value != "first" && !is_positive_number(value)) {
+    return "is '" + value + "', not off, first or a share of calls like 0.001";
+  }
+  if (name == "RLK_COUNTERS") return loader::problem_of_counters(value);
+  if (name == "RLK_CALL_TIMEOUT" && value != "off" && !is_positive_number(value)) {
+    return "is '" + value + "', not off, or seconds like 600";
+  }
+  if (name == "RLK_NUM_THREADS" && !is_thread_count(value)) return "is '" + value + "', not a number from 1 to 4096";
+  return "";
+}
+
+std::vector<std::string> problems_of_variables(const loader::Environment& environment) {
+  std::vector<std::string> problems;
+  for (const auto& [name, value] : environment.values) {
+    if (name.rfind("RLK_", 0) != 0) continue;
+    if (const std::string problem = problem_of_value(name, value); !problem.empty())
+      problems.push_back(name + " " + problem);
+  }
+  return problems;
+}
+
+}  // namespace rlk::cli

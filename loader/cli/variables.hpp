@@ -1,0 +1,20 @@
+// Which environment variables does rlk read, and what is wrong with their values?
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "loader/discover/environment.hpp"
+
+namespace rlk::cli {
+
+// RLK_OP_<NAME> of each operator among them.
+std::vector<std::string> variable_names();
+
+// What is wrong with a variable's value, "" when nothing is or only dispatch can tell.
+std::string problem_of_value(const std::string& name, const std::string& value);
+
+// Of all that are set: "RLK_FALLBACK is 'strikt', did you mean 'strict'?".
+std::vector<std::string> problems_of_variables(const loader::Environment& environment);
+
+}  // namespace rlk::cli
