@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
     };
     check("memory (KiB)", first.rss_kb, last.rss_kb, 32 << 10);
     check("descriptors", first.descriptors, last.descriptors, 0);
-    check("threads", first.threads, last.threads, 0);
+    check("threads", first.threads, last.threads, 8);  // each caller may just have one that tries a first call
     check("children", 0, last.children, 0);
     check("wrong numbers", 0, wrong, 0);
     check("calls that failed", 0, errors, 0);
