@@ -9,8 +9,8 @@
 
 namespace rlk::torch {
 
-inline constexpr int kMaxArguments = 32;  // inputs, and outputs: librlk's own limit
-inline constexpr int kMaxParams = 127;
+inline constexpr size_t kMaxArguments = 32;  // inputs, and outputs: librlk's own limit
+inline constexpr size_t kMaxParams = 127;
 
 struct Operator {
   const rlk_op* op = nullptr;

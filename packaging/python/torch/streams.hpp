@@ -10,7 +10,7 @@ struct Device {
   bool operator==(const Device& other) const = default;
 };
 
-void set_resolver(rlk_torch_resolve resolve);
+void set_resolver(rlk_torch_resolve given);
 
 // Of the calling thread. On the CPU a stream of its own, elsewhere one around torch's current stream of the device;
 // kept for the thread. nullptr with the error filled when nobody serves such memory.
