@@ -271,6 +271,9 @@ TEST(Plan, ANewGenerationKeepsThePlans) {
   ASSERT_EQ(world.call(*stream, call), RLK_OK);
   world.publish();
   ASSERT_EQ(world.call(*stream, call), RLK_OK);
+  EXPECT_EQ(world.counters("logp").decisions, 1u) << "the same again is no new generation";
+  world.publish({{"acme", "acme", "NO_DEVICE", "there is none"}});
+  ASSERT_EQ(world.call(*stream, call), RLK_OK);
   EXPECT_EQ(cpu_script<Logp>().plans, 1);
   EXPECT_EQ(world.counters("logp").decisions, 2u);
 }
