@@ -9,7 +9,7 @@ namespace rlk::core::conformance {
 class BlockTable {
 public:
   // `input` has the domain block_table.
-  BlockTable(const Call& call, size_t input)
+  BlockTable(const ConcreteCall& call, size_t input)
       : table_(call.inputs[input]),
         lengths_(call.inputs[static_cast<size_t>(call.decl->inputs[input].domain.lengths)]),
         block_(call.symbols[static_cast<size_t>(call.decl->inputs[input].domain.block)]) {}

@@ -69,7 +69,7 @@ uint64_t Image::append(uint64_t bytes, const std::string& name, uint8_t fill) {
   return begin;
 }
 
-Image::Image(const Call& call, uint8_t poison) : poison_(poison) {
+Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison) {
   uint64_t bytes = kRedZone;
   for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
     for (const Argument& argument : *arguments) bytes += argument.present ? block_bytes(argument) + 2 * kRedZone : 0;
@@ -113,7 +113,7 @@ void Image::add_workspace(uint64_t bytes) {
   bytes_.resize(bytes_.size() + kRedZone, std::byte{poison_});
 }
 
-std::optional<Failure> Image::collect(const Call& call, const std::byte* fetched,
+std::optional<Failure> Image::collect(const ConcreteCall& call, const std::byte* fetched,
                                       std::vector<std::vector<std::byte>>& outputs) const {
   std::vector<std::byte> expected = bytes_;
   outputs.assign(call.outputs.size(), {});

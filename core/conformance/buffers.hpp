@@ -25,7 +25,7 @@ constexpr uint8_t output_poison(uint8_t poison) {
 class Image {
 public:
   // Lays out and fills the tensors of the call.
-  Image(const Call& call, uint8_t poison);
+  Image(const ConcreteCall& call, uint8_t poison);
   // Behind them; exactly as long as given, so that a red zone begins at its end. Tensors stay where they are.
   void add_workspace(uint64_t bytes);
 
@@ -44,7 +44,7 @@ public:
 
   // The outputs in a fetched image, row-major without gaps (empty where absent). A failure when anything but outputs
   // and workspace has changed.
-  std::optional<Failure> collect(const Call& call, const std::byte* fetched,
+  std::optional<Failure> collect(const ConcreteCall& call, const std::byte* fetched,
                                  std::vector<std::vector<std::byte>>& outputs) const;
 
 private:

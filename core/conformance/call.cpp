@@ -67,7 +67,8 @@ int symbol_index(const OpDecl& decl, std::string_view name) {
   return index_of(decl.symbols, name);
 }
 
-Descriptors::Descriptors(const Call& call, std::span<void* const> input_blocks, std::span<void* const> output_blocks) {
+Descriptors::Descriptors(const ConcreteCall& call, std::span<void* const> input_blocks,
+                         std::span<void* const> output_blocks) {
   tensors_.reserve(call.inputs.size() + call.outputs.size());  // the arrays hold addresses of elements
   placements_.reserve(tensors_.capacity());
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -102,7 +103,7 @@ const rlk_tensor* Descriptors::add(const Argument& argument, void* block) {
   return &tensor;
 }
 
-std::vector<std::string> features(const Call& call) {
+std::vector<std::string> features(const ConcreteCall& call) {
   BoundCall bound;
   bound.decl = call.decl;
   bound.params = call.params.data();

@@ -58,7 +58,7 @@ struct Fault {
   int64_t value = 0;
 };
 
-struct Call {
+struct ConcreteCall {
   const OpDecl* decl = nullptr;
   int form = 0;
   uint64_t present = 0;  // as in Values
@@ -90,9 +90,9 @@ int symbol_index(const OpDecl& decl, std::string_view name);
 class Descriptors {
 public:
   // Without memory, as query and plan_create see the call.
-  explicit Descriptors(const Call& call) : Descriptors(call, {}, {}) {}
+  explicit Descriptors(const ConcreteCall& call) : Descriptors(call, {}, {}) {}
   // With the address of each argument's block (nullptr for absent and for empty ones).
-  Descriptors(const Call& call, std::span<void* const> input_blocks, std::span<void* const> output_blocks);
+  Descriptors(const ConcreteCall& call, std::span<void* const> input_blocks, std::span<void* const> output_blocks);
   Descriptors(const Descriptors&) = delete;
   Descriptors& operator=(const Descriptors&) = delete;
 
@@ -108,6 +108,6 @@ private:
 };
 
 // The words of the verification units that the call belongs to, sorted.
-std::vector<std::string> features(const Call& call);
+std::vector<std::string> features(const ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

@@ -12,7 +12,7 @@ constexpr int64_t kCanaryCost = int64_t{1} << 15;
 
 }  // namespace
 
-int64_t worth_as_canary(const Case& c, const Call& call) {
+int64_t worth_as_canary(const Case& c, const ConcreteCall& call) {
   const int64_t cost = cost_of(call);
   int64_t worth = cost <= kCanaryCost ? cost : -cost;
   if (c.content != Content::ordinary || !shows_variations(call)) worth -= int64_t{1} << 60;
@@ -20,7 +20,7 @@ int64_t worth_as_canary(const Case& c, const Call& call) {
   return worth;
 }
 
-uint32_t earned_by(const Case& c, const Call& call, uint32_t claimed) {
+uint32_t earned_by(const Case& c, const ConcreteCall& call, uint32_t claimed) {
   uint32_t earned = RLK_NUMERICS_TOLERANCE | (claimed & RLK_NUMERICS_ACCURATE);
   if (!may_round(*call.decl, call.dtypes[0])) earned |= RLK_NUMERICS_ACCURATE;
   if (!shows_variations(call)) return earned;

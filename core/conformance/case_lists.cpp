@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLargestSwitch = int64_t{1} << 24;  // elements of one tensor: a size beyond is not reached by a test
 
 bool is_legal(const Case& c) {
-  Call call;
+  ConcreteCall call;
   return resolve(c, call);
 }
 
@@ -34,7 +34,7 @@ std::vector<Case> switch_cases(const Case& ordinary, const rlk_switch& change) {
     if (size <= 0) continue;
     Case c = ordinary;
     c.size_given[static_cast<size_t>(symbol)] = size;
-    Call call;
+    ConcreteCall call;
     if (!resolve(c, call)) continue;
     const auto fits = [](const Argument& a) { return !a.present || a.count() <= kLargestSwitch; };
     if (std::all_of(call.inputs.begin(), call.inputs.end(), fits)) list.push_back(std::move(c));
@@ -139,7 +139,7 @@ std::vector<Variation> layouts(const Case& base, bool smoke) {
   list.push_back(strided(Layout::padded, kAllOutputs));
   list.push_back(strided(Layout::stepped, kAllOutputs));
   list.push_back(strided(Layout::stepped, kAllInputs | kAllOutputs));
-  Call call;
+  ConcreteCall call;
   if (!resolve(base, call)) return list;
   // Each tensor has strides of its own: one with gaps between rows or between numbers, the others without.
   const auto add_alone = [&](const std::vector<Argument>& arguments, int first_bit) {
@@ -158,7 +158,7 @@ std::vector<Variation> layouts(const Case& base, bool smoke) {
 
 // Every tensor with gaps: between rows, where there are rows.
 Variation gaps(const Case& base) {
-  Call call;
+  ConcreteCall call;
   resolve(base, call);
   const bool rows =
       std::any_of(call.inputs.begin(), call.inputs.end(), [](const Argument& input) { return input.shape.size() > 1; });
@@ -303,7 +303,7 @@ std::vector<Case> content_cases(const Case& base) {
 
 std::vector<Case> fault_cases(const Case& base, bool every) {
   std::vector<Case> list;
-  Call call;
+  ConcreteCall call;
   if (!resolve(base, call)) return list;
   for (const int fault : faults_of(call, every)) {
     Case c = base;

@@ -9,14 +9,14 @@
 namespace rlk::core::conformance {
 namespace {
 
-Dtype dtype_of(const DtypeExpr& dtype, const Call& call) {
+Dtype dtype_of(const DtypeExpr& dtype, const ConcreteCall& call) {
   if (dtype.kind == DtypeExpr::Kind::fixed) return dtype.dtype;
   const Dtype variable = call.dtypes[static_cast<size_t>(dtype.variable)];
   if (dtype.kind == DtypeExpr::Kind::variable) return variable;
   return variable == Dtype::f64 ? Dtype::f64 : Dtype::f32;
 }
 
-bool resolve_dtypes(const Case& c, Call& call) {
+bool resolve_dtypes(const Case& c, ConcreteCall& call) {
   for (size_t i = 0; i < c.decl->dtypes.size(); ++i) {
     const auto& choices = c.decl->dtypes[i].choices;
     int chosen = c.dtype_choice[i];
@@ -30,7 +30,7 @@ bool resolve_dtypes(const Case& c, Call& call) {
   return true;
 }
 
-bool resolve_symbols(const Case& c, Call& call) {
+bool resolve_symbols(const Case& c, ConcreteCall& call) {
   for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
     const SymbolDecl& symbol = c.decl->symbols[i];
     call.symbols[i] = -1;
@@ -45,7 +45,7 @@ bool resolve_symbols(const Case& c, Call& call) {
   return true;
 }
 
-void set_param(Call& call, int index, double number) {
+void set_param(ConcreteCall& call, int index, double number) {
   const ParamDecl& param = call.decl->params[static_cast<size_t>(index)];
   std::byte* at = call.params.data() + param.offset;
   const auto integer = static_cast<int64_t>(number);
@@ -56,7 +56,7 @@ void set_param(Call& call, int index, double number) {
   }
 }
 
-void resolve_params(const Case& c, Call& call) {
+void resolve_params(const Case& c, ConcreteCall& call) {
   if (c.decl->form_param >= 0) set_param(call, c.decl->form_param, c.form);
   for (const Variation& v : c.variations) {
     if (v.try_param >= 0) set_param(call, v.try_param, v.try_value);
@@ -78,8 +78,8 @@ void resize_free_shape(const Case& c, std::vector<int64_t>& shape) {
 }
 
 // Shapes of everything but broadcast results. False: the case wants an argument that the form does not have.
-bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int first_bit, uint64_t wanted, Call& call,
-                       std::vector<Argument>& arguments) {
+bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int first_bit, uint64_t wanted,
+                       ConcreteCall& call, std::vector<Argument>& arguments) {
   arguments.assign(declared.size(), {});
   size_t free_shape = 0;
   for (size_t i = 0; i < declared.size(); ++i) {
@@ -111,7 +111,7 @@ bool resolve_arguments(const Case& c, std::span<const ArgDecl> declared, int fir
 }
 
 // A symbol that no given tensor has stays unknown, as it does to validation.
-void forget_unused_symbols(Call& call) {
+void forget_unused_symbols(ConcreteCall& call) {
   uint64_t used = 0;
   const auto note = [&](std::span<const ArgDecl> declared, const std::vector<Argument>& arguments) {
     for (size_t i = 0; i < declared.size(); ++i) {
@@ -129,7 +129,7 @@ void forget_unused_symbols(Call& call) {
   }
 }
 
-void resolve_broadcasts(const Case& c, Call& call) {
+void resolve_broadcasts(const Case& c, ConcreteCall& call) {
   std::vector<int64_t> common;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (c.decl->inputs[i].shapes[static_cast<size_t>(c.form)].kind != ShapeDecl::Kind::any) continue;
@@ -159,7 +159,7 @@ bool can_lie(const Argument& argument, Layout layout) {
   return argument.shape.size() > 1 || layout == Layout::padded;
 }
 
-void resolve_layouts(const Case& c, Call& call) {
+void resolve_layouts(const Case& c, ConcreteCall& call) {
   for (const Variation& v : c.variations) {
     if (v.layout == Layout::contiguous) continue;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -172,7 +172,7 @@ void resolve_layouts(const Case& c, Call& call) {
   }
 }
 
-void resolve_alignment(const Case& c, Call& call) {
+void resolve_alignment(const Case& c, ConcreteCall& call) {
   if (c.misaligned_by == 0) return;
   uint64_t which = c.misaligned_of;
   for (size_t i = 0; i < call.outputs.size(); ++i) {  // what is written in place counts as an output
@@ -197,7 +197,7 @@ void resolve_alignment(const Case& c, Call& call) {
 
 // An output in the memory of an input lies as the input does, or, where only the output is to have gaps, both do.
 // Nothing is written to a tensor whose values repeat.
-void resolve_places(const Case& c, Call& call) {
+void resolve_places(const Case& c, ConcreteCall& call) {
   call.output_alias.fill(-1);
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const int over = c.decl->outputs[i].must_alias;
@@ -222,7 +222,7 @@ uint64_t with_places(const OpDecl& decl, uint64_t wanted) {
   return wanted;
 }
 
-bool resolve_aliases(const Case& c, Call& call) {
+bool resolve_aliases(const Case& c, ConcreteCall& call) {
   for (const Variation& v : c.variations) {
     if (v.alias_output < 0) continue;
     const Argument& input = call.inputs[static_cast<size_t>(v.alias_input)];
@@ -237,7 +237,7 @@ bool resolve_aliases(const Case& c, Call& call) {
 }
 
 // No lengths of no sequences add up to some tokens.
-bool has_tokens_without_sequence(const Call& call) {
+bool has_tokens_without_sequence(const ConcreteCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const DomainDecl& domain = call.decl->inputs[i].domain;
     if (domain.kind != Domain::cu_seqlens || !call.inputs[i].present) continue;
@@ -262,7 +262,7 @@ void append(std::string& text, const char* pattern, const char* name, double val
 }
 
 // What the name of a unit leaves open: the parameters and arguments that a declared feature stands for.
-void append_members(std::string& text, const Case& c, const Call& call) {
+void append_members(std::string& text, const Case& c, const ConcreteCall& call) {
   uint64_t present = 0;
   std::vector<bool> told(c.decl->params.size());
   for (const Variation& v : c.variations) {
@@ -298,7 +298,7 @@ const char* name_of(Content content) {
   return kNames[static_cast<size_t>(content)];
 }
 
-bool resolve(const Case& c, Call& out) {
+bool resolve(const Case& c, ConcreteCall& out) {
   out = {};
   out.decl = c.decl;
   out.form = c.form;
@@ -323,7 +323,7 @@ bool resolve(const Case& c, Call& out) {
                      [&](const RuleDecl& rule) { return rule.holds.eval(out.values()) != 0; });
 }
 
-std::string describe(const Case& c, const Call& call) {
+std::string describe(const Case& c, const ConcreteCall& call) {
   std::string text = c.decl->dtypes.empty() ? "plain" : rlk::core::name_of(call.dtypes[0]);
   for (const std::string& word : features(call)) text += " " + word;
   for (const Variation& v : c.variations) {
@@ -359,10 +359,10 @@ std::string describe(const Case& c, const Call& call) {
 }
 
 Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min, const int64_t* symbol_max) {
-  Call before;
+  ConcreteCall before;
   if (!resolve(c, before)) return c;
   const auto legal = [&](const Case& other) {
-    Call call;
+    ConcreteCall call;
     if (!resolve(other, call)) return false;
     for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
       if (call.symbols[i] == before.symbols[i]) continue;

@@ -61,10 +61,10 @@ struct Case {
 };
 
 // Shapes, dtypes, parameters and layouts of the case; no values yet. False when the declaration does not allow it.
-bool resolve(const Case& c, Call& out);
+bool resolve(const Case& c, ConcreteCall& out);
 
 // The case in words, without the operator's name: "bf16 bias softcap=3 N=5,R=5,V=37". Equal words, equal case.
-std::string describe(const Case& c, const Call& call);
+std::string describe(const Case& c, const ConcreteCall& call);
 
 // Calls without any variation: the ordinary sizes, then others. `switches` adds sizes around each of them.
 std::vector<Case> plain_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke,

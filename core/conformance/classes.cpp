@@ -57,7 +57,7 @@ bool cut(const ShapeDecl& shape, const Selection& selection, Argument& argument,
 }
 
 // Whether a computed size depends on a symbol of which only a part is kept: it is not a matter of gathering then.
-bool is_computed_from(const Call& whole, const Selection& selection) {
+bool is_computed_from(const ConcreteCall& whole, const Selection& selection) {
   const auto form = static_cast<size_t>(whole.form);
   const auto depends = [&](const ArgDecl& arg) {
     for (const Dim& dim : arg.shapes[form].dims) {
@@ -71,8 +71,8 @@ bool is_computed_from(const Call& whole, const Selection& selection) {
          std::any_of(whole.decl->outputs.begin(), whole.decl->outputs.end(), depends);
 }
 
-Part make_part(const Call& whole, const std::vector<std::vector<std::byte>>& outputs, const Selection& selection,
-               std::string name) {
+Part make_part(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs,
+               const Selection& selection, std::string name) {
   Part part;
   part.name = std::move(name);
   part.call = whole;
@@ -117,7 +117,8 @@ std::vector<Choice> choices(int64_t rows, const std::string& what) {
 
 // ---- packed sequences -------------------------------------------------------------------------------------------
 
-std::vector<Part> packed_parts(const Call& whole, const std::vector<std::vector<std::byte>>& outputs, int symbol) {
+std::vector<Part> packed_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs,
+                               int symbol) {
   std::vector<Part> parts;
   const int64_t sequences = whole.symbols[static_cast<size_t>(symbol)];
   for (const Choice& choice : choices(sequences, "sequences")) {
@@ -155,7 +156,7 @@ std::vector<Part> packed_parts(const Call& whole, const std::vector<std::vector<
 
 // With row indices the logits stay whole, and an output over logits rows (a gradient) says something only about the
 // rows that the part names.
-void skip_unnamed_rows(const Call& whole, const Indices& rows, int logits_symbol, Part& part) {
+void skip_unnamed_rows(const ConcreteCall& whole, const Indices& rows, int logits_symbol, Part& part) {
   const Argument& indices = *find_domain(whole, Domain::row_index);
   const auto form = static_cast<size_t>(whole.form);
   for (size_t i = 0; i < part.expected.size(); ++i) {
@@ -181,7 +182,7 @@ bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
   return !symbol.sizes.empty() && std::string_view(symbol.sizes[0].text) == to.name;
 }
 
-std::vector<Part> row_parts(const Call& whole, const std::vector<std::vector<std::byte>>& outputs, int symbol,
+std::vector<Part> row_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs, int symbol,
                             const std::vector<Choice>& wanted) {
   const OpDecl& decl = *whole.decl;
   const DomainDecl* row_index = find_domain_declaration(whole, Domain::row_index);
@@ -205,7 +206,7 @@ std::vector<Part> row_parts(const Call& whole, const std::vector<std::vector<std
 
 // Attention: a query's bits do not depend on the other queries either. With bottom-right alignment the last queries of
 // a sequence see the same keys when they come alone, as in chunked prefill; with top-left alignment the first ones do.
-std::vector<Part> query_parts(const Call& whole, const std::vector<std::vector<std::byte>>& outputs) {
+std::vector<Part> query_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const int queries = symbol_index(*whole.decl, "Sq");
   if (std::string_view(whole.decl->name) != "attention" || queries < 0) return {};
   const int64_t length = whole.symbols[static_cast<size_t>(queries)];
@@ -219,7 +220,7 @@ std::vector<Part> query_parts(const Call& whole, const std::vector<std::vector<s
 
 // ---- broadcasts ---------------------------------------------------------------------------------------------------
 
-std::vector<Part> broadcast_parts(const Call& whole, const std::vector<std::vector<std::byte>>& outputs) {
+std::vector<Part> broadcast_parts(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const std::vector<int64_t>& shape = whole.outputs[0].shape;
   if (shape.empty() || shape[0] < 2) return {};
   std::vector<Part> parts;
@@ -248,7 +249,7 @@ std::vector<Part> broadcast_parts(const Call& whole, const std::vector<std::vect
 
 }  // namespace
 
-std::vector<Part> parts_of(const Call& whole, const std::vector<std::vector<std::byte>>& outputs) {
+std::vector<Part> parts_of(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs) {
   const OpDecl& decl = *whole.decl;
   if (decl.symbols.empty()) return broadcast_parts(whole, outputs);
   const int64_t rows = whole.symbols[0];

@@ -14,7 +14,7 @@ namespace rlk::core::conformance {
 // the first dimension of a broadcast.
 struct Part {
   std::string name;  // "rows 0..2 alone", "rows in another order"
-  Call call;
+  ConcreteCall call;
   // For each output, the bytes of the whole call's output that this part must reproduce, gathered into the part's
   // shape; elements that it says nothing about are marked in `skip` (one flag per element; empty: none).
   struct Expected {
@@ -26,6 +26,6 @@ struct Part {
 };
 
 // The parts of a call whose outputs are known. Empty when the call has fewer than two rows.
-std::vector<Part> parts_of(const Call& whole, const std::vector<std::vector<std::byte>>& outputs);
+std::vector<Part> parts_of(const ConcreteCall& whole, const std::vector<std::vector<std::byte>>& outputs);
 
 }  // namespace rlk::core::conformance

@@ -26,14 +26,16 @@ std::string number(double value, Dtype dtype) {
 }
 
 // "output out[0, 3]: got 1.5, expected 1, allowed 0.0078125".
-std::string difference_text(const Call& call, size_t output, int64_t index, double got, double want, double allowed) {
+std::string difference_text(const ConcreteCall& call, size_t output, int64_t index, double got, double want,
+                            double allowed) {
   const Dtype dtype = call.outputs[output].dtype;
   return "output " + element_name(call, output, index) + ": got " + number(got, dtype) + ", expected " +
          number(want, dtype) + ", allowed " + number(allowed, Dtype::f32);
 }
 
 // "output logp[3]: got 8.0e-07, expected at most 0 whatever the rounding: the declaration says so".
-Failure beyond_limit(const Call& call, size_t output, size_t index, const Limits& limits, double got, double want) {
+Failure beyond_limit(const ConcreteCall& call, size_t output, size_t index, const Limits& limits, double got,
+                     double want) {
   const Dtype dtype = call.outputs[output].dtype;
   const bool low = got < limits.at_least;
   return {"BEYOND_LIMIT", "output " + element_name(call, output, static_cast<int64_t>(index)) + ": got " +
@@ -42,7 +44,7 @@ Failure beyond_limit(const Call& call, size_t output, size_t index, const Limits
                               " however it is rounded (by golden " + number(want, dtype) + ")"};
 }
 
-std::optional<Failure> check_output(const Call& call, size_t output, const golden::Output& expected,
+std::optional<Failure> check_output(const ConcreteCall& call, size_t output, const golden::Output& expected,
                                     const std::vector<std::byte>& bytes, uint8_t poison, Quality& quality) {
   const Argument& argument = call.outputs[output];
   const golden::View got_view = flat_view(bytes, argument.dtype);
@@ -158,7 +160,7 @@ std::optional<Failure> check_told(const Answer& answer, const Outcome& outcome) 
 
 }  // namespace
 
-std::string element_name(const Call& call, size_t output, int64_t index) {
+std::string element_name(const ConcreteCall& call, size_t output, int64_t index) {
   const std::vector<int64_t>& shape = call.outputs[output].shape;
   std::string text;
   for (size_t axis = shape.size(); axis-- > 0;) {
@@ -168,7 +170,7 @@ std::string element_name(const Call& call, size_t output, int64_t index) {
   return std::string(call.decl->outputs[output].name) + "[" + text + "]";
 }
 
-std::optional<Failure> check(const Call& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
+std::optional<Failure> check(const ConcreteCall& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
                              Quality& quality) {
   if (outcome.failure) return outcome.failure;
   if (auto failure = check_told(answer, outcome)) return failure;
@@ -179,7 +181,7 @@ std::optional<Failure> check(const Call& call, const Answer& answer, const Outco
   return std::nullopt;
 }
 
-std::optional<Failure> check_portable(const Call& call, const Answer& answer, const Outcome& outcome) {
+std::optional<Failure> check_portable(const ConcreteCall& call, const Answer& answer, const Outcome& outcome) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     if (!call.outputs[i].present) continue;
     Argument expected = call.outputs[i];
@@ -196,7 +198,7 @@ std::optional<Failure> check_portable(const Call& call, const Answer& answer, co
   return std::nullopt;
 }
 
-std::string first_difference(const Call& call, size_t output, const std::vector<std::byte>& a,
+std::string first_difference(const ConcreteCall& call, size_t output, const std::vector<std::byte>& a,
                              const std::vector<std::byte>& b) {
   if (a == b) return {};
   const Argument& argument = call.outputs[output];

@@ -71,10 +71,10 @@ private:
     return told(failure, "OTHER_THREAD", "called by a second thread");
   }
 
-  std::optional<Failure> make(Plan& plan) {
+  std::optional<Failure> make(OwnedPlan& plan) {
     return rig_.make_plan(implementation_, examples_[0]->call, numerics_, claim_, plan);
   }
-  const Call& call(int which) const { return examples_[which]->call; }
+  const ConcreteCall& call(int which) const { return examples_[which]->call; }
   bool is_deterministic() const { return (claim_.support.numerics & RLK_NUMERICS_DETERMINISTIC) != 0; }
 
   std::optional<Failure> judge(int which, const Outcome& outcome) const {
@@ -103,7 +103,7 @@ private:
     return Failure{code, what + ": " + failure->text + (failure->code == code ? "" : " (" + failure->code + ")")};
   }
 
-  std::optional<Failure> once(Rig& rig, const Plan& plan, int which, const RunSettings& settings = {}) const {
+  std::optional<Failure> once(Rig& rig, const OwnedPlan& plan, int which, const RunSettings& settings = {}) const {
     return judge(which, rig.run(plan, call(which), settings));
   }
 
@@ -194,7 +194,7 @@ private:
         if (auto wrong = once(rig_, plan_, which)) return wrong;
         if (auto wrong = once(around_.urgent(), plan_, which)) return wrong;
       }
-      Plan own;
+      OwnedPlan own;
       if (auto wrong = make(own)) return wrong;
       return once(rig_, own, 0);
     });
@@ -205,7 +205,7 @@ private:
 
   // Enqueued on both streams before anybody waits.
   std::optional<Failure> in_flight_together() {
-    Plan own;
+    OwnedPlan own;
     const bool shared = plan_.is_shareable();
     if (!shared) {
       if (auto failure = make(own)) return failure;
@@ -236,8 +236,8 @@ private:
   std::optional<Failure> plans() {
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < kPlans; ++i) {
-      Plan one;
-      auto other = std::make_unique<Plan>();
+      OwnedPlan one;
+      auto other = std::make_unique<OwnedPlan>();
       if (auto failure = make(one)) return told(failure, "PLAN_LIFE", "making one more plan");
       if (auto failure = make(*other)) return told(failure, "PLAN_LIFE", "making one more plan");
       std::optional<Failure> failure = once(rig_, *other, i % 2);
@@ -265,11 +265,11 @@ private:
   // met often enough for a shared scratch to show.
   std::optional<Failure> repetition(std::string& note) {
     const bool shared = plan_.is_shareable();
-    Plan own;
+    OwnedPlan own;
     if (!shared) {
       if (auto failure = make(own)) return failure;
     }
-    Plan& theirs = shared ? plan_ : own;
+    OwnedPlan& theirs = shared ? plan_ : own;
     Meeting meeting;
     int done = 0;
     if (auto failure = by_two_threads(theirs, shared ? kCalls / 2 : kCalls, kCalls / 2, meeting, done)) {
@@ -293,7 +293,7 @@ private:
     return std::nullopt;
   }
 
-  std::optional<Failure> by_two_threads(const Plan& theirs, int my_times, int their_times, Meeting& meeting,
+  std::optional<Failure> by_two_threads(const OwnedPlan& theirs, int my_times, int their_times, Meeting& meeting,
                                         int& done) {
     Repetition mine = again(0, my_times), other = again(1, their_times);
     mine.meeting = other.meeting = &meeting;
@@ -324,7 +324,7 @@ private:
   // Is it the number of calls, or that two threads made them?
   std::optional<Failure> told_of_repetition(std::optional<Failure> failure, bool shared) {
     if (rig_.broken() || around_.urgent().broken()) return failure;
-    Plan alone;
+    OwnedPlan alone;
     if (auto refused = make(alone)) return refused;
     Repetition repetition = again(0, kCalls);
     if (auto also = rig_.repeat(alone, repetition)) return told(also, "REPETITION", "the same calls again and again");
@@ -339,7 +339,7 @@ private:
   const Example* examples_[2];
   uint32_t numerics_;
   const Claim& claim_;
-  Plan plan_;
+  OwnedPlan plan_;
   Known known_[2];
   bool uses_workspace_ = false;
 };

@@ -144,7 +144,7 @@ void fill_uniform(const DomainDecl& domain, const Random& random, Argument& argu
   }
 }
 
-void fill_integers(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_integers(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
   for (int64_t n = 0; n < argument.count(); ++n) {
     const int64_t inside = low + random.below(static_cast<uint64_t>(n), std::max<int64_t>(high - low, 1));
@@ -153,7 +153,7 @@ void fill_integers(const Call& call, const DomainDecl& domain, const Random& ran
 }
 
 // Ids at the edges of their range and of every integer parameter (the edges of a vocabulary shard), the rest random.
-void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_ids(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
   std::vector<int64_t> edges = {low, high - 1};
   for (const ParamDecl& param : call.decl->params) {
@@ -177,7 +177,7 @@ void fill_ids(const Call& call, const DomainDecl& domain, const Random& random, 
 
 // The certain tokens are chosen in most rows: their log-probability is 0, or just below. In all of a batch of
 // sequences: what a loss makes of a token that cannot be is beyond its dtype.
-void choose_certain(Content content, Call& call) {
+void choose_certain(Content content, ConcreteCall& call) {
   Argument* ids = find_domain(call, Domain::id);
   const DomainDecl* of_ids = find_domain_declaration(call, Domain::id);
   if (ids == nullptr || ids->layout == Layout::expanded) return;
@@ -244,7 +244,7 @@ void fill_keep_mask(Content content, const Random& random, Argument& argument) {
   }
 }
 
-void fill_row_indices(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_row_indices(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t high = domain.high.eval(call.values());
   const int64_t count = argument.count();
   if (!domain.increasing) {
@@ -262,7 +262,7 @@ void fill_row_indices(const Call& call, const DomainDecl& domain, const Random& 
 }
 
 // Random lengths; from three sequences on, one of them is empty.
-void fill_cu_seqlens(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_cu_seqlens(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t total = domain.high.eval(call.values());
   const int64_t sequences = argument.count() - 1;
   std::vector<int64_t> ends;
@@ -279,7 +279,7 @@ void fill_cu_seqlens(const Call& call, const DomainDecl& domain, const Random& r
 }
 
 // The longest and none at all among lengths between them.
-void fill_lengths(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_lengths(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t high = domain.high.eval(call.values());
   for (int64_t n = 0; n < argument.count(); ++n) {
     const int64_t between = random.below(static_cast<uint64_t>(n), high + 1);
@@ -288,7 +288,7 @@ void fill_lengths(const Call& call, const DomainDecl& domain, const Random& rand
 }
 
 // The first and the last block among others; a block may have several places.
-void fill_blocks(const Call& call, const DomainDecl& domain, const Random& random, Argument& argument) {
+void fill_blocks(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t high = domain.high.eval(call.values());
   for (int64_t n = 0; n < argument.count() && high > 0; ++n) {
     set_int(argument, n, n % 5 == 1 ? high - 1 : n % 5 == 3 ? 0 : random.below(static_cast<uint64_t>(n), high));
@@ -296,7 +296,7 @@ void fill_blocks(const Call& call, const DomainDecl& domain, const Random& rando
 }
 
 // Block numbers behind a row's length are never looked up: they name no block.
-void spoil_block_tables(Call& call) {
+void spoil_block_tables(ConcreteCall& call) {
   static constexpr int64_t kNowhere[] = {-1, int64_t{1} << 40, std::numeric_limits<int64_t>::min(), 1 << 20};
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& table = call.inputs[i];
@@ -312,7 +312,7 @@ void spoil_block_tables(Call& call) {
 }
 
 // Ids of masked rows and row indices of ignored rows are never dereferenced: they point nowhere.
-void spoil_ignored(Call& call) {
+void spoil_ignored(ConcreteCall& call) {
   Argument* ids = find_domain(call, Domain::id);
   Argument* rows = find_domain(call, Domain::row_index);
   if (ids == nullptr) return;
@@ -335,7 +335,7 @@ void repeat_first_slice(Argument& argument) {
 }
 
 // Several output rows may read the logits row that has no finite number; any of them may be the one that is told.
-void note_hopeless_rows(Call& call) {
+void note_hopeless_rows(ConcreteCall& call) {
   const Argument* rows = find_domain(call, Domain::row_index);
   const DomainDecl* domain = find_domain_declaration(call, Domain::row_index);
   if (rows == nullptr) return;
@@ -347,7 +347,7 @@ void note_hopeless_rows(Call& call) {
 
 }  // namespace
 
-void fill_inputs(const Case& c, uint64_t seed, Call& call) {
+void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
   call.faults.clear();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];

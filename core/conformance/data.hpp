@@ -7,6 +7,6 @@
 namespace rlk::core::conformance {
 
 // Fills the inputs of a resolved call, and its faults where the content is one.
-void fill_inputs(const Case& c, uint64_t seed, Call& call);
+void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

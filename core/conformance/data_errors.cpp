@@ -28,7 +28,7 @@ int count_of(const DomainDecl& domain, const Argument& argument) {
 }
 
 // Active rows from the middle on, then from the start.
-std::vector<int64_t> active_rows(const Call& call, int64_t count) {
+std::vector<int64_t> active_rows(const ConcreteCall& call, int64_t count) {
   std::vector<int64_t> rows;
   for (int64_t k = 0; k < count; ++k) {
     const int64_t n = (count / 2 + k) % count;
@@ -37,7 +37,7 @@ std::vector<int64_t> active_rows(const Call& call, int64_t count) {
   return rows;
 }
 
-void plant_id(int fault, const DomainDecl& domain, Call& call, Argument& ids) {
+void plant_id(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& ids) {
   const std::vector<int64_t> rows = active_rows(call, ids.count());
   if (rows.empty()) return;
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
@@ -51,14 +51,14 @@ void plant_id(int fault, const DomainDecl& domain, Call& call, Argument& ids) {
 }
 
 // The active row before n, or -1.
-int64_t active_before(const Call& call, int64_t n) {
+int64_t active_before(const ConcreteCall& call, int64_t n) {
   for (--n; n >= 0; --n) {
     if (!is_ignored(call, n)) return n;
   }
   return -1;
 }
 
-void plant_order(int fault, Call& call, Argument& indices) {
+void plant_order(int fault, ConcreteCall& call, Argument& indices) {
   for (int64_t n = indices.count() - 1; n > 0; --n) {
     const int64_t before = active_before(call, n);
     if (is_ignored(call, n) || before < 0) continue;
@@ -83,7 +83,7 @@ void plant_order(int fault, Call& call, Argument& indices) {
   }
 }
 
-void plant_row(int fault, const DomainDecl& domain, Call& call, Argument& indices) {
+void plant_row(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& indices) {
   if (fault >= kRowFaults) return plant_order(fault, call, indices);
   const std::vector<int64_t> rows = active_rows(call, indices.count());
   if (rows.empty()) return;
@@ -105,7 +105,7 @@ void plant_seqlens(int fault, Argument& cu_seqlens) {
   }
 }
 
-void plant_length(int fault, const DomainDecl& domain, Call& call, Argument& lengths) {
+void plant_length(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& lengths) {
   const int64_t bad[] = {domain.high.eval(call.values()) + 1, -1, std::numeric_limits<int64_t>::max()};
   const int64_t n = lengths.count() / 2;
   set_int(lengths, n, bad[fault]);
@@ -113,7 +113,7 @@ void plant_length(int fault, const DomainDecl& domain, Call& call, Argument& len
 }
 
 // The last entry that is read of a row near the middle.
-void plant_block(int fault, size_t input, Call& call) {
+void plant_block(int fault, size_t input, ConcreteCall& call) {
   Argument& table = call.inputs[input];
   const BlockTable blocks(call, input);
   const int64_t bad[] = {-1, call.decl->inputs[input].domain.high.eval(call.values()),
@@ -130,7 +130,7 @@ void plant_block(int fault, size_t input, Call& call) {
 
 }  // namespace
 
-std::vector<int> faults_of(const Call& call, bool every) {
+std::vector<int> faults_of(const ConcreteCall& call, bool every) {
   std::vector<int> faults;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i].present) continue;
@@ -142,7 +142,7 @@ std::vector<int> faults_of(const Call& call, bool every) {
   return faults;
 }
 
-void plant_fault(int fault, Call& call) {
+void plant_fault(int fault, ConcreteCall& call) {
   const auto index = static_cast<size_t>(fault / kFaultsPerInput);
   const DomainDecl& domain = call.decl->inputs[index].domain;
   Argument& argument = call.inputs[index];

@@ -28,7 +28,7 @@ void set_int(Argument& argument, int64_t index, int64_t value) {
 }
 
 namespace {
-int find(const Call& call, Domain domain) {
+int find(const ConcreteCall& call, Domain domain) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.inputs[i].present && call.decl->inputs[i].domain.kind == domain) return static_cast<int>(i);
   }
@@ -36,20 +36,20 @@ int find(const Call& call, Domain domain) {
 }
 }  // namespace
 
-Argument* find_domain(Call& call, Domain domain) {
+Argument* find_domain(ConcreteCall& call, Domain domain) {
   const int i = find(call, domain);
   return i < 0 ? nullptr : &call.inputs[static_cast<size_t>(i)];
 }
-const Argument* find_domain(const Call& call, Domain domain) {
+const Argument* find_domain(const ConcreteCall& call, Domain domain) {
   const int i = find(call, domain);
   return i < 0 ? nullptr : &call.inputs[static_cast<size_t>(i)];
 }
-const DomainDecl* find_domain_declaration(const Call& call, Domain domain) {
+const DomainDecl* find_domain_declaration(const ConcreteCall& call, Domain domain) {
   const int i = find(call, domain);
   return i < 0 ? nullptr : &call.decl->inputs[static_cast<size_t>(i)].domain;
 }
 
-bool is_masked(const Call& call, int64_t n) {
+bool is_masked(const ConcreteCall& call, int64_t n) {
   const Argument* mask = find_domain(call, Domain::mask);
   const Argument* ids = find_domain(call, Domain::id);
   // A mask of something smaller than a row (one of several rewards) leaves the row in.
@@ -57,13 +57,13 @@ bool is_masked(const Call& call, int64_t n) {
   return get_int(*mask, n) == 0;
 }
 
-bool is_keep_mask(const Call& call, size_t i) {
+bool is_keep_mask(const ConcreteCall& call, size_t i) {
   const Argument* ids = find_domain(call, Domain::id);
   return call.decl->inputs[i].domain.kind == Domain::mask && ids != nullptr &&
          call.inputs[i].shape.size() == ids->shape.size() + 1;
 }
 
-bool is_ignored(const Call& call, int64_t n) {
+bool is_ignored(const ConcreteCall& call, int64_t n) {
   if (is_masked(call, n)) return true;
   const Argument* ids = find_domain(call, Domain::id);
   const DomainDecl* domain = find_domain_declaration(call, Domain::id);

@@ -32,18 +32,18 @@ inline void set(Argument& argument, int64_t index, double value) {
 void set_int(Argument& argument, int64_t index, int64_t value);
 
 // The first present input of the domain, or nullptr.
-Argument* find_domain(Call& call, Domain domain);
-const Argument* find_domain(const Call& call, Domain domain);
+Argument* find_domain(ConcreteCall& call, Domain domain);
+const Argument* find_domain(const ConcreteCall& call, Domain domain);
 // The declaration of find_domain's input.
-const DomainDecl* find_domain_declaration(const Call& call, Domain domain);
+const DomainDecl* find_domain_declaration(const ConcreteCall& call, Domain domain);
 
 // Whether the mask of rows, if there is one, leaves row n out.
-bool is_masked(const Call& call, int64_t n);
+bool is_masked(const ConcreteCall& call, int64_t n);
 
 // Whether input i is a mask over the columns of rows that ids name: it drops scores, and not rows.
-bool is_keep_mask(const Call& call, size_t i);
+bool is_keep_mask(const ConcreteCall& call, size_t i);
 
 // Whether output row n is ignored, by its id or by the mask; false where the operator knows neither.
-bool is_ignored(const Call& call, int64_t n);
+bool is_ignored(const ConcreteCall& call, int64_t n);
 
 }  // namespace rlk::core::conformance

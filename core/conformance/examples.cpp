@@ -16,7 +16,7 @@ constexpr size_t kBytesAhead = size_t{64} << 20;
 constexpr size_t kCasesAhead = 256;
 constexpr unsigned kMostThreads = 4;  // this one included: runs of one implementation keep no more of them busy
 
-std::string key_of(const Case& c, const Call& call, bool other_data) {
+std::string key_of(const Case& c, const ConcreteCall& call, bool other_data) {
   return std::string(c.decl->name) + (other_data ? " other " : " ") + describe(c, call);
 }
 
@@ -40,7 +40,7 @@ class Examples::Ahead {
 public:
   Ahead(const std::vector<Case>& upcoming, uint64_t seed, unsigned threads) : seed_(seed) {
     for (const Case& c : upcoming) {
-      Call call;
+      ConcreteCall call;
       if (!resolve(c, call) || !index_.emplace(key_of(c, call, false), slots_.size()).second) continue;
       slots_.emplace_back().spec = c;
     }

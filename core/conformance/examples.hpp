@@ -16,7 +16,7 @@ namespace rlk::core::conformance {
 
 struct Example {
   Case spec;
-  Call call;
+  ConcreteCall call;
   Answer answer;
   std::string words;
 };

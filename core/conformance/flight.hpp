@@ -7,12 +7,12 @@ namespace rlk::core::conformance {
 
 class Flight {
 public:
-  Flight(const Call& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
+  Flight(const ConcreteCall& what, const RunSettings& how) : call(what), settings(how), image(what, how.poison) {}
 
   // Points the arguments into memory: again whenever the memory has moved.
   void place(std::byte* memory, const rlk_plan_info& info);
 
-  const Call& call;
+  const ConcreteCall& call;
   const RunSettings settings;
   Image image;
   rlk_run run{};

@@ -15,7 +15,7 @@ namespace {
 // decodes no 16-bit number twice.
 class Widened {
 public:
-  explicit Widened(const Call& call) : views_(call.inputs.size()), values_(call.inputs.size()) {
+  explicit Widened(const ConcreteCall& call) : views_(call.inputs.size()), values_(call.inputs.size()) {
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const Argument& argument = call.inputs[i];
       if (!argument.present) continue;
@@ -43,7 +43,7 @@ private:
 };
 
 // What the declaration permits intermediates to be rounded to: golden sees only widened inputs.
-golden::Rounding rounding_of(const Call& call) {
+golden::Rounding rounding_of(const ConcreteCall& call) {
   if (!may_round(*call.decl, call.dtypes[0])) return {};
   return call.dtypes[0] == Dtype::bf16 ? golden::Rounding{7, -126} : golden::Rounding{10, -14};
 }
@@ -57,8 +57,8 @@ int output_index(const OpDecl& decl, std::string_view name) {
 
 }  // namespace
 
-Call forward_call(const Call& call, const OpDecl& decl) {
-  Call forward;
+ConcreteCall forward_call(const ConcreteCall& call, const OpDecl& decl) {
+  ConcreteCall forward;
   forward.decl = &decl;
   const auto* defaults = static_cast<const std::byte*>(decl.defaults);
   forward.params.assign(defaults, defaults + decl.params_size);
@@ -86,7 +86,7 @@ bool has_golden(const OpDecl& decl) {
   return golden::find(decl.name) != nullptr;
 }
 
-Answer golden_answer(const Call& call) {
+Answer golden_answer(const ConcreteCall& call) {
   const Widened inputs(call);
   uint64_t wanted = 0;
   for (size_t i = 0; i < call.outputs.size(); ++i) wanted |= uint64_t{call.outputs[i].present} << i;
@@ -106,7 +106,7 @@ Answer golden_answer(const Call& call) {
   return answer;
 }
 
-std::vector<ForwardInput> forward_inputs(const Call& call) {
+std::vector<ForwardInput> forward_inputs(const ConcreteCall& call) {
   std::vector<ForwardInput> list;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (call.inputs[i].present && call.decl->inputs[i].domain.kind == Domain::forward) list.push_back({i, {}});
@@ -116,7 +116,7 @@ std::vector<ForwardInput> forward_inputs(const Call& call) {
   for (size_t first = 0; first < list.size(); ++first) {
     if (done[first]) continue;
     const std::string_view op = call.decl->inputs[list[first].input].domain.forward_op;
-    Call forward = forward_call(call, *find_declaration(op));
+    ConcreteCall forward = forward_call(call, *find_declaration(op));
     std::vector<std::pair<size_t, size_t>> wanted;  // of the list, and the output
     for (size_t k = first; k < list.size(); ++k) {
       const DomainDecl& domain = call.decl->inputs[list[k].input].domain;

@@ -17,17 +17,17 @@ struct Answer {
 bool has_golden(const OpDecl& decl);
 
 // The inputs of the call are filled.
-Answer golden_answer(const Call& call);
+Answer golden_answer(const ConcreteCall& call);
 
 // The call of another operator with the inputs and parameters of the same names; of its outputs those that are always
 // there.
-Call forward_call(const Call& call, const OpDecl& decl);
+ConcreteCall forward_call(const ConcreteCall& call, const OpDecl& decl);
 
 // The values of an input of domain `forward`: another operator's output on the inputs and parameters of the same names.
 struct ForwardInput {
   size_t input;
   std::vector<double> values;
 };
-std::vector<ForwardInput> forward_inputs(const Call& call);
+std::vector<ForwardInput> forward_inputs(const ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

@@ -32,7 +32,7 @@ private:
 
 }  // namespace
 
-std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answer, const Outcome& outcome) {
+std::optional<Lean> lean_of(const ConcreteCall& call, size_t output, const Answer& answer, const Outcome& outcome) {
   const Argument& argument = call.outputs[output];
   const golden::Output& expected = answer.outputs[output];
   if (!argument.present || !is_floating(argument.dtype)) return std::nullopt;
@@ -67,7 +67,8 @@ std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answe
   return Lean{products / squares / unit, elements.count(), rows.count()};
 }
 
-std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome, Quality& quality) {
+std::optional<Failure> check_lean(const ConcreteCall& call, const Answer& answer, const Outcome& outcome,
+                                  Quality& quality) {
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const std::optional<Lean> lean = lean_of(call, i, answer, outcome);
     if (!lean || !lean->is_known()) continue;

@@ -31,10 +31,11 @@ struct Lean {
   bool is_known() const { return elements >= kEnoughElements && rows >= kEnoughRows; }
 };
 // Of an output that has 16 bits, or products of intermediates that may be rounded to them; nothing for another.
-std::optional<Lean> lean_of(const Call& call, size_t output, const Answer& answer, const Outcome& outcome);
+std::optional<Lean> lean_of(const ConcreteCall& call, size_t output, const Answer& answer, const Outcome& outcome);
 
 // BIASED when an output leans further than kLargestLean towards zero. For the outcome of a run that passed check(), on
 // data without negative numbers: sums of both signs hide what each term has lost.
-std::optional<Failure> check_lean(const Call& call, const Answer& answer, const Outcome& outcome, Quality& quality);
+std::optional<Failure> check_lean(const ConcreteCall& call, const Answer& answer, const Outcome& outcome,
+                                  Quality& quality);
 
 }  // namespace rlk::core::conformance

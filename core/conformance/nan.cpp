@@ -17,7 +17,7 @@ bool is_real(const Argument& argument) {
 }
 
 // Which rows of the input no output row that counts reads; empty without row indices.
-std::vector<bool> unnamed_rows(const Call& call, size_t input) {
+std::vector<bool> unnamed_rows(const ConcreteCall& call, size_t input) {
   const Argument* indices = find_domain(call, Domain::row_index);
   const int64_t rows = call.inputs[input].shape.empty() ? 0 : call.inputs[input].shape[0];
   std::vector<bool> unnamed(static_cast<size_t>(rows), true);
@@ -30,7 +30,7 @@ std::vector<bool> unnamed_rows(const Call& call, size_t input) {
 
 // Of a cache [block, ...], one of whose dimensions counts the places in a block: which elements lie where no token
 // does.
-std::vector<bool> unnamed_places(const Call& call, size_t table, size_t cache) {
+std::vector<bool> unnamed_places(const ConcreteCall& call, size_t table, size_t cache) {
   const Argument& argument = call.inputs[cache];
   const BlockTable blocks(call, table);
   const std::vector<bool> named = blocks.places(argument.shape[0]);
@@ -50,7 +50,7 @@ std::vector<bool> unnamed_places(const Call& call, size_t table, size_t cache) {
 // Which elements of an input are hidden.
 class Hidden {
 public:
-  Hidden(const Call& call, size_t input) : call_(call), input_(input) {
+  Hidden(const ConcreteCall& call, size_t input) : call_(call), input_(input) {
     const uint32_t bits = call.decl->inputs[input].domain.hidden_by;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       if ((bits >> i & 1) == 0 || !call.inputs[i].present) continue;
@@ -84,7 +84,7 @@ private:
     return domain.ignore_param >= 0 && get_int(by, row) == call_.i64(domain.ignore_param);
   }
 
-  const Call& call_;
+  const ConcreteCall& call_;
   size_t input_;
   std::vector<size_t> by_;
   bool by_index_ = false;
@@ -93,7 +93,7 @@ private:
 };
 
 // Where the declaration leaves open what becomes of some output, golden's answer is one of several.
-bool is_undefined(const Call& call, size_t input) {
+bool is_undefined(const ConcreteCall& call, size_t input) {
   for (size_t o = 0; o < call.outputs.size(); ++o) {
     const NanReach reach = nan_reach(call.decl->inputs[input], static_cast<int>(o), call.values());
     if (call.outputs[o].present && reach == NanReach::undefined) return true;
@@ -103,11 +103,11 @@ bool is_undefined(const Call& call, size_t input) {
 
 }  // namespace
 
-bool is_hidden(const Call& call, size_t input, int64_t element) {
+bool is_hidden(const ConcreteCall& call, size_t input, int64_t element) {
   return Hidden(call, input)(element);
 }
 
-void spoil_hidden(Call& call) {
+void spoil_hidden(ConcreteCall& call) {
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];
     if (!is_real(argument) || argument.layout == Layout::expanded || argument.count() == 0) continue;
@@ -119,7 +119,7 @@ void spoil_hidden(Call& call) {
   }
 }
 
-bool plant_nan(size_t input, Call& call) {
+bool plant_nan(size_t input, ConcreteCall& call) {
   Argument& argument = call.inputs[input];
   const Hidden hidden(call, input);
   const int64_t count = argument.count();
@@ -139,7 +139,7 @@ bool plant_nan(size_t input, Call& call) {
 
 std::vector<Case> nan_cases(const Case& base, bool smoke) {
   std::vector<Case> list;
-  Call call;
+  ConcreteCall call;
   if (!resolve(base, call)) return list;
   uint64_t added = 0;
   for (const Variation& v : base.variations) added |= v.present;

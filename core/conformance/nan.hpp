@@ -8,14 +8,14 @@
 namespace rlk::core::conformance {
 
 // Whether the declaration says that the element of the input is never read: its row is masked, ignored or not named.
-bool is_hidden(const Call& call, size_t input, int64_t element);
+bool is_hidden(const ConcreteCall& call, size_t input, int64_t element);
 
 // Fills everything that is hidden with NaN and infinities, which would show in every result.
-void spoil_hidden(Call& call);
+void spoil_hidden(ConcreteCall& call);
 
 // One NaN in the input, where it counts: near the middle of what is not hidden. Several where the declaration's word is
 // `text`. False: all of it is hidden.
-bool plant_nan(size_t input, Call& call);
+bool plant_nan(size_t input, ConcreteCall& call);
 
 // The base with a NaN in each of its real inputs, one at a time. In the smoke test only the first dtype tries every
 // parameter with every input: the others try each input with the parameters at their defaults.

@@ -65,7 +65,7 @@ void Quality::merge(const Quality& other) {
   if (inaccurate.empty()) inaccurate = other.inaccurate;
 }
 
-Bound::Bound(const Call& call, size_t output)
+Bound::Bound(const ConcreteCall& call, size_t output)
     : dtype_(call.outputs[output].dtype),
       epsilon_(call.arithmetic() == Dtype::f64 ? 0x1p-53 : 0x1p-24),
       factor_(call.decl->error_factor) {

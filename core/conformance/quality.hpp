@@ -24,7 +24,7 @@ struct Quality {
 // The limits of an output's elements.
 class Bound {
 public:
-  Bound(const Call& call, size_t output);
+  Bound(const ConcreteCall& call, size_t output);
 
   struct Limits {
     double accurate = 0;      // what class `accurate` allows: every intermediate in fp32, or fp64 for fp64

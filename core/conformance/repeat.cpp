@@ -44,7 +44,7 @@ private:
 
 class Ring {
 public:
-  Ring(Rig& rig, const Plan& plan, Repetition& repetition) : rig_(rig), plan_(plan), repetition_(repetition) {}
+  Ring(Rig& rig, const OwnedPlan& plan, Repetition& repetition) : rig_(rig), plan_(plan), repetition_(repetition) {}
 
   std::optional<Failure> run() {
     if (auto failure = build()) return failure;
@@ -167,7 +167,7 @@ private:
   }
 
   Rig& rig_;
-  const Plan& plan_;
+  const OwnedPlan& plan_;
   Repetition& repetition_;
   std::vector<Image> images_;
   std::vector<std::unique_ptr<Flight>> flights_;
@@ -175,7 +175,7 @@ private:
   std::vector<std::byte> right_[2];  // what was fetched and found right
 };
 
-std::optional<Failure> Rig::repeat(const Plan& plan, Repetition& repetition) {
+std::optional<Failure> Rig::repeat(const OwnedPlan& plan, Repetition& repetition) {
   return Ring(*this, plan, repetition).run();
 }
 

@@ -38,7 +38,7 @@ bool ends_everything(rlk_status status) {
 
 // The description of a call, with the arrays that it points to.
 struct Description {
-  explicit Description(const Call& call, uint32_t numerics) : tensors(call) {
+  explicit Description(const ConcreteCall& call, uint32_t numerics) : tensors(call) {
     desc.struct_size = sizeof(desc);
     desc.op_revision = call.decl->revision;
     desc.op = call.decl->name;
@@ -57,7 +57,7 @@ struct Description {
 };
 
 // What the host must decline because the implementation was built before it existed; empty when there is nothing.
-std::string newer_than(const rlk_implementation& implementation, const Call& call) {
+std::string newer_than(const rlk_implementation& implementation, const ConcreteCall& call) {
   const OpDecl& decl = *call.decl;
   for (const ParamDecl& param : decl.params) {
     if (param.offset + sizeof(int64_t) <= implementation.params_size) continue;
@@ -77,7 +77,7 @@ std::string newer_than(const rlk_implementation& implementation, const Call& cal
 
 }  // namespace
 
-Plan::~Plan() {
+OwnedPlan::~OwnedPlan() {
   if (plan_ != nullptr) implementation_->plan_destroy(plan_, nullptr);
   if (persistent_ != nullptr) memory_->deallocate(device_, RLK_MEMORY_DEVICE, persistent_, nullptr);
 }
@@ -131,7 +131,7 @@ std::optional<Failure> Rig::make_record() {
   return std::nullopt;
 }
 
-Claim Rig::query(const rlk_implementation& implementation, const Call& call, uint32_t numerics) const {
+Claim Rig::query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const {
   Claim claim;
   if (const std::string newer = newer_than(implementation, call); !newer.empty()) {
     claim.reason_code = "OLDER_REVISION";
@@ -163,8 +163,8 @@ Claim Rig::query(const rlk_implementation& implementation, const Call& call, uin
   return claim;
 }
 
-std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, const Call& call, uint32_t numerics,
-                                      const Claim& claim, Plan& out) {
+std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
+                                      uint32_t numerics, const Claim& claim, OwnedPlan& out) {
   const Description description(call, numerics);
   rlk_error error = no_error();
   out.implementation_ = &implementation;
@@ -208,7 +208,7 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
 }
 
 // It holds nothing at first, and is nobody else's: poison says so.
-std::optional<Failure> Rig::make_persistent(const Call& call, Plan& plan) {
+std::optional<Failure> Rig::make_persistent(const ConcreteCall& call, OwnedPlan& plan) {
   const uint64_t bytes = plan.info_.persistent_bytes;
   if (auto failure = workspace_fits(bytes, call, "the plan's persistent_bytes")) return failure;
   if (bytes == UINT64_MAX) return Failure{"WORKSPACE_BOUND", "the plan asks for UINT64_MAX bytes of persistent memory"};
@@ -223,7 +223,7 @@ std::optional<Failure> Rig::make_persistent(const Call& call, Plan& plan) {
   return wait(false, ignored);
 }
 
-void Plan::give_persistent(rlk_run& run) const {
+void OwnedPlan::give_persistent(rlk_run& run) const {
   run.persistent = persistent_;
   run.flags &= ~RLK_RUN_NEW_PERSISTENT;
   if (persistent_ == nullptr || !persistent_is_new_) return;
@@ -257,7 +257,7 @@ std::optional<Failure> Rig::reserve(uint64_t bytes) {
 }
 
 // A number that no memory can hold is a mistake, not a request; UINT64_MAX says that only prepare can tell.
-std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const Call& call, const char* whose) const {
+std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const ConcreteCall& call, const char* whose) const {
   uint64_t tensors = 0;
   for (const Argument& input : call.inputs) tensors += static_cast<uint64_t>(input.present ? input.byte_count() : 0);
   for (const Argument& output : call.outputs)
@@ -272,8 +272,8 @@ std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const Call& call, con
 }
 
 // The workspace that this execution is given.
-std::optional<Failure> Rig::prepare(const Plan& plan, const Call& call, const RunSettings& settings, const rlk_run& run,
-                                    uint64_t& bytes) const {
+std::optional<Failure> Rig::prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,
+                                    const rlk_run& run, uint64_t& bytes) const {
   const rlk_plan_info& info = plan.info();
   const bool bound_is_known = info.workspace_bound != UINT64_MAX;
   const bool demanded = (info.flags & RLK_PLAN_PREPARE) != 0 || !bound_is_known || info.workspace_bound > kLargestBound;
@@ -301,11 +301,11 @@ std::optional<Failure> Rig::prepare(const Plan& plan, const Call& call, const Ru
   return workspace_fits(bytes, call, "plan_prepare");
 }
 
-Outcome Rig::run(const Plan& plan, const Call& call, const RunSettings& settings) {
+Outcome Rig::run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
   return land(launch(plan, call, settings));
 }
 
-FlightPointer Rig::launch(const Plan& plan, const Call& call, const RunSettings& settings) {
+FlightPointer Rig::launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings) {
   FlightPointer flight(new Flight(call, settings));
   Outcome& outcome = flight->outcome;
   outcome.tag = next_tag_++;
@@ -368,7 +368,7 @@ Outcome Rig::land_inline(FlightPointer flight) {
   return std::move(outcome);
 }
 
-Outcome Rig::look_again(const Call& call, const RunSettings& settings) {
+Outcome Rig::look_again(const ConcreteCall& call, const RunSettings& settings) {
   FlightPointer flight(new Flight(call, settings));
   std::this_thread::sleep_for(kMuchLater);
   if (broken_ || flight->image.size() + settings.shift > capacity_) {
@@ -402,21 +402,21 @@ std::optional<Failure> Rig::fetch(const Flight& flight) {
   return copy(fetched(), memory() + flight.settings.shift, flight.image.size(), RLK_COPY_DEVICE_TO_HOST);
 }
 
-std::optional<Failure> Rig::enqueue(const Plan& plan, const rlk_run& run) {
+std::optional<Failure> Rig::enqueue(const OwnedPlan& plan, const rlk_run& run) {
   rlk_error error = no_error();
   const rlk_status status = plan.implementation_->plan_enqueue(plan.plan_, op_stream_, &run, &error);
   if (status != RLK_OK) return failed(status, "ENQUEUE_FAILED", "plan_enqueue", error);
   return std::nullopt;
 }
 
-std::optional<Failure> Rig::execute(const Plan& plan, Flight& flight) {
+std::optional<Failure> Rig::execute(const OwnedPlan& plan, Flight& flight) {
   if (auto failure = send(flight)) return failure;
   if (auto failure = enqueue(plan, flight.run)) return failure;
   return fetch(flight);
 }
 
 // Captured once, launched twice, the memory made anew before each launch.
-std::optional<Failure> Rig::replay(const Plan& plan, Flight& flight) {
+std::optional<Failure> Rig::replay(const OwnedPlan& plan, Flight& flight) {
   rlk_error error = no_error();
   rlk_status status = graph_->begin_capture(stream_, &error);
   if (status != RLK_OK) return failed(status, "GRAPH_REPLAY", "begin_capture", error);

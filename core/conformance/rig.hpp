@@ -25,12 +25,12 @@ struct Claim {
 class Rig;
 
 // A plan, destroyed with the object.
-class Plan {
+class OwnedPlan {
 public:
-  Plan() = default;
-  ~Plan();
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
+  OwnedPlan() = default;
+  ~OwnedPlan();
+  OwnedPlan(const OwnedPlan&) = delete;
+  OwnedPlan& operator=(const OwnedPlan&) = delete;
   const rlk_plan_info& info() const { return info_; }
   // The memory that the host keeps for the plan, and whether this is the first execution that has it.
   void give_persistent(rlk_run& run) const;
@@ -91,7 +91,7 @@ struct Meeting {
 
 // Two calls made again and again through one plan, in turns, each at an address of its own in a ring of memory.
 struct Repetition {
-  const Call* calls[2];
+  const ConcreteCall* calls[2];
   // Is this outcome of call 0 or 1 right? Asked where the bytes differ from those that were right before.
   std::function<std::optional<Failure>(int which, const Outcome&)> judge;
   int times = 0;
@@ -117,30 +117,30 @@ public:
   const std::optional<Failure>& broken() const { return broken_; }
   bool can_capture() const { return graph_ != nullptr; }
 
-  Claim query(const rlk_implementation& implementation, const Call& call, uint32_t numerics) const;
-  std::optional<Failure> make_plan(const rlk_implementation& implementation, const Call& call, uint32_t numerics,
-                                   const Claim& claim, Plan& out);
-  Outcome run(const Plan& plan, const Call& call, const RunSettings& settings);
+  Claim query(const rlk_implementation& implementation, const ConcreteCall& call, uint32_t numerics) const;
+  std::optional<Failure> make_plan(const rlk_implementation& implementation, const ConcreteCall& call,
+                                   uint32_t numerics, const Claim& claim, OwnedPlan& out);
+  Outcome run(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
   // The same in two steps: enqueued with its copies, and waited for. One flight at a time.
-  FlightPointer launch(const Plan& plan, const Call& call, const RunSettings& settings);
+  FlightPointer launch(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings);
   Outcome land(FlightPointer flight);
   // What inline streams promise: the outcome is there before anybody waits, and nothing is written later.
   Outcome land_inline(FlightPointer flight);
   // What the memory of the call that landed last, run with these settings, holds some time after it landed.
-  Outcome look_again(const Call& call, const RunSettings& settings);
-  std::optional<Failure> repeat(const Plan& plan, Repetition& repetition);
+  Outcome look_again(const ConcreteCall& call, const RunSettings& settings);
+  std::optional<Failure> repeat(const OwnedPlan& plan, Repetition& repetition);
   const Target& target() const { return target_; }
   bool has_stream() const { return op_stream_ != nullptr; }
 
 private:
   friend class Ring;
-  std::optional<Failure> workspace_fits(uint64_t bytes, const Call& call, const char* whose) const;
+  std::optional<Failure> workspace_fits(uint64_t bytes, const ConcreteCall& call, const char* whose) const;
   std::optional<Failure> reserve(uint64_t bytes);
-  std::optional<Failure> prepare(const Plan& plan, const Call& call, const RunSettings& settings, const rlk_run& run,
-                                 uint64_t& bytes) const;
-  std::optional<Failure> enqueue(const Plan& plan, const rlk_run& run);
-  std::optional<Failure> execute(const Plan& plan, Flight& flight);
-  std::optional<Failure> replay(const Plan& plan, Flight& flight);
+  std::optional<Failure> prepare(const OwnedPlan& plan, const ConcreteCall& call, const RunSettings& settings,
+                                 const rlk_run& run, uint64_t& bytes) const;
+  std::optional<Failure> enqueue(const OwnedPlan& plan, const rlk_run& run);
+  std::optional<Failure> execute(const OwnedPlan& plan, Flight& flight);
+  std::optional<Failure> replay(const OwnedPlan& plan, Flight& flight);
   std::optional<Failure> send(const Flight& flight);
   std::optional<Failure> fetch(const Flight& flight);
   std::optional<Failure> copy(void* to, const void* from, uint64_t bytes, int32_t kind);
@@ -151,7 +151,7 @@ private:
   Failure failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error);
   void release_memory();
   std::optional<Failure> make_record();
-  std::optional<Failure> make_persistent(const Call& call, Plan& plan);
+  std::optional<Failure> make_persistent(const ConcreteCall& call, OwnedPlan& plan);
 
   Target target_;
   RigStream kind_;

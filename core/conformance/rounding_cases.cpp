@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kLongSum = 1040;
 
 bool is_legal(const Case& c) {
-  Call call;
+  ConcreteCall call;
   return resolve(c, call);
 }
 
@@ -21,7 +21,7 @@ bool is_16_bit(Dtype dtype) {
 }
 
 int narrow_outputs(const Case& c) {
-  Call call;
+  ConcreteCall call;
   if (!resolve(c, call)) return 0;
   return static_cast<int>(std::count_if(call.outputs.begin(), call.outputs.end(), [](const Argument& output) {
     return output.present && is_16_bit(output.dtype);
@@ -30,7 +30,7 @@ int narrow_outputs(const Case& c) {
 
 // Whether an output of 16 bits has too few elements to see whether they are truncated.
 bool has_too_few(const Case& c) {
-  Call call;
+  ConcreteCall call;
   return resolve(c, call) && std::any_of(call.outputs.begin(), call.outputs.end(), [](const Argument& output) {
            return output.present && is_16_bit(output.dtype) && output.count() < 2 * kEnoughElements;
          });

@@ -135,7 +135,7 @@ private:
 
   // Asks the implementation; a yes becomes a job.
   std::vector<std::string> offer(size_t i, const Case& c, Stage stage) {
-    Call call;
+    ConcreteCall call;
     if (!resolve(c, call)) return {};
     const std::string words = describe(c, call);
     const auto [at, is_new] = index_.emplace(words, work_.size());
@@ -169,7 +169,7 @@ private:
 
   // One job of each kind stays; the others are taken as passed, with what they claim.
   void keep_canaries() {
-    std::vector<Call> calls(work_.size());
+    std::vector<ConcreteCall> calls(work_.size());
     std::vector<int64_t> worth(work_.size());
     for (size_t w = 0; w < work_.size(); ++w) {
       resolve(work_[w].spec, calls[w]);
@@ -261,7 +261,7 @@ private:
     units.add(std::move(event));
   }
 
-  static uint32_t class_of(const Call& call, const Work& work) {
+  static uint32_t class_of(const ConcreteCall& call, const Work& work) {
     const Descriptors tensors(call);
     uint32_t alignment = UINT32_MAX;
     for (const auto list : {tensors.inputs(), tensors.outputs()}) {
@@ -459,7 +459,7 @@ int count(const OpDecl& decl, bool smoke) {
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, static_cast<int>(d), static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1,
                [&](const Case& c, Stage) {
-                 Call call;
+                 ConcreteCall call;
                  if (resolve(c, call)) words.insert(describe(c, call));
                  return std::vector<std::string>{""};
                });

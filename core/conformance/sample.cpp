@@ -46,7 +46,7 @@ struct Selection {
 
 // Attention: one sequence, one key head with its query heads, and the queries whose place among the keys stays when
 // they come alone: the last ones, with top-left alignment the first ones.
-void select_attention(const Call& whole, uint64_t seed, Selection& selection) {
+void select_attention(const ConcreteCall& whole, uint64_t seed, Selection& selection) {
   const OpDecl& decl = *whole.decl;
   const auto symbol = [&](const char* name) { return static_cast<size_t>(symbol_index(decl, name)); };
   const auto size = [&](const char* name) { return whole.symbols[symbol(name)]; };
@@ -68,7 +68,7 @@ bool is_tied(const SymbolDecl& symbol, const SymbolDecl& to) {
 }
 
 // Whether every dimension that a selected symbol has a part in is that symbol itself.
-bool can_cut(const Call& whole, const Selection& selection) {
+bool can_cut(const ConcreteCall& whole, const Selection& selection) {
   const auto form = static_cast<size_t>(whole.form);
   const auto fits = [&](const ArgDecl& arg) {
     const ShapeDecl& shape = arg.shapes[form];
@@ -85,7 +85,7 @@ bool can_cut(const Call& whole, const Selection& selection) {
          std::all_of(whole.decl->outputs.begin(), whole.decl->outputs.end(), fits);
 }
 
-Selection select(const Call& whole, uint64_t seed) {
+Selection select(const ConcreteCall& whole, uint64_t seed) {
   const OpDecl& decl = *whole.decl;
   Selection selection;
   const bool rows_are_calls = decl.batch_invariant && !decl.symbols.empty() && whole.symbols[0] > 1 &&
@@ -128,7 +128,8 @@ int64_t count_of(const Kept& kept) {
   return product;
 }
 
-std::optional<Sample> sample_of(const Call& whole, uint64_t seed, const SampleLimits& limits, std::string* why_not) {
+std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
+                                std::string* why_not) {
   const Selection selection = select(whole, seed);
   const bool is_part = selection.any();
   Sample sample;
@@ -168,7 +169,7 @@ std::optional<Sample> sample_of(const Call& whole, uint64_t seed, const SampleLi
   return sample;
 }
 
-uint32_t size_class(const Call& call, uint32_t alignment_bytes, const std::vector<std::string>& features) {
+uint32_t size_class(const ConcreteCall& call, uint32_t alignment_bytes, const std::vector<std::string>& features) {
   uint64_t hash = 0;
   const auto add = [&](uint64_t word) { hash = mix(hash ^ word); };
   const auto add_size = [&](int64_t size) {

@@ -14,7 +14,7 @@ using Kept = std::vector<std::vector<int64_t>>;
 int64_t count_of(const Kept& kept);
 
 struct Sample {
-  Call call;                          // of the part: shapes and parameters; inputs have no values yet
+  ConcreteCall call;                  // of the part: shapes and parameters; inputs have no values yet
   std::vector<Kept> inputs, outputs;  // where the part lies in the whole call; empty for what is absent
   std::vector<bool> judged;           // outputs that the part determines
 };
@@ -26,10 +26,11 @@ struct SampleLimits {
 
 // Rows drawn with the seed, the first and the last among them, where rows are calls of their own; otherwise the whole
 // call. nullopt, and why, when that is beyond the limits. `whole` needs no values.
-std::optional<Sample> sample_of(const Call& whole, uint64_t seed, const SampleLimits& limits, std::string* why_not);
+std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const SampleLimits& limits,
+                                std::string* why_not);
 
 // Sizes that are alike for an implementation: the same power of two below each size, the same alignment of each size
 // and of the tensors' addresses, the same features. A number that is the same in every process.
-uint32_t size_class(const Call& call, uint32_t alignment_bytes, const std::vector<std::string>& features);
+uint32_t size_class(const ConcreteCall& call, uint32_t alignment_bytes, const std::vector<std::string>& features);
 
 }  // namespace rlk::core::conformance

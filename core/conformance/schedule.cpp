@@ -9,7 +9,7 @@
 
 namespace rlk::core::conformance {
 
-bool shows_variations(const Call& call) {
+bool shows_variations(const ConcreteCall& call) {
   const auto empty = [](const Argument& a) { return a.present && a.count() == 0; };
   return std::none_of(call.inputs.begin(), call.inputs.end(), empty) &&
          std::none_of(call.outputs.begin(), call.outputs.end(), empty);
@@ -18,7 +18,7 @@ bool shows_variations(const Call& call) {
 namespace {
 
 bool shows_variations(const Case& c) {
-  Call call;
+  ConcreteCall call;
   return resolve(c, call) && conformance::shows_variations(call);
 }
 

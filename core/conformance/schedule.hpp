@@ -26,6 +26,6 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
               std::span<const rlk_switch* const> switches, uint64_t seed, const Offer& offer);
 
 // Sizes at which variations show: nothing is empty.
-bool shows_variations(const Call& call);
+bool shows_variations(const ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

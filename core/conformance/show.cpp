@@ -14,7 +14,7 @@ std::vector<std::byte> bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-std::vector<std::string> changed_params(const Call& call) {
+std::vector<std::string> changed_params(const ConcreteCall& call) {
   std::vector<std::string> words;
   for (const ParamDecl& param : call.decl->params) {
     const std::byte* at = call.params.data() + param.offset;

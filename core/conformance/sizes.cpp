@@ -59,7 +59,7 @@ void set_size(Case& c, const Axis& axis, int64_t size) {
 
 }  // namespace
 
-int64_t cost_of(const Call& call) {
+int64_t cost_of(const ConcreteCall& call) {
   int64_t elements = 0, products = 1;
   for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
     for (const Argument& argument : *arguments) elements += argument.present ? argument.count() : 0;
@@ -74,14 +74,14 @@ int64_t cost_of(const Call& call) {
 namespace {
 
 bool is_legal(const Case& c, int64_t limit) {
-  Call call;
+  ConcreteCall call;
   return resolve(c, call) && cost_of(call) <= limit;
 }
 
 // Makes the symbols outside of `kept` smaller, the last ones first, until the case costs at most `limit`, or as little
 // as it can. False when the case is not legal.
 bool make_room(Case& c, uint64_t kept, int64_t limit) {
-  Call call;
+  ConcreteCall call;
   if (!resolve(c, call)) return false;
   for (const int64_t least_of_all : {2, 1}) {
     for (size_t i = c.decl->symbols.size(); i-- > 0 && cost_of(call) > limit;) {
@@ -94,7 +94,7 @@ bool make_room(Case& c, uint64_t kept, int64_t limit) {
       const auto fitting = static_cast<int64_t>(static_cast<double>(size) * static_cast<double>(limit) /
                                                 static_cast<double>(cost_of(call)));
       smaller.size_given[i] = std::clamp(fitting, std::max(symbol.min, least), size);
-      Call other;
+      ConcreteCall other;
       if (!resolve(smaller, other)) continue;
       c = std::move(smaller);
       call = std::move(other);
@@ -105,7 +105,7 @@ bool make_room(Case& c, uint64_t kept, int64_t limit) {
 
 // A symbol that only an optional input has comes with that input, and with what a feature says goes together with it.
 void bring_in(Case& c, int symbol) {
-  Call call;
+  ConcreteCall call;
   if (symbol < 0 || !resolve(c, call) || call.symbols[static_cast<size_t>(symbol)] >= 0) return;
   std::vector<uint64_t> sets;
   for (size_t i = 0; i < c.decl->inputs.size(); ++i) sets.push_back(uint64_t{1} << i);
@@ -150,7 +150,7 @@ std::optional<Case> at_size(const Case& ordinary, const Axis& axis, int64_t size
     c.size_given[static_cast<size_t>(total)] = 4 * size;
     kept |= uint64_t{1} << total;
   }
-  Call call;
+  ConcreteCall call;
   for (size_t i = 0; i < c.decl->symbols.size() && !resolve(c, call); ++i) {
     const SymbolDecl& other = c.decl->symbols[i];
     if (static_cast<int>(i) == axis.symbol || (other.form >= 0 && other.form != c.form)) continue;
@@ -221,7 +221,7 @@ private:
         if (!base) continue;
         Case c = *base;
         c.variations.push_back(option);
-        Call call;
+        ConcreteCall call;
         if (!resolve(c, call)) continue;
         add(std::move(c));
         break;
@@ -270,7 +270,7 @@ private:
   // The first power of two beyond the declared sizes.
   int64_t first_rung(const Axis& axis) const {
     int64_t declared = 8;
-    Call call;
+    ConcreteCall call;
     if (axis.symbol >= 0 && resolve(ordinary_, call)) {
       for (const Expr& size : ordinary_.decl->symbols[static_cast<size_t>(axis.symbol)].sizes) {
         declared = std::max(declared, size.eval(call.values()));

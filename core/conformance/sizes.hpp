@@ -24,6 +24,6 @@ std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, b
 std::vector<Case> long_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
 // What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
-int64_t cost_of(const Call& call);
+int64_t cost_of(const ConcreteCall& call);
 
 }  // namespace rlk::core::conformance

@@ -37,7 +37,7 @@ public:
   }
 
 private:
-  const Call& call() const { return example_.call; }
+  const ConcreteCall& call() const { return example_.call; }
   bool claims(uint32_t bit) const { return (claim_.support.numerics & bit) != 0; }
   bool has_fault() const { return !example_.answer.faults.empty(); }
 
@@ -154,7 +154,7 @@ private:
 
     // Is it the plan, or would the call be wrong with a plan of its own too?
     const Claim claim = rig_.query(implementation_, example->call, numerics_);
-    Plan fresh;
+    OwnedPlan fresh;
     if (claim.kind != Claim::Kind::accepted ||
         rig_.make_plan(implementation_, example->call, numerics_, claim, fresh)) {
       return failure;
@@ -173,7 +173,7 @@ private:
       const Claim claim = rig_.query(implementation_, part.call, numerics_);
       if (claim.kind != Claim::Kind::accepted) continue;
       if ((claim.support.numerics & RLK_NUMERICS_BATCH_INVARIANT) == 0) continue;
-      Plan plan;
+      OwnedPlan plan;
       if (auto failure = rig_.make_plan(implementation_, part.call, numerics_, claim, plan)) return failure;
       RunSettings settings;
       settings.poison = kOtherPoison;
@@ -224,7 +224,7 @@ private:
   uint32_t numerics_;
   const Claim& claim_;
   const TrialOptions& options_;
-  Plan plan_;
+  OwnedPlan plan_;
   Quality quality_;
 };
 

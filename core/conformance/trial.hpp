@@ -16,7 +16,7 @@ struct Verdict {
 
 // What the last comparison of a trial had before it.
 struct Seen {
-  Call call;
+  ConcreteCall call;
   Answer answer;
   std::vector<std::vector<std::byte>> outputs;
 };

@@ -47,7 +47,7 @@ struct Call {
 // prepares, finds workspace, enqueues. The plan is entered. Nothing is enqueued unless RLK_OK is returned; an enqueue
 // that failed may have enqueued a part. *implementation_failed: the status is the plugin's own answer for this call.
 // [the stream's thread]
-rlk_status execute(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+rlk_status execute(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
                    OpCounters& counters, bool* implementation_failed, rlk_error* error);
 
 // The values of the inputs that a plan wants to read on the host.

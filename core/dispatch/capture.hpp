@@ -22,7 +22,7 @@ struct GraphResources {
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;
   Mark before;  // the stream's work before the capture, which used the same workspace
-  std::vector<std::pair<std::shared_ptr<Plan>, Plan::Instance*>> plans;
+  std::vector<std::pair<std::shared_ptr<CachedPlan>, CachedPlan::Instance*>> plans;
   rlk_data_error_record* record = nullptr;
   // Nothing of it runs any more.
   void release(DeviceState& device);

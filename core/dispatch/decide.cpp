@@ -42,7 +42,7 @@ struct NotReady {
 
 // Entered on success. A list's mutex is held while a plan is made: two threads do not make the same.
 rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate& candidate, bool ask_now,
-                               std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+                               std::shared_ptr<CachedPlan>* plan, bool* planned_now, rlk_error* error) {
   std::unique_lock lock(list.mutex);
   *planned_now = false;
   *plan = PlanCache::covering(list, call.bound.symbols.data());
@@ -60,9 +60,9 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
   const auto make = [&] {
     const Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                                first_dtype(call.bound), "plan_create", candidate.plugin->api});
-    return Plan::create(candidate,
-                        CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates),
-                        plan, error);
+    return CachedPlan::create(
+        candidate, CallDescription(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates), plan,
+        error);
   };
   rlk_status status = make();
   if (status == RLK_OUT_OF_MEMORY) {
@@ -87,7 +87,7 @@ rlk_status Dispatcher::plan_in(const Call& call, PlanList& list, const Candidate
 // the next.
 rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, const PlanKey& key,
                                 const CallRequest& request, Option& option, bool ask_now,
-                                std::shared_ptr<PlanList>* list, std::shared_ptr<Plan>* plan, bool* planned_now,
+                                std::shared_ptr<PlanList>* list, std::shared_ptr<CachedPlan>* plan, bool* planned_now,
                                 rlk_error* error) {
   const Candidate& candidate = *option.candidate;
   rlk_error own = fresh_error();
@@ -114,7 +114,7 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
     quarantine(candidate, first_dtype(call.bound), status, text_of(own));
     return RLK_OK;
   }
-  const std::shared_ptr<Plan> made = *plan;
+  const std::shared_ptr<CachedPlan> made = *plan;
   InsidePlan inside(*made);
   const Refusal refusal = refuse_plan(call, snapshot, candidate, *made, request.features);
   if (refusal.code.empty()) {
@@ -128,7 +128,7 @@ rlk_status Dispatcher::plan_for(const Call& call, const Snapshot& snapshot, cons
 
 rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot, const PlanKey& key,
                                      const CallRequest& request, Option& option, std::shared_ptr<PlanList>* list,
-                                     std::shared_ptr<Plan>* plan, bool* planned_now, rlk_error* error) {
+                                     std::shared_ptr<CachedPlan>* plan, bool* planned_now, rlk_error* error) {
   const auto deadline = std::chrono::steady_clock::now() + kLongestCompilation;
   std::chrono::milliseconds pause{1};
   for (;;) {
@@ -146,8 +146,8 @@ rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot,
 }
 
 // What the plan says of itself counts, not what query announced.
-Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate, Plan& plan,
-                                const std::vector<std::string>& features) const {
+Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, const Candidate& candidate,
+                                CachedPlan& plan, const std::vector<std::string>& features) const {
   if (call.capturing && !plan.has(RLK_PLAN_CAPTURABLE)) {
     return {"NOT_CAPTURABLE", "its plan cannot be captured into a graph"};
   }
@@ -166,8 +166,8 @@ Refusal Dispatcher::refuse_plan(const Call& call, const Snapshot& snapshot, cons
 }
 
 rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const PlanKey& key,
-                              std::shared_ptr<const Decision>* decision, std::shared_ptr<Plan>* plan, bool* planned_now,
-                              rlk_error* error) {
+                              std::shared_ptr<const Decision>* decision, std::shared_ptr<CachedPlan>* plan,
+                              bool* planned_now, rlk_error* error) {
   count(counters_.of(call.decl()).decisions);
   const CallDescription description(call.bound, call.inputs, call.outputs, call.options.numerics, call.privates);
   const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);

@@ -114,7 +114,7 @@ bool DeviceState::take_captured_error(rlk_data_error* out) {
   return false;
 }
 
-void DeviceState::retire(std::shared_ptr<Plan> plan) {
+void DeviceState::retire(std::shared_ptr<CachedPlan> plan) {
   plan->retire();
   {
     const std::lock_guard lock(mutex_);
@@ -135,7 +135,7 @@ void DeviceState::note_in_flight(Retired& retired) const {
 }
 
 void DeviceState::collect() {
-  std::vector<std::shared_ptr<Plan>> closing;
+  std::vector<std::shared_ptr<CachedPlan>> closing;
   std::vector<std::shared_ptr<Capture>> dead;
   {
     const std::lock_guard lock(mutex_);

@@ -85,7 +85,7 @@ public:
   bool take_captured_error(rlk_data_error* out);
 
   // Closes the plan once no call is inside and every stream has passed what it was given so far. [thread-safe]
-  void retire(std::shared_ptr<Plan> plan);
+  void retire(std::shared_ptr<CachedPlan> plan);
   // Closes what can be closed. [thread-safe]
   void collect();
   // The end, after the last stream: waits for what wrapped streams left behind and lets go of what was kept.
@@ -94,7 +94,7 @@ public:
 
 private:
   struct Retired {
-    std::shared_ptr<Plan> plan;
+    std::shared_ptr<CachedPlan> plan;
     bool noted;
     std::vector<std::pair<std::shared_ptr<StreamClock>, uint64_t>> in_flight;
   };

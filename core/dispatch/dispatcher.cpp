@@ -231,7 +231,7 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
                      !slot.decision->is_due() && call.passed_over.empty();
   if (!known || !slot.plan->covers(call.bound.symbols.data()) || !slot.plan->enter()) {
     std::shared_ptr<const Decision> decision = known ? slot.decision : plans_.find(key);
-    std::shared_ptr<Plan> plan;
+    std::shared_ptr<CachedPlan> plan;
     if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
     if (decision != nullptr) {
       // Its plan may not cover these sizes, or was dropped. One that the units do not allow is another decision.

@@ -10,7 +10,7 @@ namespace {
 // An instance goes back when the call is over, with its end when something was enqueued.
 class Lease {
 public:
-  Lease(Plan& plan, Stream& stream, bool capturing) : plan_(plan), stream_(stream), capturing_(capturing) {}
+  Lease(CachedPlan& plan, Stream& stream, bool capturing) : plan_(plan), stream_(stream), capturing_(capturing) {}
   ~Lease() {
     if (instance_ == nullptr) return;
     if (enqueued_) {
@@ -25,21 +25,21 @@ public:
 
   rlk_status take(rlk_error* error) { return plan_.lease(capturing_, &handle_, &instance_, error); }
   rlk_plugin_plan* handle() const { return handle_; }
-  Plan::Instance* instance() const { return instance_; }
+  CachedPlan::Instance* instance() const { return instance_; }
   void set_enqueued() { enqueued_ = true; }
   // The graph keeps it.
-  Plan::Instance* release() { return std::exchange(instance_, nullptr); }
+  CachedPlan::Instance* release() { return std::exchange(instance_, nullptr); }
 
 private:
-  Plan& plan_;
+  CachedPlan& plan_;
   Stream& stream_;
   const bool capturing_;
   rlk_plugin_plan* handle_ = nullptr;
-  Plan::Instance* instance_ = nullptr;
+  CachedPlan::Instance* instance_ = nullptr;
   bool enqueued_ = false;
 };
 
-rlk_status workspace_bytes(const Plan& plan, const Lease& lease, const rlk_run& run, uint64_t* bytes,
+rlk_status workspace_bytes(const CachedPlan& plan, const Lease& lease, const rlk_run& run, uint64_t* bytes,
                            rlk_error* error) {
   *bytes = plan.info().workspace_bound;
   if (!plan.has(RLK_PLAN_PREPARE) && *bytes != UINT64_MAX) return RLK_OK;
@@ -53,7 +53,7 @@ rlk_status workspace_bytes(const Plan& plan, const Lease& lease, const rlk_run& 
 
 }  // namespace
 
-rlk_status execute(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+rlk_status execute(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
                    OpCounters& counters, bool* implementation_failed, rlk_error* error) {
   *implementation_failed = false;
   Stream& stream = call.stream;

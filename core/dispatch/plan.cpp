@@ -21,9 +21,9 @@ rlk_status fail_not_ready(rlk_error* error) {
 
 }  // namespace
 
-rlk_status Plan::create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
-                        rlk_error* error) {
-  std::shared_ptr<Plan> plan(new Plan(candidate, std::move(description)));
+rlk_status CachedPlan::create(const Candidate& candidate, CallDescription description, std::shared_ptr<CachedPlan>* out,
+                              rlk_error* error) {
+  std::shared_ptr<CachedPlan> plan(new CachedPlan(candidate, std::move(description)));
   rlk_status status = RLK_OK;
   if (candidate.plugin->built_in) {
     status = plan->make(&plan->first_, &plan->info_, error);
@@ -31,7 +31,7 @@ rlk_status Plan::create(const Candidate& candidate, CallDescription description,
     // No memory of the caller is written yet: if the plugin hangs here, the next candidate serves. What asked for the
     // plan switches the unit off, because making it is not the plugin's work alone.
     struct Making : Deed {
-      std::shared_ptr<Plan> plan;
+      std::shared_ptr<CachedPlan> plan;
       rlk_plugin_plan* handle = nullptr;
       rlk_plan_info info{};
     };
@@ -62,7 +62,7 @@ rlk_status Plan::create(const Candidate& candidate, CallDescription description,
   return RLK_OK;
 }
 
-rlk_status Plan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
+rlk_status CachedPlan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) const {
   rlk_private_params mine;
   const rlk_call_desc desc = description_.desc(plugin_, &mine);
   *info = {};
@@ -79,7 +79,7 @@ rlk_status Plan::make(rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* err
 }
 
 // Only what the declaration calls dynamic can leave the key: another symbol stays at the value it was planned with.
-rlk_status Plan::take_bounds(rlk_error* error) {
+rlk_status CachedPlan::take_bounds(rlk_error* error) {
   const OpDecl& decl = description_.decl();
   n_symbols_ = decl.symbols.size();
   for (size_t i = 0; i < n_symbols_; ++i) {
@@ -96,7 +96,7 @@ rlk_status Plan::take_bounds(rlk_error* error) {
                implementation_.name);
 }
 
-void Plan::close() {
+void CachedPlan::close() {
   const std::lock_guard lock(mutex_);
   for (const auto& instance : instances_) {
     if (instance->handle != first_) release_by(api_, "plan destroy", implementation_.plan_destroy, instance->handle);
@@ -107,7 +107,7 @@ void Plan::close() {
   persistent_.release();
 }
 
-rlk_status Plan::lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error) {
+rlk_status CachedPlan::lease(bool capturing, rlk_plugin_plan** handle, Instance** instance, rlk_error* error) {
   *instance = nullptr;
   *handle = first_;
   if (has(RLK_PLAN_SHAREABLE)) return RLK_OK;
@@ -157,7 +157,7 @@ rlk_status Plan::lease(bool capturing, rlk_plugin_plan** handle, Instance** inst
   return RLK_OK;
 }
 
-void Plan::give_back(Instance* instance, Mark* end) {
+void CachedPlan::give_back(Instance* instance, Mark* end) {
   if (instance == nullptr) return;
   const std::lock_guard lock(mutex_);
   if (end != nullptr) instance->last_use = std::move(*end);

@@ -25,7 +25,7 @@ inline constexpr std::chrono::seconds kLongestCompilation{600};
 
 // Shared by the caches and the calls that use it. What the plugin made dies in `close`, once nothing runs; the object
 // itself may then still be held by a thread's cache, empty.
-class Plan {
+class CachedPlan {
 public:
   // One instance of the plugin that runs one execution at a time.
   struct Instance {
@@ -37,11 +37,11 @@ public:
 
   // Asks the plugin for a plan of this call. RLK_NOT_READY: ask again later. A plan that does not cover the very call
   // it was made for, or whose info cannot be understood, is RLK_INTERNAL.
-  static rlk_status create(const Candidate& candidate, CallDescription description, std::shared_ptr<Plan>* out,
+  static rlk_status create(const Candidate& candidate, CallDescription description, std::shared_ptr<CachedPlan>* out,
                            rlk_error* error);
-  ~Plan() { close(); }
-  Plan(const Plan&) = delete;
-  Plan& operator=(const Plan&) = delete;
+  ~CachedPlan() { close(); }
+  CachedPlan(const CachedPlan&) = delete;
+  CachedPlan& operator=(const CachedPlan&) = delete;
 
   bool covers(const int64_t* symbols) const {
     for (size_t i = 0; i < n_symbols_; ++i) {
@@ -89,7 +89,7 @@ public:
   void give_back(Instance* instance, Mark* end);
 
 private:
-  Plan(const Candidate& candidate, CallDescription description)
+  CachedPlan(const Candidate& candidate, CallDescription description)
       : implementation_(*candidate.implementation),
         api_(*candidate.plugin->api),
         plugin_(candidate.plugin->id),
@@ -119,7 +119,7 @@ private:
 // The end of a call inside a plan, whatever ends the call.
 class InsidePlan {
 public:
-  explicit InsidePlan(Plan& entered) : plan_(&entered) {}
+  explicit InsidePlan(CachedPlan& entered) : plan_(&entered) {}
   ~InsidePlan() {
     if (plan_ != nullptr) plan_->leave();
   }
@@ -129,7 +129,7 @@ public:
   void hand_over() { plan_ = nullptr; }
 
 private:
-  Plan* plan_;
+  CachedPlan* plan_;
 };
 
 }  // namespace rlk::core

@@ -70,16 +70,16 @@ std::shared_ptr<PlanList> PlanCache::list_for(const PlanKey& key, const Candidat
   return list;
 }
 
-std::shared_ptr<Plan> PlanCache::covering(const PlanList& list, const int64_t* symbols) {
+std::shared_ptr<CachedPlan> PlanCache::covering(const PlanList& list, const int64_t* symbols) {
   for (const auto& plan : list.plans) {
     if (plan->covers(symbols)) return plan;
   }
   return nullptr;
 }
 
-void PlanCache::add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock) {
+void PlanCache::add(PlanList& list, std::shared_ptr<CachedPlan> plan, std::unique_lock<std::mutex>& list_lock) {
   plan->touch(tick_.fetch_add(1, std::memory_order_relaxed) + 1);
-  const Plan* newest = plan.get();
+  const CachedPlan* newest = plan.get();
   list.plans.push_back(std::move(plan));
   list_lock.unlock();
   if (plan_count_.fetch_add(1, std::memory_order_relaxed) + 1 > max_plans_) drop_oldest(newest);
@@ -87,7 +87,7 @@ void PlanCache::add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock
 
 // A list that another thread is working on waits for the next generation, or for drop_oldest.
 void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*, const PluginDevice*)>& is_wanted) {
-  std::vector<std::pair<DeviceState*, std::shared_ptr<Plan>>> unwanted;
+  std::vector<std::pair<DeviceState*, std::shared_ptr<CachedPlan>>> unwanted;
   {
     const std::lock_guard lock(lists_mutex_);
     for (auto& [hash, keyed] : lists_) {
@@ -107,8 +107,8 @@ void PlanCache::retire_unless(const std::function<bool(const rlk_implementation*
 }
 
 // Lists that another thread is working on are passed over: they hold the newest plans anyway.
-void PlanCache::drop_oldest(const Plan* newest) {
-  std::shared_ptr<Plan> oldest;
+void PlanCache::drop_oldest(const CachedPlan* newest) {
+  std::shared_ptr<CachedPlan> oldest;
   std::shared_ptr<PlanList> from;
   std::vector<std::shared_ptr<PlanList>> empty;  // outlive the locks on them
   {

@@ -24,7 +24,7 @@ struct PlanList {
   explicit PlanList(DeviceState& device) : home(device) {}
   DeviceState& home;  // of the implementation
   std::mutex mutex;   // of plans; held while one is made, so that two threads do not make the same
-  std::vector<std::shared_ptr<Plan>> plans;
+  std::vector<std::shared_ptr<CachedPlan>> plans;
   // Of an implementation that is still compiling: when it is asked again, later and later.
   std::atomic<bool> not_ready{false};
   std::chrono::steady_clock::time_point ask_again{};
@@ -69,9 +69,9 @@ public:
   // nullptr when no plan of the structure was ever asked for.
   std::shared_ptr<PlanList> find_list(const PlanKey& key, const Candidate& candidate);
   // The plan of the list that covers the symbols, or nullptr. The list's mutex is held.
-  static std::shared_ptr<Plan> covering(const PlanList& list, const int64_t* symbols);
+  static std::shared_ptr<CachedPlan> covering(const PlanList& list, const int64_t* symbols);
   // The list's mutex is held; it is released before another plan is dropped for this one.
-  void add(PlanList& list, std::shared_ptr<Plan> plan, std::unique_lock<std::mutex>& list_lock);
+  void add(PlanList& list, std::shared_ptr<CachedPlan> plan, std::unique_lock<std::mutex>& list_lock);
 
   // Retires the plans of every implementation on a device that is not wanted, and forgets all decisions: those of an
   // earlier generation of the registry are never looked up again.
@@ -94,7 +94,7 @@ private:
     const PluginDevice* device;
     std::shared_ptr<PlanList> list;
   };
-  void drop_oldest(const Plan* newest);
+  void drop_oldest(const CachedPlan* newest);
   static std::vector<uint64_t> words_of(const PlanKey& key, const Candidate& candidate);
 
   static constexpr size_t kMaxDecisionsPerShard = 512;

@@ -37,7 +37,7 @@ constexpr uint64_t kPlace = 256;
 
 // The call as the host function runs it, with everything it points to.
 struct Job final : PendingWork {
-  Job(const Call& call, const Candidate& cpu_candidate, std::shared_ptr<Plan> cpu_plan,
+  Job(const Call& call, const Candidate& cpu_candidate, std::shared_ptr<CachedPlan> cpu_plan,
       std::shared_ptr<CpuStreams> streams, OpCounters& op_counters)
       : PendingWork(call.stream.clock()),
         bound(call.bound),
@@ -65,7 +65,7 @@ struct Job final : PendingWork {
   BoundCall bound;
   uint32_t numerics;
   const Candidate& candidate;
-  std::shared_ptr<Plan> plan;  // entered
+  std::shared_ptr<CachedPlan> plan;  // entered
   std::shared_ptr<CpuStreams> cpu_streams;
   std::shared_ptr<StreamReports> reports;
   const uint64_t stream_failures;  // when the call was made
@@ -290,7 +290,7 @@ private:
 
 }  // namespace
 
-rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error) {
   Stream& stream = call.stream;
   const rlk_plugin& api = stream.device().api;

@@ -30,7 +30,7 @@ private:
 // The plan (entered by the caller, who leaves it) is one of the CPU's candidate. The call does not capture. What goes
 // wrong inside the host function is told by the stream's next query or synchronize. cpu_streams outlives the stream's
 // work. [the stream's thread]
-rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<Plan>& plan,
+rlk_status stage(const Call& call, const Candidate& candidate, const std::shared_ptr<CachedPlan>& plan,
                  std::shared_ptr<CpuStreams> cpu_streams, OpCounters& counters, rlk_error* error);
 
 }  // namespace rlk::core

@@ -218,7 +218,7 @@ void Stream::leave_capture() {
   capture_ = nullptr;
 }
 
-void Stream::keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance) {
+void Stream::keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance) {
   capture_->resources.plans.emplace_back(std::move(plan), instance).first->enter_again();
 }
 

@@ -119,7 +119,7 @@ public:
     suspects_->add_unknown();  // it may tell the failure of the work that it waits for
   }
   // While capturing, inside the plan: keeps it until the graph dies.
-  void keep_for_graph(std::shared_ptr<Plan> plan, Plan::Instance* instance);
+  void keep_for_graph(std::shared_ptr<CachedPlan> plan, CachedPlan::Instance* instance);
   rlk_status begin_capture(rlk_error* error);
   // Ends the capture in any case; the resources are the graph's, or on failure free again.
   rlk_status end_capture(rlk_plugin_graph** graph, GraphResources* resources, rlk_error* error);

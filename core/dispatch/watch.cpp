@@ -23,8 +23,8 @@ constexpr uint64_t kMaxBytesWaiting = uint64_t{256} << 20;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 // A call of the framework as the conformance engine sees calls; without values.
-conformance::Call whole_call(const Call& call) {
-  conformance::Call whole;
+conformance::ConcreteCall whole_call(const Call& call) {
+  conformance::ConcreteCall whole;
   whole.decl = &call.decl();
   whole.form = call.bound.form;
   whole.present = call.bound.present;
@@ -181,7 +181,7 @@ bool Watcher::claim_class(const Candidate& candidate, const Call& call, const ch
 WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, const char* variant, bool first_use) {
   if (call.capturing || (first_use && !first_uses_) || process_ != getpid()) return nullptr;
   try {
-    const conformance::Call whole = whole_call(call);
+    const conformance::ConcreteCall whole = whole_call(call);
     const std::vector<std::string> features = features_of(call.bound, call.inputs, call.outputs);
     const uint32_t size_class = conformance::size_class(whole, alignment_of(call), features);
     if (first_use && !claim_class(candidate, call, variant, size_class)) return nullptr;

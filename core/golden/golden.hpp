@@ -128,7 +128,7 @@ inline void fill(Output& output, int64_t size, double value) {
 }
 
 // A call of any operator as its declaration has it.
-struct Call {
+struct Request {
   std::span<const View> inputs;        // in declared order; an absent one is a View that is not present
   const void* params = nullptr;        // rlk_<op>_params, complete
   uint64_t wanted = 0;                 // bit i: output i is asked for
@@ -149,7 +149,7 @@ struct Answer {
   DataError error;
 };
 // The function answer_<op> of core/golden/<op>.cpp; nullptr for a name that no declaration has.
-using Function = Answer (*)(const Call& call);
+using Function = Answer (*)(const Request& call);
 Function find(std::string_view op);
 
 }  // namespace rlk::golden

@@ -20,7 +20,7 @@ struct CallOf : Op::template Args<View, Output> {
 };
 
 template <class Op, DataError (*function)(CallOf<Op>&)>
-Answer answer(const Call& given) {
+Answer answer(const Request& given) {
   using Args = typename Op::template Args<View, Output>;
   CallOf<Op> call;
   size_t i = 0;

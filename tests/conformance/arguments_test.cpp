@@ -118,7 +118,7 @@ TEST(Arguments, AnInOutArgumentIsOneTensorInEveryCase) {
   const OpDecl& decl = *find_declaration("cache_append");
   int strided = 0, optional = 0;
   schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
-    Call call;
+    ConcreteCall call;
     EXPECT_TRUE(resolve(c, call));
     EXPECT_EQ(call.output_alias[RLK_CACHE_APPEND_OUT_CACHE], RLK_CACHE_APPEND_IN_CACHE);
     const Argument& before = call.inputs[RLK_CACHE_APPEND_IN_CACHE];
@@ -139,7 +139,7 @@ TEST(Arguments, ComputedSizesAreMetInEveryCase) {
   const OpDecl& decl = *find_declaration("block_dequantize");
   std::set<int64_t> blocks;
   schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
-    Call call;
+    ConcreteCall call;
     EXPECT_TRUE(resolve(c, call));
     const int64_t columns = call.inputs[RLK_BLOCK_DEQUANTIZE_IN_X].shape[1], block = call.i64(0);
     EXPECT_EQ(call.inputs[RLK_BLOCK_DEQUANTIZE_IN_SCALES].shape[1], (columns + block - 1) / block) << describe(c, call);
@@ -155,7 +155,7 @@ TEST(Arguments, WhatIsBehindALengthNamesNothingAndHoldsNothing) {
   const OpDecl& decl = *find_declaration("paged_rows");
   int behind = 0, hidden = 0, empty = 0, full = 0, more_blocks = 0;
   schedule(decl, 0, 0, Extent::full, {}, 1, [&](const Case& c, Stage) {
-    Call call;
+    ConcreteCall call;
     EXPECT_TRUE(resolve(c, call));
     const Argument& table = call.inputs[RLK_PAGED_ROWS_IN_BLOCK_TABLE];
     const Argument& cache = call.inputs[RLK_PAGED_ROWS_IN_CACHE];
@@ -235,7 +235,7 @@ TEST(Arguments, ManySettingsAreToldApart) {
     c.variations.emplace_back();
     c.variations[0].try_param = changed;
     c.variations[0].try_value = 1;
-    Call call;
+    ConcreteCall call;
     EXPECT_TRUE(resolve(c, call));
     return features(call);
   };

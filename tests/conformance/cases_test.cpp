@@ -23,7 +23,7 @@ void for_each_case(bool smoke, Visit&& visit) {
       for (size_t form = 0; form < decl.forms.size(); ++form) {
         schedule(decl, static_cast<int>(dtype), static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1,
                  [&](const Case& c, Stage) {
-                   Call call;
+                   ConcreteCall call;
                    EXPECT_TRUE(resolve(c, call)) << decl.name;
                    visit(c, call);
                    return std::vector<std::string>{""};
@@ -35,7 +35,7 @@ void for_each_case(bool smoke, Visit&& visit) {
 
 TEST(Cases, AreLegalByValidation) {
   std::set<std::string> seen;
-  for_each_case(false, [&](const Case& c, const Call& call) {
+  for_each_case(false, [&](const Case& c, const ConcreteCall& call) {
     const std::string words = std::string(c.decl->name) + " " + describe(c, call);
     if (!seen.insert(words).second) return;
     const Descriptors tensors(call);
@@ -56,7 +56,7 @@ TEST(Cases, AreLegalByValidation) {
 TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
   std::map<std::string, std::set<std::string>> smoke;
   std::map<std::string, std::set<std::set<std::string>>> pairs;
-  for_each_case(true, [&](const Case& c, const Call& call) {
+  for_each_case(true, [&](const Case& c, const ConcreteCall& call) {
     const std::vector<std::string> words = features(call);
     for (const std::string& a : words) {
       smoke[c.decl->name].insert(a);
@@ -103,8 +103,8 @@ TEST(Cases, ContainEveryFeatureAndPairThatTheDeclarationsHave) {
 
 // Cases and their answers are kept by their words: two cases of one name would get each other's.
 TEST(Cases, OfEqualWordsAreEqual) {
-  std::map<std::string, Call> seen;
-  for_each_case(true, [&](const Case& c, const Call& call) {
+  std::map<std::string, ConcreteCall> seen;
+  for_each_case(true, [&](const Case& c, const ConcreteCall& call) {
     const std::string words = std::string(c.decl->name) + " " + describe(c, call);
     const auto [at, is_new] = seen.emplace(words, call);
     if (is_new) return;
@@ -119,7 +119,7 @@ std::map<std::string, std::set<int64_t>> sizes_of(const OpDecl& decl, bool smoke
   std::map<std::string, std::set<int64_t>> sizes;
   for (size_t form = 0; form < decl.forms.size(); ++form) {
     schedule(decl, 0, static_cast<int>(form), smoke ? Extent::smoke : Extent::full, {}, 1, [&](const Case& c, Stage) {
-      Call call;
+      ConcreteCall call;
       if (!resolve(c, call)) return std::vector<std::string>{};
       for (size_t i = 0; i < decl.symbols.size(); ++i) sizes[decl.symbols[i].name].insert(call.symbols[i]);
       return std::vector<std::string>{""};
@@ -156,7 +156,7 @@ TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
     std::map<std::string, std::set<std::string>> options, at_long;  // by symbol; those of the forms that have it
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, 0, static_cast<int>(form), Extent::smoke, {}, 1, [&](const Case& c, Stage) {
-        Call call, plain;
+        ConcreteCall call, plain;
         Case without = c;
         without.variations.clear();
         if (!resolve(c, call)) return std::vector<std::string>{};
@@ -205,8 +205,8 @@ TEST(Cases, AreCounted) {
   }
 }
 
-Call filled(const Case& c) {
-  Call call;
+ConcreteCall filled(const Case& c) {
+  ConcreteCall call;
   EXPECT_TRUE(resolve(c, call));
   fill_inputs(c, 1, call);
   return call;
@@ -221,9 +221,9 @@ bool merges_columns(const Case& c) {
 TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
   std::set<std::string> seen;
   int faults = 0;
-  for_each_case(true, [&](const Case& c, const Call& resolved) {
+  for_each_case(true, [&](const Case& c, const ConcreteCall& resolved) {
     if (!seen.insert(std::string(c.decl->name) + describe(c, resolved)).second) return;
-    const Call call = filled(c);
+    const ConcreteCall call = filled(c);
     const Answer answer = golden_answer(call);
     const std::string words = std::string(c.decl->name) + " " + describe(c, call);
     if (c.content == Content::fault) {
@@ -238,16 +238,16 @@ TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
 
 TEST(Data, OfPlainRowsHasIgnoredAndActiveOnes) {
   const OpDecl& decl = *find_declaration("logp");
-  const Call call = filled(plain_cases(decl, 0, 0, true, {})[0]);
+  const ConcreteCall call = filled(plain_cases(decl, 0, 0, true, {})[0]);
   int ignored = 0;
   for (int64_t n = 0; n < call.symbols[0]; ++n) ignored += is_ignored(call, n) ? 1 : 0;
   EXPECT_EQ(ignored, 1);
 }
 
 TEST(Data, OfForwardInputsIsWhatTheForwardGives) {
-  const Call backward = filled(plain_cases(*find_declaration("logp_backward"), 0, 0, true, {})[0]);
-  const Call attention = filled(plain_cases(*find_declaration("attention_backward"), 0, 0, true, {})[0]);
-  for (const Call* call : {&backward, &attention}) {
+  const ConcreteCall backward = filled(plain_cases(*find_declaration("logp_backward"), 0, 0, true, {})[0]);
+  const ConcreteCall attention = filled(plain_cases(*find_declaration("attention_backward"), 0, 0, true, {})[0]);
+  for (const ConcreteCall* call : {&backward, &attention}) {
     const Argument& lse = call->inputs[static_cast<size_t>(input_index(*call->decl, "lse"))];
     int64_t given = 0;
     for (int64_t n = 0; n < lse.count(); ++n) given += get(lse, n) != 0 ? 1 : 0;
@@ -260,7 +260,7 @@ TEST(Data, OfRowsThatAMaskHidesIsNoNumber) {
   const auto index = [&](const char* name) { return static_cast<size_t>(input_index(decl, name)); };
   Case c = plain_cases(decl, 0, 0, true, {})[0];
   c.variations.emplace_back().present = uint64_t{1} << index("key_mask");
-  const Call call = filled(c);
+  const ConcreteCall call = filled(c);
   const Argument &mask = call.inputs[index("key_mask")], &values = call.inputs[index("v")];
   const int64_t columns = values.count() / mask.count();
   int64_t hidden = 0;
@@ -273,7 +273,7 @@ TEST(Data, OfRowsThatAMaskHidesIsNoNumber) {
 
 TEST(Data, IsTheSameForTheSameSeedAndOtherForAnother) {
   const Case c = plain_cases(*find_declaration("attention"), 1, 1, true, {})[0];
-  Call a, b, other;
+  ConcreteCall a, b, other;
   ASSERT_TRUE(resolve(c, a) && resolve(c, b) && resolve(c, other));
   fill_inputs(c, 1, a);
   fill_inputs(c, 1, b);

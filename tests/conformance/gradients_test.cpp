@@ -32,7 +32,7 @@ const OpDecl* forward_of(const OpDecl& backward) {
   return nullptr;
 }
 
-bool has_own_settings(const Call& call, const OpDecl& forward) {
+bool has_own_settings(const ConcreteCall& call, const OpDecl& forward) {
   const auto* defaults = static_cast<const std::byte*>(call.decl->defaults);
   return std::any_of(call.decl->params.begin(), call.decl->params.end(), [&](const ParamDecl& param) {
     return param_index(forward, param.name) < 0 &&
@@ -59,7 +59,7 @@ void leave_ties(std::mt19937_64& engine, Domain domain, Argument& argument) {
 // One point: a call of the backward, and the scalar whose slope it claims to be, sum(grad_Y * Y) over the outputs Y.
 class Point {
 public:
-  Point(const OpDecl& forward, const Case& c, uint64_t seed, Call& call) : backward_(call) {
+  Point(const OpDecl& forward, const Case& c, uint64_t seed, ConcreteCall& call) : backward_(call) {
     fill_inputs(c, seed, backward_);
     std::mt19937_64 engine(seed);
     for (size_t i = 0; i < backward_.inputs.size(); ++i) {
@@ -84,8 +84,8 @@ public:
   Point& operator=(const Point&) = delete;
 
   bool is_legal() const { return start_.faults.empty() && answer_.faults.empty(); }
-  const Call& backward() const { return backward_; }
-  const Call& forward() const { return forward_; }
+  const ConcreteCall& backward() const { return backward_; }
+  const ConcreteCall& forward() const { return forward_; }
   const golden::Output& gradient(size_t output) const { return answer_.outputs[output]; }
 
   // What is left out at the start is left out everywhere: an lse of -inf of a row that sees nothing.
@@ -107,7 +107,7 @@ public:
 
   // Of the objective along a direction of one input, from four points.
   double difference(size_t input, const std::vector<double>& direction, double step) const {
-    Call moved = forward_;
+    ConcreteCall moved = forward_;
     double sum = 0;
     for (const auto& [steps, weight] : {std::pair{-2.0, 1.0}, {-1.0, -8.0}, {1.0, 8.0}, {2.0, -1.0}}) {
       for (size_t i = 0; i < direction.size(); ++i) {
@@ -182,8 +182,8 @@ private:
     }
   }
 
-  Call& backward_;
-  Call forward_;
+  ConcreteCall& backward_;
+  ConcreteCall forward_;
   std::vector<const Argument*> weights_;  // of the forward's outputs; null: not weighted
   Answer start_, answer_;
 };
@@ -236,14 +236,14 @@ Found Gradients::compare(const Point& point, size_t input, size_t output, std::m
   return Found::no_slope;
 }
 
-bool is_slope(const Call& call) {
+bool is_slope(const ConcreteCall& call) {
   const Expr* when = slope_when(*call.decl);
   return when == nullptr || when->eval(call.values()) != 0;
 }
 
 // The case, with one more optional input where the gradients are the slope only then (has(old_logp)).
 Case Gradients::with_slope(const Case& c) const {
-  Call call;
+  ConcreteCall call;
   if (!resolve(c, call) || is_slope(call)) return c;
   for (size_t i = 0; i < decl().inputs.size(); ++i) {
     if (!decl().inputs[i].optional || call.inputs[i].present) continue;
@@ -257,7 +257,7 @@ Case Gradients::with_slope(const Case& c) const {
 void Gradients::try_case(const Case& plain) {
   const OpDecl& forward = *forward_of(decl());
   const Case c = with_slope(plain);
-  Call call;
+  ConcreteCall call;
   if (!resolve(c, call) || !shows_variations(call) || !seen_.insert(describe(c, call)).second) return;
   if (has_own_settings(call, forward)) return;
   if (!is_slope(call)) {
@@ -275,7 +275,7 @@ void Gradients::try_case(const Case& plain) {
     Found found = Found::kink;
     std::string text;
     for (uint64_t seed = 1; seed <= 6 && found == Found::kink; ++seed) {
-      Call filled = call;
+      ConcreteCall filled = call;
       const Point point(forward, c, seed, filled);
       if (!point.is_legal()) continue;
       std::mt19937_64 engine(seed);

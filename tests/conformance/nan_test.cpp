@@ -33,7 +33,7 @@ Index index_of(const std::vector<int64_t>& shape, int64_t element) {
 }
 
 // Which sequence a row belongs to, by the cumulative lengths of the named input.
-int64_t sequence_at(const Call& call, const char* cu_seqlens, int64_t row) {
+int64_t sequence_at(const ConcreteCall& call, const char* cu_seqlens, int64_t row) {
   const Argument& lengths = call.inputs[static_cast<size_t>(input_index(*call.decl, cu_seqlens))];
   int64_t b = 0;
   while (get_int(lengths, b + 1) <= row) ++b;
@@ -43,7 +43,7 @@ int64_t sequence_at(const Call& call, const char* cu_seqlens, int64_t row) {
 // The elements of an output that a word allows to depend on one element of an input.
 class Reach {
 public:
-  Reach(const Call& call, size_t input, int64_t element)
+  Reach(const ConcreteCall& call, size_t input, int64_t element)
       : call_(call),
         declared_(call.decl->inputs[input]),
         shape_(call.inputs[input].shape),
@@ -131,7 +131,7 @@ private:
     return place(declared_, index_) == place(output, index);
   }
 
-  const Call& call_;
+  const ConcreteCall& call_;
   const ArgDecl& declared_;
   const std::vector<int64_t>& shape_;
   Index index_;
@@ -151,10 +151,11 @@ class Rules : public ::testing::TestWithParam<const OpDecl*> {
 protected:
   std::map<std::pair<std::string, std::string>, Seen> table_;
 
-  void try_element(const std::string& words, const Call& call, const Answer& clean, size_t input, int64_t element) {
+  void try_element(const std::string& words, const ConcreteCall& call, const Answer& clean, size_t input,
+                   int64_t element) {
     const OpDecl& decl = *call.decl;
     const auto with = [&](double value) {
-      Call changed = call;
+      ConcreteCall changed = call;
       set(changed.inputs[input], element, value);
       return golden_answer(changed);
     };
@@ -195,7 +196,7 @@ protected:
   }
 
   void try_case(const Case& c) {
-    Call call;
+    ConcreteCall call;
     if (!resolve(c, call)) return;
     fill_inputs(c, 1, call);
     const Answer clean = golden_answer(call);
@@ -210,7 +211,7 @@ protected:
           try_element(words, call, clean, i, k);
           continue;
         }
-        Call changed = call;
+        ConcreteCall changed = call;
         set(changed.inputs[i], k, 0.5);
         const Answer other = golden_answer(changed);
         for (size_t o = 0; o < clean.outputs.size(); ++o) {
@@ -267,7 +268,7 @@ TEST_P(Rules, AreSeenInTheCasesOfTheEngine) {
         for (const Case& c : nan_cases(single, true)) cases.push_back(c);
       }
       for (const Case& c : cases) {
-        Call call;
+        ConcreteCall call;
         if (!open.count(c.nan_input) || !resolve(c, call)) continue;
         fill_inputs(c, 1, call);
         const Answer dirty = golden_answer(call);

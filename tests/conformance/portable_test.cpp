@@ -32,7 +32,7 @@ protected:
     }
   }
 
-  Call call_;
+  ConcreteCall call_;
   Answer answer_;
   Outcome outcome_;
 };

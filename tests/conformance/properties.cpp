@@ -31,7 +31,7 @@ struct Machine {
 };
 
 // The same values without gaps, each output in memory of its own; false where it lies so already.
-bool make_plain(Call& call) {
+bool make_plain(ConcreteCall& call) {
   bool changed = false;
   for (std::vector<Argument>* list : {&call.inputs, &call.outputs}) {
     for (Argument& argument : *list) {
@@ -88,7 +88,7 @@ private:
   }
 
   // A call with its values, of a case that was not tried before.
-  bool make(const Case& c, Call& call, std::string& words) {
+  bool make(const Case& c, ConcreteCall& call, std::string& words) {
     if (broken_.size() >= most_ || !resolve(c, call)) return false;
     words = describe(c, call);
     if (!seen_.insert(words).second) return false;
@@ -96,10 +96,10 @@ private:
     return true;
   }
 
-  Outcome run(Rig& rig, const Call& call) {
+  Outcome run(Rig& rig, const ConcreteCall& call) {
     Outcome outcome;
     const Claim claim = rig.query(*implementation_, call, kNumerics);
-    Plan plan;
+    OwnedPlan plan;
     if (claim.kind != Claim::Kind::accepted) {
       outcome.failure = Failure{claim.reason_code, claim.reason};
     } else {
@@ -108,7 +108,8 @@ private:
     return outcome.failure ? outcome : rig.run(plan, call, {});
   }
 
-  void compare(const Call& call, const std::string& words, const Outcome& right, const Outcome& got, const char* how) {
+  void compare(const ConcreteCall& call, const std::string& words, const Outcome& right, const Outcome& got,
+               const char* how) {
     if (got.failure) return note(words, got.failure->text + ", " + how);
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       if (!call.outputs[i].present) continue;
@@ -124,7 +125,7 @@ private:
   }
 
   void same_bits(const Case& c) {
-    Call call;
+    ConcreteCall call;
     std::string words;
     if (!make(c, call, words)) return;
     const Outcome serial = run(serial_.rig, call);
@@ -177,12 +178,12 @@ private:
   }
   void empty(const Case& c) {
     empty_alone(c);
-    Call call;
+    ConcreteCall call;
     if (!resolve(c, call)) return;
     for (const Case& single : single_cases(c, true)) empty_alone(single);
   }
   void empty_alone(const Case& c) {
-    Call call;
+    ConcreteCall call;
     std::string words;
     if (!make(c, call, words)) return;
     const RunSettings settings;

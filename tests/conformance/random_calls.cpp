@@ -224,7 +224,7 @@ Case RandomCase::result() const {
   return c;
 }
 
-int RandomCase::broken_rules(Call& call) const {
+int RandomCase::broken_rules(ConcreteCall& call) const {
   if (resolve(result(), call)) return 0;
   if (call.outputs.size() != decl_->outputs.size()) return -1;
   int broken = 0;
@@ -233,7 +233,7 @@ int RandomCase::broken_rules(Call& call) const {
 }
 
 bool RandomCase::repair() {
-  Call call;
+  ConcreteCall call;
   const auto cost = [&] {
     const int broken = broken_rules(call);
     return broken < 0 ? 100 : broken;
@@ -309,7 +309,7 @@ void make_special_numbers(Random& random, bool logits, Argument& argument) {
   });
 }
 
-void make_special_mask(Random& random, Call& call, size_t index) {
+void make_special_mask(Random& random, ConcreteCall& call, size_t index) {
   Argument& mask = call.inputs[index];
   const int64_t columns = mask.shape.empty() || mask.shape.back() == 0 ? 1 : mask.shape.back();
   const int64_t kind = random.below(4), cut = random.below(columns + 1);
@@ -336,7 +336,7 @@ void make_unlike_lengths(Random& random, Argument& cu_seqlens) {
 
 }  // namespace
 
-void make_special(Random& random, Call& call) {
+void make_special(Random& random, ConcreteCall& call) {
   const double share = random.uniform();
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     Argument& argument = call.inputs[i];

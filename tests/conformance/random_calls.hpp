@@ -32,7 +32,7 @@ public:
   RandomCase(const core::OpDecl& decl, Random& random);
 
   // The rules that the settings break; -1 when there is no such call for another reason.
-  int broken_rules(core::conformance::Call& call) const;
+  int broken_rules(core::conformance::ConcreteCall& call) const;
   // False when that did not come to an end.
   bool repair();
   core::conformance::Case result() const;
@@ -62,6 +62,6 @@ private:
 };
 
 // Content beyond the declared domains: all sizes of numbers, ties, masks of nothing, lengths that are very unlike.
-void make_special(Random& random, core::conformance::Call& call);
+void make_special(Random& random, core::conformance::ConcreteCall& call);
 
 }  // namespace rlk::test

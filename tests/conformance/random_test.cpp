@@ -46,7 +46,7 @@ void tell_and_die(int signal) {
   std::raise(signal);
 }
 
-rlk_status validated(const Call& call, BoundCall& bound, std::string& text) {
+rlk_status validated(const ConcreteCall& call, BoundCall& bound, std::string& text) {
   const Descriptors tensors(call);
   rlk_error error{};
   error.struct_size = sizeof(error);
@@ -74,9 +74,9 @@ protected:
   }
 
   void try_call(int64_t number, uint64_t seed);
-  void expect_refused(const Call& call, const std::string& what);
-  void try_bad_parameter(Random& random, const Call& call);
-  void expect_inferred(const Call& call);
+  void expect_refused(const ConcreteCall& call, const std::string& what);
+  void try_bad_parameter(Random& random, const ConcreteCall& call);
+  void expect_inferred(const ConcreteCall& call);
   std::optional<Failure> judge(const Example& example, uint32_t numerics, const rlk_implementation& implementation,
                                uint64_t seed);
 
@@ -88,7 +88,7 @@ protected:
   double worst_ = 0;
 };
 
-void RandomCalls::expect_refused(const Call& call, const std::string& what) {
+void RandomCalls::expect_refused(const ConcreteCall& call, const std::string& what) {
   ++refused_;
   BoundCall bound;
   std::string text;
@@ -96,10 +96,10 @@ void RandomCalls::expect_refused(const Call& call, const std::string& what) {
   EXPECT_NE(text.find(call.decl->name), std::string::npos) << what << ": " << text;
 }
 
-void RandomCalls::try_bad_parameter(Random& random, const Call& call) {
+void RandomCalls::try_bad_parameter(Random& random, const ConcreteCall& call) {
   if (call.decl->params.empty()) return;
   const ParamDecl& param = random.of(call.decl->params);
-  Call bad = call;
+  ConcreteCall bad = call;
   const auto write = [&](auto value) { std::memcpy(bad.params.data() + param.offset, &value, sizeof(value)); };
   if (param.type == core::ParamType::enumeration) {
     write(random.chance(0.5) ? int64_t{-1} : static_cast<int64_t>(std::ssize(param.values)));
@@ -115,7 +115,7 @@ void RandomCalls::try_bad_parameter(Random& random, const Call& call) {
   expect_refused(bad, std::string("a bad ") + param.name);
 }
 
-void RandomCalls::expect_inferred(const Call& call) {
+void RandomCalls::expect_inferred(const ConcreteCall& call) {
   const Descriptors tensors(call);
   std::vector<InferredTensor> inferred;
   const uint64_t wanted = call.present >> 32;
@@ -137,7 +137,7 @@ std::optional<Failure> RandomCalls::judge(const Example& example, uint32_t numer
   if (verdict.failure) return verdict.failure;
 
   const Claim other_claim = backwards_.query(implementation, example.call, numerics);
-  Plan plan, other_plan;
+  OwnedPlan plan, other_plan;
   if (auto failure = rig_.make_plan(implementation, example.call, numerics, claim, plan)) return failure;
   if (auto failure = backwards_.make_plan(implementation, example.call, numerics, other_claim, other_plan))
     return failure;

@@ -7,17 +7,13 @@
 #include <rlk/sdk/ops/silu_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using ops::gelu::Approximate;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(CpuActivations, FarFromZeroNothingOverflows) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {

@@ -6,7 +6,6 @@
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/scan_case.hpp"
 #include "unit/cpu/whitened.hpp"
@@ -14,7 +13,6 @@
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Matrix = std::vector<List>;  // [sequence][token]
 constexpr int64_t kB = 6, kL = 9;
 

@@ -1,15 +1,11 @@
 // attention_backward: a pair worked out by hand, tails, extremes, and its promises: exact zeros, nothing that leaks
 // from pairs that do not see each other.
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/attention_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Tensor some_masked(int64_t batch, int64_t keys, Strides strides = Strides::contiguous) {
   return Tensor(Dtype::u8, {batch, keys}, strides).fill([keys](int64_t flat) {

@@ -4,15 +4,11 @@
 #include <sys/mman.h>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/attention_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Padding at the end, in the middle, and of all keys of the second sequence.
 Tensor key_mask(int64_t batch, int64_t keys, Strides strides = Strides::contiguous) {

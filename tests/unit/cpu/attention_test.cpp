@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <limits>
 #include <thread>
 
 #include <rlk/sdk/error.hpp>
@@ -16,9 +15,6 @@
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // One or two queries whose heads share keys: all tails of blocks, and rows that are read where they lie or are not.
 TEST(CpuAttention, MatchesGoldenForFewRows) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <vector>
 
 #include "core/cpu/simd/kernel.hpp"
@@ -19,7 +18,7 @@ void expect_lowest_error_of_both(const Tensor& policy, const Tensor& reference, 
   const auto spoilt = [](Tensor logits, const std::vector<int64_t>& rows) {
     const int64_t vocab = logits.shape().back();
     for (const int64_t row : rows) {
-      for (int64_t v = 0; v < vocab; ++v) logits.set(row * vocab + v, -std::numeric_limits<double>::infinity());
+      for (int64_t v = 0; v < vocab; ++v) logits.set(row * vocab + v, -kInfinity);
     }
     return logits;
   };

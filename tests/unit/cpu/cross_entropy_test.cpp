@@ -4,7 +4,6 @@
 #include <rlk/sdk/ops/cross_entropy_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -15,7 +14,6 @@ namespace {
 using CrossEntropy = CallOf<ops::CrossEntropy>;
 using ops::cross_entropy::Reduction;
 using Row = std::vector<Dual>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kVocab = 7;
 
 CrossEntropy make_case(bool weights) {

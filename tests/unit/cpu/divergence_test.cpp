@@ -6,7 +6,6 @@
 #include <rlk/sdk/ops/tvd_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -16,8 +15,6 @@ namespace {
 
 using KlDiv = CallOf<ops::KlDiv>;
 using Tvd = CallOf<ops::Tvd>;
-using List = std::vector<double>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kRows = 3, kVocab = 5;
 
 template <class Call>

@@ -12,10 +12,7 @@
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Integers = std::vector<int64_t>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor cast_to(Dtype dtype, const Tensor& x) {
   CallOf<ops::Cast> call;

@@ -9,7 +9,6 @@
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Backward = CallOf<ops::EmbeddingBackward>;
 
 TEST(CpuEmbedding, AnIdThatThereIsNotIsADataErrorOfItsToken) {

@@ -1,13 +1,9 @@
 // gae and returns against verl's, OpenRLHF's and slime's recursions, and what masked tokens must not do.
-#include <limits>
 
 #include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-using List = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Gae make_case(int64_t sequences, int64_t length) {
   Gae c = gae_of(random_tensor(Dtype::f64, {sequences, length}, 1, 1),

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "unit/cpu/token_case.hpp"
@@ -14,8 +13,6 @@ namespace {
 
 using GroupCase = CallOf<ops::GroupAdvantages>;
 using namespace ops::group_advantages;  // NOLINT(google-build-using-namespace): its enumerations
-using List = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Tensor advantages_of(const GroupCase& c, const cpu::ParallelFor& hook = cpu::serial_parallel()) {
   return run(c, hook).advantages;
@@ -185,9 +182,8 @@ TEST(CpuGroupAdvantages, OnlyTheBestRewardHasAnAdvantageAndTiesHaveNone) {
   c.params.baseline = Baseline::second_best;
   c.params.scale = Scale::none;
   c.params.samples_per_prompt = 3;
-  const double infinity = std::numeric_limits<double>::infinity();
-  c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, infinity, 1, infinity, infinity, 1, 5, 4.5, 1, -1, -4, -3});
-  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 1, 0, 0, 0, 0, 0, infinity, 0, 0, 0, 0, 0.5, 0, 0, 2, 0, 0}));
+  c.rewards = numbers({-3, -1, -2, 4, 1, 4, 2, kInfinity, 1, kInfinity, kInfinity, 1, 5, 4.5, 1, -1, -4, -3});
+  EXPECT_EQ(list_of(advantages_of(c)), (List{0, 1, 0, 0, 0, 0, 0, kInfinity, 0, 0, 0, 0, 0.5, 0, 0, 2, 0, 0}));
   c.params.rescale = Rescale::nonzero;  // by 4
   c.rewards = numbers({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 3});
   EXPECT_EQ(list_of(advantages_of(c)), (List{0, 0, 8, 0, 4, 0, 0, 0, 0, 0, 0, 12}));

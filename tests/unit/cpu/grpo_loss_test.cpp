@@ -20,9 +20,6 @@ using GrpoCase = CallOf<ops::GrpoLoss>;
 using Gradient = CallOf<ops::GrpoLossBackward>;
 using ops::grpo_loss_backward::ClampGradient;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Every output is asked for.
 GrpoCase make_case(Dtype dtype, int64_t sequences, int64_t tokens, int64_t vocab, uint32_t seed,
                    Strides strides = Strides::contiguous) {

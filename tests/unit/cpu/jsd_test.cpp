@@ -4,7 +4,6 @@
 #include <rlk/sdk/ops/jsd_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
@@ -13,8 +12,6 @@ namespace {
 
 using Jsd = CallOf<ops::Jsd>;
 using Backward = CallOf<ops::JsdBackward>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kBetas[] = {0, 0.1, 0.5, 1};
 
 Jsd make_case(Dtype dtype, int64_t rows, int64_t vocab) {

@@ -5,15 +5,11 @@
 #include <rlk/sdk/ops/logp_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/sample_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 double at(const Tensor& matrix, int64_t row, int64_t column) {
   return matrix.get(row * matrix.shape()[1] + column);

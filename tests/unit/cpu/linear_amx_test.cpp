@@ -61,7 +61,7 @@ TEST_F(CpuLinearAmx, ARowAloneHasTheSameBits) {
 TEST_F(CpuLinearAmx, AnInfinityStaysInItsRow) {
   LinearCase c = make_linear_case(Dtype::bf16, 20, 40, 40, 3);
   const std::vector<double> before = logps(c);
-  c.hidden.set(5 * 40 + 39, std::numeric_limits<double>::infinity());
+  c.hidden.set(5 * 40 + 39, kInfinity);
   const std::vector<double> after = logps(c);
   for (size_t i = 0; i < before.size(); ++i) {
     if (i == 5) continue;

@@ -9,7 +9,6 @@
 #include <rlk/sdk/ops/linear_jsd_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -19,7 +18,6 @@ namespace {
 
 using Loss = CallOf<ops::LinearJsd>;
 using Backward = CallOf<ops::LinearJsdBackward>;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The teacher's hidden states are two numbers longer.
 Loss make_case(int64_t rows, int64_t vocab, int64_t depth) {
@@ -186,7 +184,7 @@ TEST(CpuLinearJsd, HoldsAFewPercentOfTheLogits) {
 TEST(CpuLinearJsd, ARowOfEitherModelWithoutAFiniteLogitIsADataErrorAndMaskedRowsAreNotRead) {
   for (const bool of_teacher : {false, true}) {
     Loss c = make_case(5, 7, 3);
-    for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, std::numeric_limits<double>::quiet_NaN());  // is masked
+    for (int64_t d = 0; d < 3; ++d) c.hidden.set(2 * 3 + d, kNan);  // is masked
     EXPECT_EQ(run(c).loss.get(2), 0);
     EXPECT_TRUE(std::isfinite(run(backward_of(c)).grad_weight.get(0)));
     Tensor& bias = of_teacher ? c.teacher_bias : c.bias;

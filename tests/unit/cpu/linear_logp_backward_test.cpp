@@ -1,7 +1,6 @@
 // linear_logp_backward against the golden reference, and its promises: exact zeros, one order of
 // summation, data errors, shards whose contributions add up.
 #include <cmath>
-#include <limits>
 
 #include "core/cpu/linear/linear_operands.hpp"
 #include "core/cpu/tbb_parallel.hpp"
@@ -9,9 +8,6 @@
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 LinearGradients expect_golden(LinearCase& c) {
   const auto expected = golden_linear_backward(c);

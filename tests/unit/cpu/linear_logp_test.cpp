@@ -10,9 +10,6 @@
 namespace rlk::test {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 LinearOutputs expect_golden(LinearCase& c) {
   const auto expected = golden_linear(c);
   LinearOutputs got = run_linear(c, cpu::serial_parallel());

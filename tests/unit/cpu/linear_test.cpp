@@ -8,7 +8,6 @@
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Linear = CallOf<ops::Linear>;
 using LinearBackward = CallOf<ops::LinearBackward>;
 

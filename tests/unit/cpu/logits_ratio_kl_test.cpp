@@ -15,8 +15,6 @@ namespace {
 using ops::logits_ratio_kl::KlKind, ops::logits_ratio_kl::KlWeight;
 using LogitsRatioKl = CallOf<ops::LogitsRatioKl>;
 using Backward = CallOf<ops::LogitsRatioKlBackward>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Every output is asked for.
 LogitsRatioKl call_of(Tensor policy, Tensor reference, Tensor ids) {

@@ -2,7 +2,6 @@
 #include <rlk/sdk/ops/logp_merge.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/linear_case.hpp"
@@ -11,9 +10,6 @@
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using MergeCase = CallOf<ops::LogpMerge>;
 using Merged = Result<MergeCase>;

@@ -1,15 +1,11 @@
 // logp against the golden reference, and its promises: data errors, no false reads.
 #include <cmath>
-#include <limits>
 
 #include "core/cpu/tbb_parallel.hpp"
 #include "unit/cpu/logp_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 void expect_golden(LogpCase& c) {
   const auto expected = golden_logp(c);

@@ -75,9 +75,9 @@ TEST(CpuMath, TanhIsAccurateAlsoNearZero) {
 
 TEST(CpuMath, TanhOfInfinitiesIsOneAndOfNanIsNan) {
   for_each_target([] {
-    std::vector<double> points(64, std::numeric_limits<double>::infinity());
+    std::vector<double> points(64, kInfinity);
     points[1] = -points[0];
-    points[2] = std::numeric_limits<double>::quiet_NaN();
+    points[2] = kNan;
     std::vector<double> results(points.size());
     tanh_array(points.data(), results.data(), 64);
     EXPECT_EQ(results[0], 1.0);

@@ -3,14 +3,11 @@
 #include <rlk/sdk/ops/matmul.hpp>
 #include <rlk/sdk/ops/matmul_backward.hpp>
 
-#include <limits>
-
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Matmul = CallOf<ops::Matmul>;
 using MatmulBackward = CallOf<ops::MatmulBackward>;
 using Gemm = CallOf<ops::Gemm>;
@@ -92,7 +89,7 @@ TEST(CpuMatmul, GemmAddsToCInPlaceOrReplacesWhatIsThere) {
   c.params.alpha = -1;
   c.params.beta = 0.5;
   EXPECT_EQ(list_of(run(c).y), (List{4, 8, 12, 16}));
-  c.c = numbers(List(4, std::numeric_limits<double>::quiet_NaN()), {1, 2, 2});
+  c.c = numbers(List(4, kNan), {1, 2, 2});
   c.params.beta = 0;
   EXPECT_EQ(list_of(run(c).y), (List{-1, -2, -3, -4}));
 }

@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/merge_attention_states.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/attention_case.hpp"
 
@@ -11,9 +10,6 @@ namespace rlk::test {
 namespace {
 
 using Merge = CallOf<ops::MergeAttentionStates>;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Merge merge_of(const Tensor& out_a, const Tensor& lse_a, const Tensor& out_b, const Tensor& lse_b) {
   Merge call;

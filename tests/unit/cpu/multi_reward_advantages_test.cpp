@@ -4,16 +4,12 @@
 #include <rlk/sdk/ops/whiten.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 #include "unit/cpu/whitened.hpp"
 
 namespace rlk::test {
 namespace {
-
-using List = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using MultiCase = CallOf<ops::MultiRewardAdvantages>;
 using namespace ops::multi_reward_advantages;  // NOLINT(google-build-using-namespace): its enumerations

@@ -4,16 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using Matrix = std::vector<List>;  // [sequence][token]
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using TokenCase = CallOf<ops::OptimalTokenBaseline>;
 using ops::optimal_token_baseline::Layout, ops::optimal_token_baseline::Position, ops::optimal_token_baseline::ZeroTail;

@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/paged_attention.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/attention_case.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -13,8 +12,6 @@ namespace {
 
 using Paged = CallOf<ops::PagedAttention>;
 using CacheLayout = ops::paged_attention::Layout;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The place of element d of a token in the caches of a layout, head_major with groups of x.
 int64_t place_of(bool is_key, CacheLayout layout, Heads heads, int64_t size, int64_t x, int64_t block, int64_t place,

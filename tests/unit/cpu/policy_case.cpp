@@ -7,12 +7,9 @@
 #include <rlk/sdk/forward.hpp>
 
 #include <cmath>
-#include <limits>
 
 namespace rlk::test {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 std::vector<Tensor*> token_tensors(PolicyCase& c) {
   return {&c.logp, &c.advantages, &c.old_logp, &c.ref_logp, &c.rollout_logp, &c.entropy, &c.weight, &c.grad_per_token};

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <set>
 
@@ -14,9 +13,6 @@ namespace rlk::test {
 namespace {
 
 using namespace ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 using Place = std::pair<size_t, size_t>;
 

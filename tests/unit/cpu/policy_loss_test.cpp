@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/policy_loss_backward.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/policy_case.hpp"
 
@@ -173,14 +172,14 @@ TEST(PolicyLoss, KlClampsAreOffOrBoundDifferenceAndValue) {
 }
 
 TEST(PolicyLoss, TheKlOfAnImpossibleTokenIsInfiniteAndItsClampBoundsIt) {
-  PolicyCase c = one_token(-std::numeric_limits<double>::infinity(), -1, 0.0);
+  PolicyCase c = one_token(-kInfinity, -1, 0.0);
   c.ref_logp = Tensor(Dtype::f64, {1, 1}).set(0, -1);
   c.params.beta = 1;
   const auto expect_loss = [&](double expected) {
     EXPECT_EQ(loss_of(c), expected);
     EXPECT_EQ(golden_answer(c).loss.value[0], expected);
   };
-  expect_loss(std::numeric_limits<double>::infinity());
+  expect_loss(kInfinity);
   c.params.kl_value_clamp = 10;
   expect_loss(10);
   EXPECT_EQ(slope_of(c), 0);
@@ -227,7 +226,7 @@ TEST(PolicyLoss, ABoundOfInfinityIsNone) {
       const double loss = run_policy_loss(c).loss;
       const Tensor gradient = run_policy_loss_backward(c).grad_logp;
       EXPECT_NE(loss, 0);
-      c.params.*bound = std::numeric_limits<double>::infinity();
+      c.params.*bound = kInfinity;
       EXPECT_EQ(run_policy_loss(c).loss, loss);
       EXPECT_EQ(run_policy_loss_backward(c).grad_logp.bytes(), gradient.bytes());
       const auto golden = golden_answer(backward_call(c)).grad_logp;

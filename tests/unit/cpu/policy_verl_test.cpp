@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/policy_loss.hpp>
 
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "unit/cpu/policy_case.hpp"
@@ -297,7 +296,7 @@ TrainerBatch rejected_by_verl(const TrainerBatch& d, const std::vector<Rejection
     const char kind = name.back();
     for (size_t b = 0; b < d.sequences(); ++b) {
       Row own(d.tokens(), 0.0);
-      double max = -std::numeric_limits<double>::infinity();
+      double max = -kInfinity;
       for (size_t t = 0; t < own.size(); ++t) {
         if (d.mask[b][t] == 0) continue;
         own[t] = divergence(kind, clip(d.old[b][t] - d.sampled[b][t], -0.8, 0.8));

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "unit/cpu/dual.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -16,8 +15,6 @@ namespace {
 using ops::ratio_kl::KlKind, ops::ratio_kl::KlWeight, ops::ratio_kl::Params;
 using ops::ratio_kl_backward::ClampGradient, ops::ratio_kl_backward::KlGradient;
 using RatioKl = CallOf<ops::RatioKl>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 RatioKl call_of(Tensor logp, Tensor old_logp, Tensor ref_logp) {
   RatioKl c;

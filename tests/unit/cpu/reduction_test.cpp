@@ -8,16 +8,12 @@
 #include <rlk/sdk/ops/sum.hpp>
 #include <rlk/sdk/ops/top_k.hpp>
 
-#include <limits>
-
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
-
-const double kNan = std::numeric_limits<double>::quiet_NaN();
+const double kNan = kNan;
 
 TEST(CpuReduction, TheFirstNanIsTheLargestNumberWhereverItIs) {
   List numbers_of_row(700, 1.0);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
@@ -12,9 +11,6 @@ namespace {
 
 using ops::resampling_weights::Method;
 using Call = CallOf<ops::ResamplingWeights>;
-using List = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Call call_of(Tensor scores, Method method = Method::pow, Tensor mask = {}) {
   Call call;

@@ -1,15 +1,11 @@
 // Long sequences, which gae and returns cut into chunks: the numbers of golden's serial recursion, and bits that know
 // nothing of threads, neighbours and padding.
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/scan_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct ScanOutputs {
   Tensor advantages, targets, returns;

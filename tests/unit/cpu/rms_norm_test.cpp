@@ -9,7 +9,6 @@
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
 using RmsNorm = CallOf<ops::RmsNorm>;
 
 TEST(CpuRmsNorm, IsTorchsFormulaAndGivesItsRoots) {

@@ -5,14 +5,11 @@
 #include <rlk/sdk/ops/topk_softmax.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
-
-using List = std::vector<double>;
 
 TEST(CpuRouting, TiesGoToTheFirstExpertAndRenormalizedWeightsAddUpToOne) {
   CallOf<ops::TopkSoftmax> c;
@@ -28,7 +25,7 @@ TEST(CpuRouting, TiesGoToTheFirstExpertAndRenormalizedWeightsAddUpToOne) {
 }
 
 TEST(CpuRouting, ATokenWithoutAFiniteScoreHasNanAndANanIsChosenFirst) {
-  const double inf = std::numeric_limits<double>::infinity();
+  const double inf = kInfinity;
   CallOf<ops::TopkSoftmax> c;
   c.x = numbers({-inf, -inf, -inf, 1, 5, std::nan(""), -inf, 2, -inf}, {3, 3}, Dtype::f32);
   c.params.k = 2;

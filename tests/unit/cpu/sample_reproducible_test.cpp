@@ -40,10 +40,10 @@ SampleCase batch(Dtype dtype) {
   c.per_row(c.min_ps, Dtype::f32, row(min_p));
   Tensor& logits = c.logits;
   for (int64_t v = 0; v < kVocab; ++v) {
-    logits.set(8 * kVocab + v, v == 34999 ? std::numeric_limits<double>::quiet_NaN() : 0);
+    logits.set(8 * kVocab + v, v == 34999 ? kNan : 0);
     logits.set(9 * kVocab + v, static_cast<double>(v % 3));
     if (v == 20000 || v == 34000) logits.set(3 * kVocab + v, 50);  // the greedy row's
-    if (v % 1000 != 999) logits.set(12 * kVocab + v, -std::numeric_limits<double>::infinity());
+    if (v % 1000 != 999) logits.set(12 * kVocab + v, -kInfinity);
   }
   return c;
 }
@@ -168,7 +168,7 @@ TEST(CpuSample, EmulatedVectorsHaveTheSameBits) {
       SCOPED_TRACE(name(dtype) + " " + std::to_string(count));
       const int64_t padded = (count + cpu::kSampleLanes - 1) / cpu::kSampleLanes * cpu::kSampleLanes;
       Tensor logits = random_tensor(dtype, {count}, 6.0, 3, Strides::reversed);
-      if (count > 60) logits.set(60, -std::numeric_limits<double>::infinity());
+      if (count > 60) logits.set(60, -kInfinity);
       std::vector<float> x(static_cast<size_t>(padded)), y(x);
       cpu::sample_load(logits.data(), dtype, logits.stride(0), count, x.data());
       cpu::emulated_sample_load(logits.data(), dtype, logits.stride(0), count, y.data());

@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/sample.hpp>
 
 #include <cmath>
-#include <limits>
 #include <random>
 
 #include "unit/cpu/sample_case.hpp"
@@ -19,7 +18,7 @@ TEST(CpuSampleRounds, RoundsDrawFromAllTokensUntilOneIsKept) {
   SampleCase c = rows_of({1, 1, 1, 1}, 5);
   c.params.top_k = 2;
   c.params.top_k_ties = TopKTies::lowest_id;
-  const double kNone = std::numeric_limits<double>::quiet_NaN();
+  const double kNone = kNan;
   const double rounds[3][5] = {{0.9, 0.3, 0.8, 1.0, kNone}, {0.6, 0.1, 0.7, -0.1, 0.1}, {0.3, 0.9, 0.6, 2.0, 0.3}};
   c.uniform_samples = Tensor(Dtype::f32, {3, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
   const SampleOutputs got = run_sample(c);
@@ -36,7 +35,7 @@ TEST(CpuSampleRounds, RoundsDrawFromAllTokensUntilOneIsKept) {
 
 TEST(CpuSampleRounds, ANumberOutsideTheRangeIsARoundWithoutAToken) {
   SampleCase c = rows_of({1, 1, 1, 1}, 5);
-  const double kNone = std::numeric_limits<double>::quiet_NaN();
+  const double kNone = kNan;
   const double rounds[2][5] = {{-0.1, -0.9, 1.0, 1e30, kNone}, {0.3, 0.3, 0.3, 0.3, 0.3}};
   c.uniform_samples = Tensor(Dtype::f32, {2, 5}).fill([&](int64_t i) { return rounds[i / 5][i % 5]; });
   EXPECT_EQ(integers_of(run_sample(c).ids), (List{1, 1, 1, 1, 1}));
@@ -81,7 +80,6 @@ TEST(CpuSampleRounds, OnlyTheFirstRoundThatSucceedsCounts) {
 
 // New numbers help a row of status 4 and no other.
 TEST(CpuSampleRounds, ARowWithoutADistributionSaysSoInsteadOfAskingForMoreNumbers) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   SampleCase c = rows_of({1, 2, 0}, 3);
   for (int64_t v = 0; v < 3; ++v) c.logits.set(3 + v, -kInfinity);
   c.logits.set(8, kInfinity);

@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/sample.hpp>
 
 #include <cmath>
-#include <limits>
 
 #include "core/cpu/sampling/sample_block.hpp"
 #include "unit/cpu/sample_case.hpp"
@@ -48,14 +47,14 @@ TEST(CpuSampleRules, InversionTakesTheFirstTokenWhoseSumExceedsTheNumber) {
 }
 
 TEST(CpuSampleRules, ATokenOfMinusInfinityIsNeverDrawn) {
-  const double inf = std::numeric_limits<double>::infinity();
+  const double inf = kInfinity;
   const SampleCase c = rows_of({-inf, 1, -inf, 1, -inf});
   EXPECT_EQ(inverted(c, {0.0f, below(0.5f), 0.5f, below(1.0f)}), (List{1, 1, 3, 3}));
   EXPECT_EQ(kept_of(c), (List{1, 3}));
 }
 
 TEST(CpuSampleRules, TokensOfMinusInfinityDoNotFillUpTopK) {
-  const double inf = std::numeric_limits<double>::infinity();
+  const double inf = kInfinity;
   SampleCase c = rows_of({-inf, 1, -inf, 0});
   for (const int64_t k : {1, 2, 3}) {
     c.params.top_k = k;
@@ -332,7 +331,7 @@ TEST(CpuSampleRules, RawLogpKnowsNoPenaltyAndNoMask) {
 }
 
 TEST(CpuSampleRules, ATokenThatIsNotAllowedIsNotLookedAt) {
-  SampleCase c = rows_of({std::numeric_limits<double>::quiet_NaN(), 1, std::numeric_limits<double>::infinity(), 0});
+  SampleCase c = rows_of({kNan, 1, kInfinity, 0});
   c.per_token(c.allowed, Dtype::u8, {0, 1, 0, 2});
   c.per_token(c.output_counts, Dtype::i32, {1, 1, 1, 1});
   c.params.frequency_penalty = -1;

@@ -3,7 +3,6 @@
 #include <rlk/sdk/ops/sample.hpp>
 
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/cpu/sampling/sample_block.hpp"
@@ -14,9 +13,6 @@ namespace rlk::test {
 namespace {
 
 using namespace ops::sample;  // NOLINT(google-build-using-namespace): its enumerations
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 using List = std::vector<int64_t>;
 

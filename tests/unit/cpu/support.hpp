@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@
 namespace rlk::test {
 
 using golden::Dtype;
+using List = std::vector<double>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // How a tensor lies in memory: row-major; with gaps after every element and row; or walked backwards with gaps.
 enum class Strides { contiguous, gaps, reversed };

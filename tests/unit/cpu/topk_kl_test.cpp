@@ -15,7 +15,6 @@ namespace {
 using TopkKl = CallOf<ops::TopkKl>;
 using Backward = CallOf<ops::TopkKlBackward>;
 using ops::topk_kl_backward::ClampGradient;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TopkKl make_case(Dtype dtype, int64_t rows, int64_t vocab, int64_t k) {
   TopkKl c;

@@ -19,9 +19,6 @@
 namespace rlk::test {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // RL-Kernel's online kernel computes exp(-inf - (-inf)) where the first two logits that a thread visits are -inf.
 TEST(UpstreamDefects, LogitsThatStartWithMinusInfinityGiveNoNan) {
   constexpr int64_t kVocab = 9000;

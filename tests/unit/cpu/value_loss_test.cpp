@@ -4,7 +4,6 @@
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "unit/cpu/dual.hpp"
@@ -16,9 +15,7 @@ namespace {
 using ops::value_loss::Aggregation, ops::value_loss::ExcludeEmptySequences, ops::value_loss::Params;
 using ops::value_loss_backward::ClampGradient;
 using ValueLoss = CallOf<ops::ValueLoss>;
-using List = std::vector<double>;
 constexpr ExcludeEmptySequences kOn = ExcludeEmptySequences::on;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // Every output is asked for.
 ValueLoss call_of(Tensor values, Tensor returns, Tensor old_values = Tensor(), double clip_eps = 0) {

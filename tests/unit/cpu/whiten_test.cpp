@@ -3,16 +3,12 @@
 
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
 namespace {
 
-using List = std::vector<double>;
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Whiten = CallOf<ops::Whiten>;
 using ops::whiten::EpsMode, ops::whiten::Params, ops::whiten::ShiftMean, ops::whiten::Std;
 

@@ -136,7 +136,7 @@ TEST(GoldenRounding, LinearLogpBackwardAllowsItInBothProductsAndNotInTheSumOfThe
   inputs[RLK_LINEAR_LOGP_BACKWARD_IN_GRAD_LOGP] = tensors({1}, {4});
   const rlk_linear_logp_backward_params params = RLK_LINEAR_LOGP_BACKWARD_PARAMS_INIT;
   const int64_t symbols[] = {1, 2, 1};  // N, V, D
-  Call call{inputs, &params, 7, kF16, symbols};
+  Request call{inputs, &params, 7, kF16, symbols};
   // dx = 4 (1 - 1/2) and -4/2.
   const Answer answer = find("linear_logp_backward")(call);
   const Output& grad_hidden = answer.outputs[RLK_LINEAR_LOGP_BACKWARD_OUT_GRAD_HIDDEN];
