@@ -51,11 +51,37 @@ def linear_case(n, v, d, dtype):
     return make
 
 
+def product_case(n, k, m, dtype):
+    def make(ops):
+        x, w = random(n, k, dtype=dtype), random(m, k, dtype=dtype, scale=0.02)
+        return (lambda: ops.linear(x, w)), (lambda: F.linear(x, w))
+    return make
+
+
+def product_gradient_case(n, k, m, dtype):
+    """Both gradients: two products of the forward's size."""
+    def make(ops):
+        x, w, g = random(n, k, dtype=dtype), random(m, k, dtype=dtype, scale=0.02), random(n, m, dtype=dtype)
+        return (lambda: ops.linear_backward(g, x, w, grad_weight=True)), (lambda: (g @ w, g.t() @ x))
+    return make
+
+
+def linear_loss_case(n, v, d, dtype):
+    def make(ops):
+        h, w, y = random(n, d, dtype=dtype), random(v, d, dtype=dtype, scale=0.02), ids(n, v)
+        return ((lambda: ops.linear_cross_entropy(hidden=h, weight=w, ids=y)),
+                (lambda: F.cross_entropy(F.linear(h, w).float(), y)))
+    return make
+
+
 for dtype in (F32, BF16):
     short = str(dtype).split(".")[1].replace("bfloat16", "bf16").replace("float32", "f32")
     CASES[f"logp 16 x 32000 {short}"] = logp_case(16, 32000, dtype)
     CASES[f"logp 512 x 151936 {short}"] = logp_case(512, 151936, dtype)
     CASES[f"linear_logp 256 x 32000 x 2048 {short}"] = linear_case(256, 32000, 2048, dtype)
+    CASES[f"linear 1024 x 2048 x 2048 {short}"] = product_case(1024, 2048, 2048, dtype)
+    CASES[f"linear_backward 1024 x 2048 x 2048 {short}"] = product_gradient_case(1024, 2048, 2048, dtype)
+    CASES[f"linear_cross_entropy 256 x 32000 x 2048 {short}"] = linear_loss_case(256, 32000, 2048, dtype)
     CASES[f"linear_logp 1 x 32000 x 2048 {short}"] = linear_case(1, 32000, 2048, dtype)
 
     def unary(name, function, dtype=dtype):
