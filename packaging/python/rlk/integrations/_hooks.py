@@ -15,7 +15,7 @@ from rlk.integrations._source import definitions, digest
 class Hook(NamedTuple):
     """A function that rlk replaces."""
     module: str                 # where the package defines or uses it
-    name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a mapping or a set
+    name: str                   # its name there: "function", "Class.method", or "REGISTRY[key]" of a mapping, set or list
     operator: str               # rlk's
     sources: Tuple[str, ...]    # "file name" of the function and of what it hangs on, as known.json has them
     make: Callable              # (the original's module) -> serve(original, *arguments)
@@ -158,7 +158,7 @@ class _Attributes:
 
 
 class _Members:
-    """A set's members as the keys of a mapping."""
+    """The members of a set or list as the keys of a mapping."""
 
     def __init__(self, members):
         self.members = members
@@ -167,10 +167,11 @@ class _Members:
         return key in self.members
 
     def __setitem__(self, key, value):
-        self.members.add(key)
+        (self.members.add if isinstance(self.members, set) else self.members.append)(key)
 
     def pop(self, key, default=None):
-        self.members.discard(key)
+        if key in self.members:
+            self.members.remove(key)
 
 
 def place_of(module, name):
@@ -179,7 +180,7 @@ def place_of(module, name):
         path, key = name.rstrip("]").split("[")
         for part in path.split("."):
             module = getattr(module, part)
-        return (_Members(module) if isinstance(module, set) else module), key
+        return (_Members(module) if isinstance(module, (set, list)) else module), key
     *classes, key = name.split(".")
     for part in classes:
         module = getattr(module, part)

@@ -1,10 +1,12 @@
-"""SGLang: a sampler named "rlk", for servers started with --sampling-backend rlk, and the log-probabilities of its speculative
-decoding. The sampler's other log-probabilities are written in the middle of its functions, where nothing can be replaced."""
+"""SGLang: a sampler and an attention named "rlk", for servers started with --sampling-backend rlk and --attention-backend rlk, and
+the log-probabilities of its speculative decoding. The sampler's other log-probabilities are written in the middle of its
+functions, where nothing can be replaced."""
 import torch
 
 from rlk.integrations._hooks import Hook, Integration
 from rlk.integrations._replace import Replacement, require
 from rlk.integrations._serve import NO_IGNORED_ID, call, require_dtype, require_ids
+from rlk.integrations._sglang_attention import attention
 
 # What SGLang's own sampler keeps: top-k and top-p of the same probabilities, min-p of what they leave.
 _FILTERS = {"filter_order": "joint", "top_k_ties": "lowest_id", "top_p_boundary": "exceed", "min_p_order": "last"}
@@ -92,9 +94,23 @@ _ESTIMATOR = "sglang/srt/speculative/dspark_components/dspark_block_accept_estim
 _SOURCES = tuple(f"{_SAMPLER} {name}" for name in (
     "register_sampler_backend", "create_sampler", "Sampler.__init__", "Sampler.forward", "Sampler._sample_from_probs",
     "Sampler._build_sampling_mask_output", "_SamplingMaskCapture", "top_k_top_p_min_p_sampling_from_probs_torch"))
+_ATTENTION = tuple(f"sglang/srt/{name}" for name in (
+    "layers/attention/attention_registry.py register_attention_backend",
+    "layers/attention/base_attn_backend.py AttentionBackend.forward",
+    "layers/attention/base_attn_backend.py AttentionBackend.init_forward_metadata",
+    "layers/attention/torch_native_backend.py TorchNativeAttnBackend", "layers/radix_attention.py RadixAttention",
+    "layers/radix_attention.py AttentionType", "mem_cache/memory_pool.py KVWriteLoc",
+    "mem_cache/memory_pool.py MHATokenToKVPool.__init__", "mem_cache/memory_pool.py MHATokenToKVPool.set_kv_buffer",
+    "mem_cache/memory_pool.py MHATokenToKVPool._get_key_buffer", "mem_cache/memory_pool.py MHATokenToKVPool._get_value_buffer",
+    "mem_cache/memory_pool.py ReqToTokenPool", "model_executor/forward_batch_info.py ForwardMode",
+    "model_executor/forward_batch_info.py ForwardBatch"))
 INTEGRATION = Integration("sglang", "sglang", (
     Hook("sglang.srt.layers.sampler", "_CUSTOM_SAMPLER_FACTORIES[rlk]", "sample", _SOURCES, _sampler, adds=True),
     Hook("sglang.srt.arg_groups.choices", "SAMPLING_BACKEND_CHOICES[rlk]", "sample", _SOURCES[:1], lambda choices: None, adds=True),
     Hook("sglang.srt.speculative.dspark_components.dspark_block_accept_estimator", "gather_chunked_token_logprobs", "logp",
          (f"{_ESTIMATOR} gather_chunked_token_logprobs",), _token_logprobs),
+    Hook("sglang.srt.layers.attention.attention_registry", "ATTENTION_BACKENDS[rlk]", "paged_attention", _ATTENTION, attention,
+         adds=True),
+    Hook("sglang.srt.arg_groups.choices", "ATTENTION_BACKEND_CHOICES[rlk]", "paged_attention", _ATTENTION[:1],
+         lambda choices: None, adds=True),
 ))
