@@ -41,30 +41,27 @@ class Integration(NamedTuple):
         return json.loads((pathlib.Path(__file__).parent / "known.json").read_text())[self.package]
 
 
-class Enabled:
-    """What enable() did. Ends with disable(), or with the `with` that began it."""
+class Installed:
+    """A package as it is installed here, beside what rlk knows of it."""
 
     def __init__(self, integration):
-        self.integration, self.record = integration, integration.known
+        self.package, self.record = integration.package, integration.known
         spec = importlib.util.find_spec(integration.root)
         try:
-            self.version = importlib.metadata.version(integration.package)
+            self.version = importlib.metadata.version(self.package)
         except importlib.metadata.PackageNotFoundError:
             spec = None
         if spec is None:
-            wanted = f"{integration.package}=={self.record['version']}"
-            raise NotFound(f"rlk.integrations: {integration.package} is not installed in {sys.prefix}; expected {wanted}. "
+            wanted = f"{self.package}=={self.record['version']}"
+            raise NotFound(f"rlk.integrations: {self.package} is not installed in {sys.prefix}; expected {wanted}. "
                            f"Run: pip install {wanted}")
         self.site = pathlib.Path(spec.submodule_search_locations[0]).parent
-        self.replaced, self.functions, self._undo, self.active, self._texts = [], {}, [], False, {}
-        self.put()
+        self._texts = {}
 
-    # ---- before anything is replaced -----------------------------------------------------------------------------
-
-    def known(self, hook):
-        """The file of a hook's function; refuses when a source is not the one that rlk knows."""
-        package, known = self.integration.package, self.record["version"]
-        for source in hook.sources:
+    def check(self, sources, consequence):
+        """The file of the first source; refuses when one is not what rlk knows."""
+        known = self.record["version"]
+        for source in sources:
             file, name = source.split(" ")
             expected = self.record["functions"][file][name]
             path = self.site / file
@@ -73,10 +70,21 @@ class Enabled:
             text = self._texts[path].get(name)
             if text is None or digest(text) != expected:
                 seen = "no such function" if text is None else f"the digest {digest(text)}"
-                raise Unsupported(f"rlk.integrations: {name} in {path} of {package} {self.version} is not the function that rlk "
-                                  f"knows: {seen}, expected {expected} ({package} {known}). Nothing was replaced. Install "
-                                  f"{package}=={known}, or an rlk that knows {package} {self.version}")
-        return str(self.site / hook.sources[0].split(" ")[0])
+                raise Unsupported(f"rlk.integrations: {name} in {path} of {self.package} {self.version} is not the function that "
+                                  f"rlk knows: {seen}, expected {expected} ({self.package} {known}). {consequence}. Install "
+                                  f"{self.package}=={known}, or an rlk that knows {self.package} {self.version}")
+        return str(self.site / sources[0].split(" ")[0])
+
+
+class Enabled:
+    """What enable() did. Ends with disable(), or with the `with` that began it."""
+
+    def __init__(self, integration):
+        self.integration = integration
+        self.replaced, self.functions, self._undo, self.active = [], {}, [], False
+        self.put()
+
+    # ---- before anything is replaced -----------------------------------------------------------------------------
 
     def original(self, hook, module):
         """What stands there now; refuses when it is not what the file defines."""
@@ -98,8 +106,9 @@ class Enabled:
     # ---- there and back ------------------------------------------------------------------------------------------
 
     def put(self):
-        files = [self.known(hook) for hook in self.integration.hooks]
-        self._texts.clear()
+        installed = Installed(self.integration)
+        self.version = installed.version
+        files = [installed.check(hook.sources, "Nothing was replaced") for hook in self.integration.hooks]
         plan = []
         for hook, file in zip(self.integration.hooks, files):
             try:

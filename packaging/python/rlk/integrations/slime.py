@@ -1,12 +1,17 @@
-"""slime calls init in every process of Megatron, after its own initialization:
+"""What slime's paths name. slime calls init in every process of Megatron, after its own initialization:
 
     --custom-megatron-init-path rlk.integrations.slime.init
 
-An installed slime that rlk does not know ends the process with the reason."""
+An installed slime that rlk does not know ends the process with the reason. The other functions compute what slime's own do,
+and stand alone or beside init:
+
+    --custom-pg-loss-reducer-function-path rlk.integrations.slime.pg_loss_reducer"""
 import logging
 
 from rlk.integrations import enable
+from rlk.integrations._slime_reducer import pg_loss_reducer
 
+__all__ = ["init", "pg_loss_reducer"]
 log = logging.getLogger("rlk.integrations")
 
 
