@@ -1,10 +1,48 @@
 """slime's modules that need Megatron, imported without it: megatron.core.mpu here says how the processes of a test are laid out,
 and httpx, which slime's utilities for servers import, is a name. Everything that the tests compare is slime's source."""
 import importlib
+import importlib.util
 import sys
+import threading
 import types
 
-layout = types.SimpleNamespace(rank=0, size=1)  # of context parallelism
+
+class Layout(threading.local):
+    """Of context parallelism; each thread may be a rank."""
+    rank, size = 0, 1
+
+
+layout = Layout()
+
+
+def on_ranks(size, function, cp_utils):
+    """[function() of each rank], each in a thread; slime's sums over the ranks are made when all have come."""
+    barrier, parts, found, errors = threading.Barrier(size), [None] * size, [None] * size, []
+
+    def all_reduce(tensor, group):
+        parts[layout.rank] = tensor.detach()
+        barrier.wait()
+        others = sum(part for rank, part in enumerate(parts) if rank != layout.rank)
+        barrier.wait()
+        return tensor + others
+
+    def run(rank):
+        layout.rank, layout.size = rank, size
+        try:
+            found[rank] = function()
+        except BaseException as error:
+            errors.append(error)
+            barrier.abort()
+
+    cp_utils.dist = types.SimpleNamespace(nn=types.SimpleNamespace(all_reduce=all_reduce))
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return found
 
 
 def made_up(name, **what):

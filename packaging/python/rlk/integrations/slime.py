@@ -5,13 +5,15 @@
 An installed slime that rlk does not know ends the process with the reason. The other functions compute what slime's own do,
 and stand alone or beside init:
 
+    --custom-advantage-function-path rlk.integrations.slime.advantages
     --custom-pg-loss-reducer-function-path rlk.integrations.slime.pg_loss_reducer"""
 import logging
 
 from rlk.integrations import enable
+from rlk.integrations._slime_advantages import advantages
 from rlk.integrations._slime_reducer import pg_loss_reducer
 
-__all__ = ["init", "pg_loss_reducer"]
+__all__ = ["advantages", "init", "pg_loss_reducer"]
 log = logging.getLogger("rlk.integrations")
 
 
