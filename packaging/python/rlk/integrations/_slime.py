@@ -63,20 +63,20 @@ def _returns(ppo):
 
 # ---- KL ----------------------------------------------------------------------------------------------------------
 
-_KINDS = {"k1": {"kl_kind": "k1"}, "k2": {"kl_kind": "k2"}, "k3": {"kl_kind": "k3"},
+KL_KINDS = {"k1": {"kl_kind": "k1"}, "k2": {"kl_kind": "k2"}, "k3": {"kl_kind": "k3"},
           "low_var_kl": {"kl_kind": "k3", "value_clamp": 10.0}}
 
 
 def _kl(ppo):
     def serve(original, log_probs, log_probs_base, kl_loss_type, importance_ratio=None):
-        require(kl_loss_type in _KINDS, f"the kl_loss_type {kl_loss_type!r}")
+        require(kl_loss_type in KL_KINDS, f"the kl_loss_type {kl_loss_type!r}")
         require(importance_ratio is None, "an importance_ratio")
         for x in (log_probs, log_probs_base):
             require_dtype(x, "log-probabilities")
         require(log_probs.shape == log_probs_base.shape, "log-probabilities of different shapes")
         require(not log_probs_base.requires_grad, "a gradient of the reference")
         own, base = (x.reshape(-1).float() for x in (log_probs, log_probs_base))
-        return call("ratio_kl", own, None, base, kl=True, **_KINDS[kl_loss_type]).kl.view(log_probs.shape)
+        return call("ratio_kl", own, None, base, kl=True, **KL_KINDS[kl_loss_type]).kl.view(log_probs.shape)
     return serve
 
 

@@ -5,15 +5,17 @@
 An installed slime that rlk does not know ends the process with the reason. The other functions compute what slime's own do,
 and stand alone or beside init:
 
+    --loss-type custom_loss --custom-loss-function-path rlk.integrations.slime.loss
     --custom-advantage-function-path rlk.integrations.slime.advantages
     --custom-pg-loss-reducer-function-path rlk.integrations.slime.pg_loss_reducer"""
 import logging
 
 from rlk.integrations import enable
 from rlk.integrations._slime_advantages import advantages
+from rlk.integrations._slime_loss import loss
 from rlk.integrations._slime_reducer import pg_loss_reducer
 
-__all__ = ["advantages", "init", "pg_loss_reducer"]
+__all__ = ["advantages", "init", "loss", "pg_loss_reducer"]
 log = logging.getLogger("rlk.integrations")
 
 
