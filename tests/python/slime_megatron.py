@@ -1,5 +1,6 @@
 """slime's modules that need Megatron, imported without it: megatron.core.mpu here says how the processes of a test are laid out,
 and httpx, which slime's utilities for servers import, is a name. Everything that the tests compare is slime's source."""
+import functools
 import importlib
 import importlib.util
 import sys
@@ -51,6 +52,7 @@ def made_up(name, **what):
     return module
 
 
+@functools.cache
 def modules():
     """(slime's loss, its cp_utils), with the made-up modules in place of those that are not installed."""
     mpu = made_up("megatron.core.mpu", get_context_parallel_world_size=lambda: layout.size,
