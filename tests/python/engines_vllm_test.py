@@ -52,7 +52,8 @@ def test_enabled_says_what_it_replaced_and_disable_puts_it_back():
     before = logprob.compute_token_logprobs
     with rlk.integrations.enable("vllm") as state:
         assert [(r.function.split(".")[-1], r.operator) for r in state.replaced] == [
-            ("compute_token_logprobs", "logp"), ("compute_logprobs", "log_softmax"), ("greedy_sample", "argmax")]
+            ("compute_token_logprobs", "logp"), ("compute_logprobs", "log_softmax"), ("greedy_sample", "argmax"),
+            ("CUSTOM]", "paged_attention")]
         import vllm.v1.worker.gpu.sample.prompt_logprob as prompt  # has it by name
         assert prompt.compute_token_logprobs is logprob.compute_token_logprobs is not before
     assert prompt.compute_token_logprobs is logprob.compute_token_logprobs is before

@@ -14,7 +14,7 @@ class History:
             for sequence, rows in zip(kept, x.double().split(new), strict=True):
                 sequence.append(rows)
 
-    def attention(self, q, new, scale, causal=True, window_left=-1, softcap=0.0):
+    def attention(self, q, new, scale, causal=True, window_left=-1, window_right=-1, softcap=0.0):
         """(out, its condition) of the last queries [tokens, heads, D] of each sequence."""
         parts = []
         for rows, keys, values in zip(q.double().split(new), self.keys, self.values, strict=True):
@@ -28,6 +28,8 @@ class History:
                 seen &= at >= 0
             if window_left >= 0:
                 seen &= at <= window_left
+            if window_right >= 0:
+                seen &= at >= -window_right
             w = s.masked_fill(~seen, -torch.inf).softmax(-1)
             size = 1 + (scale * rows.abs() @ k.abs().mT).amax(-1, keepdim=True)
             parts.append([(w @ v).transpose(0, 1), (w @ v.abs() * size).transpose(0, 1)])

@@ -3,6 +3,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import operator
 import pathlib
 import sys
 from typing import Callable, NamedTuple, Tuple
@@ -187,9 +188,9 @@ def place_of(module, name):
     """(mapping, key) of a module's function, of a class's method, or of an entry of a registry."""
     if "[" in name:
         path, key = name.rstrip("]").split("[")
-        for part in path.split("."):
-            module = getattr(module, part)
-        return (_Members(module) if isinstance(module, (set, list)) else module), key
+        registry = operator.attrgetter(path)(module)
+        key = operator.attrgetter(key)(module) if "." in key else key  # a member of an enumeration
+        return (_Members(registry) if isinstance(registry, (set, list)) else registry), key
     *classes, key = name.split(".")
     for part in classes:
         module = getattr(module, part)

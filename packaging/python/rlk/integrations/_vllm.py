@@ -1,5 +1,5 @@
-"""vLLM: log-probabilities of sampled, chosen and prompt tokens in both of its runners, and greedy choices. What it draws stays
-its own: rlk's sample draws by other random numbers."""
+"""vLLM: log-probabilities of sampled, chosen and prompt tokens in both of its runners, greedy choices, and the attention backend
+CUSTOM. What it draws stays its own: rlk's sample draws by other random numbers."""
 import torch
 
 from rlk.integrations._hooks import Hook, Integration
@@ -44,10 +44,27 @@ def _greedy(sampler):
     return serve
 
 
+def _attention(registry):
+    from rlk.integrations import _vllm_attention  # imports vLLM
+    return _vllm_attention.registered()
+
+
 _LOGPROB, _SAMPLER = "vllm/v1/worker/gpu/sample/logprob.py", "vllm/v1/sample/sampler.py"
+_ATTENTION = tuple(f"vllm/{name}" for name in (
+    "v1/attention/backends/registry.py register_backend", "v1/attention/backends/registry.py AttentionBackendEnum",
+    "v1/attention/backend.py AttentionBackend", "v1/attention/backend.py AttentionMetadataBuilder",
+    "v1/attention/backend.py AttentionImplBase", "v1/attention/backend.py AttentionImpl",
+    "v1/attention/backend.py AttentionType", "v1/attention/backend.py CommonAttentionMetadata",
+    "v1/attention/backends/flex_attention.py FlexAttentionImpl",
+    "v1/attention/backends/triton_attn.py TritonAttentionImpl.__init__",
+    "model_executor/layers/attention/attention.py Attention",
+    "model_executor/layers/attention/attention.py unified_kv_cache_update",
+    "model_executor/layers/attention/attention.py unified_attention_with_output", "v1/kv_cache_layout.py KVCacheLayout"))
 INTEGRATION = Integration("vllm", "vllm", (
     Hook("vllm.v1.worker.gpu.sample.logprob", "compute_token_logprobs", "logp",
          (f"{_LOGPROB} compute_token_logprobs", f"{_LOGPROB} _topk_log_softmax_kernel"), _token_logprobs),
     Hook("vllm.v1.sample.sampler", "Sampler.compute_logprobs", "log_softmax", (f"{_SAMPLER} Sampler.compute_logprobs",), _log_softmax),
     Hook("vllm.v1.sample.sampler", "Sampler.greedy_sample", "argmax", (f"{_SAMPLER} Sampler.greedy_sample",), _greedy),
+    Hook("vllm.v1.attention.backends.registry", "_ATTN_OVERRIDES[AttentionBackendEnum.CUSTOM]", "paged_attention", _ATTENTION,
+         _attention, adds=True),
 ))

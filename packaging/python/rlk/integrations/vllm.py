@@ -2,6 +2,7 @@
 named:
 
     VLLM_PLUGINS=rlk vllm serve ...
+    VLLM_PLUGINS=rlk vllm serve --attention-backend CUSTOM ...     rlk's attention too
 
 An installed vLLM that rlk does not know ends the process with the reason."""
 import logging
