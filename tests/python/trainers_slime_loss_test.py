@@ -2,7 +2,7 @@
 
 Megatron is made up (slime_megatron.py). Log-probabilities and entropies are put in place of the model's, but for the last tests,
 which begin at logits."""
-import itertools
+import threading
 import types
 
 import pytest
@@ -74,17 +74,29 @@ def wide(x):
     return [wide(y) for y in x] if isinstance(x, list) else x.double() if isinstance(x, torch.Tensor) else x
 
 
-def run(function, args, data, monkeypatch):
+model = threading.local()  # what it gives in this thread
+
+
+@pytest.fixture
+def no_model(monkeypatch):
+    monkeypatch.setattr(cp, "dist", cp.dist)  # put back behind on_ranks
+    monkeypatch.setattr(theirs, "get_log_probs_and_entropy", lambda *a, **b: (None, dict(model.found)))
+
+
+def run(function, args, data):
     """(loss, metrics, gradients of log-probabilities and entropies)"""
     own = [x.clone().requires_grad_() for x in data["own"]]
     entropy = [x.clone().requires_grad_(args.entropy_coef != 0) for x in data["entropy"]]
-    monkeypatch.setattr(theirs, "get_log_probs_and_entropy", lambda *a, **b: (None, {"log_probs": list(own), "entropy": list(entropy)}))
-    reduce = cp.get_sum_of_sample_mean(TOTALS, RESPONSES, data["loss_masks"], data["rollout_mask_sums"], args.calculate_per_token_loss)
-    loss, metrics = function(args, data, torch.zeros(1), reduce)
+    model.found = {"log_probs": own, "entropy": entropy}
+    loss, metrics = function(args, data, torch.zeros(1), reducer(args, data))
     wanted = own + (entropy if args.entropy_coef else [])
     grads = torch.autograd.grad(loss, wanted, allow_unused=True)
     grads = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, grads)]
     return loss.detach(), metrics, torch.cat(grads[:4]), torch.cat(grads[4:] or [torch.zeros(0)])
+
+
+def reducer(args, data):
+    return cp.get_sum_of_sample_mean(TOTALS, RESPONSES, data["loss_masks"], data["rollout_mask_sums"], args.calculate_per_token_loss)
 
 
 def kl_in_fp64(own, base, kl_loss_type, importance_ratio=None):
@@ -95,52 +107,62 @@ def kl_in_fp64(own, base, kl_loss_type, importance_ratio=None):
     return found.clamp(-10, 10) if kl_loss_type == "low_var_kl" else found
 
 
-def conditions(args, data):
-    """(of the loss, of the gradient of log-probabilities): what the absolute values of the terms sum to."""
+def terms(args, data):
+    """What the absolute values of every token's terms sum to: (policy loss, KL, entropy), of whole samples."""
     own, old, base, sampler, trained = (torch.cat(data[name]) for name in (
         "own", "rollout_log_probs" if args.use_rollout_logprobs else "log_probs", "ref_log_probs", "rollout_log_probs", "log_probs"))
-    lengths = [len(x) for x in data["own"]]
-    x, factor = own - old, torch.ones_like(own)
+    x, factor, d = own - old, torch.ones_like(own), base - own
     if args.use_tis or args.get_mismatch_metrics:
         factor = (trained - sampler).exp() * (1 + (trained - sampler).abs())
     far = x.abs()
     if args.advantage_estimator == "gspo":
-        x, far = (torch.cat([y.mean().expand_as(y) if len(y) else y for y in z.split(lengths)]) for z in (x, far))
+        x, far = means(x), means(far)
     policy = torch.cat(data["advantages"]).abs() * (x.exp() + 1) * (2 + far + own.abs()) * factor
-    d = base - own
     kl = 1 + d.exp() * (1 + d.abs()) + d.abs() + d * d
     kl = args.kl_loss_coef * args.use_kl_loss * kl * ((own - old).exp() * (1 + (own - old).abs()) if args.use_unbiased_kl else 1)
-    entropy = args.entropy_coef * torch.cat(data["entropy"])
-    reduce = cp.get_sum_of_sample_mean(TOTALS, RESPONSES, data["loss_masks"], data["rollout_mask_sums"], args.calculate_per_token_loss)
-    z = torch.zeros_like(own).requires_grad_()
-    weights = torch.autograd.grad(reduce(z), z)[0]
-    if args.advantage_estimator == "gspo":
-        policy = torch.cat([y.mean().expand_as(y) if len(y) else y for y in policy.split(lengths)])
-    return reduce(policy + kl + entropy), weights * (policy + kl)
+    return means(policy) if args.advantage_estimator == "gspo" else policy, kl, args.entropy_coef * torch.cat(data["entropy"])
 
 
-def compare(args, monkeypatch):
-    data = batch()
-    exact = {name: wide(x) for name, x in data.items()}
-    ours = run(path.loss, args, data, monkeypatch)
-    original = run(theirs.policy_loss_function, args, data, monkeypatch)
+def means(x):
+    return torch.cat([y.mean().expand_as(y) for y in x.split(RESPONSES)])
+
+
+def conditions(args, data, whole):
+    """(of the loss, of the gradient of log-probabilities) on this rank."""
+    policy, kl, entropy = (torch.cat([cp.slice_log_prob_with_cp(x, *lengths) for x, *lengths in zip(
+        y.split(RESPONSES), TOTALS, RESPONSES)]) for y in whole)
+    z = torch.zeros_like(policy).requires_grad_()
+    weights = torch.autograd.grad(reducer(args, data)(z), z)[0]
+    return reducer(args, data)(policy + kl + entropy), weights * (policy + kl)
+
+
+def exact():
+    return {name: wide(x) for name, x in batch().items()}
+
+
+def compare(args, monkeypatch, size=1):
+    """[the worst error of rlk's and of slime's], over the ranks of context parallelism."""
+    whole, f32, ratios = terms(args, exact()), torch.float32, []
+    everyone = [slime_megatron.on_ranks(size, lambda: run(function, args, batch()), cp)
+                for function in (path.loss, theirs.policy_loss_function)]
     with monkeypatch.context() as patch:
         patch.setattr(theirs, "compute_approx_kl", kl_in_fp64)
-        truth = run(theirs.policy_loss_function, args, exact, monkeypatch)
-    of_loss, of_grad = conditions(args, exact)
-    f32 = torch.float32
-    ratios = [max(ratio(y[0][None], truth[0][None], of_loss[None], f32), ratio(y[2], truth[2], of_grad, f32),
-                  ratio(y[3], truth[3], truth[3].abs(), f32)) for y in (ours, original)]
-    assert [(x.dtype, x.shape) for x in (ours[0], *ours[2:])] == [(x.dtype, x.shape) for x in (original[0], *original[2:])]
-    assert list(ours[1]) == list(original[1]) and not any(x.requires_grad for x in ours[1].values())
-    for name, seen in ours[1].items():
-        assert seen.shape == () and abs(seen - truth[1][name]) <= 1e-5 * max(1, abs(truth[1][name])), (name, seen, truth[1][name])
-    return ratios
+        everyone.append(slime_megatron.on_ranks(size, lambda: run(theirs.policy_loss_function, args, exact()), cp))
+    everyone.append(slime_megatron.on_ranks(size, lambda: conditions(args, exact(), whole), cp))
+    for ours, original, truth, (of_loss, of_grad) in zip(*everyone):
+        assert [(x.dtype, x.shape) for x in (ours[0], *ours[2:])] == [(x.dtype, x.shape) for x in (original[0], *original[2:])]
+        assert list(ours[1]) == list(original[1]) and not any(x.requires_grad for x in ours[1].values())
+        for name, seen in ours[1].items():
+            wanted = truth[1][name]
+            assert seen.shape == () and abs(seen - wanted) <= 1e-5 * max(1, abs(wanted)), (name, seen, wanted)
+        ratios.append([max(ratio(y[0][None], truth[0][None], of_loss[None], f32), ratio(y[2], truth[2], of_grad, f32),
+                           ratio(y[3], truth[3], truth[3].abs(), f32)) for y in (ours, original)])
+    return [max(column) for column in zip(*ratios)]
 
 
 @pytest.mark.parametrize("per_token", [False, True])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_policy_losses_with_every_option(estimator, per_token, monkeypatch):
+def test_policy_losses_with_every_option(estimator, per_token, no_model, monkeypatch):
     for name, option in OPTIONS.items():
         args = settings(advantage_estimator=estimator, calculate_per_token_loss=per_token, **option)
         ratios = compare(args, monkeypatch)
@@ -148,35 +170,34 @@ def test_policy_losses_with_every_option(estimator, per_token, monkeypatch):
         assert max(ratios) <= 1, (name, ratios)
 
 
-@pytest.mark.parametrize("layout", [(0, 2), (1, 2), (2, 3)])
-def test_every_rank_of_context_parallelism_has_its_part_of_the_loss(layout, monkeypatch):
-    slime_megatron.layout.rank, slime_megatron.layout.size = layout
-    for estimator, name in itertools.product(("grpo", "cispo"), ("tis", "unbiased", "entropy")):
-        ratios = compare(settings(advantage_estimator=estimator, **OPTIONS[name]), monkeypatch)
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("estimator", ["grpo", "cispo", "gspo"])
+def test_every_rank_of_context_parallelism_has_its_part_of_the_loss(size, estimator, no_model, monkeypatch):
+    for name in ("tis", "unbiased", "entropy") + ("all",) * (estimator == "gspo"):
+        ratios = compare(settings(advantage_estimator=estimator, **OPTIONS[name]), monkeypatch, size)
         record("slime", f"--custom-loss-function-path ({estimator})", "policy_loss", "f32", *ratios)
-        assert max(ratios) <= 1, (estimator, name, ratios)
+        assert max(ratios) <= 1, (name, ratios)
 
 
 @pytest.mark.parametrize("size, option, wanted, reason", [
-    (2, {"advantage_estimator": "gspo"}, rlk.Unsupported, "'gspo' with context parallelism.*without --loss-type custom_loss"),
-    (2, {"use_opsm": True}, rlk.Unsupported, "--use-opsm with context parallelism"),
+    (2, {"use_opsm": True}, rlk.Unsupported, "--use-opsm with context parallelism.*without --loss-type custom_loss"),
     (1, {"use_tis": True, "custom_tis_function_path": "math.exp"}, rlk.Unsupported, "the --custom-tis-function-path math.exp"),
     (1, {"use_kl_loss": True, "kl_loss_type": "abs"}, rlk.Unsupported, "the kl_loss_type 'abs'"),
     (1, {"eps_clip_c": 0.0}, rlk.InvalidArgument, "--eps-clip-c is 0.0, expected more than 1")])
-def test_what_rlk_does_not_serve_exactly_is_refused(size, option, wanted, reason, monkeypatch):
+def test_what_rlk_does_not_serve_exactly_is_refused(size, option, wanted, reason, no_model):
     slime_megatron.layout.size = size
     with pytest.raises(wanted, match=reason):
-        run(path.loss, settings(**option), batch(), monkeypatch)
+        run(path.loss, settings(**option), batch())
 
 
-def test_a_batch_without_what_the_arguments_need_is_refused(monkeypatch):
+def test_a_batch_without_what_the_arguments_need_is_refused(no_model):
     data = {**batch(), "rollout_log_probs": None}
     with pytest.raises(rlk.InvalidArgument, match="the batch has no rollout_log_probs"):
-        run(path.loss, settings(use_tis=True), data, monkeypatch)
+        run(path.loss, settings(use_tis=True), data)
     with pytest.raises(rlk.Unsupported, match="other numbers than 0 and 1"):
-        run(path.loss, settings(), {**data, "loss_masks": [x * 2 for x in data["loss_masks"]]}, monkeypatch)
+        run(path.loss, settings(), {**data, "loss_masks": [x * 2 for x in data["loss_masks"]]})
     with pytest.raises(rlk.Unsupported, match="log_probs of torch.float64, expected fp32"):
-        run(path.loss, settings(), {**data, "log_probs": wide(data["log_probs"])}, monkeypatch)
+        run(path.loss, settings(), {**data, "log_probs": wide(data["log_probs"])})
 
 
 # ---- from logits -------------------------------------------------------------------------------------------------
@@ -209,9 +230,9 @@ def test_slimes_loss_function_takes_it_by_its_path(more, one_group):
 
 
 @pytest.mark.parametrize("reducer", ["rlk.integrations.slime.pg_loss_reducer", "trainers_slime_loss_test.reducer_of_a_trainer"])
-def test_a_reducer_of_the_policy_loss_is_asked(reducer, monkeypatch):
+def test_a_reducer_of_the_policy_loss_is_asked(reducer, no_model):
     args = settings(custom_pg_loss_reducer_function_path=reducer, entropy_coef=0.1)
-    ours, original = (run(function, args, batch(), monkeypatch) for function in (path.loss, theirs.policy_loss_function))
+    ours, original = (run(function, args, batch()) for function in (path.loss, theirs.policy_loss_function))
     for a, b in zip((ours[0], *ours[1].values(), *ours[2:]), (original[0], *original[1].values(), *original[2:])):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=2e-6)
 

@@ -50,9 +50,11 @@ def loss(args, batch, logits, sum_of_sample_mean):
     if log_probs.numel() == 0:
         result = result + 0 * logits.sum()  # a rank without tokens takes part in the backward all the same
 
-    counted = of_samples[:, _ACTIVE] if weights is None else of_samples[:, _ACTIVE] * weights.to(of_samples.dtype)
+    weights = 1 if weights is None else weights.to(of_samples.dtype)
+    counted = samples.active.to(of_samples.dtype) * weights  # of this rank's tokens: ratios of sequences are of all ranks'
     reported = {"loss": result.detach(), "pg_loss": pg_loss.detach(), "entropy_loss": entropy_loss.detach(),
-                "pg_clipfrac": counted @ of_samples[:, _CLIPPED], "ppo_kl": counted @ of_samples[:, _PPO_KL]}
+                "pg_clipfrac": (of_samples[:, _ACTIVE] * weights) @ of_samples[:, _CLIPPED],
+                "ppo_kl": counted @ of_samples[:, _PPO_KL]}
     with torch.no_grad():
         if batch.get("rollout_log_probs"):
             compared = log_probs if args.use_rollout_logprobs else old
@@ -86,11 +88,8 @@ def _packed(batch, name, absent=None):
 
 def _policy_loss(args, samples, log_probs, advantages, old, weight):
     """(the policy loss of every token, metrics of every sample)"""
-    from megatron.core import mpu
     sequences = args.advantage_estimator == "gspo"
-    spread = mpu.get_context_parallel_world_size() > 1
-    require(not (sequences and spread), "the advantage_estimator 'gspo' with context parallelism")
-    require(not (args.use_opsm and spread), "--use-opsm with context parallelism")
+    require(sequences or samples.whole or not args.use_opsm, "--use-opsm with context parallelism, but for gspo")
     words = {"clip_low": float(args.eps_clip), "clip_high": float(args.eps_clip_high)}
     if args.advantage_estimator == "cispo":
         words["kind"] = "cispo"
@@ -102,9 +101,15 @@ def _policy_loss(args, samples, log_probs, advantages, old, weight):
         words["importance_ratio"] = "sequence"
     if args.use_opsm:
         words |= {"opsm": "old", "opsm_threshold": float(args.opsm_delta)}
-    found = call("policy_loss", log_probs, advantages, old, samples.masks != 0, None, None, None, weight, None, samples.cu_seqlens,
+    masks, cu_seqlens, gathered = samples.masks, samples.cu_seqlens, sequences and not samples.whole
+    if gathered:  # the ratio is of all ranks' tokens, the loss of this rank's: the others' advantages are 0
+        log_probs, old = samples.gathered(log_probs), samples.gathered(old).detach()
+        advantages, weight = samples.spread(advantages), None if weight is None else samples.spread(weight)
+        masks, cu_seqlens = torch.cat(samples.loss_masks), samples.cu_seqlens_of_all
+    found = call("policy_loss", log_probs, advantages, old, masks != 0, None, None, None, weight, None, cu_seqlens,
                  layout="packed", aggregation="none", per_token=True, sequence_metrics=True, **words)
-    return found.per_token, found.sequence_metrics.detach()
+    losses = found.per_token[samples.places] if gathered else found.per_token
+    return losses, found.sequence_metrics.detach()
 
 
 def _correction(theirs, args, batch, log_probs):

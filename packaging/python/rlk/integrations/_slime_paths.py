@@ -52,11 +52,39 @@ class Samples:
     parallelism what slime's zigzag gives this rank."""
 
     def __init__(self, total_lengths, response_lengths, loss_masks):
+        from megatron.core import mpu
+        self.loss_masks, self.total_lengths, self.response_lengths = loss_masks, total_lengths, response_lengths
+        parts = self.own(loss_masks)
+        self.lengths, self.masks = [len(part) for part in parts], torch.cat(parts)
+        self.whole = mpu.get_context_parallel_world_size() == 1  # of every rank alike: gathering is a collective
+        self.cu_seqlens, self.cu_seqlens_of_all = _cu_seqlens(self.lengths), _cu_seqlens(response_lengths)
+
+    def own(self, samples):
+        """What of each sample's response lies on this rank."""
         from slime.backends.megatron_utils.cp_utils import slice_log_prob_with_cp
-        parts = [slice_log_prob_with_cp(mask, total, own)
-                 for mask, total, own in zip(loss_masks, total_lengths, response_lengths, strict=True)]
-        self.loss_masks, self.lengths, self.masks = loss_masks, [len(part) for part in parts], torch.cat(parts)
-        self.cu_seqlens = torch.tensor([0, *itertools.accumulate(self.lengths)])  # the operator reads it on the host
+        return [slice_log_prob_with_cp(x, *lengths)
+                for x, *lengths in zip(samples, self.total_lengths, self.response_lengths, strict=True)]
+
+    @functools.cached_property
+    def places(self):
+        """Where this rank's tokens are among those of all ranks."""
+        of_all = torch.arange(sum(self.response_lengths), device=self.masks.device)
+        return torch.cat(self.own(of_all.split(list(self.response_lengths))))
+
+    @property
+    def active(self):
+        """Tokens of each sample on this rank whose mask is not 0."""
+        return torch.stack([(mask != 0).sum() for mask in self.masks.split(self.lengths)])
+
+    def spread(self, x):
+        """This rank's numbers among those of all ranks, 0 for the others'."""
+        return x.new_zeros(sum(self.response_lengths)).index_copy(0, self.places, x)
+
+    def gathered(self, x):
+        """The numbers of all ranks, with slime's gradient."""
+        from slime.backends.megatron_utils.cp_utils import all_gather_with_cp
+        parts = zip(x.split(self.lengths), self.total_lengths, self.response_lengths)
+        return torch.cat([all_gather_with_cp(*part) for part in parts])
 
     def weights(self, denominators=None):
         """1 / denominator of each sample; without denominators that of its own mask, as slime's reducer has it."""
@@ -79,3 +107,7 @@ class Samples:
         found = call("policy_loss", wide, wide.new_zeros(1).expand_as(wide), None, self.masks != 0, None, None, None, masks,
                      -weights, self.cu_seqlens, layout="packed", kind="gpg", aggregation="token_sum")
         return found[0].to(kind)
+
+
+def _cu_seqlens(lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)])  # policy_loss reads it on the host
