@@ -1,5 +1,6 @@
 """SGLang with --attention-backend rlk: its own layers, pools and batches over several steps, beside its torch_native backend and
 attention in fp64 over the same keys. No server runs."""
+import argparse
 import itertools
 import types
 
@@ -14,11 +15,11 @@ import rlk.integrations  # noqa: E402
 from paged_truth import History, within  # noqa: E402
 from rlk.integrations import _serve  # noqa: E402
 from sglang.srt import runtime_context  # noqa: E402
-from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES  # noqa: E402
 from sglang.srt.layers.radix_attention import AttentionType, RadixAttention  # noqa: E402
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, ReqToTokenPool  # noqa: E402
 from sglang.srt.model_executor.forward_batch_info import ForwardBatch, ForwardMode  # noqa: E402
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context  # noqa: E402
+from sglang.srt.server_args import ServerArgs  # noqa: E402
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm  # noqa: E402
 from trainers_truth import DTYPES, made, record  # noqa: E402
 
@@ -76,11 +77,18 @@ def run(backend, layer, batch, q, k, v):
         return layer(q.flatten(1), k.flatten(1), v.flatten(1), batch)
 
 
+def parsed():
+    parser = argparse.ArgumentParser()
+    ServerArgs.add_cli_args(parser)
+    return parser.parse_args(["--model-path", "made", "--attention-backend", "rlk"]).attention_backend
+
+
 def test_enabled_the_backend_is_a_choice_and_disabled_it_is_gone():
     with rlk.integrations.enable("sglang") as state:
-        assert "rlk" in ATTENTION_BACKEND_CHOICES and "rlk" in registry.ATTENTION_BACKENDS
-        assert "ATTENTION_BACKENDS[rlk]" in str(state)
-    assert "rlk" not in ATTENTION_BACKEND_CHOICES and "rlk" not in registry.ATTENTION_BACKENDS
+        assert parsed() == "rlk" and "rlk" in registry.ATTENTION_BACKENDS and NAME in str(state)
+    assert "rlk" not in registry.ATTENTION_BACKENDS
+    with pytest.raises(SystemExit):
+        parsed()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

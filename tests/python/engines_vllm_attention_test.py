@@ -16,7 +16,7 @@ from paged_truth import History, within  # noqa: E402
 from rlk.integrations import _replace, _vllm_attention  # noqa: E402
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # noqa: E402
 from trainers_truth import DTYPES, made, record  # noqa: E402
-from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config  # noqa: E402
+from vllm.config import AttentionConfig, DeviceConfig, VllmConfig, set_current_vllm_config  # noqa: E402
 from vllm.forward_context import set_forward_context  # noqa: E402
 from vllm.v1.attention.backend import AttentionType, CommonAttentionMetadata  # noqa: E402
 from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: E402
@@ -112,7 +112,7 @@ def uncompiled(monkeypatch):
 
 def test_enabled_the_backend_is_customs_and_disabled_it_is_gone():
     with rlk.integrations.enable("vllm"):
-        assert AttentionBackendEnum.CUSTOM.get_class() is _vllm_attention.RlkAttentionBackend
+        assert AttentionConfig(backend="custom").backend.get_class() is _vllm_attention.RlkAttentionBackend
     with pytest.raises(ValueError, match="CUSTOM must be registered"):
         AttentionBackendEnum.CUSTOM.get_class()
 
