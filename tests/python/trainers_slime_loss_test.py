@@ -21,6 +21,7 @@ ICEPOP = "slime.backends.megatron_utils.loss.icepop_function"
 ESTIMATORS = ["grpo", "ppo", "cispo", "gspo", "reinforce_plus_plus"]
 OPTIONS = {
     "plain": {}, "dual clip": {"eps_clip_c": 1.1}, "clip high": {"eps_clip": 0.1, "eps_clip_high": 0.4}, "opsm": {"use_opsm": True},
+    "tight": {"eps_clip": 0.01, "eps_clip_high": 0.02},
     "tis": {"use_tis": True}, "icepop": {"use_tis": True, "custom_tis_function_path": ICEPOP, "tis_clip_low": 0.8},
     "mismatch": {"get_mismatch_metrics": True, "use_rollout_logprobs": True, "tis_clip_low": 0.8},
     "rollout": {"use_rollout_logprobs": True}, "entropy": {"entropy_coef": 0.01}, "k1": {"use_kl_loss": True, "kl_loss_type": "k1"},
@@ -173,7 +174,7 @@ def test_policy_losses_with_every_option(estimator, per_token, no_model, monkeyp
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("estimator", ["grpo", "cispo", "gspo"])
 def test_every_rank_of_context_parallelism_has_its_part_of_the_loss(size, estimator, no_model, monkeypatch):
-    for name in ("tis", "unbiased", "entropy") + ("all",) * (estimator == "gspo"):
+    for name in ("tis", "tight", "unbiased", "entropy") + ("all",) * (estimator == "gspo"):
         ratios = compare(settings(advantage_estimator=estimator, **OPTIONS[name]), monkeypatch, size)
         record("slime", f"--custom-loss-function-path ({estimator})", "policy_loss", "f32", *ratios)
         assert max(ratios) <= 1, (name, ratios)
@@ -198,6 +199,14 @@ def test_a_batch_without_what_the_arguments_need_is_refused(no_model):
         run(path.loss, settings(), {**data, "loss_masks": [x * 2 for x in data["loss_masks"]]})
     with pytest.raises(rlk.Unsupported, match="log_probs of torch.float64, expected fp32"):
         run(path.loss, settings(), {**data, "log_probs": wide(data["log_probs"])})
+
+
+def test_slimes_record_of_log_probabilities_has_them(no_model):
+    theirs.enable_log_prob_capture()
+    data = {**batch(), "partition": [7, 3, 5, 1]}
+    run(path.loss, settings(), data)
+    captured = theirs.drain_captured_log_probs()
+    assert list(captured) == [7, 3, 5, 1] and all(torch.equal(captured[i], x) for i, x in zip(captured, data["own"]))
 
 
 # ---- from logits -------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def local(tensors):
 def test_the_reducer_gives_what_slimes_gives_on_every_rank(dtype, kind, per_token):
     masks = masks_of(kind)
     if kind == torch.float32:
-        masks[0] = masks[0] * 0.3  # weights, as functions of a trainer's own make them
+        masks[0] = masks[0] * 0.2  # weights, as functions of a trainer's own make them; their sum is less than 1
     for slime_megatron.layout.rank, slime_megatron.layout.size in LAYOUTS:
         numbers = local([made(n, seed=n).to(DTYPES[dtype]) for n in RESPONSES])
         found = []
