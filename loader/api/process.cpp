@@ -78,10 +78,6 @@ void warn_of_time_out(const PluginRecord& record) {
                      ": " + record.reason_code + ": " + record.reason + ". Hint: " + record.hint);
 }
 
-}  // namespace
-
-namespace {
-
 // Of several records of one id: that of the file that is published.
 bool serves(const PluginRecord& record) {
   return record.state == State::registered || record.state == State::partial;

@@ -13,8 +13,6 @@
 namespace rlk::test {
 namespace {
 
-const double kNan = kNan;
-
 TEST(CpuReduction, TheFirstNanIsTheLargestNumberWhereverItIs) {
   List numbers_of_row(700, 1.0);
   numbers_of_row[300] = kNan;
