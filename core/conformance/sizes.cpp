@@ -196,13 +196,11 @@ public:
     if (!is_rare() && share(c, kMiddleCost)) add(c);
     return std::move(list_);
   }
-  // In the smoke test at one production size and where it climbs the ladder to the top; else at two.
+  // At one production size; in the smoke test where it climbs the ladder to the top.
   std::vector<Case> long_ones() {
     for (const Axis& axis : axes_) {
       if (axis.largest() < kLong || (smoke_ && !climbs(axis))) continue;
-      const int64_t usual = axis.production[0] < kLong ? axis.largest() : axis.production[0];
-      add_options(axis, usual);
-      if (!smoke_ && usual != axis.largest()) add_options(axis, axis.largest());
+      add_options(axis, axis.production[0] < kLong ? axis.largest() : axis.production[0]);
     }
     return std::move(list_);
   }
