@@ -185,13 +185,6 @@ ParamSet params_of(const Variation& v) {
   return params;
 }
 
-bool compatible(const Variation& a, const Variation& b) {
-  if ((params_of(a) & params_of(b)).any() || (a.present & b.present) != 0) return false;
-  if (a.dtype_variable >= 0 && a.dtype_variable == b.dtype_variable) return false;
-  if (a.alias_output >= 0 && b.alias_output >= 0) return false;
-  return a.layout_of == 0 || b.layout_of == 0;
-}
-
 // splitmix64
 uint64_t next_random(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15u);
@@ -326,6 +319,13 @@ std::vector<Case> single_cases(const Case& base, bool smoke) {
   return list;
 }
 
+bool compatible(const Variation& a, const Variation& b) {
+  if ((params_of(a) & params_of(b)).any() || (a.present & b.present) != 0) return false;
+  if (a.dtype_variable >= 0 && a.dtype_variable == b.dtype_variable) return false;
+  if (a.alias_output >= 0 && b.alias_output >= 0) return false;
+  return a.layout_of == 0 || b.layout_of == 0;
+}
+
 std::vector<Variation> options_of(const OpDecl& decl) {
   std::vector<Variation> list;
   add_params(decl, list);
@@ -357,6 +357,16 @@ std::vector<Case> pairs_within(const Case& c) {
       pair.variations = {c.variations[i], c.variations[k]};
       add_legal(list, std::move(pair));
     }
+  }
+  return list;
+}
+
+std::vector<Case> each_alone(const Case& c) {
+  std::vector<Case> list;
+  for (size_t i = 0; i < c.variations.size() && c.variations.size() > 1; ++i) {
+    Case alone = c;
+    alone.variations = {c.variations[i]};
+    add_legal(list, std::move(alone));
   }
   return list;
 }

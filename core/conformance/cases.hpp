@@ -84,11 +84,15 @@ std::vector<Case> fault_cases(const Case& base, bool every);
 std::vector<Case> single_cases(const Case& base, bool smoke);
 // Of the variations those that can change what is computed: parameters, and what is present.
 std::vector<Variation> options_of(const OpDecl& decl);
+// Whether one call can have both.
+bool compatible(const Variation& a, const Variation& b);
 // A few calls that together contain every pair of compatible variations.
 std::vector<Case> covering_cases(const Case& base, uint64_t seed);
 // Every pair of compatible variations of the base, or of those that c contains.
 std::vector<Case> pair_cases(const Case& base);
 std::vector<Case> pairs_within(const Case& c);
+// Each of its variations alone, where there are several.
+std::vector<Case> each_alone(const Case& c);
 // The same case at other sizes of the symbols in `dynamic`, for a plan that claims to serve them; c when there are
 // none.
 Case with_other_sizes(const Case& c, uint64_t dynamic, const int64_t* symbol_min, const int64_t* symbol_max);

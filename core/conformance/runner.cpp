@@ -316,9 +316,10 @@ private:
     return conducted_.emplace(job.implementation, job.claim.variant, job.claim.support.numerics).second;
   }
 
-  // A failure of many variations together says little: its pairs are tried too.
+  // A failure of many variations together says little: each alone, and its pairs, are tried too.
   void shrink() {
     for (const auto& [implementation, spec] : std::exchange(failed_, {})) {
+      for (const Case& alone : each_alone(spec)) offer(implementation, alone, Stage::single);
       if (spec.variations.size() < 3) continue;
       for (const Case& pair : pairs_within(spec)) offer(implementation, pair, Stage::together);
     }

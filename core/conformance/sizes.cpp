@@ -17,8 +17,9 @@ constexpr int64_t kCheapRung = 1 << 10;  // up to it the ladder doubles, beyond 
 constexpr int64_t kFullCost = 1 << 19;
 constexpr int64_t kTogetherCost = 1 << 23;
 constexpr int64_t kMiddleCost = 1 << 12;
-constexpr int64_t kLong = 1 << 10;     // least size of a symbol that a call is long in
-constexpr int64_t kSmallSymbol = 128;  // largest production size of what is a count of few: heads, shards
+constexpr int64_t kLong = 1 << 10;      // least size of a symbol that a call is long in
+constexpr size_t kOptionsTogether = 4;  // at production sizes
+constexpr int64_t kSmallSymbol = 128;   // largest production size of what is a count of few: heads, shards
 
 // What can grow: a symbol, or the first or last dimension of a shape case.
 struct Axis {
@@ -210,19 +211,30 @@ private:
     if (c) list_.push_back(std::move(*c));
   }
 
-  // Some options need room: groups that divide the channels.
+  static bool is_legal_with(Case c, const Variation& option) {
+    const auto fits = [&](const Variation& other) { return compatible(option, other); };
+    if (!std::all_of(c.variations.begin(), c.variations.end(), fits)) return false;
+    c.variations.push_back(option);
+    ConcreteCall call;
+    return resolve(c, call);
+  }
+
+  // Each option once, a few in a case; when one fails, its options are tried alone. Some need room: groups that divide
+  // the channels.
   void add_options(const Axis& axis, int64_t size) {
-    const std::optional<Case> narrow = at_size(ordinary_, axis, size, kSmokeCost);
-    const std::optional<Case> roomy = at_size(ordinary_, axis, size, kFullCost);
-    for (const Variation& option : options_of(*ordinary_.decl)) {
-      for (const std::optional<Case>& base : {narrow, roomy}) {
-        if (!base) continue;
+    std::vector<Variation> left = options_of(*ordinary_.decl);
+    for (const int64_t limit : {kSmokeCost, kFullCost}) {
+      const std::optional<Case> base = at_size(ordinary_, axis, size, limit);
+      while (base && !left.empty()) {
         Case c = *base;
-        c.variations.push_back(option);
-        ConcreteCall call;
-        if (!resolve(c, call)) continue;
+        std::vector<Variation> others;
+        for (const Variation& option : left) {
+          const bool has_room = c.variations.size() < base->variations.size() + kOptionsTogether;
+          (has_room && is_legal_with(c, option) ? c.variations : others).push_back(option);
+        }
+        if (others.size() == left.size()) break;
+        left = std::move(others);
         add(std::move(c));
-        break;
       }
     }
   }

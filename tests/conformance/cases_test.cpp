@@ -162,15 +162,16 @@ TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
         if (!resolve(c, call)) return std::vector<std::string>{};
         const bool has_plain = resolve(without, plain);
         const std::vector<std::string> of_form = has_plain ? features(plain) : std::vector<std::string>{};
-        const bool is_option =
-            c.variations.size() == 1 && (c.variations[0].present != 0 || c.variations[0].try_param >= 0);
+        const bool is_option = std::all_of(c.variations.begin(), c.variations.end(), [](const Variation& v) {
+          return v.present != 0 || v.try_param >= 0 || !v.params.empty();
+        });
         for (size_t i = 0; i < decl.symbols.size() && is_option; ++i) {
           const auto& production = decl.symbols[i].production;
           if (production.empty() || *std::max_element(production.begin(), production.end()) < kLong) continue;
           if (call.symbols[i] < 0) continue;
           for (const std::string& option : features(call)) {
             if (std::find(of_form.begin(), of_form.end(), option) != of_form.end()) continue;
-            options[decl.symbols[i].name].insert(option);
+            if (c.variations.size() == 1) options[decl.symbols[i].name].insert(option);
             if (call.symbols[i] >= kLong) at_long[decl.symbols[i].name].insert(option);
           }
         }
