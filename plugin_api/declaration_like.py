@@ -5,7 +5,7 @@ from declaration_schema import LISTS, TABLES
 
 LINKS = ["like", "forward"]
 # What a part in ops/shared may declare.
-OF_PARTS = {"dtypes", "forms", *LISTS.values()}
+OF_PARTS = {"notes", "dtypes", "forms", *LISTS.values()}
 # What two operators never share: texts and the error bound.
 OWN = {"name", "revision", "summary", "formula", "notes", "sources", "backward", "slope_when", "autocast", "numerics"}
 # What an input says of outputs: taken and written together.
@@ -38,6 +38,8 @@ class Extension(Checker):
         whole, seen = dict(base), set()
         for part in parts:
             for key, rows in part.items():
+                if key == "notes":
+                    continue
                 named = isinstance(rows, dict)
                 new = rows if named else {row["name"]: row for row in rows}
                 old = whole.get(key, {}) if named else {name_of(row): row for row in whole.get(key, [])}
@@ -50,6 +52,9 @@ class Extension(Checker):
 
     def extended(self):
         whole = {key: self.op[key] for key in [*LINKS, *OWN] if key in self.op}
+        for part in self.parts:
+            if "notes" in part:
+                whole["notes"] = whole.get("notes", "") + part["notes"]
         for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys() - {"uses"}:
             if key in LISTS.values():
                 value = self.rows_of(key)
@@ -62,7 +67,7 @@ class Extension(Checker):
                 whole[key] = value
         for name, part in zip(self.op.get("uses", []), self.parts):
             if not any(name_of(row) in map(name_of, whole.get(key, []))
-                       for key in part.keys() - NAMED for row in part[key]):
+                       for key in part.keys() - NAMED - {"notes"} for row in part[key]):
                 self.fail("uses", f"takes nothing of {name}: leave it out")
         return whole
 

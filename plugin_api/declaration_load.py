@@ -29,11 +29,18 @@ def with_defaults(op):
     """The declaration with what need not be said (ops/README.md, "What need not be said")."""
     op.setdefault("revision", 1)
     arguments = [a for kind in ("input", "output") for a in op.get(kind, []) if isinstance(a, dict)]
+    shape = next((a["shape"] for a in arguments if "shape" in a), None)
     for a in arguments:
-        if "inout" not in a or "shape" in a:
-            a.setdefault("dtype", "u8" if a.get("domain") == {"kind": "mask"} else "T")
+        if "inout" in a and "shape" not in a:
+            continue
+        a.setdefault("dtype", "u8" if a.get("domain") == {"kind": "mask"} else "T")
+        if shape is not None and "form" not in a and not ("forward" in op and a.get("name", "").startswith("grad_")):
+            a.setdefault("shape", shape)
     if any(a.get("dtype") in ("T", "acc(T)") for a in arguments) and "T" not in op.get("dtypes", {}):
         op["dtypes"] = {"T": DEFAULT_T} | op.get("dtypes", {})
+    for a in op.get("input", []):
+        if isinstance(a, dict) and a.get("dtype") in ("T", "acc(T)"):
+            a.setdefault("domain", {"kind": "real", "scale": 1.0})
     for p in op.get("param", []):
         if isinstance(p, dict) and p.get("values") and isinstance(p["values"], list):
             p.setdefault("default", p["values"][0])

@@ -52,7 +52,7 @@ constexpr OpDecl kWhitenDeclaration
      "advantage",
      "Masked normalisation to mean 0 and variance 1 over the whole batch.",
      "m = mean of x over active elements, var = sum of (x - m)^2 over them divided by their number (biased) or by one less; or\nmean and variance as they are given\ny[b, t] = (x[b, t] - m) / D + (m unless shift_mean)\nD       = sqrt(var + eps) (variance), sqrt(max(var, eps)) (variance_floor), sqrt(var) + eps (deviation)",
-     "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean). Where the batch is spread over processes, pass mean and variance of all of it: they\nare taken as they are, and std has no part in them.\nA NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor: max(NaN, eps) is NaN, as torch's and unlike fmax. Of\ninfinite x no result is defined (inf - inf).",
+     "A masked element has y 0 and enters no sum. var is 0 where it is not defined (a single active element). Without variance\ny is exactly 0 (m without shift_mean). Where the batch is spread over processes, pass mean and variance of all of it: they\nare taken as they are, and std has no part in them.\nA NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor:\nmax(NaN, eps) is NaN, as torch's and unlike fmax. Of infinite x no result is defined (inf - inf).",
      whiten_24,
      "",
      8.0,

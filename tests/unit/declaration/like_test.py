@@ -98,6 +98,8 @@ domain = { kind = "integer", low = 0, high = 9 }
 doc = "white"
 '''
         uses = ("[numerics]", 'uses = ["dairy"]\n[numerics]')
+        noted = self.loaded(uses, shared__dairy='notes = "Milk is white."\n' + part)["teapot"]
+        self.assertEqual(noted["notes"], "Milk is white.")
         op = self.loaded(uses, shared__dairy=part)["teapot"]  # behind what the sibling has
         self.assertEqual([a["name"] for a in op["input"]], ["water", "milk"])
         self.assertEqual(list(op["dtypes"]), ["T", "C"])
@@ -120,6 +122,8 @@ doc = "white"
 
     def test_what_need_not_be_said(self):
         short = KETTLE.replace('revision = 1\n', "").replace('type = "f64"\n', "").replace('dtype = "T"\n', "")
+        short = short.replace('domain = { kind = "real", scale = 1.0 }\n', "")
+        short = short.replace('shape = ["N"]\ndoc = "after"', 'doc = "after"')
         long = self.loaded()["kettle"]
         self.assertEqual(self.loaded(kettle=short)["kettle"], long)
         op = self.loaded(kettle=short.replace('[dtypes]\nT = ["f32", "bf16"]\n', "") + '''

@@ -16,13 +16,13 @@ kl[n]     = clamp(w[n] F(d[n]), value_clamp), w = 1, or exp(logp[n] - old_logp[n
 F(d)      = -d (k1), |d| (abs), d^2 / 2 (k2), exp(d) - d - 1 (k3)
 clamp(x, c) = min(max(x, -c), c), or x when c is 0
 
+A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and
+ref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on
+the bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).
 Without old_logp the old log-probability is logp itself with its gradient stopped: ratio 1 and w 1 with their gradients
 kept. A masked token has ratio masked_ratio and kl 0, whatever its other numbers. The k3 of d = +inf is +inf. Trainers
 clamp k3 alone or every kind, before or never: the clamps are parameters and apply to the kind that is chosen. verl's
 k1+, abs+ and k3+ have these values; their gradient is kl_gradient of the backward.
-A token is masked when mask[n] == 0 or ids[n] == ignore_index: ids[n] is never dereferenced, and its lse, logp and
-ref_logp are 0. An active id outside [0, V) and an active row whose every logit is -inf are data errors: what depends on
-the bad row is NaN (kl and ref_logp alone when it is a row of ref_logits).
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that ratio and kl of the token are
 NaN under every clamp. The difference of two infinities of one sign is NaN.
 

@@ -18,15 +18,15 @@ g[n]        = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 p[v]         = exp(logits[n, v] / temperature - lse[n])
 grad_logits[n, v] = g[n] (1[v == ids[n]] - p[v]) / temperature
 
-A clamp stops the gradient outside of its bounds, and at them passes what clamp_gradient says: zero, as torch.clamp of
-2.15, or pass, as before 2.15. kl_gradient k2 has no clamp and takes no weight. The gradient of abs at 0 is 0. old_logp
-  and ref_logp have no gradient; without old_logp the gradients
-of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
 Masked tokens and data errors are those of logits_ratio_kl (of logits): a masked row has gradient 0, the row of a
 data error NaN. A logit of -inf has gradient 0. grad_logits may be the same memory as logits.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax. A NaN in what a token's gradient is made
 of (the logit of its id, lse, old_logp, ref_logp, its gradients) makes its row NaN under every clamp; in another logit
 that logit's element. The difference of two infinities of one sign is NaN.
+The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients of ratio and of w
+with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+kl_gradient k2 has no clamp and takes no weight. The other clamps stop the gradient outside of their bounds, and at them
+pass what clamp_gradient says: zero, as torch.clamp of 2.15, or pass, as before 2.15.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logits: row; not read where hidden by mask, ids

@@ -24,12 +24,12 @@ A masked token has advantage and return 0, and nothing of it is used.
 Groups are runs of samples_per_prompt sequences (0: all of them), or the sequences with the same group_ids, numbers in
 [0, B) in any order. Another is a data error (row = the sequence, value = its id): the outputs of that sequence are NaN,
 and no group has it.
-In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-content) and every output is NaN.
 
 verl optimal_token_baseline      defaults (handle_zero_tail: zero_tail on); weight is rollout_is_weights
 verl tir_optimal_token_baseline  position active, zero_tail on
+In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
+not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
+content) and every output is NaN.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   rewards: advantages group, returns earlier; not read where hidden by mask

@@ -16,12 +16,12 @@ dkl[n]       = (w F(d)) [w F(d)] for the part through w, -w F'(d) [d] [w F(d)] f
 F'(d)        = -1 (k1), sign(d) (abs), d (k2), exp(d) - 1 (k3)
 grad_logp[n] = grad_ratio[n] dratio[n] + grad_kl[n] dkl[n]
 
-A clamp stops the gradient outside of its bounds, and at them passes what clamp_gradient says: zero, as torch.clamp of
-2.15, or pass, as before 2.15. kl_gradient k2 has no clamp and takes no weight. The gradient of abs at 0 is 0. old_logp
-  and ref_logp have no gradient; without old_logp the gradients
-of ratio and of w with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that the gradient of the token
 is NaN under every clamp, also where a clamp stops gradients. The difference of two infinities of one sign is NaN.
+The gradient of abs at 0 is 0. old_logp and ref_logp have no gradient; without old_logp the gradients of ratio and of w
+with respect to logp are 1. A masked token has gradient 0, whatever its other numbers.
+kl_gradient k2 has no clamp and takes no weight. The other clamps stop the gradient outside of their bounds, and at them
+pass what clamp_gradient says: zero, as torch.clamp of 2.15, or pass, as before 2.15.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   logp: element; not read where hidden by mask

@@ -18,9 +18,6 @@ scores and sequence_rewards are 0 where they are absent. A masked token has rewa
   A
 sequence without an active token has nowhere to put its reward. The k3 of d = +inf is +inf. Nothing here has a gradient:
 rewards are numbers to the trainers. What a controller of the coefficient reads is sequence_kl.
-In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
-not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
-content) and every output is NaN.
 NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax. A coefficient of 0 times a NaN is NaN.
 Presets: verl's apply_kl_penalty: scores, logp of the old policy, kl_kind by name (low_var_kl: k3 with diff_clamp 20 and
 value_clamp 10). OpenRLHF's compute_reward: sequence_rewards with reward_clip, value_clamp 10, kl_kind k1.

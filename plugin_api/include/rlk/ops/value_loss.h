@@ -21,11 +21,11 @@ A masked token has token_loss 0 and enters no sum. Sequences count with and with
 exclude_empty_sequences. A denominator given takes the place of D.
 verl and OpenRLHF have this half (exclude_empty_sequences on); slime has not: half of its denominator, and its clip
 fraction counts |v - old_values| > clip_eps.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or
+old value that is NaN makes its token's loss NaN. A comparison with a NaN does not count in clip_fraction.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
-NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or
-old value that is NaN makes its token's loss NaN. A comparison with a NaN does not count in clip_fraction.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   values: loss all, token_loss element, clip_fraction text (clip_fraction counts comparisons, which a NaN fails); not

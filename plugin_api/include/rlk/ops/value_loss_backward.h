@@ -9,25 +9,21 @@ Gradient of the values from the gradients of loss and token_loss.
 
 g[b, t]           = grad_loss w[b] + grad_token_loss[b, t]
 grad_values[b, t] = g[b, t] (h1 (v - R) + h2 (c - R) k)
-With v, R, c as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2 where they
-are equal (torch.max); k = 1 where v is inside its clip, 0 outside, and at a bound 0, 1/2 or 1 by clamp_gradient; w[b]
-  the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
+With v, R, c and D as in value_loss; h1, h2 = 1, 0 where (v - R)^2 is the larger, 0, 1 where (c - R)^2 is, 1/2, 1/2
+  where
+they are equal (torch.max); k = 1 where v is inside its clip, 0 outside, and at a bound 0, 1/2 or 1 by clamp_gradient;
+w[b] the weight of a token of sequence b in loss: 1 / D, with seq_mean_token_mean also divided by
 max(active tokens of b, seq_denominator_floor).
-D as in value_loss:
-token_mean           S / D, S = sum of l over active tokens, natural D = max(active tokens, 1)
-token_sum            S / D, natural D = 1
-seq_mean_token_mean  (sum_b S_b / max(active tokens of b, seq_denominator_floor)) / D, natural D = max(sequences, 1)
-seq_mean_token_sum   (sum_b S_b) / D, natural D = max(sequences, 1)
 
 The clip stops the gradient outside of its bounds. At a bound OpenRLHF and slime, which clamp between two numbers, stop
   it
 with torch 2.15 (zero, the default) and passed it before (pass); verl's torch.min and torch.max halve it (half).
 A masked token has gradient 0. The weights depend on the whole mask. With aggregation none grad_loss has no effect.
+NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or
+old value that is NaN makes its token's gradient NaN, clipped or not.
 In the packed layout sequence b is tokens cu_seqlens[b] .. cu_seqlens[b + 1]; zero lengths are legal. cu_seqlens that do
 not start at 0, decrease, or do not end at the token count are a data error (row = the first bad position, value = its
 content) and every output is NaN.
-NaN: a clamp, min or max of a NaN is NaN, as torch's and unlike fmin and fmax, so that a value, return or
-old value that is NaN makes its token's gradient NaN, clipped or not.
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   values: element; not read where hidden by mask

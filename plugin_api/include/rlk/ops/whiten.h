@@ -16,9 +16,8 @@ A masked element has y 0 and enters no sum. var is 0 where it is not defined (a 
 y is exactly 0 (m without shift_mean). Where the batch is spread over processes, pass mean and variance of all of it:
   they
 are taken as they are, and std has no part in them.
-A NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor: max(NaN,
-  eps) is NaN, as torch's and unlike fmax. Of
-infinite x no result is defined (inf - inf).
+A NaN in x makes every y that is not masked NaN (with a given mean its own alone), also under variance_floor:
+max(NaN, eps) is NaN, as torch's and unlike fmax. Of infinite x no result is defined (inf - inf).
 
 A NaN in one element makes NaN, of what depends on that element (plugin_api/ops/README.md):
   x: all; where has(mean): element; not read where hidden by mask
