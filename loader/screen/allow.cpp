@@ -1,6 +1,8 @@
 // Reading the list, and the words of a refusal.
 #include "loader/screen/allow.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
@@ -22,7 +24,7 @@ std::string read_list(const std::string& path, const Identity& identity, std::se
   if (!text) return "it cannot be read, or is larger than 1 MiB";
   if (size_t line = 0; !parse_allow_list(*text, files, &line)) {
     files->clear();
-    return "line " + std::to_string(line) + " is not a SHA-256 of 64 digits and a name, as sha256sum writes it";
+    return fmt::format("line {} is not a SHA-256 of 64 digits and a name, as sha256sum writes it", line);
   }
   return {};
 }
@@ -76,10 +78,10 @@ AllowList AllowList::of(const Environment& environment, const Identity& identity
 std::optional<std::string> AllowList::refuse(const std::string& file, const std::optional<std::string>& sha256) const {
   if (mode == AllowMode::off || (sha256 && files.count(*sha256) > 0)) return std::nullopt;
   if (!sha256) return file + " cannot be read for its SHA-256";
-  std::string text = file + " has the SHA-256 " + *sha256 + ", which ";
+  std::string text = fmt::format("{} has the SHA-256 {}, which ", file, *sha256);
   if (path.empty()) return text + "no list allows: " + problem;
   text += "the allow-list " + path + " does not name";
-  return problem.empty() ? text : text + " (" + problem + ")";
+  return problem.empty() ? text : fmt::format("{} ({})", text, problem);
 }
 
 }  // namespace rlk::loader

@@ -1,6 +1,7 @@
 // The linker's own search, breadth first: rpath, LD_LIBRARY_PATH, runpath, its cache, the standard folders.
 #include "loader/screen/closure.hpp"
 
+#include <fmt/core.h>
 #include <sys/auxv.h>
 
 #include <algorithm>
@@ -134,7 +135,7 @@ private:
       searched->push_back(folder);
       if (of_file) note_folder(folder, name, node);
       for (const char* level : kCpuLevels)
-        if (accept(node, folder + "/glibc-hwcaps/" + level + "/" + name)) return true;
+        if (accept(node, fmt::format("{}/glibc-hwcaps/{}/{}", folder, level, name))) return true;
       if (accept(node, folder + "/" + name)) return true;
     }
     return false;
@@ -173,7 +174,7 @@ LibrarySearch LibrarySearch::of_system(const Environment& environment) {
   search.cache_file = "/etc/ld.so.cache";
   search.cache = std::make_shared<const std::vector<LinkerCacheEntry>>(read_linker_cache(search.cache_file));
   for (const char* base : {"/lib", "/usr/lib"}) {
-    search.standard.push_back(std::string(base) + "/" + kMultiarch);
+    search.standard.push_back(fmt::format("{}/{}", base, kMultiarch));
     search.standard.push_back(std::string(base) + "64");
     search.standard.push_back(base);
   }
@@ -192,8 +193,8 @@ std::string describe_missing(const std::vector<MissingLibrary>& missing) {
   };
   std::string out;
   for (const MissingLibrary& library : missing) {
-    out += (out.empty() ? "" : "; ") + library.name + " (needed by " + join(library.needed_by) + "; searched " +
-           join(library.searched) + ")";
+    out += (out.empty() ? "" : "; ") +
+           fmt::format("{} (needed by {}; searched {})", library.name, join(library.needed_by), join(library.searched));
   }
   return out;
 }

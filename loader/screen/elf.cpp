@@ -2,6 +2,7 @@
 #include "loader/screen/elf.hpp"
 
 #include <elf.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -60,8 +61,8 @@ private:
   // Every read of the file goes through here.
   bool read(uint64_t offset, void* out, uint64_t bytes, const char* what) {
     if (inside(offset, bytes) && source_.read(offset, out, static_cast<size_t>(bytes))) return true;
-    return damaged(std::string(what) + " at offset " + std::to_string(offset) + ", " + std::to_string(bytes) +
-                   " bytes, lies outside the file of " + std::to_string(source_.size) + " bytes");
+    return damaged(
+        fmt::format("{} at offset {}, {} bytes, lies outside the file of {} bytes", what, offset, bytes, source_.size));
   }
 
   bool read_header() {
@@ -77,15 +78,15 @@ private:
     info_.type = type_and_machine[0];
     info_.machine = type_and_machine[1];
     if (ident[EI_CLASS] != ELFCLASS64 && ident[EI_CLASS] != ELFCLASS32)
-      return damaged("the ELF class is " + std::to_string(ident[EI_CLASS]) + ", neither 32 nor 64 bits");
+      return damaged(fmt::format("the ELF class is {}, neither 32 nor 64 bits", ident[EI_CLASS]));
     if (info_.bits != 64 || !info_.little_endian) {
-      return fail(ElfStatus::foreign, std::string("the file is for ") + std::to_string(info_.bits) + "-bit " +
-                                          (info_.little_endian ? "little" : "big") + " endian machines");
+      return fail(ElfStatus::foreign, fmt::format("the file is for {}-bit {} endian machines", info_.bits,
+                                                  info_.little_endian ? "little" : "big"));
     }
     if (!read(0, &header_, sizeof(header_), "the ELF header")) return false;
     if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum == 0 || header_.e_phnum == PN_XNUM)
-      return damaged(std::to_string(header_.e_phnum) + " program headers of " + std::to_string(header_.e_phentsize) +
-                     " bytes; expected at least one of " + std::to_string(sizeof(Elf64_Phdr)));
+      return damaged(fmt::format("{} program headers of {} bytes; expected at least one of {}", header_.e_phnum,
+                                 header_.e_phentsize, sizeof(Elf64_Phdr)));
     return true;
   }
 
@@ -196,11 +197,9 @@ private:
     dynamic_.string_table = file_offset(string_address);
     if (dynamic_.string_table == kNone || dynamic_.string_bytes > kMaxStringTableBytes ||
         !inside(dynamic_.string_table, dynamic_.string_bytes))
-      return damaged("the dynamic string table of " + std::to_string(dynamic_.string_bytes) +
-                     " bytes lies outside the file");
+      return damaged(fmt::format("the dynamic string table of {} bytes lies outside the file", dynamic_.string_bytes));
     if (dynamic_.needed.size() > kMaxNeeded)
-      return damaged(std::to_string(dynamic_.needed.size()) + " needed libraries; at most " +
-                     std::to_string(kMaxNeeded) + " are accepted");
+      return damaged(fmt::format("{} needed libraries; at most {} are accepted", dynamic_.needed.size(), kMaxNeeded));
     for (const uint64_t name : dynamic_.needed)
       if (!read_string(name, &info_.needed.emplace_back())) return false;
     return (dynamic_.soname == kNone || read_string(dynamic_.soname, &info_.soname)) &&
@@ -210,8 +209,8 @@ private:
 
   bool read_string(uint64_t index, std::string* out) {
     if (index >= dynamic_.string_bytes)
-      return damaged("a name at " + std::to_string(index) + " lies outside the string table of " +
-                     std::to_string(dynamic_.string_bytes) + " bytes");
+      return damaged(
+          fmt::format("a name at {} lies outside the string table of {} bytes", index, dynamic_.string_bytes));
     char piece[256];
     while (out->size() < kMaxNameBytes && index < dynamic_.string_bytes) {
       const uint64_t bytes = std::min<uint64_t>(sizeof(piece), dynamic_.string_bytes - index);
@@ -221,7 +220,7 @@ private:
       if (length < bytes) return true;
       index += bytes;
     }
-    return damaged("a name in the string table does not end within " + std::to_string(kMaxNameBytes) + " bytes");
+    return damaged(fmt::format("a name in the string table does not end within {} bytes", kMaxNameBytes));
   }
 
   // The symbol table states no length; the hash table that the dynamic linker uses implies one.
@@ -234,8 +233,7 @@ private:
       if (!count_gnu_symbols(count)) return false;
     }
     if (*count > kMaxSymbols)
-      return damaged(std::to_string(*count) + " dynamic symbols; at most " + std::to_string(kMaxSymbols) +
-                     " are accepted");
+      return damaged(fmt::format("{} dynamic symbols; at most {} are accepted", *count, kMaxSymbols));
     return true;
   }
 
@@ -266,7 +264,7 @@ private:
     if (dynamic_.symbol_table == kNone || !count_symbols(&count)) return result_.error.empty();
     std::vector<Elf64_Sym> symbols;
     if (!inside(dynamic_.symbol_table, count * sizeof(Elf64_Sym)))
-      return damaged("the table of " + std::to_string(count) + " dynamic symbols lies outside the file");
+      return damaged(fmt::format("the table of {} dynamic symbols lies outside the file", count));
     symbols.resize(count);
     if (!read(dynamic_.symbol_table, symbols.data(), count * sizeof(Elf64_Sym), "the dynamic symbol table"))
       return false;
@@ -283,8 +281,8 @@ private:
       if (bytes > room) {
         const size_t count_so_far = info_.exports.size();
         info_.exports = {};
-        return damaged("the first " + std::to_string(count_so_far) + " exported names are longer than " +
-                       std::to_string(kMaxExportBytes >> 20) + " MiB together");
+        return damaged(fmt::format("the first {} exported names are longer than {} MiB together", count_so_far,
+                                   kMaxExportBytes >> 20));
       }
       room -= bytes;
     }
@@ -320,7 +318,7 @@ std::string machine_name(uint16_t machine) {
     case 258:
       return "loongarch";
     default:
-      return "machine " + std::to_string(machine);
+      return fmt::format("machine {}", machine);
   }
 }
 

@@ -1,6 +1,8 @@
 // Parsing the text of the note, field by field; what is wrong with it is said in words.
 #include "loader/screen/note.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -78,7 +80,7 @@ std::optional<AbiNote> parse_abi_note(std::string_view description, std::string*
 }
 
 std::string abi_text(const AbiVersion& abi) {
-  return std::to_string(abi.major) + "." + std::to_string(abi.minor);
+  return fmt::format("{}.{}", abi.major, abi.minor);
 }
 
 }  // namespace rlk::loader

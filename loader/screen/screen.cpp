@@ -1,6 +1,7 @@
 // File, ELF, ABI note, libraries, policy: the first check that fails gives the reason.
 #include "loader/screen/screen.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ private:
     char canonical[PATH_MAX];
     if (realpath(record_.path.c_str(), canonical) == nullptr)
       return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
-    if (record_.path != canonical) record_.notes.push_back(record_.path + " leads to " + canonical);
+    if (record_.path != canonical) record_.notes.push_back(fmt::format("{} leads to {}", record_.path, canonical));
     // From here on the canonical path is used and loaded: a symbolic link that somebody turns later changes nothing.
     record_.path = canonical;
     struct stat status = {};
@@ -42,8 +43,8 @@ private:
     if (!file_) return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
     screened_.identity = identity_of(status);
     if (screened_.identity.size > kMaxPluginBytes)
-      return reject(reason::kFileTooLarge, record_.path + " has " + std::to_string(screened_.identity.size) +
-                                               " bytes; at most " + std::to_string(kMaxPluginBytes) + " are accepted");
+      return reject(reason::kFileTooLarge, fmt::format("{} has {} bytes; at most {} are accepted", record_.path,
+                                                       screened_.identity.size, kMaxPluginBytes));
     TrustResult trust = check_trust(record_.path, options_.identity);
     record_.notes.insert(record_.notes.end(), trust.notes.begin(), trust.notes.end());
     return trust.problem == nullptr || reject(*trust.problem, std::move(trust.text));
@@ -66,14 +67,14 @@ private:
     constexpr uint16_t kSharedObject = 3;
     if (info_.type != kSharedObject)
       return reject(reason::kNotElf,
-                    record_.path + " is ELF type " + std::to_string(info_.type) + ", not a shared object (type 3)");
+                    fmt::format("{} is ELF type {}, not a shared object (type 3)", record_.path, info_.type));
     screened_.build_id = info_.build_id;
     return true;
   }
 
   bool wrong_machine(const std::string& detail) {
-    return reject(reason::kWrongMachine, record_.path + " is built for " + machine_name(info_.machine) +
-                                             "; this machine is " + machine_name(kHostMachine) + detail);
+    return reject(reason::kWrongMachine, fmt::format("{} is built for {}; this machine is {}{}", record_.path,
+                                                     machine_name(info_.machine), machine_name(kHostMachine), detail));
   }
 
   bool check_note() {
@@ -84,13 +85,13 @@ private:
     if (!has_entry) {
       const bool other_major = note && note->abi.major != options_.host_abi.major;  // its entry then has another name
       return reject(reason::kEntrySymbolMissing,
-                    record_.path + " exports " + std::to_string(info_.exports.size()) + " names, but not " +
-                        std::string(kEntrySymbol) + (other_major ? "; " + abi_mismatch(note->abi) : ""),
+                    fmt::format("{} exports {} names, but not {}{}", record_.path, info_.exports.size(), kEntrySymbol,
+                                other_major ? "; " + abi_mismatch(note->abi) : ""),
                     other_major ? reason::kAbiMismatch.hint : "");
     }
     if (text == nullptr)
-      return reject(reason::kAbiNoteMissing, record_.path + " has " + std::to_string(info_.notes.size()) +
-                                                 " ELF notes, none of name \"rlk\" and type 1");
+      return reject(reason::kAbiNoteMissing, fmt::format("{} has {} ELF notes, none of name \"rlk\" and type 1",
+                                                         record_.path, info_.notes.size()));
     if (!note) return reject(reason::kAbiNoteInvalid, record_.path + ": " + error);
     record_.id = note->id;
     record_.backend = note->backend;
@@ -106,13 +107,11 @@ private:
 
   std::string abi_mismatch(const AbiVersion& plugin) const {
     const AbiVersion& host = options_.host_abi;
-    return "the plugin is built for ABI " + abi_text(plugin) + draft(plugin) + ", this host speaks " + abi_text(host) +
-           draft(host);
+    return fmt::format("the plugin is built for ABI {}{}, this host speaks {}{}", abi_text(plugin), draft(plugin),
+                       abi_text(host), draft(host));
   }
 
-  static std::string draft(const AbiVersion& abi) {
-    return abi.draft == 0 ? "" : " draft " + std::to_string(abi.draft);
-  }
+  static std::string draft(const AbiVersion& abi) { return abi.draft == 0 ? "" : fmt::format(" draft {}", abi.draft); }
 
   bool check_closure() {
     Closure closure = resolve_closure(record_.path, info_, options_.libraries);
@@ -123,7 +122,7 @@ private:
     return reject(
         reason::kRuntimeLibraryMissing,
         (closure.missing.size() == 1 ? "1 shared library is missing: "
-                                     : std::to_string(closure.missing.size()) + " shared libraries are missing: ") +
+                                     : fmt::format("{} shared libraries are missing: ", closure.missing.size())) +
             describe_missing(closure.missing));
   }
 
@@ -132,20 +131,20 @@ private:
     std::string text;
     const auto add = [&text](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
     for (const SearchedFolder& folder : closure.folders) {
-      const std::string asked = " is searched for " + folder.library + ", which " + folder.needed_by + " needs";
+      const std::string asked = fmt::format(" is searched for {}, which {} needs", folder.library, folder.needed_by);
       if (folder.path.empty() || folder.path.front() != '/') {
-        add("the " + std::string(folder.path.empty() ? "current folder" : "folder '" + folder.path + "'") + asked +
-            ", and depends on where the process was started");
+        add(fmt::format("the {}{}, and depends on where the process was started",
+                        folder.path.empty() ? "current folder" : "folder '" + folder.path + "'", asked));
         continue;
       }
       if (const TrustResult trust = check_place(folder.path, options_.identity); trust.problem != nullptr)
-        add(folder.path + asked + ": " + trust.text);
+        add(fmt::format("{}{}: {}", folder.path, asked, trust.text));
     }
     for (const std::string& library : screened_.dependencies) {
       char canonical[PATH_MAX];
       if (realpath(library.c_str(), canonical) == nullptr) continue;  // gone since: the linker will say so
       if (const TrustResult trust = check_trust(canonical, options_.identity); trust.problem != nullptr)
-        add("the plugin needs " + library + ": " + trust.text);
+        add(fmt::format("the plugin needs {}: {}", library, trust.text));
     }
     return text.empty() || reject(reason::kLibraryUntrusted, text);
   }

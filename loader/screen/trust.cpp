@@ -1,6 +1,7 @@
 // Owner and mode of every folder from the root down, then of the file; a sticky folder is only noted.
 #include "loader/screen/trust.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,8 +18,7 @@ namespace {
 std::string describe(const std::string& path, const struct stat& status) {
   char mode[8];
   std::snprintf(mode, sizeof(mode), "%04o", static_cast<unsigned>(status.st_mode & 07777));
-  return path + " (owner " + std::to_string(status.st_uid) + ", group " + std::to_string(status.st_gid) + ", mode " +
-         mode + ")";
+  return fmt::format("{} (owner {}, group {}, mode {})", path, status.st_uid, status.st_gid, mode);
 }
 
 bool check_component(const std::string& path, const Identity& identity, TrustResult* result) {
@@ -31,17 +31,17 @@ bool check_component(const std::string& path, const Identity& identity, TrustRes
   if (lstat(path.c_str(), &status) != 0) return fail(reason::kFileUnreadable, path + ": " + errno_text(errno));
   if (status.st_uid != 0 && status.st_uid != identity.user)
     return fail(reason::kOwnerUntrusted,
-                describe(path, status) + " belongs neither to root nor to user " + std::to_string(identity.user));
+                fmt::format("{} belongs neither to root nor to user {}", describe(path, status), identity.user));
   const bool foreign_group = (status.st_mode & S_IWGRP) != 0 && status.st_gid != identity.group && status.st_gid != 0;
   const bool others = (status.st_mode & S_IWOTH) != 0;
   if (foreign_group || others) {
     const char* who = others ? "every user" : "another group";
     if (!S_ISDIR(status.st_mode) || (status.st_mode & S_ISVTX) == 0)
-      return fail(reason::kWritableByOthers, describe(path, status) + " can be written by " + who);
-    result->notes.push_back(describe(path, status) + " can be written by " + who + ", but is sticky");
+      return fail(reason::kWritableByOthers, fmt::format("{} can be written by {}", describe(path, status), who));
+    result->notes.push_back(fmt::format("{} can be written by {}, but is sticky", describe(path, status), who));
   } else if ((status.st_mode & S_IWGRP) != 0) {
-    result->notes.push_back(describe(path, status) + " can be written by " +
-                            (status.st_gid == 0 ? "root's" : "the user's own") + " group");
+    result->notes.push_back(fmt::format("{} can be written by {} group", describe(path, status),
+                                        status.st_gid == 0 ? "root's" : "the user's own"));
   }
   return true;
 }

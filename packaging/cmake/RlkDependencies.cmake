@@ -2,11 +2,12 @@
 #
 # Distributions offer spdlog, fmt, toml++ and Highway as shared libraries of a version of their own; a librlk that asked
 # for those would run on one release of one distribution. So the targets below are their headers without the libraries:
-# rlk_spdlog, rlk_tomlplusplus (one file includes each: they take seconds to compile) and rlk_hwy (whose
-# functions outside headers are core/cpu/highway_targets.cpp).
+# rlk_spdlog, rlk_tomlplusplus (one file includes each: they take seconds to compile), rlk_fmt (whose functions outside
+# headers are core/declaration/fmt.cpp) and rlk_hwy (core/cpu/highway_targets.cpp).
 find_package(Threads REQUIRED)
 find_package(TBB REQUIRED)
 find_package(nlohmann_json 3.9 REQUIRED)
+find_package(fmt 9 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(HWY REQUIRED)
 find_path(RLK_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
@@ -20,17 +21,14 @@ endfunction()
 
 rlk_headers(rlk_hwy hwy::hwy)
 
+rlk_headers(rlk_fmt fmt::fmt)
+if(NOT fmt_VERSION VERSION_LESS 10)  # core/declaration/fmt.cpp knows what fmt 9 has outside headers
+  target_compile_definitions(rlk_fmt INTERFACE FMT_HEADER_ONLY=1)
+endif()
+
 rlk_headers(rlk_spdlog spdlog::spdlog_header_only)
-get_target_property(definitions spdlog::spdlog_header_only INTERFACE_COMPILE_DEFINITIONS)
-if(definitions MATCHES SPDLOG_FMT_EXTERNAL)  # this spdlog has no fmt of its own inside
-  find_package(fmt REQUIRED)
-  target_include_directories(rlk_spdlog SYSTEM INTERFACE
-    $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
-endif()
-if(definitions)
-  target_compile_definitions(rlk_spdlog INTERFACE ${definitions})
-endif()
-target_compile_definitions(rlk_spdlog INTERFACE FMT_HEADER_ONLY=1)
+target_compile_definitions(rlk_spdlog INTERFACE SPDLOG_FMT_EXTERNAL=1)  # one fmt: ours, not a copy inside spdlog
+target_link_libraries(rlk_spdlog INTERFACE rlk_fmt)
 
 add_library(rlk_tomlplusplus INTERFACE)
 target_include_directories(rlk_tomlplusplus SYSTEM INTERFACE ${RLK_TOMLPLUSPLUS_INCLUDE})
