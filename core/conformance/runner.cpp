@@ -10,9 +10,9 @@
 #include <stdexcept>
 #include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
+#include "core/conformance/asking.hpp"
 #include "core/conformance/canary.hpp"
 #include "core/conformance/conduct.hpp"
 #include "core/conformance/conformance.hpp"
@@ -23,39 +23,14 @@
 #include "core/conformance/together.hpp"
 #include "core/conformance/trial.hpp"
 #include "core/conformance/units.hpp"
-#include "core/declaration/numerics.hpp"
 
 namespace rlk::core {
 namespace conformance {
 namespace {
 
-constexpr uint32_t kBothClasses = RLK_NUMERICS_DETERMINISTIC | RLK_NUMERICS_BATCH_INVARIANT;
-// What a caller may demand. Answers that name another variant or other classes are tried apart.
-constexpr uint32_t kDemands[] = {RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses | RLK_NUMERICS_PORTABLE,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | kBothClasses,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE | RLK_NUMERICS_DETERMINISTIC,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_ACCURATE,
-                                 RLK_NUMERICS_TOLERANCE | kBothClasses | RLK_NUMERICS_PORTABLE,
-                                 RLK_NUMERICS_TOLERANCE | kBothClasses,
-                                 RLK_NUMERICS_TOLERANCE | RLK_NUMERICS_DETERMINISTIC,
-                                 RLK_NUMERICS_TOLERANCE};
-
 constexpr unsigned kMostThreads = 4;
 
 using Clock = std::chrono::steady_clock;
-
-struct Job {
-  size_t implementation = 0;
-  uint32_t numerics = 0;
-  Claim claim;
-};
-struct Work {
-  Case spec;
-  Stage stage = Stage::plain;
-  std::string words;
-  Words features;
-  std::vector<Job> jobs;
-};
 
 Extent extent_of(const ConformanceOptions& options) {
   return options.canary ? Extent::outline : options.smoke ? Extent::smoke : Extent::full;
@@ -80,18 +55,13 @@ public:
         options_(options),
         deadline_(deadline),
         units_(implementations.size()),
-        has_failed_(implementations.size()) {}
+        has_failed_(implementations.size()),
+        asking_(decl, dtype_choice, implementations, rig, extent_of(options), options.seed,
+                [this](size_t i, const Work& work, const Claim& claim) { refuse(i, work, claim); }) {}
 
   // Asks for every case.
   void collect() {
-    for (size_t i = 0; i < implementations_.size(); ++i) {
-      const rlk_implementation& implementation = *implementations_[i];
-      for (size_t form = 0; form < decl_.forms.size(); ++form) {
-        schedule(decl_, dtype_choice_, static_cast<int>(form), extent_of(options_),
-                 {implementation.switches, implementation.n_switches}, options_.seed,
-                 [&](const Case& c, Stage stage) { return offer(i, c, stage); });
-      }
-    }
+    asking_.walk();
     if (options_.canary) keep_canaries();
   }
 
@@ -133,61 +103,24 @@ private:
 
   const char* dtype_name() const { return unit_dtype_name(decl_, static_cast<size_t>(dtype_choice_)); }
 
-  // Asks the implementation; a yes becomes a job.
-  std::vector<std::string> offer(size_t i, const Case& c, Stage stage) {
-    ConcreteCall call;
-    if (!resolve(c, call)) return {};
-    const std::string words = describe(c, call);
-    const auto [at, is_new] = index_.emplace(words, work_.size());
-    if (is_new) {
-      const std::vector<std::string> list = features(call);
-      work_.push_back({c, stage, words, {list.begin(), list.end()}, {}});
-    }
-    Work& work = work_[at->second];
-    std::set<std::pair<std::string, uint32_t>> taken;
-    for (const Job& job : work.jobs) {
-      if (job.implementation == i) taken.emplace(job.claim.variant, job.claim.support.numerics);
-    }
-    Claim claim;
-    if (taken.empty() && asked_.emplace(i, at->second).second) {
-      for (const uint32_t demand : kDemands) {
-        if ((demand & RLK_NUMERICS_PORTABLE) != 0 && !decl_.portable) continue;
-        // Nobody is asked for what needs no claim: dispatch does not pass it on either.
-        if ((demand & implied_numerics(decl_, call.dtypes[0])) != 0) continue;
-        claim = rig_.query(*implementations_[i], call, demand);
-        if (claim.kind != Claim::Kind::accepted) continue;
-        if ((demand & ~RLK_NUMERICS_TOLERANCE & ~claim.support.numerics) != 0) continue;
-        if (!taken.emplace(claim.variant, claim.support.numerics).second) continue;
-        work.jobs.push_back({i, demand, claim});
-      }
-      if (taken.empty()) refuse(i, work, claim);
-    }
-    std::vector<std::string> variants;
-    for (const auto& [variant, numerics] : taken) variants.push_back(variant);
-    return variants;
-  }
-
   // One job of each kind stays; the others are taken as passed, with what they claim.
   void keep_canaries() {
-    std::vector<ConcreteCall> calls(work_.size());
-    std::vector<int64_t> worth(work_.size());
-    for (size_t w = 0; w < work_.size(); ++w) {
-      resolve(work_[w].spec, calls[w]);
-      worth[w] = worth_as_canary(work_[w].spec, calls[w]);
-    }
+    std::vector<int64_t> worth;
+    for (const Work& work : asking_.work()) worth.push_back(worth_as_canary(work.spec, work.call));
     using Kind = std::tuple<size_t, int, std::string, uint32_t>;  // implementation, form, variant, classes
     const auto kind_of = [&](const Work& work, const Job& job) {
       return Kind(job.implementation, work.spec.form, job.claim.variant, job.claim.support.numerics);
     };
-    std::map<Kind, size_t> chosen;  // of work_
-    for (size_t w = 0; w < work_.size(); ++w) {
-      for (const Job& job : work_[w].jobs) {
-        const auto [at, is_new] = chosen.emplace(kind_of(work_[w], job), w);
+    std::map<Kind, size_t> chosen;  // of the work
+    for (size_t w = 0; w < asking_.work().size(); ++w) {
+      const Work& work = asking_.work()[w];
+      for (const Job& job : work.jobs) {
+        const auto [at, is_new] = chosen.emplace(kind_of(work, job), w);
         if (!is_new && worth[w] > worth[at->second]) at->second = w;
       }
     }
-    for (size_t w = 0; w < work_.size(); ++w) {
-      Work& work = work_[w];
+    for (size_t w = 0; w < asking_.work().size(); ++w) {
+      Work& work = asking_.work()[w];
       std::vector<Job> kept;
       for (Job& job : work.jobs) {
         if (chosen.at(kind_of(work, job)) == w) {
@@ -199,8 +132,8 @@ private:
         event.tried = false;
         event.variant = job.claim.variant;
         event.words = work.features;
-        event.numerics = earned_by(work.spec, calls[w], job.claim.support.numerics);
-        event.size_class = class_of(calls[w], work);
+        event.numerics = earned_by(work.spec, work.call, job.claim.support.numerics);
+        event.size_class = class_of(work);
         units_[job.implementation].add(std::move(event));
       }
       work.jobs = std::move(kept);
@@ -225,7 +158,7 @@ private:
 
   void work_all() {
     std::vector<Work*> order;
-    for (Work& work : work_) order.push_back(&work);
+    for (Work& work : asking_.work()) order.push_back(&work);
     std::stable_sort(order.begin(), order.end(), [](const Work* a, const Work* b) { return a->stage < b->stage; });
     std::vector<Case> upcoming;
     for (const Work* work : order) {
@@ -241,9 +174,9 @@ private:
 
   void run(const Work& work, const Job& job) {
     Units& units = units_[job.implementation];
+    if (options_.one_failure && has_failed_[job.implementation]) return;
     if (!options_.only.empty() && !has_words(title(job.implementation, work), options_.only)) return;
     if (units.is_known_to_fail(job.claim.variant, work.features)) return;
-    if (options_.one_failure && has_failed_[job.implementation]) return;
     Event event;
     event.variant = job.claim.variant;
     event.words = work.features;
@@ -261,15 +194,15 @@ private:
     units.add(std::move(event));
   }
 
-  static uint32_t class_of(const ConcreteCall& call, const Work& work) {
-    const Descriptors tensors(call);
+  static uint32_t class_of(const Work& work) {
+    const Descriptors tensors(work.call);
     uint32_t alignment = UINT32_MAX;
     for (const auto list : {tensors.inputs(), tensors.outputs()}) {
       for (const rlk_tensor* tensor : list) {
         if (tensor != nullptr) alignment = std::min(alignment, tensor->alignment);
       }
     }
-    return size_class(call, alignment, {work.features.begin(), work.features.end()});
+    return size_class(work.call, alignment, {work.features.begin(), work.features.end()});
   }
 
   void try_it(const Work& work, const Job& job, Event& event) {
@@ -281,7 +214,7 @@ private:
       const rlk_implementation& implementation = *implementations_[job.implementation];
       const std::shared_ptr<const Example> example = examples_.get(work.spec, false);
       if (options_.progress) options_.progress(what);  // who watches for silence need not wait for the reference
-      event.size_class = class_of(example->call, work);
+      event.size_class = class_of(work);
       // A plan that keeps what it should not does so under every instruction set.
       verdict = try_case(rig_, examples_, implementation, *example, job.numerics, job.claim,
                          {options_.graph_replay, !options_.canary, options_.show ? &seen : nullptr});
@@ -319,12 +252,11 @@ private:
   // A failure of many variations together says little: each alone, and its pairs, are tried too.
   void shrink() {
     for (const auto& [implementation, spec] : std::exchange(failed_, {})) {
-      for (const Case& alone : each_alone(spec)) offer(implementation, alone, Stage::single);
+      for (const Case& alone : each_alone(spec)) asking_.offer(implementation, alone, Stage::single);
       if (spec.variations.size() < 3) continue;
-      for (const Case& pair : pairs_within(spec)) offer(implementation, pair, Stage::together);
+      for (const Case& pair : pairs_within(spec)) asking_.offer(implementation, pair, Stage::together);
     }
   }
-
   const OpDecl& decl_;
   int dtype_choice_;
   const std::vector<const rlk_implementation*>& implementations_;
@@ -335,9 +267,7 @@ private:
   Clock::time_point deadline_;
   std::vector<Units> units_;
   std::vector<bool> has_failed_;  // by implementation
-  std::vector<Work> work_;
-  std::unordered_map<std::string, size_t> index_;                  // of work_, by words
-  std::set<std::pair<size_t, size_t>> asked_;                      // implementation, work
+  Asking asking_;
   std::set<std::tuple<size_t, std::string, uint32_t>> conducted_;  // implementation, variant, classes
   std::vector<std::pair<size_t, Case>> failed_;
 };

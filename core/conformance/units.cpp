@@ -170,8 +170,8 @@ private:
 }  // namespace
 
 bool Units::is_known_to_fail(const std::string& variant, const Words& words) const {
-  return std::any_of(events_.begin(), events_.end(), [&](const Event& event) {
-    return event.kind == Event::Kind::failed && event.variant == variant && contains(words, event.words);
+  return std::any_of(failed_.begin(), failed_.end(), [&](const size_t at) {
+    return events_[at].variant == variant && contains(words, events_[at].words);
   });
 }
 

@@ -32,7 +32,10 @@ struct Event {
 
 class Units {
 public:
-  void add(Event event) { events_.push_back(std::move(event)); }
+  void add(Event event) {
+    if (event.kind == Event::Kind::failed) failed_.push_back(events_.size());
+    events_.push_back(std::move(event));
+  }
   // A part of these features has failed for the variant: the case would tell nothing new.
   bool is_known_to_fail(const std::string& variant, const Words& words) const;
   const std::vector<Event>& events() const { return events_; }
@@ -41,6 +44,7 @@ public:
 
 private:
   std::vector<Event> events_;
+  std::vector<size_t> failed_;  // of events_
 };
 
 }  // namespace rlk::core::conformance
