@@ -88,6 +88,8 @@ public:
   std::function<void(const rlk_tensor& output)> spoils{};
   bool first_wrong_row_is_64 = false;
   bool has_workspace = false;
+  // Before the honest one is asked, or makes a plan.
+  std::function<void()> prepares{};
 
 private:
   struct Plan {
@@ -104,6 +106,7 @@ private:
   static rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
                           rlk_support* out, rlk_error* error) {
     const Spoiler& liar = liar_of(self);
+    if (liar.prepares) liar.prepares();
     const rlk_status status = liar.honest_->query(liar.honest_, device, call, out, error);
     out->workspace_bound = liar.with_own(out->workspace_bound);
     return status;
@@ -111,6 +114,7 @@ private:
   static rlk_status plan_create(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call,
                                 rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
     const Spoiler& liar = liar_of(self);
+    if (liar.prepares) liar.prepares();
     auto plan = std::make_unique<Plan>(&liar, nullptr);
     const rlk_status status = liar.honest_->plan_create(liar.honest_, device, call, &plan->plan, info, error);
     if (status != RLK_OK) return status;
