@@ -65,9 +65,10 @@ int64_t PolicyBatch::flat(int64_t b, int64_t t) const {
 
 std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) const {
   std::vector<Token> tokens;
+  tokens.reserve(static_cast<size_t>(length(b)));
   for (int64_t t = 0; t < length(b); ++t) {
     if (!unmasked(b, t)) continue;
-    Token token{};
+    Token& token = tokens.emplace_back();
     token.t = t;
     token.logp = {{load(call_.logp, b, t), 0}, {seed == PolicySeed::own_logp ? 1.0 : 0.0, 0}};
     token.old_logp = call_.old_logp.present() ? Dual(load(call_.old_logp, b, t)) : detach(token.logp);
@@ -90,7 +91,6 @@ std::vector<PolicyBatch::Token> PolicyBatch::gather(int64_t b, PolicySeed seed) 
       token.divergence = missing ? 0 : gated_divergence(p_.rollout_gate, sampled, trained.value);
       if (p_.opsm == Opsm::rollout) token.sampler = missing ? token.logp.value.value : sampled;
     }
-    tokens.push_back(token);
   }
   return tokens;
 }
@@ -109,17 +109,26 @@ bool passes(double k, double high) {
   return high == 0 || k <= high;
 }
 
+bool has_sequence_bounds(const sdk::ops::policy_loss::Params& p) {
+  return p.reject_sequence_sum_k1_low != 0 || p.reject_sequence_sum_k1_high != 0 ||
+         p.reject_sequence_sum_k2_high != 0 || p.reject_sequence_sum_k3_high != 0 ||
+         p.reject_sequence_mean_k1_low != 0 || p.reject_sequence_mean_k1_high != 0 ||
+         p.reject_sequence_mean_k2_high != 0 || p.reject_sequence_mean_k3_high != 0 ||
+         p.reject_sequence_max_k2_high != 0 || p.reject_sequence_max_k3_high != 0;
+}
+
 }  // namespace
 
-bool PolicyBatch::is_rejected(const std::vector<Token>& tokens, size_t i) const {
+bool PolicyBatch::is_rejected(const Token& token) const {
   const double bound = upper(p_.rollout_log_clamp);
-  const double r = std::clamp(tokens[i].rollout.value, -bound, bound);
+  const double r = std::clamp(token.rollout.value, -bound, bound);
   return !(passes_k1(divergence(1, r), p_.reject_token_k1_low, p_.reject_token_k1_high) &&
-           passes(divergence(2, r), p_.reject_token_k2_high) && passes(divergence(3, r), p_.reject_token_k3_high));
+           passes(divergence(2, r), p_.reject_token_k2_high) &&
+           (p_.reject_token_k3_high == 0 || passes(divergence(3, r), p_.reject_token_k3_high)));
 }
 
 bool PolicyBatch::is_rejected(const std::vector<Token>& tokens) const {
-  if (tokens.empty()) return false;
+  if (tokens.empty() || !has_sequence_bounds(p_)) return false;
   const double bound = upper(p_.rollout_log_clamp);
   double sum[4] = {}, max[4] = {}, mean[4] = {};
   for (const Token& token : tokens) {
@@ -332,21 +341,26 @@ Dual PolicyBatch::kl(const Token& token, const Dual& ratio) const {
 }
 
 std::vector<PolicyBatch::Token> PolicyBatch::active_tokens(int64_t b, PolicySeed seed) const {
-  std::vector<Token> tokens = gather(b, seed), active;
+  std::vector<Token> tokens = gather(b, seed);
   weigh(tokens);
   if (is_rejected(tokens)) tokens.clear();
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (!is_rejected(tokens, i)) active.push_back(tokens[i]);
-  }
-  return active;
+  std::erase_if(tokens, [this](const Token& token) { return is_rejected(token); });
+  return tokens;
+}
+
+PolicyBatch::Active PolicyBatch::active(int64_t b) const {
+  const std::vector<Token> tokens = active_tokens(b, PolicySeed::none);
+  const auto selected = std::count_if(tokens.begin(), tokens.end(), [this](const Token& t) { return is_selected(t); });
+  return {static_cast<int64_t>(tokens.size()), selected};
 }
 
 std::vector<PolicyToken> PolicyBatch::losses(int64_t b, PolicySeed seed) const {
-  const std::vector<Token> active = active_tokens(b, seed);
+  std::vector<Token> active = active_tokens(b, seed);
   const Sequence sequence = summarise(active, seed);
 
   std::vector<PolicyToken> result;
-  for (Token token : active) {
+  result.reserve(active.size());
+  for (Token& token : active) {
     token.taken = taken_.count({b, token.t}) > 0;
     Dual s = token.x;
     const bool by_sum = p_.importance_ratio == ImportanceRatio::sequence_sum;

@@ -45,6 +45,10 @@ public:
   bool unmasked(int64_t b, int64_t t) const { return rows_.kept(call_.mask, b, t); }
   double load(const View& view, int64_t b, int64_t t) const { return rows_.load(view, b, t); }
   std::vector<PolicyToken> losses(int64_t b, PolicySeed seed) const;  // the active tokens of sequence b
+  struct Active {
+    int64_t tokens, selected;
+  };
+  Active active(int64_t b) const;  // how many they are
 
   const Tracked& mean_weight() const { return mean_weight_; }  // of w before its division
   const Tracked& effective() const { return effective_; }      // (sum w)^2 / (N sum w^2)
@@ -65,7 +69,7 @@ private:
   };
   struct Sequence;
   std::vector<Token> gather(int64_t b, PolicySeed seed) const;
-  bool is_rejected(const std::vector<Token>& tokens, size_t i) const;
+  bool is_rejected(const Token& token) const;
   bool is_rejected(const std::vector<Token>& tokens) const;
   void weigh(std::vector<Token>& tokens) const;
   void average_weights();

@@ -27,9 +27,9 @@ DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call) {
   std::vector<int64_t> active;
   int64_t selected = 0;
   for (int64_t b = 0; b < batch.sequences(); ++b) {
-    const std::vector<PolicyToken> own = batch.losses(b, PolicySeed::none);
-    active.push_back(static_cast<int64_t>(own.size()));
-    for (const PolicyToken& token : own) selected += token.selected ? 1 : 0;
+    const PolicyBatch::Active own = batch.active(b);
+    active.push_back(own.tokens);
+    selected += own.selected;
   }
   const std::vector<Tracked> weights = batch.token_weights(active);
   const bool has_mean = call.params.importance_ratio == ImportanceRatio::sequence ||
