@@ -41,11 +41,11 @@ stage() {
 build() {  # PRESET [TARGET...]
   cmake --preset "$1" && cmake --build --preset "$1" ${2:+--target "${@:2}"}
 }
-build_with() {  # COMPILER in build/COMPILER
-  cmake --preset strict -B "build/$1" -DCMAKE_C_COMPILER="${1/g++/gcc}" -DCMAKE_CXX_COMPILER="$1" &&
+build_with() {  # COMPILER in build/COMPILER; the images of nvcc are those of the release build
+  cmake --preset strict -B "build/$1" -DRLK_CUDA_KERNELS=OFF -DCMAKE_C_COMPILER="${1/g++/gcc}" -DCMAKE_CXX_COMPILER="$1" &&
     cmake --build "build/$1"
 }
-# What clang warns of; it takes a third of the time without optimization, and the images of nvcc are the same.
+# What clang warns of; it takes a third of the time without optimization. Of nvcc's images as above.
 build_clang() {
   cmake --preset clang -DRLK_BUILD_TESTS=OFF -DRLK_CUDA_KERNELS=OFF -DCMAKE_CXX_FLAGS_RELEASE=-O0 &&
     cmake --build --preset clang
