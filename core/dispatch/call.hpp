@@ -34,7 +34,7 @@ struct Call {
   PrivateParams privates{};
   // Candidates that had no memory for this very call, with what they said.
   struct PassedOver {
-    const Candidate* candidate;
+    std::shared_ptr<const Candidate> candidate;
     std::string reason;
   };
   std::vector<PassedOver> passed_over{};

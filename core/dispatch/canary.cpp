@@ -24,7 +24,7 @@ bool says_nothing(const UnitResult& unit) {
 
 bool is_to_try(const Candidate& candidate, const DeviceEntry& device, const OpDecl& decl, const std::string& dtype) {
   if (candidate.on != &device || candidate.decl != &decl || candidate.plugin->built_in) return false;
-  for (const Quarantined* off : candidate.quarantined)
+  for (const auto& off : candidate.quarantined)
     if (off->dtype.empty() || off->dtype == dtype) return false;
   return std::any_of(candidate.units.begin(), candidate.units.end(), [&](const UnitResult* unit) {
     return unit->verdict == UnitResult::Verdict::verified && unit->dtype == dtype;
@@ -47,7 +47,7 @@ bool Canaries::find_wrong(const Snapshot& snapshot, const DeviceEntry& device, c
     if (std::exchange(attempt->is_over, true)) continue;
     found |= try_one(*candidate.plugin, device, *candidate.device, decl, dtype);
   }
-  return found || registry_.current() != &snapshot;
+  return found || registry_.current().get() != &snapshot;
 }
 
 std::shared_ptr<Canaries::Attempt> Canaries::attempt_of(Key key) {

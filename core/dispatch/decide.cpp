@@ -309,10 +309,11 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   const CallRequest request{
       bound, description, features, numerics, options.pin, &stream.device().entry, privates.required(), &hangs_};
   Selection selection;
-  status = select(snapshot(), policy_, request, &selection, error);
+  const auto now = snapshot();
+  status = select(*now, policy_, request, &selection, error);
   if (status != RLK_OK) return status;
   const auto key = std::make_unique<PlanKey>();
-  key->build({id_, snapshot().generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
+  key->build({id_, now->generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
              outputs, numerics);
   const bool strict = policy_.fallback() == Fallback::strict;
   Option* taken = nullptr;
@@ -362,12 +363,12 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
 }
 
 rlk_status Dispatcher::check_wishes(rlk_error* error) const {
-  const Snapshot& now = *registry_.current();
+  const auto now = snapshot();
   std::vector<std::string> said;
   for (const OpDecl& decl : declarations()) {
     for (const Wish& wish : policy_.wishes(decl)) {
-      if (!wish.platform.empty() && !now.knows(wish.platform)) continue;  // of a platform that is not here
-      if (now.knows(wish.who) || now.find_rejected(wish.who) != nullptr) continue;
+      if (!wish.platform.empty() && !now->knows(wish.platform)) continue;  // of a platform that is not here
+      if (now->knows(wish.who) || now->find_rejected(wish.who) != nullptr) continue;
       std::string text = wish.source + " asks for " + wish.text() + ", but no backend or plugin is called " + wish.who +
                          "; see rlk-plugins list";
       if (std::find(said.begin(), said.end(), text) != said.end()) continue;

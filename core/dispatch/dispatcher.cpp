@@ -70,16 +70,16 @@ Dispatcher::~Dispatcher() {
 // ---- devices
 
 rlk_status Dispatcher::device(std::string_view backend, uint32_t ordinal, DeviceState** out, rlk_error* error) {
-  const Snapshot& now = snapshot();
-  if (const DeviceEntry* entry = now.find_device(backend, ordinal)) return device(*entry, out, error);
-  return no_such_device(now, backend, ordinal, error);
+  const auto now = snapshot();
+  if (const DeviceEntry* entry = now->find_device(backend, ordinal)) return device(*entry, out, error);
+  return no_such_device(*now, backend, ordinal, error);
 }
 
 rlk_status Dispatcher::describe_device(std::string_view backend, uint32_t ordinal, const DeviceEntry** out,
                                        rlk_error* error) const {
-  const Snapshot& now = snapshot();
-  *out = now.find_device(backend, ordinal);
-  return *out != nullptr ? RLK_OK : no_such_device(now, backend, ordinal, error);
+  const auto now = snapshot();
+  *out = now->find_device(backend, ordinal);
+  return *out != nullptr ? RLK_OK : no_such_device(*now, backend, ordinal, error);
 }
 
 rlk_status Dispatcher::no_such_device(const Snapshot& now, std::string_view backend, uint32_t ordinal,
@@ -166,16 +166,18 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
 
   // Every round but the last takes one candidate out of the registry, or the one chance to free memory.
   bool memory_released = false;
-  for (size_t round = 0; round <= snapshot().candidates.size() + 1; ++round) {
+  for (size_t round = 0;; ++round) {
+    const auto now = snapshot();
+    if (round > now->candidates.size() + 1) return status;
     Served served;
-    status = find_or_decide(call, snapshot(), &served, error);
+    status = find_or_decide(call, *now, &served, error);
     if (status != RLK_OK) {
       if (policy_.logs_dispatch()) log_outcome(call, status, error, 0);
       return status;
     }
     bool implementation_failed = false;
     {
-      const InsidePlan inside(*served.plan);
+      const InsidePlan inside(*served.plan());
       if (policy_.logs_dispatch()) log_decision(call, served);
       const auto start =
           policy_.logs_dispatch() ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
@@ -189,7 +191,6 @@ rlk_status Dispatcher::call(Stream& stream, const OpDecl& decl, const void* para
     status = after_failure(call, served, status, &memory_released, &again, error);
     if (!again) return status;
   }
-  return status;
 }
 
 // Plans of plugins that serve no device any more end when the streams have passed them, and memory that only a retired
@@ -216,21 +217,31 @@ void Dispatcher::drain(const Snapshot& snapshot) {
   }
 }
 
-Dispatcher::ThreadSlot& Dispatcher::thread_slot(uint64_t hash) {
-  constexpr size_t kSlots = 128;
-  static thread_local std::array<ThreadSlot, kSlots> slots;
-  return slots[hash % kSlots];
-}
+class Dispatcher::ThreadSlots {
+public:
+  ~ThreadSlots() { are_gone_ = true; }
+  // nullptr when the thread ends: what it still destroys may call.
+  static ThreadSlot* of(uint64_t hash) {
+    static thread_local ThreadSlots here;
+    return are_gone_ ? nullptr : &here.slots_[hash % here.slots_.size()];
+  }
+
+private:
+  std::array<ThreadSlot, 128> slots_;
+  static thread_local bool are_gone_;
+};
+thread_local bool Dispatcher::ThreadSlots::are_gone_ = false;
 
 rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
   static thread_local PlanKey key;
   key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates},
             call.bound, call.inputs, call.outputs, call.options.numerics);
-  ThreadSlot& slot = thread_slot(key.hash());
-  const bool known = slot.decision != nullptr && slot.hash == key.hash() && slot.decision->is_for(key.words()) &&
-                     !slot.decision->is_due() && call.passed_over.empty();
-  if (!known || !slot.plan->covers(call.bound.symbols.data()) || !slot.plan->enter()) {
-    std::shared_ptr<const Decision> decision = known ? slot.decision : plans_.find(key);
+  ThreadSlot* const slot = ThreadSlots::of(key.hash());
+  if (slot != nullptr) out->from = slot->found;
+  const bool known = out->from != nullptr && slot->hash == key.hash() && out->decision().is_for(key.words()) &&
+                     !out->decision().is_due() && call.passed_over.empty();
+  if (!known || !out->plan()->covers(call.bound.symbols.data()) || !out->plan()->enter()) {
+    std::shared_ptr<const Decision> decision = known ? out->from->decision : plans_.find(key);
     std::shared_ptr<CachedPlan> plan;
     if (decision != nullptr && (decision->is_due() || !call.passed_over.empty())) decision = nullptr;
     if (decision != nullptr) {
@@ -253,49 +264,46 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       drain(snapshot);
       if (!call.capturing &&
           canaries_.find_wrong(snapshot, call.stream.device().entry, call.decl(), first_dtype(call.bound)))
-        return find_or_decide(call, this->snapshot(), out, error);
+        return find_or_decide(call, *this->snapshot(), out, error);
       const rlk_status status = decide(call, snapshot, key, &decision, &plan, &out->planned_now, error);
       if (status != RLK_OK) return status;
     }
-    slot = {key.hash(), std::move(decision), std::move(plan)};
+    out->from = std::make_shared<const Found>(Found{std::move(decision), std::move(plan)});
+    if (slot != nullptr) *slot = {key.hash(), out->from};
     if (!call.capturing) call.stream.help_collect();
   }
-  slot.plan->touch(plans_.tick());
-  out->candidate = slot.decision->candidate;
-  out->staged = slot.decision->staged;
-  out->first_use = slot.decision->is_fresh.load(std::memory_order_relaxed) &&
-                   slot.decision->is_fresh.exchange(false, std::memory_order_relaxed);
-  out->counter = slot.decision->served;
-  out->fallback = slot.decision->fallback;
-  out->plan = slot.plan;
+  const Decision& decision = out->decision();
+  out->plan()->touch(plans_.tick());
+  out->first_use = decision.is_fresh.load(std::memory_order_relaxed) &&
+                   decision.is_fresh.exchange(false, std::memory_order_relaxed);
   OpCounters& counters = counters_.of(call.decl());
   count(out->planned_now ? counters.plan_misses : counters.plan_hits);
-  count(out->counter->calls);
-  if (out->fallback != nullptr) count(out->fallback->calls);
-  if (slot.decision->waits_for_plan) count(counters.not_ready);
+  count(decision.served->calls);
+  if (decision.fallback != nullptr) count(decision.fallback->calls);
+  if (decision.waits_for_plan) count(counters.not_ready);
   return RLK_OK;
 }
 
 rlk_status Dispatcher::run(const Call& call, const Served& served, bool* implementation_failed, rlk_error* error) {
   OpCounters& counters = counters_.of(call.decl());
-  if (!served.staged) {
+  if (!served.decision().staged) {
     WatchedCallPtr watched;
     Trace first;
     if (served.first_use) {
-      const Candidate& candidate = *served.candidate;
+      const Candidate& candidate = served.candidate();
       first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                      first_dtype(call.bound), "enqueue", candidate.plugin->api});
     }
     if (served.first_use || watcher_.draws()) {
-      watched = watcher_.begin(call, *served.candidate, served.plan->info().variant, served.first_use);
+      watched = watcher_.begin(call, served.candidate(), served.plan()->info().variant, served.first_use);
     }
-    const rlk_status status = execute(call, *served.candidate, served.plan, counters, implementation_failed, error);
+    const rlk_status status = execute(call, served.candidate(), served.plan(), counters, implementation_failed, error);
     if (watched != nullptr) watcher_.finish(std::move(watched), call, status);
     return status;
   }
   std::shared_ptr<CpuStreams> streams;
   if (const rlk_status status = cpu_streams(&streams, error); status != RLK_OK) return status;
-  return stage(call, *served.candidate, served.plan, std::move(streams), counters, error);
+  return stage(call, served.candidate(), served.plan(), std::move(streams), counters, error);
 }
 
 // ---- the log that RLK_LOG_DISPATCH=1 asks for
@@ -308,10 +316,11 @@ void Dispatcher::log_decision(const Call& call, const Served& served) const {
     if (call.bound.symbols[i] < 0) continue;
     text += std::string(" ") + call.decl().symbols[i].name + "=" + std::to_string(call.bound.symbols[i]);
   }
-  text += "] on " + call.stream.name() + " -> " + served.candidate->plugin->id + "/" +
-          served.candidate->implementation->name + (served.staged ? " staged" : "") + " (plan " +
+  const Candidate& candidate = served.candidate();
+  text += "] on " + call.stream.name() + " -> " + candidate.plugin->id + "/" + candidate.implementation->name +
+          (served.decision().staged ? " staged" : "") + " (plan " +
           (served.planned_now ? "made" : "reused") + ")";
-  if (served.fallback != nullptr) text += ", fallback: " + served.fallback->reason_code;
+  if (const FallbackCounter* fallback = served.decision().fallback) text += ", fallback: " + fallback->reason_code;
   log_always("dispatch", text);
 }
 

@@ -68,7 +68,7 @@ public:
 
   Counters& counters() { return counters_; }
   const Policy& policy() const { return policy_; }
-  const Snapshot& snapshot() const { return *registry_.current(); }
+  std::shared_ptr<const Snapshot> snapshot() const { return registry_.current(); }
   size_t plan_count() const { return plans_.plan_count(); }
   Watcher& watcher() { return watcher_; }
   uint32_t live_streams();
@@ -82,22 +82,27 @@ public:
   rlk_status check_wishes(rlk_error* error) const;
 
 private:
-  // Who serves a call. The plan is entered.
-  struct Served {
-    const Candidate* candidate = nullptr;
-    bool staged = false;
-    bool planned_now = false;
-    bool first_use = false;  // of the decision, which has sizes of its own
-    ImplementationCounter* counter = nullptr;
-    FallbackCounter* fallback = nullptr;
-    std::shared_ptr<CachedPlan> plan;
-  };
-  struct ThreadSlot {
-    uint64_t hash = 0;
+  struct Found {
     std::shared_ptr<const Decision> decision;
     std::shared_ptr<CachedPlan> plan;
   };
-  static ThreadSlot& thread_slot(uint64_t hash);
+  // Who serves a call. The plan is entered.
+  struct Served {
+    std::shared_ptr<const Found> from;
+    bool planned_now = false;
+    bool first_use = false;  // of the decision, which has sizes of its own
+
+    const Candidate& candidate() const { return *from->decision->candidate; }
+    const Decision& decision() const { return *from->decision; }
+    const std::shared_ptr<CachedPlan>& plan() const { return from->plan; }
+  };
+  // What a thread found last. Counted by the thread alone: threads that count one number in a line of memory wait for
+  // each other.
+  struct ThreadSlot {
+    uint64_t hash = 0;
+    std::shared_ptr<const Found> found;
+  };
+  class ThreadSlots;
 
   // dispatcher.cpp: the way of every call
   uint32_t demanded(const BoundCall& call, const CallOptions& options) const;

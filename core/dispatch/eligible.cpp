@@ -46,7 +46,7 @@ Refusal refuse_newer(const Candidate& candidate, const BoundCall& call) {
 }
 
 Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call) {
-  for (const Quarantined* entry : candidate.quarantined) {
+  for (const auto& entry : candidate.quarantined) {
     if (!entry->dtype.empty() && entry->dtype != first_dtype(call)) continue;
     return {std::string(kQuarantined),
             "switched off after a failure at run time (" + entry->reason_code + "): " + entry->reason};

@@ -94,7 +94,7 @@ rlk_status execute(const Call& call, const Candidate& candidate, const std::shar
     mine.next = nullptr;
     run.next = reinterpret_cast<const rlk_ext*>(&mine);
   }
-  const HangWatch::Place place = {"enqueue", &stream, candidate.plugin, &candidate, call.dtype(), 0};
+  const HangWatch::Place place = {"enqueue", &stream, candidate.plugin.get(), &candidate, call.dtype(), 0};
   uint64_t bytes = 0;
   rlk_status status = RLK_OK;
   {

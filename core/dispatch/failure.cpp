@@ -33,7 +33,7 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     if (!repeatable) return status;
     *again = true;
     if (*memory_released) {
-      call.passed_over.push_back({served.candidate, said(error)});
+      call.passed_over.push_back({served.from->decision->candidate, said(error)});
     } else {
       call.stream.device().memory.release_cached(/*wait=*/true);
       call.stream.device().pinned.release_cached(/*wait=*/true);
@@ -51,14 +51,14 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     }
   }
   count(counters_.of(call.decl()).failures);
-  quarantine(*served.candidate, first_dtype(call.bound), status, text);
+  quarantine(served.candidate(), first_dtype(call.bound), status, text);
   if (repeatable) {
     *again = true;
     return status;
   }
   return fail(error, status,
-              std::string(call.decl().name) + " by " + served.candidate->plugin->id + "/" +
-                  served.candidate->implementation->name + " failed and is switched off: " + text +
+              std::string(call.decl().name) + " by " + served.candidate().plugin->id + "/" +
+                  served.candidate().implementation->name + " failed and is switched off: " + text +
                   (in_place ? ". It may have written over its inputs, so the call was not made again"
                             : ". The graph in capture holds a part of it; end and drop the capture"));
 }

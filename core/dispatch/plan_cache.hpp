@@ -34,7 +34,7 @@ struct PlanList {
 // Who serves calls of a key. Immutable.
 struct Decision {
   std::vector<uint64_t> key;
-  const Candidate* candidate = nullptr;
+  std::shared_ptr<const Candidate> candidate;
   bool staged = false;
   std::shared_ptr<PlanList> plans;
   ImplementationCounter* served = nullptr;

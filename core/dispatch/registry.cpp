@@ -42,9 +42,10 @@ std::string Quarantined::who() const {
 
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
-  std::atomic<const Snapshot*> current{nullptr};
-  std::mutex mutex;  // of everything below: writers only
-  std::vector<std::unique_ptr<const Snapshot>> generations;
+  std::atomic<const Snapshot*> current{nullptr};  // the newest
+  std::mutex mutex;  // of everything below
+  std::shared_ptr<const Snapshot> newest;
+  uint64_t generations = 0;
   std::vector<std::unique_ptr<DeviceEntry>> devices;  // every device that was ever published
   Listener listener;
 
@@ -53,7 +54,7 @@ struct Registry::State {
   void retire(const Snapshot& before, Snapshot& next) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
-  void add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& entries,
+  void add_candidates_of(const std::shared_ptr<const PluginBinding>& plugin, const std::vector<const DeviceEntry*>& entries,
                          Snapshot& next) const;
   std::shared_ptr<const PluginBinding> known_binding(PluginBinding plugin) const;
   void swap_in(std::unique_ptr<Snapshot> next);
@@ -156,13 +157,13 @@ void Registry::State::retire(const Snapshot& before, Snapshot& next) const {
 
 void Registry::State::add_devices(Snapshot& next) {
   std::vector<const PluginBinding*> owners;
-  std::vector<std::pair<const PluginBinding*, uint32_t>> found;
+  std::vector<std::pair<std::shared_ptr<const PluginBinding>, uint32_t>> found;
   const auto find = [&](bool cpu) {
     for (const auto& plugin : next.plugins) {
       if (!owns_devices(*plugin) || (plugin->backend == "cpu") != cpu) continue;
       for (uint32_t i = 0; i < plugin->devices.size(); ++i) {
         if (plugin->devices[i] != nullptr && find_holder(owners, *plugin, i) == nullptr)
-          found.emplace_back(plugin.get(), i);
+          found.emplace_back(plugin, i);
       }
       owners.push_back(plugin.get());
     }
@@ -196,9 +197,9 @@ void Registry::State::add_devices(Snapshot& next) {
   }
 }
 
-void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::vector<const DeviceEntry*>& entries,
-                                        Snapshot& next) const {
-  const Snapshot* const before = current.load(std::memory_order_relaxed);
+void Registry::State::add_candidates_of(const std::shared_ptr<const PluginBinding>& owner,
+                                        const std::vector<const DeviceEntry*>& entries, Snapshot& next) const {
+  const PluginBinding& plugin = *owner;
   for (uint32_t i = 0; i < plugin.api->n_implementations; ++i) {
     const rlk_implementation* implementation = plugin.api->implementations[i];
     const OpDecl* decl = find_declaration(implementation->op);
@@ -207,17 +208,17 @@ void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::
       if (device == nullptr) continue;
       for (const DeviceEntry* on : entries) {
         if (!device->is_of(*on->device)) continue;
-        Candidate candidate{decl, implementation, &plugin, on, device.get(), {}, {}};
+        Candidate candidate(*decl, *implementation, owner, *on, *device);
         for (const UnitResult& unit : plugin.units) {
           if (unit.op == decl->name && unit.implementation == implementation->name) candidate.units.push_back(&unit);
         }
         for (const auto& entry : next.quarantined) {
           if (entry->plugin == plugin.id && (entry->api == nullptr || entry->api == plugin.api) &&
               entry->concerns(decl->name, implementation->name)) {
-            candidate.quarantined.push_back(entry.get());
+            candidate.quarantined.push_back(entry);
           }
         }
-        std::shared_ptr<const Candidate> known = before != nullptr ? before->candidates.find(candidate) : nullptr;
+        std::shared_ptr<const Candidate> known = newest != nullptr ? newest->candidates.find(candidate) : nullptr;
         if (known == nullptr) known = std::make_shared<const Candidate>(std::move(candidate));
         next.candidates.push_back(std::move(known));
       }
@@ -226,7 +227,7 @@ void Registry::State::add_candidates_of(const PluginBinding& plugin, const std::
 }
 
 void Registry::State::add_candidates(Snapshot& next) {
-  for (const auto& plugin : next.plugins) add_candidates_of(*plugin, next.devices, next);
+  for (const auto& plugin : next.plugins) add_candidates_of(plugin, next.devices, next);
   // The devices of who is retired, and there the newest of each plugin.
   std::vector<const DeviceEntry*> left;
   for (const auto& plugin : next.retired) {
@@ -245,13 +246,12 @@ void Registry::State::add_candidates(Snapshot& next) {
       });
       if (!served) its.push_back(on);
     }
-    add_candidates_of(*plugin, its, next);
+    add_candidates_of(plugin, its, next);
   }
 }
 
 std::shared_ptr<const PluginBinding> Registry::State::known_binding(PluginBinding plugin) const {
-  const Snapshot& now = *current.load(std::memory_order_relaxed);
-  for (const auto* plugins : {&now.plugins, &now.retired}) {
+  for (const auto* plugins : {&newest->plugins, &newest->retired}) {
     for (const auto& known : *plugins) {
       if (known->id == plugin.id && known->api == plugin.api && known->instance == plugin.instance &&
           known->devices == plugin.devices &&
@@ -263,22 +263,20 @@ std::shared_ptr<const PluginBinding> Registry::State::known_binding(PluginBindin
 }
 
 void Registry::State::swap_in(std::unique_ptr<Snapshot> next) {
-  next->generation = generations.size();
+  next->generation = generations++;
   add_devices(*next);
   add_candidates(*next);
-  const Snapshot* visible = next.get();
-  generations.push_back(std::move(next));
-  current.store(visible, std::memory_order_release);
+  newest = std::move(next);
+  current.store(newest.get(), std::memory_order_release);
 }
 
 std::unique_ptr<Snapshot> Registry::State::next_generation() const {
-  const Snapshot& now = *current.load(std::memory_order_acquire);
   auto next = std::make_unique<Snapshot>();
-  next->plugins = now.plugins;
-  next->retired = now.retired;
-  next->rejected = now.rejected;
-  next->quarantined = now.quarantined;
-  next->suspected = now.suspected;
+  next->plugins = newest->plugins;
+  next->retired = newest->retired;
+  next->rejected = newest->rejected;
+  next->quarantined = newest->quarantined;
+  next->suspected = newest->suspected;
   return next;
 }
 
@@ -299,8 +297,8 @@ void Registry::switch_off(const rlk_plugin& plugin, const char* what, const rlk_
     const std::string text = std::string("in ") + what + ": " + text_of(error);
     const std::lock_guard lock(registries().mutex);
     for (Registry* registry : registries().all) {
-      const Snapshot& now = *registry->current();
-      for (const auto* plugins : {&now.plugins, &now.retired}) {
+      const auto now = registry->current();
+      for (const auto* plugins : {&now->plugins, &now->retired}) {
         for (const auto& known : *plugins)
           if (known->api == &plugin) registry->quarantine(*known, "", "", "", name_of_status(error.status), text);
       }
@@ -309,8 +307,32 @@ void Registry::switch_off(const rlk_plugin& plugin, const char* what, const rlk_
   }
 }
 
-const Snapshot* Registry::current() const {
-  return state_->current.load(std::memory_order_acquire);
+namespace {
+
+// The snapshot that a thread read last, counted by the thread alone: threads that count one number in a line of memory
+// wait for each other. Its address cannot be another one's as long as it is held here.
+struct LastRead {
+  std::shared_ptr<const Snapshot> snapshot;
+  ~LastRead() { is_gone = true; }
+  static thread_local bool is_gone;  // the thread ends, and what it still destroys may call
+};
+thread_local bool LastRead::is_gone = false;
+
+}  // namespace
+
+std::shared_ptr<const Snapshot> Registry::current() const {
+  static thread_local LastRead last;
+  const bool has_place = !LastRead::is_gone;
+  if (has_place && last.snapshot.get() == state_->current.load(std::memory_order_acquire)) return last.snapshot;
+  std::shared_ptr<const Snapshot> newest;
+  {
+    const std::lock_guard lock(state_->mutex);
+    newest = state_->newest;
+  }
+  if (!has_place) return newest;
+  const Snapshot* const address = newest.get();
+  last.snapshot = {std::make_shared<std::shared_ptr<const Snapshot>>(std::move(newest)), address};
+  return last.snapshot;
 }
 
 void Registry::publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected) {
@@ -318,11 +340,11 @@ void Registry::publish(std::vector<PluginBinding> plugins, std::vector<RejectedP
   auto next = std::make_unique<Snapshot>();
   for (PluginBinding& plugin : plugins) next->plugins.push_back(state_->known_binding(std::move(plugin)));
   next->rejected = std::move(rejected);
-  next->quarantined = current()->quarantined;
-  next->suspected = current()->suspected;
-  state_->retire(*current(), *next);
-  if (next->plugins == current()->plugins && next->retired == current()->retired &&
-      next->rejected == current()->rejected)
+  next->quarantined = state_->newest->quarantined;
+  next->suspected = state_->newest->suspected;
+  state_->retire(*state_->newest, *next);
+  if (next->plugins == state_->newest->plugins && next->retired == state_->newest->retired &&
+      next->rejected == state_->newest->rejected)
     return;
   state_->swap_in(std::move(next));
 }
@@ -337,7 +359,7 @@ void Registry::quarantine(Quarantined failed) {
   Listener listener;
   {
     const std::lock_guard lock(state_->mutex);
-    if (is_known(current()->quarantined, *entry)) return;
+    if (is_known(state_->newest->quarantined, *entry)) return;
     std::unique_ptr<Snapshot> next = state_->next_generation();
     next->quarantined.push_back(entry);
     state_->swap_in(std::move(next));
@@ -355,7 +377,7 @@ void Registry::suspect(std::vector<Quarantined> suspects) {
   {
     const std::lock_guard lock(state_->mutex);
     for (Quarantined& entry : suspects) {
-      if (is_known(current()->suspected, entry) || is_known(current()->quarantined, entry)) continue;
+      if (is_known(state_->newest->suspected, entry) || is_known(state_->newest->quarantined, entry)) continue;
       fresh.push_back(std::make_shared<const Quarantined>(std::move(entry)));
     }
     if (fresh.empty()) return;

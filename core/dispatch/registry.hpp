@@ -49,7 +49,7 @@ struct RejectedPlugin {
 struct DeviceEntry {
   std::string backend;
   uint32_t ordinal = 0;  // of the address; a second owner of a backend counts its own devices from 0
-  const PluginBinding* owner = nullptr;
+  std::shared_ptr<const PluginBinding> owner;
   std::shared_ptr<PluginDevice> device;
 
   const rlk_device_properties& properties() const { return device->properties(); }
@@ -84,15 +84,19 @@ struct ComparedClass {
   uint32_t size_class = 0;
 };
 
-// One (operator, implementation) on one device.
-struct Candidate {
+// One (operator, implementation) on one device. Who keeps one longer than a call shares it.
+struct Candidate : std::enable_shared_from_this<Candidate> {
+  Candidate(const OpDecl& declaration, const rlk_implementation& made_by, std::shared_ptr<const PluginBinding> owner,
+            const DeviceEntry& entry, PluginDevice& handle)
+      : decl(&declaration), implementation(&made_by), plugin(std::move(owner)), on(&entry), device(&handle) {}
+
   const OpDecl* decl = nullptr;
   const rlk_implementation* implementation = nullptr;
-  const PluginBinding* plugin = nullptr;
+  std::shared_ptr<const PluginBinding> plugin;
   const DeviceEntry* on = nullptr;  // memory and streams
   PluginDevice* device = nullptr;   // whose handle the implementation's slots take
-  std::vector<const UnitResult*> units;
-  std::vector<const Quarantined*> quarantined;
+  std::vector<const UnitResult*> units;  // of the plugin
+  std::vector<std::shared_ptr<const Quarantined>> quarantined;
 };
 
 // Generations share those that they have in common.
@@ -132,7 +136,7 @@ struct Snapshot {
   std::vector<std::shared_ptr<const PluginBinding>> plugins;
   // Replaced or gone, the newest first: they serve the streams that live on their devices, which have no address now.
   std::vector<std::shared_ptr<const PluginBinding>> retired;
-  std::vector<const DeviceEntry*> devices;  // the CPU is always first
+  std::vector<const DeviceEntry*> devices;  // the CPU is always first; they live as long as the registry
   std::vector<RejectedPlugin> rejected;
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
   std::vector<std::shared_ptr<const Quarantined>> suspected;  // evidence alone: they are candidates as before
@@ -147,7 +151,7 @@ struct Snapshot {
   bool is_current(const DeviceEntry& device) const;
 };
 
-// Snapshots are never freed while the registry lives: readers hold plain pointers and never lock.
+// A snapshot lives as long as somebody reads it. Every thread keeps the last one that it read until it reads another.
 class Registry {
 public:
   Registry();
@@ -155,7 +159,8 @@ public:
   Registry(const Registry&) = delete;
   Registry& operator=(const Registry&) = delete;
 
-  const Snapshot* current() const;  // [thread-safe, wait-free]
+  // [thread-safe; locks once per thread and generation]
+  std::shared_ptr<const Snapshot> current() const;
   // Builds and swaps in the next generation. Implementations of operators that this host does not declare are left out.
   // Whose devices are not in it any more is retired. The same again is no new generation. [thread-safe]
   void publish(std::vector<PluginBinding> plugins, std::vector<RejectedPlugin> rejected);

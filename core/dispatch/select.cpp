@@ -23,7 +23,7 @@ public:
 
   Option ask(const Candidate& candidate) const {
     Option option;
-    option.candidate = &candidate;
+    option.candidate = candidate.shared_from_this();
     option.plugin = candidate.plugin->id;
     option.implementation = candidate.implementation->name;
     option.staged = candidate.on != request_.on;
@@ -80,7 +80,7 @@ private:
     Trace first = trace({candidate.plugin->id, candidate.decl->name, candidate.implementation->name,
                          first_dtype(request_.call), "query", candidate.plugin->api});
     const HangWatch::Inside inside(request_.hangs,
-                                   {"query", nullptr, candidate.plugin, &candidate, request_.call.dtypes[0], 0});
+                                   {"query", nullptr, candidate.plugin.get(), &candidate, request_.call.dtypes[0], 0});
     status = call_plugin(candidate.implementation->query, candidate.implementation, device, &desc, &answer, &error);
     first.reset();
     if (status != RLK_OK || answer.level < RLK_SUPPORT_NO || answer.level > RLK_SUPPORT_PREFERRED) {
@@ -214,7 +214,7 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
     const Ban* const ban = request.pin.empty() && request.required_plugin.empty() ? policy.ban(candidate) : nullptr;
     if (pinned_away || required_away || ban != nullptr) {
       Option option;
-      option.candidate = &candidate;
+      option.candidate = candidate.shared_from_this();
       option.plugin = candidate.plugin->id;
       option.implementation = candidate.implementation->name;
       option.staged = candidate.on != request.on;

@@ -18,7 +18,7 @@ const char* name_of(Verdict verdict);
 
 // One candidate's part in the decision.
 struct Option {
-  const Candidate* candidate = nullptr;  // nullptr: a plugin that is not registered, or not on this device
+  std::shared_ptr<const Candidate> candidate;  // nullptr: a plugin that is not registered, or not on this device
   std::string plugin;
   std::string implementation;
   bool staged = false;  // the CPU's, for a stream of another device

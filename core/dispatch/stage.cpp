@@ -42,7 +42,7 @@ struct Job final : PendingWork {
       : PendingWork(call.stream.clock()),
         bound(call.bound),
         numerics(call.options.numerics),
-        candidate(cpu_candidate),
+        candidate(cpu_candidate.shared_from_this()),
         plan(std::move(cpu_plan)),
         cpu_streams(std::move(streams)),
         reports(call.stream.reports()),
@@ -64,7 +64,7 @@ struct Job final : PendingWork {
 
   BoundCall bound;
   uint32_t numerics;
-  const Candidate& candidate;
+  const std::shared_ptr<const Candidate> candidate;
   std::shared_ptr<CachedPlan> plan;  // entered
   std::shared_ptr<CpuStreams> cpu_streams;
   std::shared_ptr<StreamReports> reports;
@@ -92,7 +92,7 @@ void Job::work() noexcept {
       if (!own_privates.empty()) {
         status = call.privates.read(*bound.decl, reinterpret_cast<const rlk_ext*>(&privates), &error);
       }
-      status = execute(call, candidate, plan, counters, &implementation_failed, &error);
+      status = execute(call, *candidate, plan, counters, &implementation_failed, &error);
       rlk_data_error data_error{};
       data_error.struct_size = sizeof(data_error);
       const rlk_stream_api& api = *stream->device().api.stream;
@@ -112,9 +112,9 @@ void Job::work() noexcept {
     count(counters.failures);
     try {
       reports->add_failure({status < 0 ? status : RLK_INTERNAL,
-                            std::string(bound.decl->name) + " by " + candidate.plugin->id + "/" +
-                                candidate.implementation->name + " (staged on the CPU): " + text_of(error),
-                            {implementation_failed ? &candidate : nullptr, bound.dtypes[0]}},
+                            std::string(bound.decl->name) + " by " + candidate->plugin->id + "/" +
+                                candidate->implementation->name + " (staged on the CPU): " + text_of(error),
+                            {implementation_failed ? candidate : nullptr, bound.dtypes[0]}},
                            stream_failures);
     } catch (const std::exception&) {
       reports->add_failure({RLK_OUT_OF_MEMORY, {}, {}}, stream_failures);

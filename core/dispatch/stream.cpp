@@ -99,7 +99,7 @@ rlk_status Stream::handle_for(const Candidate& candidate, rlk_plugin_stream** ou
   void* native = call_plugin(device_.api.stream->native, handle_);
   const rlk_status status = call_of(*candidate.plugin->api, "stream wrap", candidate.plugin->api->stream->wrap,
                                     candidate.device->handle(), native, out, error);
-  if (status == RLK_OK) wrappers_.emplace_back(&candidate, *out);
+  if (status == RLK_OK) wrappers_.emplace_back(candidate.shared_from_this(), *out);
   return status;
 }
 
@@ -112,7 +112,7 @@ uint32_t Stream::note_call(const Candidate& candidate, Dtype dtype) {
   const uint32_t tag = make_tag(*candidate.decl, ++calls_);
   // Work on another device cannot have caused a failure of this one.
   if (candidate.on == &device_.entry) {
-    suspects_->add({&candidate, dtype});
+    suspects_->add(candidate, dtype);
   } else {
     suspects_->add_unknown();
   }

@@ -153,7 +153,8 @@ private:
   rlk_data_error_record* record_ = nullptr;
   std::shared_ptr<StreamClock> clock_;
   std::shared_ptr<StreamReports> reports_ = std::make_shared<StreamReports>();
-  std::vector<std::pair<const Candidate*, rlk_plugin_stream*>> wrappers_;  // by the device handle of the candidate
+  // By the device handle of the candidate.
+  std::vector<std::pair<std::shared_ptr<const Candidate>, rlk_plugin_stream*>> wrappers_;
   uint32_t calls_ = 0;
   const std::shared_ptr<SuspectList> suspects_;
   void* workspace_ = nullptr;

@@ -12,13 +12,15 @@
 namespace rlk::core {
 
 struct Suspect {
-  const Candidate* candidate = nullptr;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
+  std::shared_ptr<const Candidate> candidate;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
   Dtype dtype = Dtype::f32;
   // Every generation of the registry has candidates of its own for one implementation on one device.
   bool operator==(const Suspect& other) const {
     if (candidate == nullptr || other.candidate == nullptr) return candidate == other.candidate;
-    return candidate->implementation == other.candidate->implementation &&
-           candidate->device == other.candidate->device && dtype == other.dtype;
+    return is(*other.candidate, other.dtype);
+  }
+  bool is(const Candidate& other, Dtype of_dtype) const {
+    return candidate->implementation == other.implementation && candidate->device == other.device && dtype == of_dtype;
   }
 };
 
@@ -29,9 +31,9 @@ public:
   // foreign: work that is not rlk's may be in the stream at any time.
   explicit SuspectList(bool foreign) : foreign_(foreign) {}
 
-  void add(const Suspect& suspect) {
+  void add(const Candidate& candidate, Dtype dtype) {
     for (size_t i = 0; i < size_; ++i) {
-      if (suspects_[i] == suspect) {
+      if (suspects_[i].is(candidate, dtype)) {
         last_is_first_ = false;
         return;
       }
@@ -39,7 +41,10 @@ public:
     const std::lock_guard lock(mutex_);
     last_is_first_ = size_ < suspects_.size();
     if (last_is_first_) {
-      suspects_[size_++] = suspect;
+      Suspect& next = suspects_[size_++];
+      // The one of the last time, mostly: to count it again would be what many threads wait for.
+      if (next.candidate.get() != &candidate) next.candidate = candidate.shared_from_this();
+      next.dtype = dtype;
     } else {
       unknown_ = true;
     }

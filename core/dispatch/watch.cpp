@@ -71,13 +71,14 @@ bool is_empty(const rlk_tensor& tensor) {
 
 class WatchedCall {
 public:
-  WatchedCall(const Candidate& served_by, DeviceState& on) : candidate(served_by), device(on) {}
+  WatchedCall(const Candidate& served_by, DeviceState& on) : held(served_by.shared_from_this()), candidate(*held), device(on) {}
   ~WatchedCall() {
     if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
   }
   WatchedCall(const WatchedCall&) = delete;
   WatchedCall& operator=(const WatchedCall&) = delete;
 
+  const std::shared_ptr<const Candidate> held;
   const Candidate& candidate;
   DeviceState& device;
   std::string variant, words;

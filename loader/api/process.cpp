@@ -228,7 +228,8 @@ std::vector<PluginRecord> Process::find_and_publish() {
   registrar_.publish(&plugins, {timeout_scale_of(environment_), &cancel_});
   std::vector<PluginRecord> records;
   for (ProbedPlugin& plugin : plugins) records.push_back(std::move(plugin.record));
-  for (const auto& binding : registry_.current()->plugins) {
+  const auto now = registry_.current();
+  for (const auto& binding : now->plugins) {
     for (const PluginRecord& record : records)
       if (serves(record) && record.id == binding->id) compared_.know(binding->api, record);
   }
@@ -273,9 +274,9 @@ std::vector<PluginRecord> Process::records() const {
     records = records_;
     evidence = evidence_;
   }
-  const core::Snapshot& now = *registry_.current();
+  const auto now = registry_.current();
   for (const RuntimeEvidence& one : evidence) {
-    const bool is_of_now = std::any_of(now.plugins.begin(), now.plugins.end(),
+    const bool is_of_now = std::any_of(now->plugins.begin(), now->plugins.end(),
                                        [&](const auto& binding) { return binding->api == one.unit.api; });
     for (PluginRecord& record : records) {
       if (record.id == one.unit.plugin && serves(record) && is_of_now) note_evidence(one, &record);
@@ -289,8 +290,9 @@ rlk_status Process::check_required(rlk_error* error) {
   if (!required) return RLK_OK;
   wait_for_search();
   for (const std::string& backend : split(*required, ',')) {
-    if (registry_.current()->find_device(backend, 0) != nullptr) continue;
-    const core::RejectedPlugin* rejected = registry_.current()->find_rejected(backend);
+    const auto now = registry_.current();
+    if (now->find_device(backend, 0) != nullptr) continue;
+    const core::RejectedPlugin* rejected = now->find_rejected(backend);
     if (rejected == nullptr) {
       return core::failf(error, RLK_NOT_FOUND,
                          "RLK_REQUIRE=%s: no plugin for '%s' was found; set RLK_ADD_PLUGIN_PATH to its folder, or see "

@@ -116,7 +116,7 @@ rlk_status rlk_runtime_reload(rlk_runtime* runtime, char** report, rlk_error* er
     if (report != nullptr) *report = nullptr;
     std::vector<rlk::loader::Registrar::Change> changes;
     if (const rlk_status status = runtime->process->reload(&changes, error); status != RLK_OK) return status;
-    runtime->dispatcher->drain(runtime->dispatcher->snapshot());
+    runtime->dispatcher->drain(*runtime->dispatcher->snapshot());
     return report != nullptr ? rlk::loader::give_text(rlk::loader::changes_json(changes), report, error) : RLK_OK;
   });
 }
@@ -127,7 +127,8 @@ rlk_status rlk_device_count(rlk_runtime* runtime, const char* backend, uint32_t*
   RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
     *out = 0;
-    for (const rlk::core::DeviceEntry* device : runtime->dispatcher->snapshot().devices) {
+    const auto now = runtime->dispatcher->snapshot();
+    for (const rlk::core::DeviceEntry* device : now->devices) {
       if (device->backend == backend) ++*out;
     }
     return RLK_OK;

@@ -83,7 +83,8 @@ protected:
   // "PLUGIN_EXCEPTION: ..." of what was switched off, "" when nothing was.
   std::string switched_off() const {
     std::string all;
-    for (const auto& entry : registry.current()->quarantined)
+    const auto now = registry.current();
+    for (const auto& entry : now->quarantined)
       all += entry->who() + " (" + entry->reason_code + "): " + entry->reason + "; ";
     return all;
   }
@@ -231,7 +232,8 @@ TEST_P(HangsInTheHost, IsGivenUpAndTheCpuServes) {
   EXPECT_EQ(record().reason_code, "TIMED_OUT");
   EXPECT_TRUE(record().broken) << "somebody must look at it";
   EXPECT_NE(record().reason.find("given up"), std::string::npos) << record().reason;
-  const core::RejectedPlugin* rejected = registry.current()->find_rejected("fault");
+  const auto now = registry.current();
+  const core::RejectedPlugin* rejected = now->find_rejected("fault");
   ASSERT_NE(rejected, nullptr);
   EXPECT_EQ(rejected->reason_code, "TIMED_OUT");
   dispatcher = std::make_unique<core::Dispatcher>(registry, core::Policy());

@@ -19,7 +19,8 @@ TEST_F(Register, TheBuiltInServesBeforeAnythingIsProbed) {
   PluginRecord cpu = built_in_record("cpu");
   registrar.publish_built_in(&cpu);
   EXPECT_EQ(cpu.state, State::registered) << cpu.reason;
-  const core::Snapshot& now = *registry.current();
+  const auto read = registry.current();
+  const core::Snapshot& now = *read;
   ASSERT_EQ(now.plugins.size(), 1u);
   EXPECT_TRUE(now.plugins[0]->built_in);
   EXPECT_TRUE(now.plugins[0]->units.empty());
@@ -33,7 +34,8 @@ TEST_F(Register, GoodPluginsAreLoadedAndOthersKeepTheirReason) {
   options.environment.values["RLK_PROBE"] = "isolated";
   std::vector<ProbedPlugin> plugins = find_plugins({}, options);
   registrar.publish(&plugins);
-  const core::Snapshot& now = *registry.current();
+  const auto read = registry.current();
+  const core::Snapshot& now = *read;
   ASSERT_EQ(now.plugins.size(), 3u);
   EXPECT_EQ(now.plugins[0]->id, "cpu");
   EXPECT_EQ(now.plugins[1]->id, "fault");
@@ -76,7 +78,8 @@ TEST_F(Register, ASecondOwnerOfTheCpuIsRefusedAndNamesTheFirst) {
   EXPECT_EQ(second.reason_code, "DEVICE_TAKEN");
   EXPECT_NE(second.reason.find("plugin cpu"), std::string::npos) << second.reason;
   EXPECT_TRUE(second.broken) << "somebody must choose";
-  const core::Snapshot& now = *registry.current();
+  const auto read = registry.current();
+  const core::Snapshot& now = *read;
   for (const core::Candidate& candidate : now.candidates) EXPECT_EQ(candidate.plugin->id, "cpu");
   ASSERT_EQ(now.rejected.size(), 1u);
   EXPECT_EQ(now.rejected[0].reason_code, "DEVICE_TAKEN");
@@ -92,7 +95,8 @@ TEST_F(Register, OfTwoOwnersTheFirstFoundLendsItsDevices) {
   EXPECT_EQ(plugins[1].record.state, State::registered) << plugins[1].record.reason;
   EXPECT_EQ(plugins[2].record.reason_code, "DEVICE_TAKEN") << plugins[2].record.reason;
   size_t attached = 0;
-  for (const core::Candidate& candidate : registry.current()->candidates)
+  const auto now = registry.current();
+  for (const core::Candidate& candidate : now->candidates)
     attached += candidate.plugin->id == "fault-attached";
   EXPECT_EQ(attached, 2u) << "on both devices of fault";
 }

@@ -94,7 +94,8 @@ TEST(Blame, OfAQuestionThatTheBackendCannotAnswerIsNoCalls) {
       continue;
     }
     ASSERT_EQ(quarantined(world), 1u);
-    const core::Quarantined& off = *world.registry.current()->quarantined[0];
+    const auto now = world.registry.current();
+    const core::Quarantined& off = *now->quarantined[0];
     EXPECT_EQ(off.op, "") << "the whole plugin";
     EXPECT_NE(off.reason.find("stream synchronize"), std::string::npos) << off.reason;
   }

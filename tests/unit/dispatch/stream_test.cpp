@@ -116,7 +116,7 @@ TEST(RegistryTest, TheCpuIsAlwaysFirstAndGenerationsGrow) {
   EXPECT_NE(registry.current(), nullptr);
   EXPECT_TRUE(registry.current()->devices.empty());
   registry.publish({World::fake(), World::cpu()}, {});
-  const core::Snapshot* first = registry.current();
+  const auto first = registry.current();
   ASSERT_EQ(first->devices.size(), 2u);
   EXPECT_EQ(first->devices[0]->backend, "cpu");
   EXPECT_NE(first->find_device("fake", 0), nullptr);
@@ -143,9 +143,9 @@ TEST(RegistryTest, ASecondOwnerOfABackendServesNobodyElsesStreams) {
     for (const bool own_card : {false, true}) {
       Registry registry;
       registry.publish({World::cpu(), World::fake(), World::guest(), World::rival(backend, own_card)}, {});
-      const core::Snapshot& now = *registry.current();
-      EXPECT_EQ(candidates_on(now, "cpu:0"), Ids({"cpu"}));
-      EXPECT_EQ(candidates_on(now, "fake:0"), (Ids{"fake", "guest"})) << "guest is attached to that very device";
+      const auto now = registry.current();
+      EXPECT_EQ(candidates_on(*now, "cpu:0"), Ids({"cpu"}));
+      EXPECT_EQ(candidates_on(*now, "fake:0"), (Ids{"fake", "guest"})) << "guest is attached to that very device";
     }
   }
 }
@@ -166,16 +166,51 @@ TEST(RegistryTest, QuarantineSurvivesPublishing) {
   Registry registry;
   registry.publish({World::cpu(), World::fake()}, {});
   const uint64_t generation = registry.current()->generation;
-  const core::PluginBinding& fake = *registry.current()->plugins[1];
+  const auto before = registry.current();
+  const core::PluginBinding& fake = *before->plugins[1];
   registry.quarantine(fake, "add", "first", "f32", "BACKEND_ERROR", "text");
   registry.quarantine(fake, "add", "first", "f32", "BACKEND_ERROR", "text");
   EXPECT_EQ(registry.current()->generation, generation + 1) << "the same again is nothing new";
   registry.publish({World::cpu(), World::fake()}, {});
   int quarantined = 0;
-  for (const core::Candidate& candidate : registry.current()->candidates) {
+  const auto now = registry.current();
+  for (const core::Candidate& candidate : now->candidates) {
     quarantined += static_cast<int>(candidate.quarantined.size());
   }
   EXPECT_EQ(quarantined, 1);
+}
+
+// Another one each time: what its probe found has another name.
+core::PluginBinding fake_of(int version) {
+  core::PluginBinding fake = World::fake();
+  fake.units.at(0).feature = "version " + std::to_string(version);
+  return fake;
+}
+
+TEST(RegistryTest, AGenerationEndsWithItsLastReader) {
+  Registry registry;
+  for (const int version : {0, 1}) registry.publish({World::cpu(), fake_of(version)}, {});
+  std::weak_ptr<const core::PluginBinding> old;
+  std::thread([&] {
+    const auto read = registry.current();
+    old = read->plugins[1];
+    registry.publish({World::cpu(), fake_of(2)}, {});
+    EXPECT_EQ(read->plugins[1]->units[0].feature, "version 1");
+    EXPECT_EQ(registry.current()->plugins[1]->units[0].feature, "version 2");
+    EXPECT_FALSE(old.expired()) << "it is being read";
+  }).join();
+  EXPECT_TRUE(old.expired());
+}
+
+TEST(RegistryTest, AThousandChangesLeaveOneGeneration) {
+  Registry registry;
+  std::vector<std::weak_ptr<const core::PluginBinding>> all;
+  for (int version = 0; version < 1000; ++version) {
+    registry.publish({World::cpu(), fake_of(version)}, {});
+    all.emplace_back(registry.current()->plugins[1]);
+  }
+  EXPECT_EQ(std::count_if(all.begin(), all.end(), [](const auto& one) { return !one.expired(); }), 2)
+      << "the last one, and the first, who owns the device that has an address";
 }
 
 TEST(RegistryTest, ReadersNeverSeeAHalfBuiltSnapshot) {
@@ -188,7 +223,7 @@ TEST(RegistryTest, ReadersNeverSeeAHalfBuiltSnapshot) {
     readers.emplace_back([&] {
       uint64_t last = 0;
       while (!stop) {
-        const core::Snapshot* now = registry.current();
+        const auto now = registry.current();
         wrong += now->generation < last || now->candidates.size() != 10 || now->devices.size() != 2;
         last = now->generation;
       }
