@@ -313,8 +313,8 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   status = select(*now, policy_, request, &selection, error);
   if (status != RLK_OK) return status;
   const auto key = std::make_unique<PlanKey>();
-  key->build({id_, now->generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs,
-             outputs, numerics);
+  key->build({id_, now->generation, &stream.device().entry, false, options.pin, &privates}, bound, inputs, outputs,
+             numerics);
   const bool strict = policy_.fallback() == Fallback::strict;
   Option* taken = nullptr;
   Option* compiling = nullptr;

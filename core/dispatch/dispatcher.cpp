@@ -2,6 +2,9 @@
 // happens after a failure in failure.cpp.
 #include "core/dispatch/dispatcher.hpp"
 
+#include <rlk/sdk/thread_own.hpp>
+
+#include <array>
 #include <chrono>
 
 #include "core/declaration/error.hpp"
@@ -217,28 +220,18 @@ void Dispatcher::drain(const Snapshot& snapshot) {
   }
 }
 
-class Dispatcher::ThreadSlots {
-public:
-  ~ThreadSlots() { are_gone_ = true; }
-  // nullptr when the thread ends: what it still destroys may call.
-  static ThreadSlot* of(uint64_t hash) {
-    static thread_local ThreadSlots here;
-    return are_gone_ ? nullptr : &here.slots_[hash % here.slots_.size()];
-  }
-
-private:
-  std::array<ThreadSlot, 128> slots_;
-  static thread_local bool are_gone_;
+struct Dispatcher::ThreadSlots {
+  std::array<ThreadSlot, 128> all;
 };
-thread_local bool Dispatcher::ThreadSlots::are_gone_ = false;
 
 rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot, Served* out, rlk_error* error) {
   static thread_local PlanKey key;
   key.build({id_, snapshot.generation, &call.stream.device().entry, call.capturing, call.options.pin, &call.privates},
             call.bound, call.inputs, call.outputs, call.options.numerics);
-  ThreadSlot* const slot = ThreadSlots::of(key.hash());
-  if (slot != nullptr) out->from = slot->found;
-  const bool known = out->from != nullptr && slot->hash == key.hash() && out->decision().is_for(key.words()) &&
+  auto& slots = sdk::thread_own<ThreadSlots>().all;
+  ThreadSlot& slot = slots[key.hash() % slots.size()];
+  out->from = slot.found;
+  const bool known = out->from != nullptr && slot.hash == key.hash() && out->decision().is_for(key.words()) &&
                      !out->decision().is_due() && call.passed_over.empty();
   if (!known || !out->plan()->covers(call.bound.symbols.data()) || !out->plan()->enter()) {
     std::shared_ptr<const Decision> decision = known ? out->from->decision : plans_.find(key);
@@ -269,13 +262,13 @@ rlk_status Dispatcher::find_or_decide(const Call& call, const Snapshot& snapshot
       if (status != RLK_OK) return status;
     }
     out->from = std::make_shared<const Found>(Found{std::move(decision), std::move(plan)});
-    if (slot != nullptr) *slot = {key.hash(), out->from};
+    slot = {key.hash(), out->from};
     if (!call.capturing) call.stream.help_collect();
   }
   const Decision& decision = out->decision();
   out->plan()->touch(plans_.tick());
-  out->first_use = decision.is_fresh.load(std::memory_order_relaxed) &&
-                   decision.is_fresh.exchange(false, std::memory_order_relaxed);
+  out->first_use =
+      decision.is_fresh.load(std::memory_order_relaxed) && decision.is_fresh.exchange(false, std::memory_order_relaxed);
   OpCounters& counters = counters_.of(call.decl());
   count(out->planned_now ? counters.plan_misses : counters.plan_hits);
   count(decision.served->calls);
@@ -318,8 +311,7 @@ void Dispatcher::log_decision(const Call& call, const Served& served) const {
   }
   const Candidate& candidate = served.candidate();
   text += "] on " + call.stream.name() + " -> " + candidate.plugin->id + "/" + candidate.implementation->name +
-          (served.decision().staged ? " staged" : "") + " (plan " +
-          (served.planned_now ? "made" : "reused") + ")";
+          (served.decision().staged ? " staged" : "") + " (plan " + (served.planned_now ? "made" : "reused") + ")";
   if (const FallbackCounter* fallback = served.decision().fallback) text += ", fallback: " + fallback->reason_code;
   log_always("dispatch", text);
 }

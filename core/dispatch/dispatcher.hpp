@@ -102,7 +102,7 @@ private:
     uint64_t hash = 0;
     std::shared_ptr<const Found> found;
   };
-  class ThreadSlots;
+  struct ThreadSlots;
 
   // dispatcher.cpp: the way of every call
   uint32_t demanded(const BoundCall& call, const CallOptions& options) const;

@@ -3,6 +3,7 @@
 
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <rlk/sdk/thread_own.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -30,11 +31,6 @@ struct OfThread {
   HangWatch::Slot* last = nullptr;
   std::vector<std::pair<uint64_t, std::shared_ptr<HangWatch::Slot>>> all;
 };
-
-OfThread& of_thread() {
-  static thread_local OfThread mine;
-  return mine;
-}
 
 std::string who(const Candidate& candidate) {
   return std::string(candidate.decl->name) + "/" + candidate.implementation->name + " of plugin " +
@@ -76,9 +72,9 @@ HangWatch::~HangWatch() {
 }
 
 HangWatch::Slot* HangWatch::slot_of_thread() noexcept {
-  OfThread& mine = of_thread();
-  if (mine.last_id == id_) return mine.last;
   try {
+    auto& mine = sdk::thread_own<OfThread>();
+    if (mine.last_id == id_) return mine.last;
     auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const auto& one) { return one.first == id_; });
     if (found == mine.all.end()) {
       if (process_ != getpid()) return nullptr;

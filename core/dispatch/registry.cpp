@@ -1,6 +1,8 @@
 // Builds generations of the snapshot and swaps them in.
 #include "core/dispatch/registry.hpp"
 
+#include <rlk/sdk/thread_own.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -43,7 +45,7 @@ std::string Quarantined::who() const {
 struct Registry::State {
   std::function<void(const ComparedClass&)> compared_listener;
   std::atomic<const Snapshot*> current{nullptr};  // the newest
-  std::mutex mutex;  // of everything below
+  std::mutex mutex;                               // of everything below
   std::shared_ptr<const Snapshot> newest;
   uint64_t generations = 0;
   std::vector<std::unique_ptr<DeviceEntry>> devices;  // every device that was ever published
@@ -54,8 +56,8 @@ struct Registry::State {
   void retire(const Snapshot& before, Snapshot& next) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
-  void add_candidates_of(const std::shared_ptr<const PluginBinding>& plugin, const std::vector<const DeviceEntry*>& entries,
-                         Snapshot& next) const;
+  void add_candidates_of(const std::shared_ptr<const PluginBinding>& plugin,
+                         const std::vector<const DeviceEntry*>& entries, Snapshot& next) const;
   std::shared_ptr<const PluginBinding> known_binding(PluginBinding plugin) const;
   void swap_in(std::unique_ptr<Snapshot> next);
   // The present generation once more, to be changed.
@@ -162,8 +164,7 @@ void Registry::State::add_devices(Snapshot& next) {
     for (const auto& plugin : next.plugins) {
       if (!owns_devices(*plugin) || (plugin->backend == "cpu") != cpu) continue;
       for (uint32_t i = 0; i < plugin->devices.size(); ++i) {
-        if (plugin->devices[i] != nullptr && find_holder(owners, *plugin, i) == nullptr)
-          found.emplace_back(plugin, i);
+        if (plugin->devices[i] != nullptr && find_holder(owners, *plugin, i) == nullptr) found.emplace_back(plugin, i);
       }
       owners.push_back(plugin.get());
     }
@@ -313,23 +314,18 @@ namespace {
 // wait for each other. Its address cannot be another one's as long as it is held here.
 struct LastRead {
   std::shared_ptr<const Snapshot> snapshot;
-  ~LastRead() { is_gone = true; }
-  static thread_local bool is_gone;  // the thread ends, and what it still destroys may call
 };
-thread_local bool LastRead::is_gone = false;
 
 }  // namespace
 
 std::shared_ptr<const Snapshot> Registry::current() const {
-  static thread_local LastRead last;
-  const bool has_place = !LastRead::is_gone;
-  if (has_place && last.snapshot.get() == state_->current.load(std::memory_order_acquire)) return last.snapshot;
+  auto& last = sdk::thread_own<LastRead>();
+  if (last.snapshot.get() == state_->current.load(std::memory_order_acquire)) return last.snapshot;
   std::shared_ptr<const Snapshot> newest;
   {
     const std::lock_guard lock(state_->mutex);
     newest = state_->newest;
   }
-  if (!has_place) return newest;
   const Snapshot* const address = newest.get();
   last.snapshot = {std::make_shared<std::shared_ptr<const Snapshot>>(std::move(newest)), address};
   return last.snapshot;

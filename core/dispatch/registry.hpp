@@ -93,8 +93,8 @@ struct Candidate : std::enable_shared_from_this<Candidate> {
   const OpDecl* decl = nullptr;
   const rlk_implementation* implementation = nullptr;
   std::shared_ptr<const PluginBinding> plugin;
-  const DeviceEntry* on = nullptr;  // memory and streams
-  PluginDevice* device = nullptr;   // whose handle the implementation's slots take
+  const DeviceEntry* on = nullptr;       // memory and streams
+  PluginDevice* device = nullptr;        // whose handle the implementation's slots take
   std::vector<const UnitResult*> units;  // of the plugin
   std::vector<std::shared_ptr<const Quarantined>> quarantined;
 };

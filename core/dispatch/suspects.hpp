@@ -12,7 +12,8 @@
 namespace rlk::core {
 
 struct Suspect {
-  std::shared_ptr<const Candidate> candidate;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
+  std::shared_ptr<const Candidate>
+      candidate;  // nullptr: somebody that rlk does not know, such as the caller's own kernels
   Dtype dtype = Dtype::f32;
   // Every generation of the registry has candidates of its own for one implementation on one device.
   bool operator==(const Suspect& other) const {

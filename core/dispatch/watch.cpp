@@ -71,7 +71,8 @@ bool is_empty(const rlk_tensor& tensor) {
 
 class WatchedCall {
 public:
-  WatchedCall(const Candidate& served_by, DeviceState& on) : held(served_by.shared_from_this()), candidate(*held), device(on) {}
+  WatchedCall(const Candidate& served_by, DeviceState& on)
+      : held(served_by.shared_from_this()), candidate(*held), device(on) {}
   ~WatchedCall() {
     if (memory != nullptr) device.pinned.deallocate(memory, std::move(end), nullptr);
   }

@@ -96,8 +96,7 @@ TEST_F(Register, OfTwoOwnersTheFirstFoundLendsItsDevices) {
   EXPECT_EQ(plugins[2].record.reason_code, "DEVICE_TAKEN") << plugins[2].record.reason;
   size_t attached = 0;
   const auto now = registry.current();
-  for (const core::Candidate& candidate : now->candidates)
-    attached += candidate.plugin->id == "fault-attached";
+  for (const core::Candidate& candidate : now->candidates) attached += candidate.plugin->id == "fault-attached";
   EXPECT_EQ(attached, 2u) << "on both devices of fault";
 }
 

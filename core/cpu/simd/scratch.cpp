@@ -2,9 +2,11 @@
 #include "core/cpu/simd/scratch.hpp"
 
 #include <rlk/sdk/error.hpp>
+#include <rlk/sdk/thread_own.hpp>
 
 #include <cstdlib>
 #include <memory>
+#include <new>
 
 namespace rlk::cpu {
 namespace {
@@ -19,8 +21,8 @@ struct Scratch {
 
 }  // namespace
 
-void* thread_scratch(size_t bytes) {
-  thread_local Scratch scratch;
+void* thread_scratch(size_t bytes) try {
+  Scratch& scratch = sdk::thread_own<Scratch>();
   if (scratch.bytes < bytes) {
     const size_t rounded = (bytes + 4095) / 4096 * 4096;
     scratch.memory.reset();  // first, so that both never exist at once
@@ -28,6 +30,8 @@ void* thread_scratch(size_t bytes) {
     scratch.bytes = scratch.memory != nullptr ? rounded : 0;
   }
   return scratch.memory.get();
+} catch (const std::bad_alloc&) {
+  return nullptr;
 }
 
 void throw_no_scratch() {

@@ -111,6 +111,34 @@ TEST(StreamTest, FewerArgumentsThanDeclaredAreAbsent) {
   EXPECT_TRUE(absent);
 }
 
+// A program's object of a thread, which ends with what is its own: after a thread_local that was made later.
+struct LastCall {
+  World* world = nullptr;
+  core::Stream* stream = nullptr;
+  OpCall* call = nullptr;
+  rlk_status* status = nullptr;
+  ~LastCall() {
+    if (world != nullptr) *status = world->call(*stream, *call);
+  }
+};
+
+TEST(StreamTest, AThreadMayCallWhileItEnds) {
+  World world;
+  auto stream = world.stream();
+  OpCall& call = world.make("logp");
+  for (const bool called_before : {true, false}) {
+    rlk_status before = RLK_OK, status = RLK_INTERNAL;
+    std::thread([&] {
+      static thread_local LastCall last;
+      last.world = &world, last.stream = stream.get(), last.call = &call, last.status = &status;
+      if (called_before) before = world.call(*stream, call);
+    }).join();
+    EXPECT_EQ(before, RLK_OK);
+    EXPECT_EQ(status, RLK_OK) << world.text();
+  }
+  EXPECT_EQ(world.synchronize(*stream), RLK_OK);
+}
+
 TEST(RegistryTest, TheCpuIsAlwaysFirstAndGenerationsGrow) {
   Registry registry;
   EXPECT_NE(registry.current(), nullptr);
