@@ -56,7 +56,7 @@ struct Registry::State {
   void retire(const Snapshot& before, Snapshot& next) const;
   void add_devices(Snapshot& next);
   void add_candidates(Snapshot& next);
-  void add_candidates_of(const std::shared_ptr<const PluginBinding>& plugin,
+  void add_candidates_of(const std::shared_ptr<const PluginBinding>& owner,
                          const std::vector<const DeviceEntry*>& entries, Snapshot& next) const;
   std::shared_ptr<const PluginBinding> known_binding(PluginBinding plugin) const;
   void swap_in(std::unique_ptr<Snapshot> next);

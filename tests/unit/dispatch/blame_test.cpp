@@ -6,7 +6,6 @@ namespace rlk::test {
 namespace {
 
 using sdk::ops::Add;
-using sdk::ops::Logp;
 
 void fail_stream(Stream& stream, rlk_status status) {
   FakeStream& inside = fake(stream.handle());
