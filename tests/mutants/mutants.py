@@ -8,46 +8,34 @@ the archives of the judging programs, and judged by the smoke test of its operat
 has, by full conformance, then by the kernel's unit tests, until one notices. README.md has more.
 """
 import argparse
+import collections
 import concurrent.futures
 import fnmatch
-import functools
 import json
 import os
 import pathlib
-import platform
-import re
+import queue
 import resource
-import shlex
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
 from typing import NamedTuple
 
+import schemata
 import syntax
+from programs import CPU, ROOT, Broken, Build, NoProgram, judge, once
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-CPU = ROOT / "core" / "cpu"
+OPERATORS = ROOT / "plugin_api" / "ops"
 STAGES = ("smoke", "properties", "full", "unit")
+STAGES_BY_RULE = ("smoke", "properties", "others", "unit", "full", "alone")  # the quick ones first
+NOT_REACHED, NOT_TRIED = "no judge reaches it", "not tried"
 # A mutant may take this many times what the same program without the fault takes, and then it hangs.
 PATIENCE, LEAST_DEADLINE = 20, 20.0
 HONEST_DEADLINE = 1800.0
-# What a mutant that never stops taking memory may take of it.
-MOST_MEMORY = 12 << 30
-# Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
-SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
-
-
-class Broken(Exception):
-    """The tables or the build are at fault, not a kernel."""
-
-
-class NoProgram(Broken):
-    """The compiler refuses a mutant."""
+# What a mutant that never stops taking memory may take of it, where there is as much for each job.
+MOST_MEMORY, LEAST_MEMORY = 12 << 30, 4 << 30
 
 
 class Mutant(NamedTuple):
@@ -104,19 +92,48 @@ def read_tables(folder):
     return kernels, mutants
 
 
-def by_rule(kernel, build):
-    """Every mutant that the rules make of the kernel's file."""
-    path = CPU / kernel.file
-    source = build.sources_of(kernel.file)[0]
-    edits = syntax.edits_of(path, build.options_of(source), source, build.folder)
-    lines, mutants = path.read_bytes(), []
-    for edit in edits:
-        old = " ".join(lines[edit.start:edit.end].decode().split())
-        line = lines.count(b"\n", 0, edit.start) + 1
-        column = edit.start - lines.rfind(b"\n", 0, edit.start)
-        what = f"{os.path.basename(kernel.file)}:{line}:{column}: {edit.rule}: {old[:40]} -> {edit.text[:40]}"
-        mutants.append(kernel._replace(what=what, edit=edit))
-    return mutants
+def by_rule(kernels, build, jobs, path):
+    """Every mutant that the rules make of the kernels' files; the edits are read from `path`, or written there."""
+    files = {}  # with everything that judges it: the operators and tests of all its tables
+    for kernel in kernels:
+        before = files.setdefault(kernel.file, kernel)
+        if before is not kernel:
+            files[kernel.file] = before._replace(
+                table=f"{before.table}, {kernel.table}", ops=tuple(dict.fromkeys(before.ops + kernel.ops)),
+                unit=f"{before.unit}:{kernel.unit}", all_targets=before.all_targets or kernel.all_targets)
+    def edits_of(file):
+        source = build.sources_of(file)[0]
+        return syntax.edits_of(CPU / file, build.options_of(source), source, build.folder)
+    edits = {}
+    if path and path.exists():
+        edits = {file: [syntax.Edit(*row[:4], row[4] and tuple(row[4])) for row in rows]
+                 for file, rows in json.loads(path.read_text()).items()}
+    missing = [file for file in files if file not in edits]
+    with concurrent.futures.ThreadPoolExecutor(min(jobs, 4)) as pool:  # a syntax tree takes a gigabyte
+        edits |= zip(missing, pool.map(edits_of, missing))
+    if path and missing:
+        path.write_text(json.dumps(edits))
+    return [kernel._replace(what=place(CPU / file, edit), edit=edit)
+            for file, kernel in files.items() for edit in edits[file]]
+
+
+def note_refused(path, mutants, program):
+    """Edits that the compiler refuses as choices are none the next time."""
+    edits = json.loads(path.read_text())
+    for mutant in mutants:
+        if program.numbers[mutant.name()] in program.refused and mutant.edit.scope:
+            rows = edits[mutant.file]
+            rows[next(i for i, row in enumerate(rows) if row[:4] == list(mutant.edit[:4]))][4] = None
+    path.write_text(json.dumps(edits))
+
+
+def place(path, edit):
+    """FILE:LINE:COLUMN: RULE: OLD -> NEW"""
+    source = path.read_bytes()
+    old = " ".join(source[edit.start:edit.end].decode().split())
+    line = source.count(b"\n", 0, edit.start) + 1
+    column = edit.start - source.rfind(b"\n", 0, edit.start)
+    return f"{path.name}:{line}:{column}: {edit.rule}: {old[:40]} -> {edit.text[:40]}"
 
 
 def evenly(mutants, count):
@@ -127,118 +144,6 @@ def evenly(mutants, count):
         count_here = min(count, len(rows))
         chosen += [rows[i * len(rows) // count_here] for i in range(count_here)]
     return chosen
-
-
-def run(words, deadline=None, **options):
-    """(exit code, standard output and error); the code is None after the deadline, negative after a signal."""
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options)
-        try:
-            code = process.wait(deadline)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            code = None
-        output.seek(0)
-        return code, output.read().decode(errors="replace")
-
-
-def once(function):
-    """Computes each answer once, also when several threads ask; the others wait."""
-    locks, guard = {}, threading.Lock()
-    cached = functools.cache(function)
-
-    @functools.wraps(function)
-    def ask(*key):
-        with guard:
-            lock = locks.setdefault(key, threading.Lock())
-        with lock:
-            return cached(*key)
-    return ask
-
-
-class Build:
-    """What a build folder knows: how files are compiled and programs are linked."""
-
-    def __init__(self, folder):
-        self.folder = folder.resolve()
-        try:
-            rows = json.loads((self.folder / "compile_commands.json").read_text())
-        except OSError as error:
-            raise Broken(f"{error}; expected a folder that `cmake --preset release` configured") from None
-        self.commands = {row["file"]: row["command"] for row in rows if row["file"].startswith(str(CPU) + "/")}
-        self.flags = []
-        if platform.machine() == "x86_64" and "avx2" in pathlib.Path("/proc/cpuinfo").read_text().split():
-            self.flags = SINGLE_TARGET
-        self.links = {name: self.link_command(name) for name in ("mutants_judge", "unit_cpu")}
-
-    def ninja(self, *words):
-        done = subprocess.run(["ninja", "-C", self.folder, *words], capture_output=True, text=True)
-        if done.returncode != 0:
-            raise Broken(f"ninja {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    def link_command(self, target):
-        last = self.ninja("-t", "commands", target).splitlines()[-1]
-        found = re.fullmatch(r": && (.*) && :", last)
-        if not found or not (self.folder / "tests" / target).exists():
-            raise Broken(f"{self.folder}: {target} is not built; build mutants_judge and unit_cpu first")
-        return shlex.split(found[1])
-
-    @functools.cached_property
-    def includes(self):
-        """For each source file the headers that it includes, as of its last compilation."""
-        sources, files = {}, None
-        for line in self.ninja("-t", "deps").splitlines():
-            if line.startswith("    "):
-                files.append(os.path.normpath(self.folder / line.strip()))
-            elif line:
-                files = []
-                sources[line] = files
-        return {files[0]: set(files[1:]) for files in sources.values() if files}
-
-    def sources_of(self, file):
-        """What must be compiled anew when the file changes."""
-        path = str(CPU / file)
-        if path in self.commands:
-            return [path]
-        return [source for source in self.commands if path in self.includes.get(source, ())]
-
-    def command(self, source):
-        """How `source` is compiled, without its name and that of the object."""
-        words = shlex.split(self.commands[source])
-        if os.path.basename(words[0]) == "ccache":
-            del words[0]
-        for option in ("-o", "-c"):
-            at = words.index(option)
-            del words[at:at + 2]
-        return words
-
-    def options_of(self, source):
-        """For clang to read the file once, whatever the number of instruction sets."""
-        words = self.command(source)[1:]
-        for option, count in (("-MD", 1), ("-MT", 2), ("-MF", 2)):  # what make is told of headers
-            if option in words:
-                at = words.index(option)
-                del words[at:at + count]
-        return words + self.flags
-
-    def compile(self, source, overlay, all_targets, out):
-        """`source`, with files below `overlay` in place of those below the root."""
-        words = self.command(source)
-        copy = overlay / pathlib.Path(source).relative_to(ROOT)
-        source = copy if copy.exists() else pathlib.Path(source)
-        flags = ["-w"]
-        if "hwy/foreach_target.h" in source.read_text():
-            flags += ["-O1"] + ([] if all_targets else self.flags)
-        return run([words[0], f"-I{overlay}", *words[1:], *flags, "-o", out, "-c", source], cwd=self.folder)
-
-    def link(self, target, objects, out):
-        """The program with the objects first, so that what they define is not taken from the archives."""
-        words = list(self.links[target])
-        words[words.index("-o") + 1] = out
-        first = next(i for i, word in enumerate(words) if word.endswith(".o"))
-        return run([*words[:first], *objects, *words[first:]], cwd=self.folder)
 
 
 class Version:
@@ -268,32 +173,7 @@ class Version:
         return program
 
     def judge(self, stage, subject, deadline):
-        """(whether something was noticed, what, seconds)"""
-        if stage == "unit":
-            words = [self.program("unit_cpu"), f"--gtest_filter={subject}", "--gtest_fail_fast", "--gtest_color=no"]
-        else:
-            words = [self.program("mutants_judge"), subject] + ([] if stage == "smoke" else [f"--{stage}"])
-        start = time.monotonic()
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("RLK_", "GTEST_"))}
-        code, output = run(words, deadline, env=environment | {"RLK_NUM_THREADS": "2"})
-        seconds = time.monotonic() - start
-        if code == 0 and stage == "unit" and "[  PASSED  ] 0 tests" in output:
-            raise Broken(f"no test of unit_cpu is called {subject}")
-        if code not in (0, 1, None) and code > 0:
-            raise Broken(f"{' '.join(map(str, words))}: exit code {code}: {output[-500:]}")
-        if code is None:
-            return True, f"{subject}: no end after {deadline:.0f} s", seconds
-        if code < 0:
-            return True, f"{subject}: killed by {signal.Signals(-code).name}", seconds
-        return code == 1, summary(stage, output) if code == 1 else "", seconds
-
-
-def summary(stage, output):
-    """The first thing that failed, in one line."""
-    if stage == "unit":
-        failure = re.search(r"Failure\n(.*?)\n\[  FAILED  \] (\S+)", output, re.DOTALL)
-        output = f"{failure[2]}: {failure[1]}" if failure else output[-300:]
-    return " ".join(output.split())
+        return judge(self.program, stage, subject, deadline)
 
 
 class Trial:
@@ -315,7 +195,7 @@ class Trial:
             raise Broken(f"core/cpu/{file} fails without any fault ({stage}): {text}")
         return max(LEAST_DEADLINE, PATIENCE * seconds)
 
-    def __call__(self, mutant):
+    def __call__(self, mutant, _last=True):
         try:
             with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
                 version = Version(self.build, pathlib.Path(folder), mutant.file, mutant.mutated(), mutant.all_targets)
@@ -332,10 +212,78 @@ class Trial:
             return error
 
 
-def print_table(mutants, verdicts, width):
-    """Rows as they come; (caught, survived, broken)"""
-    counts = {"caught": 0, "survived": 0, "broken": 0, "no program": 0}
-    for mutant, verdict in zip(mutants, verdicts):
+class TrialByRule:
+    """Tries mutants by rule with the program that has them all; those that are no choice in it as the others."""
+
+    def __init__(self, program, alone, stages):
+        self.program, self.alone, self.stages = program, alone, stages
+        self.every_op = sorted(path.stem for path in OPERATORS.glob("*.toml"))
+        self.reached = set()
+
+    def __call__(self, mutant, last=False):
+        """In two rounds, so that what takes long is tried when everything else is known."""
+        if self.program.numbers[mutant.name()] in self.program.refused:
+            return self.alone(mutant) if last and "alone" in self.stages else Verdict("", NOT_TRIED)
+        try:
+            for stage, subject in self.judges(mutant, last):
+                noticed = self.program.judge(mutant, "smoke" if stage == "others" else stage, subject)
+                if noticed:
+                    self.reached.add(mutant.name())
+                    if noticed[0]:
+                        return Verdict(stage, noticed[1])
+        except Broken as error:
+            return error
+        return Verdict("", "" if mutant.name() in self.reached else NOT_REACHED)
+
+    def judges(self, mutant, last):
+        for stage in self.stages:
+            if (stage == "full") != last or stage == "alone":
+                continue
+            if stage == "others":
+                yield from ((stage, op) for op in self.every_op if op not in mutant.ops)
+            else:
+                yield from ((stage, subject) for subject in ([mutant.unit] if stage == "unit" else mutant.ops))
+
+
+def in_order(mutants, trial, jobs, results):
+    """The mutants with their verdicts, as they come; what `results` has is not tried again."""
+    rounds, known = 2 if isinstance(trial, TrialByRule) else 1, {}
+    if results and results.exists():
+        known = {row[0]: (row[1], Verdict(*row[2:])) for row in map(json.loads, results.read_text().splitlines())}
+    with (concurrent.futures.ThreadPoolExecutor(jobs) as pool, open(results or os.devnull, "a", buffering=1) as file):
+        waiting, finished = {}, queue.SimpleQueue()
+
+        def submit(mutant, done):
+            future = pool.submit(trial, mutant, done + 1 == rounds)
+            waiting[future] = mutant, done + 1
+            future.add_done_callback(finished.put)
+        for mutant in mutants:
+            done, verdict = known.get(mutant.name(), (0, Verdict("", "")))
+            if verdict.stage or done == rounds:
+                yield mutant, verdict
+            else:
+                if done and not verdict.text:
+                    trial.reached.add(mutant.name())
+                submit(mutant, done)
+        try:
+            while waiting:
+                future = finished.get()
+                mutant, done = waiting.pop(future)
+                verdict = future.result()
+                if isinstance(verdict, Verdict):
+                    file.write(json.dumps([mutant.name(), done, *verdict]) + "\n")
+                    if not verdict.stage and done < rounds:
+                        submit(mutant, done)
+                        continue
+                yield mutant, verdict
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def print_table(verdicts, width):
+    """Rows as they come; how many of each kind, and of each stage"""
+    counts = collections.Counter({"caught": 0, "survived": 0, "broken": 0, "no program": 0})
+    for mutant, verdict in verdicts:
         if isinstance(verdict, Broken):
             counts["broken"] += 1
             print(f"{mutant.name():70} BROKEN    {str(verdict)[:1000]}", flush=True)
@@ -343,10 +291,11 @@ def print_table(mutants, verdicts, width):
             counts["no program"] += 1
         elif verdict.stage:
             counts["caught"] += 1
+            counts[verdict.stage] += 1
             print(f"{mutant.name():70} {verdict.stage:9} {verdict.text[:width]}", flush=True)
         else:
             counts["survived"] += 1
-            print(f"{mutant.name():70} SURVIVED  core/cpu/{mutant.file}", flush=True)
+            print(f"{mutant.name():70} SURVIVED  core/cpu/{mutant.file} {verdict.text}", flush=True)
     return counts
 
 
@@ -357,6 +306,9 @@ def arguments():
     parser.add_argument("--only", action="append", metavar="GLOB", help="of tables, or of 'TABLE: FAULT'; repeatable")
     parser.add_argument("--sample", type=int, metavar="K", help="about K mutants of every table, chosen evenly")
     parser.add_argument("--rules", action="store_true", help="mutants by rule, not those of the tables")
+    parser.add_argument("--edits", type=pathlib.Path, metavar="FILE", help="of the rules: read from there, or written")
+    parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="verdicts; what it has is not tried again")
+    parser.add_argument("--stages", default=",".join(STAGES_BY_RULE), help="of --rules, by default %(default)s")
     parser.add_argument("--tables", type=pathlib.Path, default=HERE, help="the folder with the tables")
     parser.add_argument("--width", type=int, default=160, help="of what was noticed, in the printed table")
     parser.add_argument("--list", action="store_true", help="print the mutants and check that each fits its file once")
@@ -373,10 +325,10 @@ def main():
             raise Broken("--rules needs --build, for the compiler's options")
         tables = [glob.split(":")[0] for glob in options.only or ["*"]]
         kernels = [k for k in kernels if any(fnmatch.fnmatchcase(k.table, glob) for glob in tables)]
-        mutants = [mutant for kernel in kernels for mutant in by_rule(kernel, build)]
+        mutants = by_rule(kernels, build, options.jobs, options.edits)
     if options.only:
-        mutants = [m for m in mutants
-                   if any(fnmatch.fnmatchcase(text, glob) for glob in options.only for text in (m.table, m.name()))]
+        mutants = [m for m in mutants if any(fnmatch.fnmatchcase(text, glob) for glob in options.only
+                                             for text in (*m.table.split(", "), m.name()))]
     if options.sample:
         mutants = evenly(mutants, options.sample)
     if not mutants:
@@ -397,14 +349,20 @@ def main():
     if options.build is None:
         raise Broken("--build is missing: the folder of a build, for example build/release")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, options.jobs)
+    resource.setrlimit(resource.RLIMIT_AS, (max(LEAST_MEMORY, min(MOST_MEMORY, memory)),) * 2)
     start = time.monotonic()
-    with (tempfile.TemporaryDirectory(prefix="rlk-mutants-") as scratch,
-          concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool):
+    with tempfile.TemporaryDirectory(prefix="rlk-mutants-") as scratch:
         trial = Trial(build, pathlib.Path(scratch))
-        counts = print_table(mutants, pool.map(trial, mutants), options.width)
-    print(f"\n{len(mutants)} tried, {counts['caught']} caught, {counts['survived']} survived, "
-          f"{counts['broken']} broken" + (f", {counts['no program']} no program" if options.rules else "") +
+        if options.rules:
+            program = schemata.Program(build, pathlib.Path(scratch) / "choices", mutants, options.jobs)
+            if options.edits:
+                note_refused(options.edits, mutants, program)
+            print(f"{len(mutants) - len(program.refused)} choices in one program, {len(program.refused)} on their own, "
+                  f"after {time.monotonic() - start:.0f} s", flush=True)
+            trial = TrialByRule(program, trial, options.stages.split(","))
+        counts = print_table(in_order(mutants, trial, max(1, options.jobs), options.results), options.width)
+    print(f"\n{len(mutants)} tried, " + ", ".join(f"{count} {what}" for what, count in counts.items()) +
           f", {time.monotonic() - start:.0f} s")
     return 0 if counts["caught"] + counts["no program"] == len(mutants) else 1
 

@@ -27,6 +27,7 @@ class Edit(NamedTuple):
     end: int
     text: str
     rule: str
+    scope: tuple | None = None  # (start, end) of the expression or statement that it changes; None: a constant's
 
 
 class Unreadable(Exception):
@@ -62,7 +63,7 @@ class Walk:
         self.file = None  # clang names the file of a place only where it differs from that of the place before
         self.edits = {}
         for root in roots:
-            self.visit(root, None, frozen=False)
+            self.visit(root, None, frozen=False, constant=False)
 
     def place(self, location):
         """(offset, length of the token) in our file, or None: elsewhere, or inside a macro."""
@@ -77,11 +78,11 @@ class Walk:
     def text(self, start, end):
         return self.source[start:end].decode()
 
-    def add(self, start, end, text, rule):
+    def add(self, start, end, text, rule, scope):
         if self.text(start, end) != text:
-            self.edits.setdefault((start, end, text), Edit(start, end, text, rule))
+            self.edits.setdefault((start, end, text), Edit(start, end, text, rule, None if self.constant else scope))
 
-    def visit(self, node, parent, frozen):
+    def visit(self, node, parent, frozen, constant):
         if not isinstance(node, dict) or "kind" not in node:
             return
         if "loc" in node:
@@ -89,17 +90,24 @@ class Walk:
         begin, end = (self.place(node.get("range", {}).get(side, {})) for side in ("begin", "end"))
         node["span"] = (begin[0], end[0] + end[1]) if begin and end and begin[0] <= end[0] else None
         # The sizes of blocks and what only the compiler looks at: nobody who calls can see them.
-        frozen = frozen or node["kind"] in ("StaticAssertDecl", "TemplateArgument", "CaseStmt", "EnumConstantDecl") or (
+        frozen = frozen or node["kind"] in ("StaticAssertDecl", "TemplateArgument", "EnumConstantDecl") or (
             node["kind"] == "VarDecl" and node.get("constexpr", False) and node.get("name", "").startswith("k"))
+        # The operator() of a lambda is said to be constexpr wherever it could be. A member's default may be a constant's.
+        constant = constant or node["kind"] == "FieldDecl" or (
+            node.get("constexpr", False) and node.get("name") != "operator()")
         children = [child for child in node.get("inner", []) if isinstance(child, dict)]
         for child in children:
-            self.visit(child, node, frozen)
+            is_first = child is children[0]
+            self.visit(child, node, frozen or is_first and node["kind"] == "CaseStmt",
+                       constant or is_first and node.get("isConstexpr", False))
+        self.constant = constant or node.get("isConstexpr", False)
         if node["span"] and not frozen:
+            start, end = node["span"]
             rules = getattr(self, "of_" + node["kind"], None)
             if rules:
                 rules(node, children)
-            if self.is_statement(node, parent) and self.text(node["span"][1], node["span"][1] + 1) == ";":
-                self.add(*node["span"], "", "statement deleted")
+            if self.is_statement(node, parent) and self.text(end, end + 1) == ";":
+                self.add(start, end, "", "statement deleted", (start, end + 1))
 
     @staticmethod
     def is_statement(node, parent):
@@ -119,7 +127,7 @@ class Walk:
         start, end = children[0]["span"][1], children[1]["span"][0]
         at = self.text(start, end).find(opcode)
         if at >= 0:
-            self.add(start + at, start + at + len(opcode), BINARY[opcode], "operator replaced")
+            self.add(start + at, start + at + len(opcode), BINARY[opcode], "operator replaced", node["span"])
 
     of_CompoundAssignOperator = of_BinaryOperator
 
@@ -127,33 +135,33 @@ class Walk:
         start, end = node["span"]
         opcode = node.get("opcode")
         if opcode in ("!", "-") and not node.get("isPostfix"):
-            self.add(start, start + 1, "", "operator deleted")
+            self.add(start, start + 1, "", "operator deleted", node["span"])
         if opcode in ("++", "--"):
             other = {"++": "--", "--": "++"}[opcode]
             at = end - 2 if node.get("isPostfix") else start
-            self.add(at, at + 2, other, "operator replaced")
+            self.add(at, at + 2, other, "operator replaced", node["span"])
 
     def of_ConditionalOperator(self, node, children):
         start, end = node["span"]
         for child, which in zip(children[1:], ("first", "second")):
             if child.get("span"):
-                self.add(start, end, f"({self.text(*child['span'])})", f"always the {which}")
+                self.add(start, end, f"({self.text(*child['span'])})", f"always the {which}", node["span"])
 
     def of_IfStmt(self, node, children):
         conditions = [c for c in children if c.get("span")]
         if node.get("hasInit") or node.get("hasVar") or not conditions:
             return
         for value in ("true", "false"):
-            self.add(*conditions[0]["span"], value, "condition decided")
+            self.add(*conditions[0]["span"], value, "condition decided", conditions[0]["span"])
 
     def of_CXXBoolLiteralExpr(self, node, children):
-        self.add(*node["span"], "false" if node["value"] else "true", "constant changed")
+        self.add(*node["span"], "false" if node["value"] else "true", "constant changed", node["span"])
 
     def of_IntegerLiteral(self, node, children):
-        self.add(*node["span"], f"({self.text(*node['span'])} + 1)", "constant changed")
+        self.add(*node["span"], f"({self.text(*node['span'])} + 1)", "constant changed", node["span"])
 
     def of_FloatingLiteral(self, node, children):
-        self.add(*node["span"], f"({self.text(*node['span'])} + 1)", "constant changed")
+        self.add(*node["span"], f"({self.text(*node['span'])} + 1)", "constant changed", node["span"])
 
     def of_CallExpr(self, node, children):
         if not children or not children[0].get("span"):
@@ -163,7 +171,7 @@ class Walk:
         if not found or found[1] not in FUNCTIONS:
             return
         replacement = FUNCTIONS[found[1]]
-        self.add(start if replacement == "" else start + found.start(), end, replacement, "function replaced")
+        self.add(start if replacement == "" else start + found.start(), end, replacement, "function replaced", node["span"])
 
 
 def edits_of(path, words, source, folder):
