@@ -11,6 +11,7 @@ import argparse
 import collections
 import concurrent.futures
 import fnmatch
+import itertools
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 OPERATORS = ROOT / "plugin_api" / "ops"
 STAGES = ("smoke", "properties", "full", "unit")
 STAGES_BY_RULE = ("smoke", "properties", "others", "unit", "full", "alone")  # the quick ones first
+MOST_OTHERS = 12  # operators, the quickest
 NOT_REACHED, NOT_TRIED = "no judge reaches it", "not tried"
 # A mutant may take this many times what the same program without the fault takes, and then it hangs.
 PATIENCE, LEAST_DEADLINE = 20, 20.0
@@ -217,8 +219,11 @@ class TrialByRule:
 
     def __init__(self, program, alone, stages):
         self.program, self.alone, self.stages = program, alone, stages
-        self.every_op = sorted(path.stem for path in OPERATORS.glob("*.toml"))
-        self.reached = set()
+        self.reached, self.others = set(), []
+        if "others" in stages:
+            self.others = sorted(path.stem for path in OPERATORS.glob("*.toml"))
+            program.prepare(self.others)
+            self.others.sort(key=lambda op: program.cost([op]))
 
     def __call__(self, mutant, last=False):
         """In two rounds, so that what takes long is tried when everything else is known."""
@@ -226,11 +231,12 @@ class TrialByRule:
             return self.alone(mutant) if last and "alone" in self.stages else Verdict("", NOT_TRIED)
         try:
             for stage, subject in self.judges(mutant, last):
-                noticed = self.program.judge(mutant, "smoke" if stage == "others" else stage, subject)
-                if noticed:
+                program = "smoke" if stage == "others" else stage
+                if self.program.reaches(mutant, program, subject):
                     self.reached.add(mutant.name())
-                    if noticed[0]:
-                        return Verdict(stage, noticed[1])
+                    noticed, text = self.program.judge(mutant, program, subject)
+                    if noticed:
+                        return Verdict(stage, text)
         except Broken as error:
             return error
         return Verdict("", "" if mutant.name() in self.reached else NOT_REACHED)
@@ -240,7 +246,8 @@ class TrialByRule:
             if (stage == "full") != last or stage == "alone":
                 continue
             if stage == "others":
-                yield from ((stage, op) for op in self.every_op if op not in mutant.ops)
+                reach = (op for op in self.others if op not in mutant.ops and self.program.reaches(mutant, "smoke", op))
+                yield from ((stage, op) for op in itertools.islice(reach, MOST_OTHERS))
             else:
                 yield from ((stage, subject) for subject in ([mutant.unit] if stage == "unit" else mutant.ops))
 
@@ -361,6 +368,7 @@ def main():
             print(f"{len(mutants) - len(program.refused)} choices in one program, {len(program.refused)} on their own, "
                   f"after {time.monotonic() - start:.0f} s", flush=True)
             trial = TrialByRule(program, trial, options.stages.split(","))
+            mutants.sort(key=lambda mutant: program.cost(mutant.ops))  # most verdicts soon
         counts = print_table(in_order(mutants, trial, max(1, options.jobs), options.results), options.width)
     print(f"\n{len(mutants)} tried, " + ", ".join(f"{count} {what}" for what, count in counts.items()) +
           f", {time.monotonic() - start:.0f} s")

@@ -153,9 +153,11 @@ class Program:
             self.write(file)
         self.sources = sorted({source for file in self.files for source in build.sources_of(file)})
         # Some kernels call others, which must then be for the same instruction sets: all for one, or these for each.
+        # What is asked which instruction set runs stays the build's: unit tests count them.
         self.all_targets = any(mutant.all_targets for mutant in mutants)
         if self.all_targets and len(self.sources) > len(build.commands) / 2:
-            self.sources, self.all_targets = sorted(build.commands), False
+            self.sources = sorted(source for source in build.commands if source != str(CPU / "simd" / "target.cpp"))
+            self.all_targets = False
         self.build_all()
         self.program = once(self.linked)
         self.honest = once(self.run_honest)
@@ -233,10 +235,19 @@ class Program:
             raise Broken(f"without a fault {subject} fails ({stage}): {text}")
         return max(LEAST_DEADLINE, PATIENCE * seconds), path.read_bytes()
 
+    def cost(self, ops):
+        """Deadlines of the operators' smoke tests, all together."""
+        return sum(self.honest("smoke", op)[0] for op in ops)
+
+    def prepare(self, ops):
+        """So that several threads need not wait for one at a time."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(lambda op: self.honest("smoke", op), ops))
+
+    def reaches(self, mutant, stage, subject):
+        return bool(self.honest(stage, subject)[1][self.numbers[mutant.name()]])
+
     def judge(self, mutant, stage, subject):
-        """None where the mutant's place is not reached, else (whether it was noticed, what)"""
-        number = self.numbers[mutant.name()]
-        deadline, reached = self.honest(stage, subject)
-        if not reached[number]:
-            return None
-        return judge(self.program, stage, subject, deadline, RLK_MUTANT=str(number))[:2]
+        """(whether it was noticed, what)"""
+        return judge(self.program, stage, subject, self.honest(stage, subject)[0],
+                     RLK_MUTANT=str(self.numbers[mutant.name()]))[:2]
