@@ -55,7 +55,7 @@ class Extension(Checker):
         for part in self.parts:
             if "notes" in part:
                 whole["notes"] = whole.get("notes", "") + part["notes"]
-        for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys() - {"uses"}:
+        for key in TABLES[""].keys() - OWN - set(LINKS) - LISTS.keys() - {"uses", "uses_form"}:
             if key in LISTS.values():
                 value = self.rows_of(key)
             elif key in NAMED:
@@ -150,14 +150,27 @@ def rank(op):
     return 2 if "forward" in op else 1 if "like" in op else 0
 
 
+def of_form(part, form):
+    """What a part of several forms says of one of them, for an operator that has no other."""
+    tables = {}
+    for key in part.keys() - {"notes", "dtypes", "forms"}:
+        rows = [{k: v for k, v in row.items() if k != "form"} for row in part[key]
+                if row.get("form", form) == form and row["name"] != part["forms"]["param"]]
+        tables[key] = [row | {"shape": row["shape"][form]} if "shape" in row else row for row in rows]
+    return {key: rows for key, rows in tables.items() if rows}
+
+
 def parts_of(checker, shared):
     """The parts that the declaration uses, each with the tables that a part may have."""
+    form = checker.op.get("uses_form")
     parts = []
     for name in checker.op.get("uses", []):
         checker.known("uses", name, shared, "part", "in shared")
         for key in shared[name]:
             checker.known(f"uses {name}", key, OF_PARTS, "table", "of a part")
-        parts.append(shared[name])
+        if form is not None:
+            checker.known("uses_form", form, shared[name].get("forms", {}).get("names", []), "form", f"in {name}")
+        parts.append(shared[name] if form is None else of_form(shared[name], form))
     return parts
 
 

@@ -44,7 +44,7 @@ TABLES = {
     "": {"name": str, "revision": int, "family": str, "summary": str, "formula": str, "notes": str, "sources": list,
          "backward": str, "numerics": dict, "dtypes": dict, "forms": dict, "symbol": list, "input": list,
          "output": list, "param": list, "feature": list, "rule": list, "shape_case": list, "nan_conditions": dict,
-         "uses": list, "like": str, "forward": str, "slope_when": str, "autocast": {"lower"}, "symbols": list,
+         "uses": list, "uses_form": str, "like": str, "forward": str, "slope_when": str, "autocast": {"lower"}, "symbols": list,
          "inputs": list, "outputs": list, "params": list,
          "features": list, "rules": list},
     "numerics": {"factor": NUMBER, "reason": str, "batch_invariant": bool, "portable": bool,

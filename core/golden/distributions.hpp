@@ -7,7 +7,7 @@
 
 #include "core/golden/logp_rows.hpp"
 #include "core/golden/operator.hpp"
-#include "core/golden/tracked.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 
@@ -24,7 +24,7 @@ public:
     rows_.params.temperature = call.params.temperature;
     error_ = logp(rows_);
     for (int64_t n = 0; n < call.N; ++n) {
-      bool all_masked = !call.mask.present() || call.mask.load_int(n) != 0;
+      bool all_masked = is_kept(call.mask, n);
       for (int64_t v = 0; v < call.V && all_masked; ++v) {
         all_masked = logits.load(n, v) == -std::numeric_limits<double>::infinity();
       }

@@ -9,8 +9,6 @@
 namespace rlk::golden {
 namespace {
 
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
 DataError bad_id(const View& ids, int64_t count, int64_t rows) {
   for (int64_t n = 0; n < count; ++n) {
     const int64_t id = ids.load_int(n);

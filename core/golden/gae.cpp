@@ -4,36 +4,26 @@
 #include <vector>
 
 #include "core/golden/operator.hpp"
+#include "core/golden/optional.hpp"
 #include "core/golden/sequences.hpp"
-#include "core/golden/tracked.hpp"
 
 namespace rlk::golden {
 using namespace sdk::ops::gae;  // NOLINT(google-build-using-namespace): its enumerations
 
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
-
 DataError gae(CallOf<sdk::ops::Gae>& call) {
   const Sequences sequences(call.rewards, call.cu_seqlens);
   if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    for (int64_t i = 0; i < sequences.elements(); ++i) {
-      put(call.advantages, kNan);
-      put(call.returns, kNan);
-    }
+    fill(call.advantages, sequences.elements(), kNan);
+    fill(call.returns, sequences.elements(), kNan);
     return error;
   }
   const Tracked gamma = call.params.gamma, lam = call.params.lam;
   for (int64_t b = 0; b < sequences.count(); ++b) {
     const int64_t length = sequences.tokens(b);
-    Tracked next_value = call.bootstrap.present() ? call.bootstrap.load(b) : 0.0;
+    Tracked next_value = or_zero(call.bootstrap, b);
     Tracked running = 0.0;
     std::vector<Tracked> advantages(static_cast<size_t>(length)), returns(static_cast<size_t>(length));
-    int64_t last = length - 1;
-    while (last >= 0 && !sequences.kept(call.mask, b, last)) --last;
-    for (int64_t t = last; t >= 0; --t) {
+    for (int64_t t = sequences.last_kept(call.mask, b); t >= 0; --t) {
       const bool kept = sequences.kept(call.mask, b, t);
       if (!kept && call.params.mask_rule == MaskRule::carry) continue;
       const Tracked reward = kept ? sequences.load(call.rewards, b, t) : 0.0,

@@ -1,6 +1,7 @@
 // Rewards less a baseline, normalised within groups: the declaration's formula, fp64.
 #include "core/golden/groups.hpp"
 #include "core/golden/operator.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 
@@ -13,7 +14,7 @@ DataError group_advantages(CallOf<sdk::ops::GroupAdvantages>& call) {
   grouping.ids = call.group_ids;
   std::vector<Tracked> numbers;
   for (int64_t b = 0; b < grouping.rows; ++b) {
-    grouping.kept.push_back(!call.mask.present() || call.mask.load_int(b) != 0);
+    grouping.kept.push_back(is_kept(call.mask, b));
     numbers.emplace_back(call.rewards.load(b));
   }
   DataError error;

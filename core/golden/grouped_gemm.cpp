@@ -9,11 +9,7 @@
 #include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
-namespace {
-
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 DataError grouped_gemm(CallOf<sdk::ops::GroupedGemm>& call) {
   if (const DataError error = check_seqlens(call.cu_seqlens, call.R); error.kind != kNoDataError) {

@@ -12,8 +12,6 @@ using namespace sdk::ops::group_advantages;  // NOLINT(google-build-using-namesp
 
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 Numbers numbers_of(const Numbers& rewards, const Rows& rows) {
   Numbers numbers;
   for (const int64_t b : rows) numbers.push_back(rewards[static_cast<size_t>(b)]);
@@ -24,17 +22,12 @@ Tracked deviation_of(const Normalisation& how, const Numbers& numbers) {
   if (numbers.empty()) return 0.0;
   if (numbers.size() == 1) return how.params.singleton == Singleton::raw ? 1.0 : 0.0;
   const Tracked mean = mean_of(numbers);
-  TrackedSum squares;
+  const bool unbiased = how.params.std == Std::unbiased;
+  Tracked deviation = sqrt(variance_of(numbers, mean, unbiased));
+  if (deviation.value != 0) return deviation;
   double inherited = 0;  // what errors of the differences do where the deviation itself is 0
-  for (const Tracked& number : numbers) {
-    const Tracked difference = number - mean;
-    squares.add(difference * difference);
-    inherited += difference.error * difference.error;
-  }
-  const auto n = static_cast<double>(numbers.size());
-  const double divisor = how.params.std == Std::unbiased ? n - 1 : n;
-  Tracked deviation = sqrt(squares.total() / Tracked(divisor));
-  if (deviation.value == 0) deviation.error = std::sqrt(inherited / divisor);
+  for (const Tracked& number : numbers) inherited += std::pow((number - mean).error, 2);
+  deviation.error = std::sqrt(inherited / static_cast<double>(numbers.size() - (unbiased ? 1 : 0)));
   return deviation;
 }
 

@@ -5,11 +5,7 @@
 #include "core/golden/grpo.hpp"
 
 namespace rlk::golden {
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 DataError grpo_loss(GrpoCall& call) {
   if (const DataError error = group_error(call); error.kind != kNoDataError) {

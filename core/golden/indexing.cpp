@@ -12,8 +12,6 @@
 namespace rlk::golden {
 namespace {
 
-const double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // Element [n, place] of x, or what stands for a place that there is not.
 void take(Output& y, const View& x, int64_t n, int64_t place, int64_t columns) {
   if (place >= 0 && place < columns) return put_moved(y, x, n * x.strides[0] + place * x.strides[1]);

@@ -10,7 +10,7 @@ DataError jsd(CallOf<sdk::ops::Jsd>& call) {
   DataError error = student.error();
   keep_first(error, teacher.error());
   for (int64_t n = 0; n < call.N; ++n) {
-    const bool kept = !call.mask.present() || call.mask.load_int(n) != 0;
+    const bool kept = is_kept(call.mask, n);
     if (kept && (student.is_bad(n) || teacher.is_bad(n))) {
       for (Output* output : {&call.loss, &call.lse, &call.teacher_lse, &call.student_kl}) {
         put(*output, std::numeric_limits<double>::quiet_NaN());

@@ -10,7 +10,7 @@ DataError jsd_backward(CallOf<sdk::ops::JsdBackward>& call) {
   DataError error = student.error();
   keep_first(error, teacher.error());
   for (int64_t n = 0; n < call.N; ++n) {
-    const bool kept = !call.mask.present() || call.mask.load_int(n) != 0;
+    const bool kept = is_kept(call.mask, n);
     for (int64_t v = 0; v < call.V; ++v) {
       if (!kept) {
         put(call.grad_logits, 0.0);

@@ -8,15 +8,10 @@
 #include <cmath>
 
 #include "core/golden/operator.hpp"
-#include "core/golden/tracked.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 namespace {
-
-template <class Call>
-bool is_kept(const Call& call, int64_t n) {
-  return !call.mask.present() || call.mask.load_int(n) != 0;
-}
 
 // What the sum is multiplied by.
 template <class Call>
@@ -27,7 +22,7 @@ Tracked reduction_of(const Call& call) {
   double divisor = 1;
   if (call.params.reduction != Reduction::sum) {
     double rows = 0;
-    for (int64_t n = 0; n < call.N; ++n) rows += is_kept(call, n) ? 1 : 0;
+    for (int64_t n = 0; n < call.N; ++n) rows += is_kept(call.mask, n) ? 1 : 0;
     if (call.params.reduction == Reduction::mean) rows *= static_cast<double>(call.V);
     divisor = std::max(rows, 1.0);
   }
@@ -41,7 +36,7 @@ DataError reduce(Call& call, const Element& element) {
   TrackedSum sum;
   for (int64_t n = 0; n < call.N; ++n) {
     for (int64_t v = 0; v < call.V; ++v) {
-      const Tracked term = is_kept(call, n) ? element(n, v) : Tracked(0.0);
+      const Tracked term = is_kept(call.mask, n) ? element(n, v) : Tracked(0.0);
       if (factor.value != 0) sum.add(term);
       put(call.element_loss, term);
     }
@@ -59,7 +54,7 @@ DataError gradients(Call& call, const Function& slopes) {
   const Tracked factor = reduction_of(call);
   for (int64_t n = 0; n < call.N; ++n) {
     for (int64_t v = 0; v < call.V; ++v) {
-      if (!is_kept(call, n)) {
+      if (!is_kept(call.mask, n)) {
         put(call.grad_input, 0.0);
         put(call.grad_target, 0.0);
         continue;

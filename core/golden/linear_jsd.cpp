@@ -51,11 +51,6 @@ private:
   std::vector<Score> x_, y_;
 };
 
-template <class Call>
-bool is_kept(const Call& call, int64_t n) {
-  return !call.mask.present() || call.mask.load_int(n) != 0;
-}
-
 }  // namespace
 
 DataError linear_jsd(CallOf<sdk::ops::LinearJsd>& call) {
@@ -64,7 +59,7 @@ DataError linear_jsd(CallOf<sdk::ops::LinearJsd>& call) {
   for (int64_t n = 0; n < call.N; ++n) {
     Divergence row;
     Tracked lse, teacher_lse;
-    if (is_kept(call, n)) {
+    if (is_kept(call.mask, n)) {
       if (models.go_to(n)) {
         lse = models.lse();
         teacher_lse = models.teacher_lse();
@@ -87,7 +82,7 @@ DataError linear_jsd_backward(CallOf<sdk::ops::LinearJsdBackward>& call) {
   Models models(call);
   return answer_linear_gradients(call, [&](int64_t n) {
     RowOfGradients of_row;
-    if (!is_kept(call, n)) return of_row;
+    if (!is_kept(call.mask, n)) return of_row;
     if (!models.go_to(n)) of_row.error = {kNoFiniteLogit, n, 0};
     for (int64_t v = 0; v < call.V; ++v) {
       const Probabilities at = models.at(v, call.lse.load(n), call.teacher_lse.load(n));

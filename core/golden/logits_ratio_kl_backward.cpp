@@ -8,9 +8,6 @@
 namespace rlk::golden {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 constexpr double kSmallestP = 0x1p-126;  // the smallest normal fp32
 
 }  // namespace

@@ -7,11 +7,7 @@
 #include "core/golden/sum.hpp"
 
 namespace rlk::golden {
-namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 // A data error makes grad_bias NaN as a whole, because the sum over rows has an undefined term. row_indices are
 // compared between consecutive active rows; a row index that is out of order makes the logits row that it names NaN.

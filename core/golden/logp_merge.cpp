@@ -8,8 +8,6 @@
 namespace rlk::golden {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 struct MergedRow : LogpRow {
   bool has_no_finite_score = false;
 };

@@ -7,12 +7,7 @@
 #include "core/golden/sum.hpp"
 
 namespace rlk::golden {
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 std::vector<Score> scores_of(const CallOf<sdk::ops::Logp>& call, int64_t r) {
   std::vector<Score> scores;

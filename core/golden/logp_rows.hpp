@@ -88,7 +88,6 @@ Score score_of(const Params& params, double x, double x_error) {
 
 // What keep_mask drops: no number of its own, no probability and no gradient.
 inline Score dropped_score() {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   return {-kInfinity, -kInfinity, 0, 0, 0};
 }
 template <class Call>

@@ -1,4 +1,4 @@
-// Means that are exact where all numbers are equal.
+// Means that are exact where all numbers are equal, and variances.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +28,14 @@ inline Tracked mean_of(const Numbers& numbers, const std::vector<double>& weight
 }
 inline Tracked mean_of(const Numbers& numbers) {
   return mean_of(numbers, std::vector<double>(numbers.size(), 1.0));
+}
+
+// Of one number or more; 0 where it is not defined.
+inline Tracked variance_of(const Numbers& numbers, Tracked mean, bool unbiased) {
+  TrackedSum squares;
+  for (const Tracked& x : numbers) squares.add((x - mean) * (x - mean));
+  const double n = static_cast<double>(numbers.size()) - (unbiased ? 1 : 0);
+  return n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
 }
 
 }  // namespace rlk::golden

@@ -7,8 +7,6 @@
 namespace rlk::golden {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Of what is not empty.
 Tracked sum_of_exponentials(const std::vector<double>& lse, double largest) {
   Tracked sum;

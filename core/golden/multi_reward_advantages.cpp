@@ -3,6 +3,7 @@
 
 #include "core/golden/groups.hpp"
 #include "core/golden/operator.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 namespace {
@@ -25,7 +26,7 @@ Normalisation normalisation_of(const op::Params& params) {
 }  // namespace
 
 DataError multi_reward_advantages(CallOf<sdk::ops::MultiRewardAdvantages>& call) {
-  const auto has = [&](int64_t b, int64_t k) { return !call.mask.present() || call.mask.load_int(b, k) != 0; };
+  const auto has = [&](int64_t b, int64_t k) { return is_kept(call.mask, b, k); };
   const auto weight = [&](int64_t k) { return Tracked(call.weights.present() ? call.weights.load(k) : 1.0); };
 
   GroupingCall grouping;

@@ -14,8 +14,6 @@ namespace {
 
 using TypedCall = CallOf<sdk::ops::OptimalTokenBaseline>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 // An active token with the position at which its group compares it.
 struct Token {
   int64_t t, position;
@@ -73,7 +71,8 @@ DataError optimal_token_baseline(TypedCall& call) {
   };
   DataError error = sequences.error();
   if (error.kind != kNoDataError) {
-    for (int64_t i = 0; i < sequences.elements(); ++i) put_both(kNan, kNan);
+    fill(call.advantages, sequences.elements(), kNan);
+    fill(call.returns, sequences.elements(), kNan);
     return error;
   }
   GroupingCall grouping;

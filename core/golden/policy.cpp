@@ -11,8 +11,6 @@ using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace):
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Bounds of which 0 means none.
 double upper(double bound) {
   return bound > 0 ? bound : kInfinity;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/golden/dual.hpp"
+#include "core/golden/loss_weights.hpp"
 #include "core/golden/operator.hpp"
 #include "core/golden/sequences.hpp"
 
@@ -54,8 +55,6 @@ public:
   const Tracked& effective() const { return effective_; }      // (sum w)^2 / (N sum w^2)
   bool has_own_bonus() const;                                  // entropy_aggregation token_mean
   Tracked bonus_divisor(int64_t selected) const;               // D_H, with so many tokens of e = 1
-  // d loss / d l of an active token, for sequences with so many active tokens.
-  std::vector<Tracked> token_weights(const std::vector<int64_t>& active) const;
 
 private:
   struct Token {

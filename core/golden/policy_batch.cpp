@@ -83,29 +83,4 @@ Tracked PolicyBatch::bonus_divisor(int64_t selected) const {
   return {std::max(static_cast<double>(selected), 1.0), 0};
 }
 
-std::vector<Tracked> PolicyBatch::token_weights(const std::vector<int64_t>& active) const {
-  double tokens = 0, sequences = 0;
-  for (const int64_t n : active) {
-    tokens += static_cast<double>(n);
-    sequences += p_.exclude_empty_sequences == ExcludeEmptySequences::off || n > 0 ? 1 : 0;
-  }
-  const auto divisor = [this](double natural) {
-    return p_.denominator > 0 ? parameter(p_.denominator) : Tracked{natural, 0};
-  };
-  std::vector<Tracked> weights;
-  for (const int64_t n : active) {
-    const Tracked one{1, 0};
-    Tracked weight;  // of no aggregation, and where there is no token
-    if (n > 0 && p_.aggregation == Aggregation::token_mean) weight = one / divisor(tokens);
-    if (n > 0 && p_.aggregation == Aggregation::token_sum) weight = one / divisor(1);
-    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_sum) weight = one / divisor(sequences);
-    if (n > 0 && p_.aggregation == Aggregation::seq_mean_token_mean) {
-      const double length = std::max(static_cast<double>(n), p_.seq_denominator_floor);
-      weight = one / Tracked{length, 0} / divisor(sequences);
-    }
-    weights.push_back(weight);
-  }
-  return weights;
-}
-
 }  // namespace rlk::golden

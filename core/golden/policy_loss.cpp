@@ -34,11 +34,10 @@ void add_metrics(const PolicyToken& token, std::vector<Tracked>& sums) {
 DataError policy_loss(PolicyCall& call) {
   const PolicyBatch batch(call);
   if (batch.error().kind != kNoDataError) {
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    fill(call.loss, 1, nan);
-    fill(call.per_token, batch.tokens(), nan);
-    fill(call.metrics, kMetrics, nan);
-    fill(call.sequence_metrics, batch.sequences() * (kMeans + 1), nan);
+    fill(call.loss, 1, kNan);
+    fill(call.per_token, batch.tokens(), kNan);
+    fill(call.metrics, kMetrics, kNan);
+    fill(call.sequence_metrics, batch.sequences() * (kMeans + 1), kNan);
     return batch.error();
   }
 
@@ -68,7 +67,7 @@ DataError policy_loss(PolicyCall& call) {
     }
   }
 
-  const std::vector<Tracked> weights = batch.token_weights(active);
+  const std::vector<Tracked> weights = loss_weights(call.params, active);
   Tracked loss;
   for (size_t b = 0; b < tokens.size(); ++b) {
     if (call.params.aggregation == Aggregation::none) break;

@@ -31,7 +31,7 @@ DataError policy_loss_backward(CallOf<sdk::ops::PolicyLossBackward>& call) {
     active.push_back(own.tokens);
     selected += own.selected;
   }
-  const std::vector<Tracked> weights = batch.token_weights(active);
+  const std::vector<Tracked> weights = loss_weights(call.params, active);
   const bool has_mean = call.params.importance_ratio == ImportanceRatio::sequence ||
                         call.params.importance_ratio == ImportanceRatio::sequence_sum || call.params.kind == Kind::gmpo;
   const Tracked grad_loss{call.grad_loss.load(0), 0};

@@ -7,6 +7,7 @@
 
 #include "core/golden/dual.hpp"
 #include "core/golden/operator.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 using sdk::ops::preference_loss::Kind, sdk::ops::preference_loss::Reduction;
@@ -95,9 +96,6 @@ Tracked reduction_of(const Call& call) {
   return Tracked(1.0) / Tracked(static_cast<double>(std::max<int64_t>(count, 1)));
 }
 
-double load_or_zero(const View& view, int64_t n) {
-  return view.present() ? view.load(n) : 0.0;
-}
 // The log ratio of a sequence to the reference.
 Dual ratio(const Dual& logp, const View& reference, int64_t n) {
   return reference.present() ? logp - Dual(reference.load(n)) : logp;
@@ -111,7 +109,7 @@ template <class Call>
 Dual chosen_loss(const Call& call, int64_t n, bool of_chosen) {
   const Dual c = number(call.chosen_logp, n, of_chosen), hc = ratio(c, call.ref_chosen_logp, n);
   if (call.params.kind == Kind::kto) {
-    return kto_loss(parameter(call.params.beta), call.params.desirable_weight, hc - Dual(load_or_zero(call.kl, 0)));
+    return kto_loss(parameter(call.params.beta), call.params.desirable_weight, hc - Dual(or_zero(call.kl, 0)));
   }
   const Dual r = number(call.rejected_logp, n, !of_chosen);
   return pair_loss(call.params, c, r, hc, ratio(r, call.ref_rejected_logp, n));
@@ -120,7 +118,7 @@ template <class Call>
 Dual rejected_loss(const Call& call, int64_t m) {
   if (call.params.kind != Kind::kto) return {};
   const Dual hr = ratio(number(call.rejected_logp, m, true), call.ref_rejected_logp, m);
-  return kto_loss(parameter(call.params.beta), call.params.undesirable_weight, Dual(load_or_zero(call.kl, 0)) - hr);
+  return kto_loss(parameter(call.params.beta), call.params.undesirable_weight, Dual(or_zero(call.kl, 0)) - hr);
 }
 
 }  // namespace
@@ -149,12 +147,12 @@ DataError preference_loss_backward(CallOf<sdk::ops::PreferenceLossBackward>& cal
   const Tracked of_loss = factor.value == 0 ? Tracked(0.0) : Tracked(call.grad_loss.load(0)) * factor;
   const bool is_kto = call.params.kind == Kind::kto;
   for (int64_t n = 0; n < call.N; ++n) {
-    const Tracked of_pair = of_loss + Tracked(load_or_zero(call.grad_pair_loss, n));
+    const Tracked of_pair = of_loss + Tracked(or_zero(call.grad_pair_loss, n));
     put(call.grad_chosen_logp, of_pair * chosen_loss(call, n, true).slope);
     if (!is_kto) put(call.grad_rejected_logp, of_pair * chosen_loss(call, n, false).slope);
   }
   for (int64_t m = 0; m < call.M && is_kto; ++m) {
-    const Tracked of_sequence = of_loss + Tracked(load_or_zero(call.grad_rejected_loss, m));
+    const Tracked of_sequence = of_loss + Tracked(or_zero(call.grad_rejected_loss, m));
     put(call.grad_rejected_logp, of_sequence * rejected_loss(call, m).slope);
   }
   return {};

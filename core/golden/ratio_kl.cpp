@@ -11,12 +11,6 @@
 namespace rlk::golden {
 using namespace sdk::ops::ratio_kl_backward;  // NOLINT(google-build-using-namespace): its enumerations
 
-namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
-
 Tracked kl_estimate(KlKind kind, Tracked d) {
   if (kind == KlKind::k1) return -d;
   if (kind == KlKind::abs) return abs(d);

@@ -3,9 +3,7 @@
 
 #include <rlk/sdk/ops/ratio_kl.hpp>
 
-#include <optional>
-
-#include "core/golden/tracked.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 
@@ -20,12 +18,5 @@ struct TokenRatioKl {
 template <class Params>
 TokenRatioKl token_ratio_kl(const Params& params, Tracked logp, std::optional<Tracked> old_logp,
                             std::optional<Tracked> ref_logp);
-
-inline std::optional<Tracked> maybe(const View& view, int64_t n) {
-  return view.present() ? std::optional<Tracked>(view.load(n)) : std::nullopt;
-}
-inline bool is_kept(const View& mask, int64_t n) {
-  return !mask.present() || mask.load_int(n) != 0;
-}
 
 }  // namespace rlk::golden

@@ -2,7 +2,7 @@
 #include <rlk/sdk/ops/resampling_weights.hpp>
 
 #include "core/golden/operator.hpp"
-#include "core/golden/tracked.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 using namespace sdk::ops::resampling_weights;  // NOLINT(google-build-using-namespace): its enumerations
@@ -20,7 +20,7 @@ Tracked power_of(double score, double power) {
 
 DataError resampling_weights(CallOf<sdk::ops::ResamplingWeights>& call) {
   const Params& params = call.params;
-  const auto kept = [&](int64_t b) { return !call.mask.present() || call.mask.load_int(b) != 0; };
+  const auto kept = [&](int64_t b) { return is_kept(call.mask, b); };
   double largest = -std::numeric_limits<double>::infinity(), smallest = -largest;
   bool nan = false;
   for (int64_t b = 0; b < call.B; ++b) {

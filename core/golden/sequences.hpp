@@ -32,8 +32,26 @@ struct Sequences {
   double load(const View& view, int64_t b, int64_t t) const {
     return packed() ? view.load(cu_seqlens.load_int(b) + t) : view.load(b, t);
   }
+  // Calls function(b, t) for every token in its order.
+  template <class Function>
+  void for_each_token(const Function& function) const {
+    for (int64_t b = 0; b < count(); ++b) {
+      for (int64_t t = 0; t < tokens(b); ++t) function(b, t);
+    }
+  }
   // Whether a token counts; every one does without a mask.
   bool kept(const View& mask, int64_t b, int64_t t) const { return !mask.present() || load(mask, b, t) != 0; }
+  int64_t count_kept(const View& mask, int64_t b) const {
+    int64_t n = 0;
+    for (int64_t t = 0; t < tokens(b); ++t) n += kept(mask, b, t) ? 1 : 0;
+    return n;
+  }
+  // The last token that counts; -1 without one.
+  int64_t last_kept(const View& mask, int64_t b) const {
+    int64_t last = tokens(b) - 1;
+    while (last >= 0 && !kept(mask, b, last)) --last;
+    return last;
+  }
 };
 
 }  // namespace rlk::golden

@@ -14,21 +14,16 @@ DataError token_rewards(CallOf<sdk::ops::TokenRewards>& call) {
   const Sequences sequences(call.logp, call.cu_seqlens);
   const auto& params = call.params;
   if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    for (int64_t i = 0; i < sequences.elements(); ++i) {
-      put(call.rewards, nan);
-      put(call.kl, nan);
-    }
-    for (int64_t b = 0; b < sequences.count(); ++b) put(call.sequence_kl, nan);
+    fill(call.rewards, sequences.elements(), kNan);
+    fill(call.kl, sequences.elements(), kNan);
+    fill(call.sequence_kl, sequences.count(), kNan);
     return error;
   }
   for (int64_t b = 0; b < sequences.count(); ++b) {
-    const int64_t length = sequences.tokens(b);
-    int64_t last = length - 1;
-    while (last >= 0 && !sequences.kept(call.mask, b, last)) --last;
+    const int64_t last = sequences.last_kept(call.mask, b);
     TrackedSum sum;
     double active = 0;
-    for (int64_t t = 0; t < length; ++t) {
+    for (int64_t t = 0; t < sequences.tokens(b); ++t) {
       Tracked reward = 0.0, kl = 0.0;
       if (sequences.kept(call.mask, b, t)) {
         const Tracked d = Tracked(sequences.load(call.ref_logp, b, t)) - Tracked(sequences.load(call.logp, b, t));

@@ -3,11 +3,10 @@
 #include <rlk/sdk/ops/topk_kl_backward.hpp>
 
 #include "core/golden/distributions.hpp"
+#include "core/golden/optional.hpp"
 
 namespace rlk::golden {
 namespace {
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // At least -bound; 0 is off.
 Tracked at_least(const Tracked& x, double bound) {
@@ -25,11 +24,6 @@ DataError error_of(const Call& call, const RowSums& sums, int64_t n) {
 }
 
 template <class Call>
-bool is_kept(const Call& call, int64_t n) {
-  return !call.mask.present() || call.mask.load_int(n) != 0;
-}
-
-template <class Call>
 Tracked score(const Call& call, int64_t n, int64_t v) {
   return Tracked(call.logits.load(n, v)) / Tracked(call.params.temperature, call.params.temperature);
 }
@@ -41,7 +35,7 @@ DataError topk_kl(CallOf<sdk::ops::TopkKl>& call) {
   DataError first;
   for (int64_t n = 0; n < call.N; ++n) {
     Tracked loss, student_mass, teacher_mass, lse;
-    if (is_kept(call, n)) {
+    if (is_kept(call.mask, n)) {
       const DataError error = error_of(call, sums, n);
       keep_first(first, error);
       const bool bad = error.kind != kNoDataError;
@@ -68,10 +62,10 @@ DataError topk_kl(CallOf<sdk::ops::TopkKl>& call) {
 
 DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call) {
   const RowSums sums(call, call.logits);
-  const double bound = call.params.logp_clamp > 0 ? call.params.logp_clamp : std::numeric_limits<double>::infinity();
+  const double bound = call.params.logp_clamp > 0 ? call.params.logp_clamp : kInfinity;
   DataError first;
   for (int64_t n = 0; n < call.N; ++n) {
-    const bool kept = is_kept(call, n);
+    const bool kept = is_kept(call.mask, n);
     const DataError error = kept ? error_of(call, sums, n) : DataError{};
     keep_first(first, error);
     if (!kept || error.kind != kNoDataError) {
@@ -84,8 +78,7 @@ DataError topk_kl_backward(CallOf<sdk::ops::TopkKlBackward>& call) {
     for (int64_t k = 0; k < call.K; ++k) {
       const int64_t id = call.ids.load_int(n, k);
       const Tracked s = score(call, n, id) - lse;
-      const double passes =
-          passed(s.value, -bound, std::numeric_limits<double>::infinity(), call.params.clamp_gradient);
+      const double passes = passed(s.value, -bound, kInfinity, call.params.clamp_gradient);
       Tracked w = exp(at_least(call.teacher_logp.load(n, k), call.params.logp_clamp));
       if (passes < 1) w = Tracked(passes) * w;
       if (std::isnan(s.value)) w = kNan;

@@ -11,6 +11,9 @@
 
 namespace rlk::golden {
 
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
 struct Tracked {
   double value = 0;
   double error = 0;  // in eps
@@ -89,7 +92,7 @@ private:
 };
 
 inline void put(Output& output, Tracked number) {
-  const double cond = std::isnan(number.error) ? std::numeric_limits<double>::infinity() : number.error;
+  const double cond = std::isnan(number.error) ? kInfinity : number.error;
   output.value.push_back(number.value);
   output.cond.push_back(std::isfinite(number.value) ? cond : 0.0);
 }

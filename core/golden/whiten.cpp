@@ -3,19 +3,12 @@
 
 #include "core/golden/mean.hpp"
 #include "core/golden/operator.hpp"
+#include "core/golden/sequences.hpp"
 
 namespace rlk::golden {
 using namespace sdk::ops::whiten;  // NOLINT(google-build-using-namespace): its enumerations
 
 namespace {
-
-Tracked variance_of(const Params& params, const Numbers& numbers, Tracked mean) {
-  TrackedSum squares;
-  for (const Tracked& x : numbers) squares.add((x - mean) * (x - mean));
-  const bool unbiased = params.std == Std::unbiased;
-  const double n = static_cast<double>(numbers.size()) - (unbiased ? 1 : 0);
-  return n > 0 ? squares.total() / Tracked(n) : Tracked(0.0);
-}
 
 Tracked divisor_of(const Params& params, Tracked variance) {
   const Tracked eps = params.eps;
@@ -27,32 +20,25 @@ Tracked divisor_of(const Params& params, Tracked variance) {
 }  // namespace
 
 DataError whiten(CallOf<sdk::ops::Whiten>& call) {
-  const auto kept = [&](int64_t b, int64_t t) { return !call.mask.present() || call.mask.load_int(b, t) != 0; };
+  const Sequences rows(call.x, View());
   Numbers numbers;
-  for (int64_t b = 0; b < call.B; ++b) {
-    for (int64_t t = 0; t < call.L; ++t) {
-      if (kept(b, t)) numbers.emplace_back(call.x.load(b, t));
-    }
-  }
+  rows.for_each_token([&](int64_t b, int64_t t) {
+    if (rows.kept(call.mask, b, t)) numbers.emplace_back(call.x.load(b, t));
+  });
   Tracked mean = 0.0, variance = 1.0;
   if (call.mean.present()) {
     mean = call.mean.load(0);
     variance = call.variance.load(0);
   } else if (!numbers.empty()) {
     mean = mean_of(numbers);
-    variance = variance_of(call.params, numbers, mean);
+    variance = variance_of(numbers, mean, call.params.std == Std::unbiased);
   }
   const Tracked divisor = divisor_of(call.params, variance);
-  for (int64_t b = 0; b < call.B; ++b) {
-    for (int64_t t = 0; t < call.L; ++t) {
-      Tracked y = 0.0;
-      if (kept(b, t)) {
-        y = (Tracked(call.x.load(b, t)) - mean) / divisor;
-        if (call.params.shift_mean == ShiftMean::off) y = y + mean;
-      }
-      put(call.y, y);
-    }
-  }
+  rows.for_each_token([&](int64_t b, int64_t t) {
+    const Tracked y = (Tracked(call.x.load(b, t)) - mean) / divisor;
+    const Tracked shifted = call.params.shift_mean == ShiftMean::off ? y + mean : y;
+    put(call.y, rows.kept(call.mask, b, t) ? shifted : Tracked(0.0));
+  });
   return {};
 }
 

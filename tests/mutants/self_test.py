@@ -59,12 +59,13 @@ class SelfTest(unittest.TestCase):
         path = HERE / "self_test" / "kernel.cpp"
         edits = syntax.edits_of(path, ["-std=c++20"], str(path), HERE)
         source = path.read_text()
+        choice = "is_mean ? sum / count : IfThenElseZero(n, sum)"
         made = {(source[e.start:e.end], e.text) for e in edits}
         self.assertEqual(made, {("<", "<="), ("+=", "-="), ("++", "--"), ("sum += x[i]", ""), ("0", "(0 + 1)"),
                                 ("min", "max"), ("n == 0", "true"), ("n == 0", "false"), ("==", "!="), ("!", ""),
-                                ("is_mean ? sum / count : sum", "(sum / count)"), ("/", "*"), ("1.0", "(1.0 + 1)"),
-                                ("is_mean ? sum / count : sum", "(sum)"), ("-", ""), ("!is_sum", "true"),
-                                ("!is_sum", "false")})
+                                (choice, "(sum / count)"), ("/", "*"), ("1.0", "(1.0 + 1)"),
+                                (choice, "(IfThenElseZero(n, sum))"), ("-", ""), ("!is_sum", "true"),
+                                ("!is_sum", "false"), ("IfThenElseZero(n, sum)", "sum")})
 
     @unittest.skipUnless(any(map(shutil.which, syntax.CLANGS)), "clang is not installed")
     def test_a_choice_at_run_time_is_the_edit(self):

@@ -1,7 +1,8 @@
 """Mutants of a C++ file by rule: each changes one place of its syntax tree, as clang prints it.
 
 The rules are the usual ones of mutation testing: relational, arithmetic and logical operators replaced, conditions
-decided, constants changed, statements deleted, and functions replaced by their neighbour (min by max, Add by Sub).
+and choices by masks decided, constants changed, statements deleted, and functions replaced by their neighbour (min by max,
+Add by Sub).
 """
 import json
 import re
@@ -18,6 +19,9 @@ FUNCTIONS = {"min": "max", "max": "min", "Min": "Max", "Max": "Min", "Add": "Sub
              "Div": "Mul", "MulAdd": "NegMulAdd", "NegMulAdd": "MulAdd", "MulSub": "MulAdd", "Lt": "Le", "Le": "Lt",
              "Gt": "Ge", "Ge": "Gt", "Eq": "Ne", "Ne": "Eq", "And": "Or", "Or": "And", "floor": "ceil",
              "ceil": "floor", "abs": "", "exp": "", "log": "", "sqrt": "", "Abs": "", "Neg": ""}
+# Of those that choose a number by a mask, or hold it inside of bounds: which of their arguments may take their place.
+CHOICES = {"IfThenElse": (1, 2), "IfThenElseZero": (1,), "IfThenZeroElse": (1,), "CopySign": (0,), "if_kept": (2,),
+           "at_least": (2,), "at_most": (2,), "clamped": (1,), "clamped_slope": (1,)}
 DELETED = {"BinaryOperator", "CompoundAssignOperator", "CallExpr", "CXXMemberCallExpr", "CXXOperatorCallExpr",
            "ExprWithCleanups", "ContinueStmt", "BreakStmt", "UnaryOperator"}
 
@@ -168,6 +172,9 @@ class Walk:
             return
         start, end = children[0]["span"]
         found = re.search(r"(\w+)$", self.text(start, end))
+        for i in CHOICES.get(found[1] if found else "", ()):
+            if len(children) > 1 + i and children[1 + i].get("span"):
+                self.add(*node["span"], self.text(*children[1 + i]["span"]), "choice decided")
         if not found or found[1] not in FUNCTIONS:
             return
         replacement = FUNCTIONS[found[1]]

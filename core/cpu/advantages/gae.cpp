@@ -3,12 +3,12 @@
 #include <rlk/sdk/ops/returns.hpp>
 
 #include "core/cpu/advantages/reverse_scan.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 using MaskRule = ReverseScanArgs::MaskRule;
 
 MaskRule scan_rule(sdk::ops::returns::MaskRule rule) {
@@ -30,11 +30,7 @@ ReverseScanArgs scan_of(const Call& call, const Context& context) {
 
 DataError gae(const CallOf<sdk::ops::Gae>& call, const Context& context) {
   ReverseScanArgs scan = scan_of(call, context);
-  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) {
-    fill(scan.sequences, call.advantages, kNan);
-    fill(scan.sequences, call.returns, kNan);
-    return error;
-  }
+  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   scan.mask_rule = call.params.mask_rule == sdk::ops::gae::MaskRule::carry ? MaskRule::carry : MaskRule::zero;
   scan.values = call.values;
   scan.start_value = call.bootstrap;
@@ -48,10 +44,7 @@ DataError gae(const CallOf<sdk::ops::Gae>& call, const Context& context) {
 
 DataError returns(const CallOf<sdk::ops::Returns>& call, const Context& context) {
   ReverseScanArgs scan = scan_of(call, context);
-  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) {
-    fill(scan.sequences, call.returns, kNan);
-    return error;
-  }
+  if (const DataError error = scan.sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   scan.mask_rule = scan_rule(call.params.mask_rule);
   scan.start_sum = call.bootstrap;
   scan.discount = 0;
@@ -59,11 +52,6 @@ DataError returns(const CallOf<sdk::ops::Returns>& call, const Context& context)
   scan.sums = call.returns;
   reverse_scan(scan, context.parallel);
   return {};
-}
-
-template <class Call>
-double scan_operations(const Call& call) {
-  return static_cast<double>(sequences_of(call.rewards, call.cu_seqlens).elements()) * 1000;
 }
 
 // Lengths of packed sequences are not known before the call: one of them may be all tokens.
@@ -75,7 +63,7 @@ int64_t scan_workspace(const Call& call) {
 
 }  // namespace
 
-RLK_CPU_KERNEL(Gae, .run = gae, .operations = scan_operations, .workspace_bytes = scan_workspace);
-RLK_CPU_KERNEL(Returns, .run = returns, .operations = scan_operations, .workspace_bytes = scan_workspace);
+RLK_CPU_KERNEL(Gae, .run = gae, .operations = per_element<1000>, .workspace_bytes = scan_workspace);
+RLK_CPU_KERNEL(Returns, .run = returns, .operations = per_element<1000>, .workspace_bytes = scan_workspace);
 
 }  // namespace rlk::cpu

@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "core/cpu/advantages/groups.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/long_sum.hpp"
 #include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -20,7 +21,6 @@ namespace {
 namespace op = sdk::ops::optimal_token_baseline;
 using Call = CallOf<sdk::ops::OptimalTokenBaseline>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kPositions = 512;  // of a group, per task
 
 class Baselines {
@@ -151,11 +151,7 @@ private:
 
 DataError optimal_token_baseline(const Call& call, const Context& context) {
   const Sequences sequences = sequences_of(call.rewards, call.cu_seqlens);
-  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    fill(sequences, call.advantages, kNan);
-    fill(sequences, call.returns, kNan);
-    return error;
-  }
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   if (sequences.count == 0) return {};
   return Baselines(call, context).run();
 }

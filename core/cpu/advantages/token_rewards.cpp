@@ -9,43 +9,38 @@
 #include <hwy/highway.h>
 
 #include "core/cpu/policy/estimates-inl.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/sequences.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
-#ifndef RLK_CPU_TOKEN_REWARDS
-#define RLK_CPU_TOKEN_REWARDS
-namespace rlk::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
 using namespace sdk::ops::token_rewards;  // NOLINT(google-build-using-namespace): its enumerations
 using TokenRewardsCall = CallOf<sdk::ops::TokenRewards>;
 
 // Of a whole sequence, as its last active token gets it.
-inline double sequence_reward(const TokenRewardsCall& call, int64_t b) {
+double sequence_reward(const TokenRewardsCall& call, int64_t b) {
   const double whole = call.sequence_rewards.get(b);
   if (call.params.reward_clip == RewardClip::off) return whole;
   return std::min(std::max(whole, call.params.reward_clip_low), call.params.reward_clip_high);
 }
 
-}  // namespace rlk::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace rlk::cpu::HWY_NAMESPACE {
-
-void token_rewards_of(const TokenRewardsCall& call, const Sequences& sequences, const Context& context) {
+DataError token_rewards(const TokenRewardsCall& call, const Context& context) {
+  const Sequences sequences = sequences_of(call.logp, call.cu_seqlens);
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   const double d_bound = bound_or_none(call.params.diff_clamp), bound = bound_or_none(call.params.value_clamp);
   const double coefficient = call.params.coefficient;
   const auto kind = call.params.kl_kind;
   const auto kl_of = [=](auto d, auto logp, auto ref_logp, auto /*score*/, auto mask) HWY_ATTR {
     const auto kl = kl_estimate(d, kind, clamped(d, hn::Sub(ref_logp, logp), -d_bound, d_bound)).value;
-    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), clamped(d, kl, -bound, bound));
+    return if_kept(d, mask, clamped(d, kl, -bound, bound));
   };
-  const auto is_kept = [](auto d, auto, auto, auto, auto mask)
-                           HWY_ATTR { return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), hn::Set(d, 1.0)); };
+  const auto is_kept = [](auto d, auto, auto, auto, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Set(d, 1.0)); };
   const auto reward_with = [=](double whole) {
     return [=](auto d, auto logp, auto ref_logp, auto score, auto mask) HWY_ATTR {
       const auto kl = kl_of(d, logp, ref_logp, score, mask);
       const auto reward = hn::NegMulAdd(hn::Set(d, coefficient), kl, hn::Add(score, hn::Set(d, whole)));
-      return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), reward);
+      return if_kept(d, mask, reward);
     };
   };
   for_each_sequence(sequences, context.parallel, [&](int64_t b) HWY_ATTR {
@@ -79,38 +74,14 @@ void token_rewards_of(const TokenRewardsCall& call, const Sequences& sequences, 
     }
     if (has_whole) store_element(rewards.data, rewards.dtype, last * rewards.stride, of_last);
   });
+  return {};
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
 namespace rlk::cpu {
 
-HWY_EXPORT(token_rewards_of);
-
-namespace {
-
-DataError token_rewards(const TokenRewardsCall& call, const Context& context) {
-  const Sequences sequences = sequences_of(call.logp, call.cu_seqlens);
-  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-    fill(sequences, call.rewards, kNan);
-    fill(sequences, call.kl, kNan);
-    for (int64_t b = 0; b < sequences.count && call.sequence_kl.present(); ++b) call.sequence_kl.put(b, kNan);
-    return error;
-  }
-  HWY_DYNAMIC_DISPATCH(token_rewards_of)(call, sequences, context);
-  return {};
-}
-
-double operations(const TokenRewardsCall& call) {
-  return static_cast<double>(sequences_of(call.logp, call.cu_seqlens).elements()) * 150;
-}
-
-}  // namespace
-
-RLK_CPU_KERNEL(TokenRewards, .run = token_rewards, .operations = operations);
+RLK_CPU_VECTOR_KERNEL(TokenRewards, token_rewards, .operations = per_element<150>);
 
 }  // namespace rlk::cpu
-#endif  // HWY_ONCE

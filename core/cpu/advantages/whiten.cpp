@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/cpu/advantages/whiten.cpp"
@@ -13,35 +15,20 @@
 
 #include "core/cpu/simd/skeleton-inl.hpp"
 
-#ifndef RLK_CPU_WHITEN
-#define RLK_CPU_WHITEN
-namespace rlk::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
 using namespace sdk::ops::whiten;  // NOLINT(google-build-using-namespace): its enumerations
 using WhitenCall = CallOf<sdk::ops::Whiten>;
 
-// Of one chunk: the numbers that count, the sum of their differences to the pivot, and the squares of their differences
-// to their own mean.
+// Of the numbers of a chunk that count: how many, the sum of their differences to the pivot, and the squares of their
+// differences to their own mean.
 struct ChunkSums {
   double count, sum, squares;
+  double mean() const { return sum / std::max(count, 1.0); }
 };
-struct Moments {
-  double mean, variance;
-};
-
-}  // namespace rlk::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace rlk::cpu::HWY_NAMESPACE {
-
-// A term of a number where that counts, 0 elsewhere.
-template <class F>
-HWY_INLINE auto if_kept(const F& f) {
-  return [f](auto d, auto x, auto mask) HWY_ATTR { return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), f(d, x)); };
-}
 
 // The first number that counts; 0 when there is none. Differences to it are exactly 0 where all numbers are equal.
-inline double pivot_of(const WhitenCall& call) {
+double pivot_of(const WhitenCall& call) {
   for (int64_t b = 0; b < call.B; ++b) {
     for (int64_t t = 0; t < call.L; ++t) {
       if (call.mask.keeps(b, t)) return call.x.get(b, t);
@@ -50,34 +37,33 @@ inline double pivot_of(const WhitenCall& call) {
   return 0;
 }
 
-Moments moments(const WhitenCall& call, const Context& context) {
+// Mean and variance.
+std::pair<double, double> moments(const WhitenCall& call, const Context& context) {
   if (call.mean.present()) return {call.mean.get(0), call.variance.get(0)};
   const double pivot = pivot_of(call);
-  auto* chunks = static_cast<ChunkSums*>(context.workspace);
-  const auto of_chunk = [&](int64_t chunk, const std::array<Line, 2>& lines, int64_t size) HWY_ATTR {
-    const auto one = if_kept([](auto d, auto) HWY_ATTR { return hn::Set(d, 1.0); });
-    const auto difference = if_kept([=](auto d, auto x) HWY_ATTR { return hn::Sub(x, hn::Set(d, pivot)); });
-    const auto [count, sum] = sums_of_lines<double>(lines, size, one, difference);
-    const double own_mean = sum / std::max(count, 1.0);
-    const auto square = if_kept([=](auto d, auto x) HWY_ATTR {
-      const auto own = hn::Sub(hn::Sub(x, hn::Set(d, pivot)), hn::Set(d, own_mean));
-      return hn::Mul(own, own);
+  const auto in = from(call.x, or_one(call.mask));
+  const auto n_chunks = static_cast<size_t>(chunks_of(elements_of(call.x)));
+  const std::span<ChunkSums> chunks(static_cast<ChunkSums*>(context.workspace), n_chunks);
+  for_each_chunk<double>(context, in, [&](int64_t chunk, const auto& lines, int64_t size) HWY_ATTR {
+    const auto [count, sum] = sums_of_lines<double>(
+        lines, size, [](auto d, auto, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Set(d, 1.0)); },
+        [=](auto d, auto x, auto mask) HWY_ATTR { return if_kept(d, mask, hn::Sub(x, hn::Set(d, pivot))); });
+    ChunkSums& own = chunks[static_cast<size_t>(chunk)] = {count, sum, 0};
+    own.squares = sum_of_lines<double>(lines, size, [=, mean = own.mean()](auto d, auto x, auto mask) HWY_ATTR {
+      const auto rest = hn::Sub(hn::Sub(x, hn::Set(d, pivot)), hn::Set(d, mean));
+      return if_kept(d, mask, hn::Mul(rest, rest));
     });
-    chunks[chunk] = {count, sum, sum_of_lines<double>(lines, size, square)};
-  };
-  for_each_chunk<double>(context, from(call.x, or_one(call.mask)), of_chunk);
+  });
   LongSum sum, squares;
   double count = 0;
-  for (int64_t chunk = 0; chunk < chunks_of(call.B * call.L); ++chunk) {
-    sum.add(chunks[chunk].sum);
-    count += chunks[chunk].count;
+  for (const ChunkSums& own : chunks) {
+    sum.add(own.sum);
+    count += own.count;
   }
   const double mean = sum.value() / std::max(count, 1.0);
-  for (int64_t chunk = 0; chunk < chunks_of(call.B * call.L); ++chunk) {
-    const ChunkSums& own = chunks[chunk];
-    const double difference = own.sum / std::max(own.count, 1.0) - mean;
+  for (const ChunkSums& own : chunks) {
     squares.add(own.squares);
-    squares.add(own.count * difference * difference);
+    squares.add(own.count * (own.mean() - mean) * (own.mean() - mean));
   }
   const double freedom = call.params.std == Std::unbiased ? count - 1 : count;
   return {pivot + mean, squares.value() / std::max(freedom, 1.0)};
@@ -90,12 +76,12 @@ double divisor_of(const Params& params, double variance) {
 }
 
 void whiten(const WhitenCall& call, const Context& context) {
-  const auto [m, variance] = moments(call, context);
-  const double mean = m, divisor = divisor_of(call.params, variance);
+  const std::pair<double, double> of_all = moments(call, context);
+  const double mean = of_all.first, divisor = divisor_of(call.params, of_all.second);
   const double shift = call.params.shift_mean == ShiftMean::on ? 0 : mean;
   map<double>(context, to(call.y), from(call.x, or_one(call.mask)), [=](auto d, auto x, auto mask) HWY_ATTR {
     const auto y = hn::Div(hn::Sub(x, hn::Set(d, mean)), hn::Set(d, divisor));
-    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), hn::Add(y, hn::Set(d, shift)));
+    return if_kept(d, mask, hn::Add(y, hn::Set(d, shift)));
   });
 }
 
@@ -105,8 +91,8 @@ HWY_AFTER_NAMESPACE();
 namespace rlk::cpu {
 
 RLK_CPU_VECTOR_KERNEL(
-    Whiten, whiten, .operations = per_element<100>, .workspace_bytes = [](const WhitenCall& call) {
-      return chunks_of(call.B * call.L) * static_cast<int64_t>(sizeof(ChunkSums));
+    Whiten, whiten, .operations = per_element<100>, .workspace_bytes = [](const auto& call) {
+      return chunks_of(elements_of(call.x)) * static_cast<int64_t>(sizeof(HWY_NAMESPACE::ChunkSums));
     });
 
 }  // namespace rlk::cpu

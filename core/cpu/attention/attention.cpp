@@ -92,11 +92,7 @@ private:
 
 DataError attention(const AttentionCall& call, const Context& context) {
   Tasks tasks(call, static_cast<int64_t*>(context.workspace));
-  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) {
-    fill_nan(call.out);
-    fill_nan(call.lse);
-    return error;
-  }
+  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) return all_nan(call, error);
   run_attention_tasks(context.parallel, tasks.plan(context.parallel.threads),
                       [&tasks](int64_t index) { return tasks.run(index); });
   return {};

@@ -135,12 +135,7 @@ private:
 
 DataError attention_backward(const Call& call, const Context& context) {
   Tasks tasks(call, context.workspace);
-  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) {
-    fill_nan(call.grad_q);
-    fill_nan(call.grad_k);
-    fill_nan(call.grad_v);
-    return error;
-  }
+  if (const DataError error = tasks.check_seqlens(); error.kind != kNoDataError) return all_nan(call, error);
   run_attention_tasks(context.parallel, tasks.count_terms(), [&](int64_t index) { return tasks.run_terms(index); });
   run_attention_tasks(context.parallel, tasks.plan_tiles(), [&](int64_t index) { return tasks.run_tile(index); });
   return {};

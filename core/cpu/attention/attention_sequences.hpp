@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/cpu/attention/attention_task.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/scratch.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -129,19 +130,6 @@ public:
 private:
   const AttentionCall& call_;
 };
-
-// After a data error. The array may be absent.
-inline void fill_nan(const Array& array) {
-  int64_t count = array.present() ? 1 : 0;
-  for (int axis = 0; axis < array.ndim; ++axis) count *= array.shape[axis];
-  for (int64_t flat = 0; flat < count; ++flat) {
-    int64_t at = 0;
-    for (int64_t axis = array.ndim, rest = flat; axis-- > 0; rest /= array.shape[axis]) {
-      at += rest % array.shape[axis] * array.strides[axis];
-    }
-    store_element(array.data, array.dtype, at, std::numeric_limits<double>::quiet_NaN());
-  }
-}
 
 // Calls run(task) of every task.
 template <typename Run>

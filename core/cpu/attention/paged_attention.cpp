@@ -137,9 +137,7 @@ DataError paged_attention(const Call& call, const Context& context) {
   if (call.cu_seqlens_q.present()) {
     if (const DataError error = check_seqlens(call.cu_seqlens_q.integers(), call.B, call.Tq);
         error.kind != kNoDataError) {
-      fill_nan(call.out);
-      fill_nan(call.lse);
-      return error;
+      return all_nan(call, error);
     }
   }
   Tasks tasks(call, static_cast<int64_t*>(context.workspace));

@@ -18,12 +18,11 @@
 
 #include "core/cpu/simd/skeleton-inl.hpp"
 
-#ifndef RLK_CPU_KL_DIV
-#define RLK_CPU_KL_DIV
-namespace rlk::cpu {
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
 
 // A number of each row as a matrix that repeats it.
-inline Array along_rows(const Array& of_rows) {
+Array along_rows(const Array& of_rows) {
   Array matrix = of_rows;
   if (!of_rows.given()) return matrix;
   matrix.ndim = 2;
@@ -45,27 +44,15 @@ double reduction_of(const Call& call) {
   return 1 / std::max(rows, 1.0);
 }
 
-// per_element of the skeleton counts those of the first output, which is one number here.
-template <int kOfElement, class Call>
-double operations_of_elements(const Call& call) {
-  return static_cast<double>(call.N) * static_cast<double>(call.V) * kOfElement;
-}
 template <class Call>
 int64_t chunks_bytes(const Call& call) {
   return chunks_of(call.N * call.V) * static_cast<int64_t>(sizeof(double));
 }
 
-}  // namespace rlk::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace rlk::cpu::HWY_NAMESPACE {
-
 // The formula of an element where its row counts, 0 elsewhere.
 template <class F>
 HWY_INLINE auto if_row_kept(const F& f) {
-  return [f](auto d, auto input, auto target, auto mask)
-             HWY_ATTR { return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), f(d, input, target)); };
+  return [f](auto d, auto input, auto target, auto mask) HWY_ATTR { return if_kept(d, mask, f(d, input, target)); };
 }
 
 template <class Call, class F>
@@ -95,7 +82,7 @@ void gradient(const Call& call, const Context& context, const Array& grad, const
   const auto in = from(call.input, call.target, or_one(along_rows(call.mask)), or_zero(call.grad_element_loss));
   map(context, to(grad), in, [=](auto d, auto input, auto target, auto mask, auto of_element) HWY_ATTR {
     const auto of_term = hn::Add(of_element, hn::Set(d, static_cast<hn::TFromD<decltype(d)>>(of_loss)));
-    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), hn::Mul(slope(d, input, target), of_term));
+    return if_kept(d, mask, hn::Mul(slope(d, input, target), of_term));
   });
 }
 
@@ -175,9 +162,10 @@ HWY_AFTER_NAMESPACE();
 
 namespace rlk::cpu {
 
-RLK_CPU_VECTOR_KERNEL(KlDiv, kl_div, .operations = operations_of_elements<60>, .workspace_bytes = chunks_bytes);
+RLK_CPU_VECTOR_KERNEL(KlDiv, kl_div, .operations = per_input_element<60>,
+                      .workspace_bytes = HWY_NAMESPACE::chunks_bytes);
 RLK_CPU_VECTOR_KERNEL(KlDivBackward, kl_div_backward, .operations = per_element<40>);
-RLK_CPU_VECTOR_KERNEL(Tvd, tvd, .operations = operations_of_elements<10>, .workspace_bytes = chunks_bytes);
+RLK_CPU_VECTOR_KERNEL(Tvd, tvd, .operations = per_input_element<10>, .workspace_bytes = HWY_NAMESPACE::chunks_bytes);
 RLK_CPU_VECTOR_KERNEL(TvdBackward, tvd_backward, .operations = per_element<15>);
 
 }  // namespace rlk::cpu

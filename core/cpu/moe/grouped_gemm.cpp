@@ -2,9 +2,8 @@
 #include <rlk/sdk/ops/grouped_gemm.hpp>
 #include <rlk/sdk/ops/grouped_gemm_backward.hpp>
 
-#include <limits>
-
 #include "core/cpu/linear/product.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/registration.hpp"
 #include "core/cpu/simd/sequences.hpp"
 
@@ -26,18 +25,9 @@ Array matrix_of(const Array& array, int64_t e) {
   return matrix_at(array, e * array.strides[0]);
 }
 
-void fill_nan(const Array& matrix) {
-  for (int64_t i = 0; i < matrix.shape[0]; ++i) {
-    for (int64_t j = 0; j < matrix.shape[1]; ++j) matrix.put(i, j, std::numeric_limits<double>::quiet_NaN());
-  }
-}
-
 DataError grouped_gemm(const Forward& call, const Context& context) {
   const DataError error = check_seqlens(call.cu_seqlens.integers(), call.E, call.R);
-  if (error.kind != kNoDataError) {
-    fill_nan(call.y);
-    return error;
-  }
+  if (error.kind != kNoDataError) return all_nan(call, error);
   multiply(context.parallel, context.workspace, call.E, call.x.dtype, call.K, [&](int64_t e) {
     return product_of(rows_of(call, call.x, e), matrix_of(call.weight, e), rows_of(call, call.y, e));
   });
@@ -46,11 +36,7 @@ DataError grouped_gemm(const Forward& call, const Context& context) {
 
 DataError grouped_gemm_backward(const Backward& call, const Context& context) {
   const DataError error = check_seqlens(call.cu_seqlens.integers(), call.E, call.R);
-  if (error.kind != kNoDataError) {
-    fill_nan(call.grad_x);
-    for (int64_t e = 0; call.grad_weight.present() && e < call.E; ++e) fill_nan(matrix_of(call.grad_weight, e));
-    return error;
-  }
+  if (error.kind != kNoDataError) return all_nan(call, error);
   multiply(context.parallel, context.workspace, call.E, call.x.dtype, call.M, [&](int64_t e) {
     return product_of(rows_of(call, call.grad_y, e), transposed(matrix_of(call.weight, e)),
                       rows_of(call, call.grad_x, e));

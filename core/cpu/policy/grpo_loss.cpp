@@ -11,6 +11,7 @@
 #include "core/cpu/logp/logp_backward.hpp"
 #include "core/cpu/logp/logp_block.hpp"
 #include "core/cpu/policy/policy_terms.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
@@ -23,7 +24,6 @@ namespace {
 using Forward = CallOf<sdk::ops::GrpoLoss>;
 using Backward = CallOf<sdk::ops::GrpoLossBackward>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kGrainTokens = 1024;  // per task at least
 
 // Writes [B] advantages; the data error of group_boundaries.
@@ -181,16 +181,6 @@ int64_t scratch_bytes(const Call& call, int64_t of_sequence, int64_t of_token) {
   return (of_sequence * call.B + of_token * tokens + (tokens + 7) / 8) * 8;
 }
 
-void put_all_nan(const Forward& call) {
-  for (const Array* scalar : {&call.loss, &call.policy_loss, &call.kl}) put(*scalar, 0, kNan);
-  for (int64_t b = 0; b < call.B; ++b) {
-    put(call.advantages, b, kNan);
-    for (int64_t t = 0; t < call.T; ++t) {
-      for (const Array* output : {&call.lse, &call.logp, &call.ref_logp}) put(*output, b, t, kNan);
-    }
-  }
-}
-
 int64_t workspace_bytes(const Forward& call) {
   const int64_t of_logp = std::max(logp_workspace_bytes(call.B * call.T, call.V), logp_workspace_bytes(call.T, call.V));
   return scratch_bytes(call, 1, 3) + of_logp + policy_bytes(call);
@@ -206,8 +196,7 @@ DataError grpo_loss(const Forward& call, const Context& context) {
   Scratch scratch(context.workspace);
   double* advantages = scratch.take(call.B);
   if (const DataError of_groups = advantages_of(call, advantages, hook); of_groups.kind != kNoDataError) {
-    put_all_nan(call);
-    return of_groups;
+    return all_nan(call, of_groups);
   }
   double *lp = scratch.take(rows), *lr = scratch.take(rows), *lse = scratch.take(rows);
   uint8_t* const counts = scratch.take_bytes(rows);
@@ -260,13 +249,7 @@ DataError grpo_loss_backward(const Backward& call, const Context& context) {
   Scratch scratch(context.workspace);
   double *advantages = scratch.take(call.B), *active = scratch.take(call.B);
   if (const DataError error = advantages_of(call, advantages, hook); error.kind != kNoDataError) {
-    for (int64_t row = 0; row < call.B * call.T; ++row) {
-      void* const gradients = row_of(call.grad_logits, row / call.T, row % call.T);
-      for (int64_t v = 0; v < call.V; ++v) {
-        store_element(gradients, logits.dtype, v * call.grad_logits.strides[2], kNan);
-      }
-    }
-    return error;
+    return all_nan(call, error);
   }
 
   double* gradient = scratch.take(call.B * call.T);  // first the log-probabilities themselves

@@ -1,4 +1,4 @@
-// Options, chunks and divisors of policy_loss.
+// Options and chunks of policy_loss.
 #include "core/cpu/policy/policy_batch.hpp"
 
 namespace rlk::cpu {
@@ -47,25 +47,6 @@ void PolicyBatch::number_chunks(int64_t* first_chunks) {
   for (int64_t b = 0; b < sequences.count; ++b) {
     chunks[b + 1] = chunks[b] + (sequences.tokens(b) + kPolicyChunk - 1) / kPolicyChunk;
   }
-}
-
-PolicyDivisor::PolicyDivisor(const PolicyParams& params, double tokens, double sequences) : params_(params) {
-  const double natural = params.aggregation == Aggregation::token_mean  ? tokens
-                         : params.aggregation == Aggregation::token_sum ? 1.0
-                                                                        : sequences;
-  divisor_ = params.denominator > 0 ? params.denominator : natural;
-}
-
-bool PolicyDivisor::needs_counts(const PolicyParams& params) {
-  if (params.aggregation == Aggregation::seq_mean_token_mean) return true;
-  return params.denominator == 0 && params.aggregation != Aggregation::token_sum &&
-         params.aggregation != Aggregation::none;
-}
-
-double PolicyDivisor::token_weight(double active) const {
-  if (active == 0 || params_.aggregation == Aggregation::none) return 0;
-  if (params_.aggregation != Aggregation::seq_mean_token_mean) return 1 / divisor_;
-  return 1 / (std::max(active, params_.seq_denominator_floor) * divisor_);
 }
 
 }  // namespace rlk::cpu

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/cpu/policy/clamp_gradient.hpp"
+#include "core/cpu/policy/loss_weights.hpp"
 #include "core/cpu/policy/policy_covariance.hpp"
 #include "core/cpu/simd/operator.hpp"
 #include "core/cpu/simd/sequences.hpp"
@@ -120,18 +121,5 @@ inline bool has_shared_ratio(const PolicyParams& params) {
   return params.importance_ratio == ImportanceRatio::sequence ||
          params.importance_ratio == ImportanceRatio::sequence_sum;
 }
-
-// 1 / divisor of the tokens of a sequence, from the numbers of active tokens and of sequences that count.
-class PolicyDivisor {
-public:
-  PolicyDivisor(const PolicyParams& params, double tokens, double sequences);
-  double token_weight(double active) const;
-  // Whether a token's weight depends on how many there are.
-  static bool needs_counts(const PolicyParams& params);
-
-private:
-  const PolicyParams& params_;
-  double divisor_;
-};
 
 }  // namespace rlk::cpu

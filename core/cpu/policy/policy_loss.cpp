@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "core/cpu/policy/policy_terms.hpp"
+#include "core/cpu/simd/data_error.hpp"
 #include "core/cpu/simd/registration.hpp"
 
 namespace rlk::cpu {
@@ -20,16 +21,11 @@ namespace {
 using Forward = PolicyCall;
 using Backward = CallOf<sdk::ops::PolicyLossBackward>;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int kMetrics = RLK_POLICY_LOSS_N_METRICS;
 constexpr int kMeans = kPolicyMeans;  // metrics that are sums or means over active tokens; those after them are not
 
 bool has_own_bonus(const PolicyParams& params) {
   return params.entropy_coefficient != 0 && params.entropy_aggregation == EntropyAggregation::token_mean;
-}
-
-double counts(const PolicyParams& params, double active) {
-  return active > 0 || params.exclude_empty_sequences == ExcludeEmptySequences::off ? 1 : 0;
 }
 
 PolicySums sums_of_sequence(const PolicyBatch& batch, const PolicyChunkSums* chunks, int64_t b) {
@@ -42,10 +38,6 @@ PolicySums sums_of_sequence(const PolicyBatch& batch, const PolicyChunkSums* chu
 
 double rejected_share(const PolicySums& sums) {
   return sums[kSumUnmasked] > 0 ? (sums[kSumUnmasked] - sums[kSumActive]) / sums[kSumUnmasked] : 0.0;
-}
-
-void put_metrics(const Array& output, const double* values) {
-  for (int i = 0; i < kMetrics && output.present(); ++i) output.put(i, values[i]);
 }
 
 // Means over the sequence's active tokens, and the share of tokens that were rejected.
@@ -66,7 +58,7 @@ void put_batch_metrics(const Array& output, const PolicySums& sums, double weigh
   // In this order nothing is beyond fp64 where the answer is not.
   const double square = sums[kSumRawSquare], mean = sums[kSumRawWeight] / sums[kSumUnmasked];
   metrics[kMeans + 2] = square == 0 ? 0 : mean * (sums[kSumRawWeight] / square);
-  put_metrics(output, metrics);
+  for (int i = 0; i < kMetrics; ++i) output.put(i, metrics[i]);
 }
 
 const PolicyParams& params_of(const Forward& call) {
@@ -81,51 +73,35 @@ int64_t workspace_bytes(const Call& call) {
   return policy_workspace_bytes(params_of(call), sequences_of(call.logp, call.cu_seqlens));
 }
 
-template <class Call, int64_t of_token>
-double operations(const Call& call) {
-  return static_cast<double>(sequences_of(call.logp, call.cu_seqlens).elements()) * of_token;
-}
-
 bool combines_rows(const Forward& call) {
   return combines_sequences(call.params);
 }
 
-// A data error makes every output NaN.
 DataError policy_loss(const Forward& call, const Context& context) {
   const PolicyParams& params = call.params;
   PolicyBatch batch(call, 0);
   const Sequences& sequences = batch.sequences;
-  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    double metrics[kMetrics];
-    std::fill(metrics, metrics + kMetrics, kNan);
-    call.loss.put(0, kNan);
-    put_metrics(call.metrics, metrics);
-    for (int64_t b = 0; b < sequences.count && call.sequence_metrics.present(); ++b) {
-      for (int i = 0; i <= kMeans; ++i) call.sequence_metrics.put(b, i, kNan);
-    }
-    fill(sequences, call.per_token, kNan);
-    return error;
-  }
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
 
   PolicyChunkSums* const chunks = find_policy_terms(batch, false, context);
   policy_losses(batch, call.metrics.present() || call.sequence_metrics.present(), chunks, context.parallel);
 
   PolicySums all{};
-  double counted = 0, weight = 0, weights = 0;
+  double weight = 0, weights = 0;
+  LossWeights loss_weights(params);
   for (int64_t b = 0; b < sequences.count; ++b) {
     const PolicySums own = sums_of_sequence(batch, chunks, b);
     put_sequence_metrics(call.sequence_metrics, b, own);
-    counted += counts(params, own[kSumActive]);
+    loss_weights.add_sequence(own[kSumActive]);
     const bool once = batch.has_sequence_weights() && own[kSumUnmasked] > 0;
     weight += once ? batch.own_of(b).weight : own[kSumRawWeight];
     weights += once ? 1 : own[kSumUnmasked];
     for (size_t i = 0; i < all.size(); ++i) all[i] += own[i];
   }
-  const PolicyDivisor divisor(params, all[kSumActive], counted);
   double loss = 0;
-  for (int64_t b = 0; b < sequences.count && params.aggregation != Aggregation::none; ++b) {
+  for (int64_t b = 0; b < sequences.count; ++b) {
     const PolicySums own = sums_of_sequence(batch, chunks, b);
-    if (own[kSumActive] > 0) loss += own[kSumLoss] * divisor.token_weight(own[kSumActive]);
+    loss += loss_weights.weighted(own[kSumLoss], own[kSumActive]);
   }
   if (has_own_bonus(params)) {
     loss -= params.entropy_coefficient * all[kSumBonus] / entropy_divisor(params, all[kSumSelected]);
@@ -141,33 +117,28 @@ DataError policy_loss_backward(const Backward& call, const Context& context) {
   PolicyBatch batch(forward, gradient_at_bound(call.params.clamp_gradient));
   batch.grad_per_token = call.grad_per_token;
   const Sequences& sequences = batch.sequences;
-  if (const DataError error = sequences.error(); error.kind != kNoDataError) {
-    fill(sequences, call.grad_logp, kNan);
-    fill(sequences, call.grad_entropy, kNan);
-    return error;
-  }
+  if (const DataError error = sequences.error(); error.kind != kNoDataError) return all_nan(call, error);
   const bool own_bonus = has_own_bonus(params) && call.grad_entropy.present();
-  const bool needs_counts = PolicyDivisor::needs_counts(params) || own_bonus;
+  LossWeights loss_weights(params);
+  const bool needs_counts = loss_weights.needs_counts() || own_bonus;
   PolicyChunkSums* const chunks = find_policy_terms(batch, needs_counts, context);
-  double tokens = 0, counted = 0, selected = 0;
+  double selected = 0;
   for (int64_t b = 0; b < sequences.count && needs_counts; ++b) {
-    tokens += batch.own[b].active;
     selected += batch.own[b].selected;
-    counted += counts(params, batch.own[b].active);
+    loss_weights.add_sequence(batch.own[b].active);
   }
   const double grad_loss = call.grad_loss.get(0);
-  const PolicyDivisor divisor(params, tokens, counted);
   const double of_bonus = own_bonus ? grad_loss / entropy_divisor(params, selected) : 0.0;
-  policy_gradients(batch, {call.grad_logp, call.grad_entropy, grad_loss, divisor, own_bonus, of_bonus}, chunks,
+  policy_gradients(batch, {call.grad_logp, call.grad_entropy, grad_loss, loss_weights, own_bonus, of_bonus}, chunks,
                    context.parallel);
   return {};
 }
 
 }  // namespace
 
-RLK_CPU_KERNEL(PolicyLoss, .run = policy_loss, .operations = operations<Forward, 200>,
+RLK_CPU_KERNEL(PolicyLoss, .run = policy_loss, .operations = per_input_element<200>,
                .workspace_bytes = workspace_bytes<Forward>, .combines_rows = combines_rows);
-RLK_CPU_KERNEL(PolicyLossBackward, .run = policy_loss_backward, .operations = operations<Backward, 300>,
+RLK_CPU_KERNEL(PolicyLossBackward, .run = policy_loss_backward, .operations = per_input_element<300>,
                .workspace_bytes = workspace_bytes<Backward>);
 
 }  // namespace rlk::cpu

@@ -356,9 +356,7 @@ void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const
 void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
   const auto gradient_of = [&](int64_t b) {
-    const double active = PolicyDivisor::needs_counts(params) ? batch.own_of(b).active : 1;
-    const double weight = out.divisor.token_weight(active);
-    return weight != 0 ? out.grad_loss * weight : 0.0;  // aggregation none never asks
+    return out.weights.weighted(out.grad_loss, out.weights.needs_counts() ? batch.own_of(b).active : 1);
   };
   // What flows through the quantity of the sequence is collected from all tokens before it is shared out.
   const bool shares = has_shared_ratio(params) || params.kind == Kind::gmpo;

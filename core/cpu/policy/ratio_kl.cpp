@@ -10,10 +10,8 @@
 #include "core/cpu/policy/estimates-inl.hpp"
 #include "core/cpu/simd/skeleton-inl.hpp"
 
-#ifndef RLK_CPU_RATIO_KL
-#define RLK_CPU_RATIO_KL
-namespace rlk::cpu {
-
+HWY_BEFORE_NAMESPACE();
+namespace rlk::cpu::HWY_NAMESPACE {
 using sdk::ops::ratio_kl::KlWeight;
 using sdk::ops::ratio_kl_backward::KlGradient;
 using RatioKlForward = CallOf<sdk::ops::RatioKl>;
@@ -24,12 +22,6 @@ template <class Call>
 std::array<Array, 4> numbers_of(const Call& call) {
   return from(call.logp, or_zero(call.old_logp), or_zero(call.ref_logp), or_one(call.mask));
 }
-
-}  // namespace rlk::cpu
-#endif
-
-HWY_BEFORE_NAMESPACE();
-namespace rlk::cpu::HWY_NAMESPACE {
 
 // Without old_logp it is logp itself, its gradient stopped; 1 times a NaN is a NaN.
 template <class D, class V = hn::VFromD<D>>
@@ -51,7 +43,7 @@ void ratio_kl(const RatioKlForward& call, const Context& context) {
   const auto kl_of = [=](auto d, auto logp, auto old_logp, auto ref_logp, auto mask) HWY_ATTR {
     auto kl = kl_estimate(d, kind, clamped(d, hn::Sub(ref_logp, logp), -d_bound, d_bound)).value;
     if (weighted) kl = hn::Mul(exp(d, log_ratio(d, has_old, logp, old_logp)), kl);
-    return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), clamped(d, kl, -bound, bound));
+    return if_kept(d, mask, clamped(d, kl, -bound, bound));
   };
   if (!call.kl.present()) return map<double>(context, to(call.ratio), numbers_of(call), ratio_of);
   map<double>(context, to(call.ratio, call.kl), numbers_of(call),
@@ -89,7 +81,7 @@ void ratio_kl_backward(const RatioKlBackward& call, const Context& context) {
                 const auto ratio = exp(d, clamped(d, delta, -x_bound, x_bound));
                 auto slope = hn::Mul(of_ratio, clamped_slope(d, ratio, delta, -x_bound, x_bound, at_bound));
                 if (has_kl) slope = hn::MulAdd(of_kl, kl_slope(d, delta, hn::Sub(ref, own)), slope);
-                return hn::IfThenElseZero(hn::Ne(kept, hn::Zero(d)), slope);
+                return if_kept(d, kept, slope);
               });
 }
 

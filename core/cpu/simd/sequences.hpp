@@ -57,13 +57,4 @@ void for_each_sequence(const Sequences& sequences, const ParallelFor& hook, Func
   });
 }
 
-// Writes the value to every token of an array that may be absent; needs no valid cu_seqlens.
-inline void fill(const Sequences& sequences, const Array& array, double value) {
-  const int64_t rows = sequences.packed ? sequences.length : sequences.count;
-  const int64_t columns = sequences.packed ? 1 : sequences.length;
-  for (int64_t i = 0; array.present() && i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) array.put(Position{i, j}, value);
-  }
-}
-
 }  // namespace rlk::cpu

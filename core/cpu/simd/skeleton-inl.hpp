@@ -18,6 +18,7 @@
 #define RLK_CPU_SKELETON_INL
 #endif
 
+#include "core/cpu/simd/elements.hpp"
 #include "core/cpu/simd/functions-inl.hpp"
 #include "core/cpu/simd/lines-inl.hpp"
 #include "core/cpu/simd/registration.hpp"
@@ -38,16 +39,15 @@ bool any_f64(const std::array<Array, kArrays>& arrays) {
   return std::any_of(arrays.begin(), arrays.end(), [](const Array& a) { return a.dtype == Dtype::f64; });
 }
 
-// An estimate of operations for a registration: so many for each element of the first output.
-template <int kOfElement, class Call>
-double per_element(const Call& call) {
-  double elements = -1;
-  Call::each_output(call, [&](const Array& array) {
-    if (elements >= 0) return;
-    elements = 1;
-    for (int axis = 0; axis < array.ndim; ++axis) elements *= static_cast<double>(array.shape[axis]);
-  });
-  return elements * kOfElement;
+// What a kernel says of a call; nothing of data errors where it cannot find one.
+template <class Function, class Call>
+DataError error_of(const Function& function, const Call& call, const Context& context) {
+  if constexpr (std::is_void_v<decltype(function(call, context))>) {
+    function(call, context);
+    return {};
+  } else {
+    return function(call, context);
+  }
 }
 
 template <size_t kOut, size_t kIn>
@@ -63,6 +63,12 @@ std::array<Array, kOut + kIn> joined(const std::array<Array, kOut>& out, const s
 
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
+
+// The number of an element that a mask, which arrives as numbers, keeps; 0 elsewhere, whatever stands there.
+template <class D, class V = hn::VFromD<D>>
+HWY_INLINE V if_kept(D d, V mask, V number) {
+  return hn::IfThenElseZero(hn::Ne(mask, hn::Zero(d)), number);
+}
 
 // Calls function(TC{}): with double where one of the arrays is f64.
 template <size_t kArrays, class Function>
@@ -131,15 +137,14 @@ HWY_INLINE void for_each_chunk(const Context& context, const std::array<Array, k
 }  // namespace rlk::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-// Registers `function`, a kernel of HWY_NAMESPACE that cannot find a data error. In namespace rlk::cpu; the rest as in
-// RLK_CPU_KERNEL.
+// Registers `function`, a kernel of HWY_NAMESPACE, which returns a DataError, or nothing where it cannot find one. In
+// namespace rlk::cpu; the rest as in RLK_CPU_KERNEL.
 #undef RLK_CPU_VECTOR_KERNEL
 #if HWY_ONCE
 #define RLK_CPU_VECTOR_KERNEL(OP, function, ...)                                              \
   HWY_EXPORT(function);                                                                       \
   static DataError run_##function(const CallOf<sdk::ops::OP>& call, const Context& context) { \
-    HWY_DYNAMIC_DISPATCH(function)(call, context);                                            \
-    return {};                                                                                \
+    return error_of(HWY_DYNAMIC_DISPATCH(function), call, context);                           \
   }                                                                                           \
   RLK_CPU_KERNEL(OP, .run = run_##function, __VA_ARGS__)
 #else

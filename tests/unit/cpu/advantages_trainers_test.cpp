@@ -8,12 +8,11 @@
 #include <cmath>
 
 #include "unit/cpu/scan_case.hpp"
-#include "unit/cpu/whitened.hpp"
+#include "unit/cpu/trainer_rows.hpp"
 
 namespace rlk::test {
 namespace {
 
-using Matrix = std::vector<List>;  // [sequence][token]
 constexpr int64_t kB = 6, kL = 9;
 
 // Rewards of samples, three of each prompt; penalties of tokens; responses of several lengths, with a turn of a tool.
@@ -57,43 +56,21 @@ struct Batch {
   }
 };
 
-Tensor tensor_of(const Matrix& rows) {
-  List flat;
-  for (const List& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  return numbers(flat, {kB, kL});
-}
-Tensor flags_of(const Matrix& rows) {
-  std::vector<int> flat;
-  for (const List& row : rows) flat.insert(flat.end(), row.begin(), row.end());
-  return flags(flat, {kB, kL});
-}
-Matrix matrix_of(const Tensor& tensor) {
-  Matrix rows(kB, List(kL));
-  for (int64_t i = 0; i < kB * kL; ++i) rows[static_cast<size_t>(i / kL)][static_cast<size_t>(i % kL)] = tensor.get(i);
-  return rows;
-}
-
 // ---- the operators ------------------------------------------------------------------------------------------------
 
 using Baseline = ops::group_advantages::Baseline;
 using Singleton = ops::group_advantages::Singleton;
 // Without division.
 List group_advantages(const List& scores, Baseline baseline, Singleton singleton = Singleton::zero) {
-  CallOf<ops::GroupAdvantages> call;
-  call.rewards = numbers(scores);
-  call.params.samples_per_prompt = 3;
-  call.params.baseline = baseline;
-  call.params.singleton = singleton;
-  call.params.scale = ops::group_advantages::Scale::none;
-  return list_of(run(call).advantages);
+  const ops::group_advantages::Params params = {.samples_per_prompt = 3,
+                                                .scale = ops::group_advantages::Scale::none,
+                                                .baseline = baseline,
+                                                .singleton = singleton};
+  return list_of(run(CallOf<ops::GroupAdvantages>{.rewards = numbers(scores), .params = params}).advantages);
 }
 Matrix discounted(const Matrix& rewards, const Matrix& mask, double gamma, ReturnsRule rule) {
-  Returns call;
-  call.rewards = tensor_of(rewards);
-  call.mask = flags_of(mask);
-  call.params.gamma = gamma;
-  call.params.mask_rule = rule;
-  return matrix_of(run(call).returns);
+  const ops::returns::Params params = {.gamma = gamma, .mask_rule = rule};
+  return matrix_of(run(Returns{.rewards = tensor_of(rewards), .mask = flags_of(mask), .params = params}).returns);
 }
 Matrix gae(const Matrix& rewards, const Batch& batch, double gamma, double lam, Rule rule) {
   Gae call = gae_of(tensor_of(rewards), tensor_of(batch.values));
@@ -104,42 +81,14 @@ Matrix gae(const Matrix& rewards, const Batch& batch, double gamma, double lam, 
   return matrix_of(run(call).advantages);
 }
 Matrix whiten(const Matrix& x, const Matrix& kept, const ops::whiten::Params& params = {}) {
-  return matrix_of(whitened(tensor_of(x), flags_of(kept), params));
+  return matrix_of(run(CallOf<ops::Whiten>{.x = tensor_of(x), .mask = flags_of(kept), .params = params}).y);
 }
 ops::whiten::Params openrlhf_whiten() {
-  ops::whiten::Params params;
-  params.std = ops::whiten::Std::population;
-  params.eps_mode = ops::whiten::EpsMode::variance_floor;
-  return params;
+  return {.std = ops::whiten::Std::population, .eps_mode = ops::whiten::EpsMode::variance_floor};
 }
 
 // ---- the trainers -------------------------------------------------------------------------------------------------
 
-// With x already as the trainer has it at every token: (x - mean) / root, both over the mask.
-template <typename Root>
-Matrix masked_normal(Matrix x, const Matrix& mask, Root&& root) {
-  double n = 0, mean = 0, variance = 0;
-  for (size_t b = 0; b < kB; ++b) {
-    for (size_t t = 0; t < kL; ++t) {
-      n += mask[b][t];
-      mean += mask[b][t] * x[b][t];
-    }
-  }
-  mean /= n;
-  for (size_t b = 0; b < kB; ++b) {
-    for (size_t t = 0; t < kL; ++t) variance += mask[b][t] * std::pow(x[b][t] - mean, 2);
-  }
-  for (List& row : x) {
-    for (double& number : row) number = (number - mean) / root(variance, n);
-  }
-  return x;
-}
-double verl_root(double squares, double n) {
-  return std::sqrt(squares / (n - 1) + 1e-8);
-}
-double openrlhf_root(double squares, double n) {
-  return std::sqrt(std::max(squares / n, 1e-8));
-}
 List minus_group_mean(const List& scores) {
   List out;
   for (size_t b = 0; b < scores.size(); ++b) {
@@ -148,39 +97,10 @@ List minus_group_mean(const List& scores) {
   }
   return out;
 }
-// The running sum times what the trainer multiplies it with after each token.
-template <typename Factor>
-Matrix running_sums(const Matrix& rewards, double gamma, Factor&& factor) {
-  Matrix sums = rewards;
-  for (size_t b = 0; b < kB; ++b) {
-    double running = 0;
-    for (size_t t = kL; t-- > 0;) {
-      running = rewards[b][t] + gamma * running;
-      sums[b][t] = running;
-      running *= factor(b, t);
-    }
-  }
-  return sums;
-}
-
 void expect_same(const Matrix& got, const Matrix& want, const Matrix& mask) {
   for (size_t b = 0; b < kB; ++b) {
     for (size_t t = 0; t < kL; ++t) EXPECT_NEAR(got[b][t], mask[b][t] * want[b][t], 1e-12) << b << " " << t;
   }
-}
-
-// A masked token leaves the return of verl 0.9.1 as it is.
-Matrix verl_carried(const Matrix& rewards, const Matrix& mask, double gamma) {
-  Matrix sums = rewards;
-  for (size_t b = 0; b < kB; ++b) {
-    double running = 0;
-    for (size_t t = kL; t-- > 0;) {
-      const double next = rewards[b][t] + gamma * running;
-      sums[b][t] = next * mask[b][t];
-      running = next * mask[b][t] + running * (1 - mask[b][t]);
-    }
-  }
-  return sums;
 }
 
 TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusIsReturnsThenWhiten) {
@@ -188,7 +108,8 @@ TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusIsReturnsThenWhiten) {
   const Matrix rewards = batch.token_rewards(batch.scores);
   for (const double gamma : {1.0, 0.9}) {
     expect_same(whiten(discounted(rewards, batch.mask, gamma, ops::returns::Params().mask_rule), batch.mask),
-                masked_normal(verl_carried(rewards, batch.mask, gamma), batch.mask, verl_root), batch.mask);
+                masked_normal(running_sums(rewards, batch.mask, gamma, ReturnsRule::carry), batch.mask, verl_divisor),
+                batch.mask);
   }
 }
 
@@ -197,9 +118,9 @@ TEST(CpuAdvantagesOfTrainers, OlderVerlsReinforcePlusPlusResets) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
   for (const double gamma : {1.0, 0.9}) {
-    const Matrix sums = running_sums(rewards, gamma, [&](size_t b, size_t t) { return batch.mask[b][t]; });
+    const Matrix sums = running_sums(rewards, batch.mask, gamma, ReturnsRule::reset);
     expect_same(whiten(discounted(rewards, batch.mask, gamma, ReturnsRule::reset), batch.mask),
-                masked_normal(sums, batch.mask, verl_root), batch.mask);
+                masked_normal(sums, batch.mask, verl_divisor), batch.mask);
   }
 }
 
@@ -207,7 +128,7 @@ TEST(CpuAdvantagesOfTrainers, VerlReinforcePlusPlusBaselineIsTheGroupMeanThenWhi
   const Batch batch;
   const Matrix tokens = batch.broadcast(group_advantages(batch.scores, Baseline::mean, Singleton::raw));
   expect_same(whiten(tokens, batch.mask),
-              masked_normal(batch.broadcast(minus_group_mean(batch.scores)), batch.mask, verl_root), batch.mask);
+              masked_normal(batch.broadcast(minus_group_mean(batch.scores)), batch.mask, verl_divisor), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, VerlRemaxOfTokenRewardsIsReturnsMinusTheBaselines) {
@@ -229,45 +150,26 @@ TEST(CpuAdvantagesOfTrainers, VerlRemaxOfTokenRewardsIsReturnsMinusTheBaselines)
 TEST(CpuAdvantagesOfTrainers, VerlGaeIsGaeThenWhiten) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
-  Matrix want = rewards;
-  for (size_t b = 0; b < kB; ++b) {
-    double next = 0, last = 0;
-    for (size_t t = kL; t-- > 0;) {
-      const double m = batch.mask[b][t];
-      const double now = rewards[b][t] + 0.99 * next - batch.values[b][t] + 0.99 * 0.95 * last;
-      next = batch.values[b][t] * m + (1 - m) * next;
-      last = now * m + (1 - m) * last;
-      want[b][t] = last;
-    }
-  }
+  const Matrix want = verl_gae(rewards, batch.values, batch.mask, 0.99, 0.95).advantages;
   expect_same(whiten(gae(rewards, batch, 0.99, 0.95, Rule::carry), batch.mask),
-              masked_normal(want, batch.mask, verl_root), batch.mask);
+              masked_normal(want, batch.mask, verl_divisor), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, OpenRlhfGaeIsGaeThenWhiten) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
-  Matrix want = rewards;
-  for (size_t b = 0; b < kB; ++b) {
-    double next = 0, last = 0;
-    for (size_t t = kL; t-- > 0;) {
-      const double value = batch.values[b][t] * batch.mask[b][t];
-      last = rewards[b][t] * batch.mask[b][t] + next - value + 0.95 * last;
-      next = value;
-      want[b][t] = last;
-    }
-  }
+  const Matrix want = openrlhf_gae(rewards, batch.values, batch.mask, 1, 0.95).advantages;
   expect_same(whiten(gae(rewards, batch, 1, 0.95, Rule::zero), batch.mask, openrlhf_whiten()),
-              masked_normal(want, batch.mask, openrlhf_root), batch.mask);
+              masked_normal(want, batch.mask, openrlhf_divisor), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, OpenRlhfReinforceBaselineIsTheGroupMeanThenReturnsThenWhiten) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, Baseline::mean));
-  const Matrix want =
-      running_sums(batch.token_rewards(minus_group_mean(batch.scores)), 1, [](size_t, size_t) { return 1.0; });
+  const Matrix centred = batch.token_rewards(minus_group_mean(batch.scores));
+  const Matrix want = running_sums(centred, batch.mask, 1, ReturnsRule::zero);
   expect_same(whiten(discounted(rewards, batch.mask, 1, ReturnsRule::zero), batch.mask, openrlhf_whiten()),
-              masked_normal(want, batch.mask, openrlhf_root), batch.mask);
+              masked_normal(want, batch.mask, openrlhf_divisor), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, OpenRlhfRlooIsLeaveOneOutThenReturns) {
@@ -280,32 +182,24 @@ TEST(CpuAdvantagesOfTrainers, OpenRlhfRlooIsLeaveOneOutThenReturns) {
   }
   const Matrix rewards = batch.token_rewards(group_advantages(batch.scores, Baseline::rloo));
   expect_same(discounted(rewards, batch.mask, 1, ReturnsRule::zero),
-              running_sums(batch.token_rewards(shaped), 1, [](size_t, size_t) { return 1.0; }), batch.mask);
+              running_sums(batch.token_rewards(shaped), batch.mask, 1, ReturnsRule::zero), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, SlimeReinforcePlusPlusIsReturns) {
   const Batch batch;
   const Matrix rewards = batch.token_rewards(batch.scores);
   expect_same(discounted(rewards, batch.mask, 0.9, ReturnsRule::zero),
-              running_sums(rewards, 0.9, [](size_t, size_t) { return 1.0; }), batch.mask);
+              running_sums(rewards, batch.mask, 0.9, ReturnsRule::zero), batch.mask);
 }
 
 TEST(CpuAdvantagesOfTrainers, TrlRlooWithNormalizedAdvantagesIsLeaveOneOutThenWhitenOverSamples) {
   const Batch batch;
-  ops::whiten::Params params;
-  params.eps_mode = ops::whiten::EpsMode::deviation;
-  params.eps = 1e-4;
-  const List rloo = group_advantages(batch.scores, Baseline::rloo);
-  const Tensor got = whitened(numbers(rloo, {kB, 1}), {}, params);
-  double mean = 0, squares = 0;
-  List want;
-  for (const double centred : minus_group_mean(batch.scores)) want.push_back(centred * 3 / 2);
-  for (const double x : want) mean += x / kB;
-  for (const double x : want) squares += (x - mean) * (x - mean);
-  for (int64_t b = 0; b < kB; ++b) {
-    const double x = want[static_cast<size_t>(b)];
-    EXPECT_NEAR(got.get(b), (x - mean) / (std::sqrt(squares / (kB - 1)) + 1e-4), 1e-12);
-  }
+  const Tensor rloo = numbers(group_advantages(batch.scores, Baseline::rloo), {kB, 1});
+  const ops::whiten::Params params = {.eps_mode = ops::whiten::EpsMode::deviation, .eps = 1e-4};
+  Matrix want;
+  for (const double centred : minus_group_mean(batch.scores)) want.push_back({centred * 3 / 2});
+  expect_near(run(CallOf<ops::Whiten>{.x = rloo, .params = params}).y,
+              masked_normal(want, Matrix(kB, {1}), trl_divisor));
 }
 
 }  // namespace

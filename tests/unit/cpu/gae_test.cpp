@@ -15,88 +15,26 @@ Gae make_case(int64_t sequences, int64_t length) {
   return c;
 }
 
-// Advantages and returns of one sequence as a trainer computes them.
-struct Pair {
-  List advantages, returns;
-};
-Pair verl(const List& r, const List& v, const List& m, double gamma, double lam) {
-  Pair out{List(r.size()), List(r.size())};
-  double next_value = 0, last = 0;
-  for (size_t t = r.size(); t-- > 0;) {
-    const double delta = r[t] + gamma * next_value - v[t];
-    const double now = delta + gamma * lam * last;
-    next_value = v[t] * m[t] + (1 - m[t]) * next_value;
-    last = now * m[t] + (1 - m[t]) * last;
-    out.advantages[t] = last;
-    out.returns[t] = last + v[t];
-  }
-  return out;
-}
-Pair openrlhf(List r, List v, const List& m, double gamma, double lam) {
-  for (size_t t = 0; t < r.size(); ++t) {
-    r[t] *= m[t];
-    v[t] *= m[t];
-  }
-  Pair out{List(r.size()), List(r.size())};
-  double last = 0;
-  for (size_t t = r.size(); t-- > 0;) {
-    const double next_value = t + 1 < r.size() ? v[t + 1] : 0;
-    last = r[t] + gamma * next_value - v[t] + gamma * lam * last;
-    out.advantages[t] = last;
-    out.returns[t] = last + v[t];
-  }
-  return out;
-}
-
-List row(const Tensor& tensor, int64_t b) {
-  const int64_t length = tensor.shape()[1];
-  List list;
-  for (int64_t t = 0; t < length; ++t) {
-    list.push_back(tensor.dtype() == Dtype::u8 ? static_cast<double>(tensor.get_int(b * length + t))
-                                               : tensor.get(b * length + t));
-  }
-  return list;
-}
-
 TEST(CpuGae, MatchesVerlsAndOpenRlhfsRecursionsAtTokensThatCount) {
   for (const Rule rule : {Rule::carry, Rule::zero}) {
     Gae c = make_case(6, 23);
     c.params.mask_rule = rule;
-    const double gamma = c.params.gamma, lam = c.params.lam;
+    const auto recursion = rule == Rule::carry ? verl_gae : openrlhf_gae;
+    const Estimates want = recursion(matrix_of(c.rewards), matrix_of(c.values), matrix_of(c.mask), 0.97, 0.9);
     const Gae out = run(c);
-    for (int64_t b = 0; b < 6; ++b) {
-      const List mask = row(c.mask, b);
-      const List r = row(c.rewards, b), v = row(c.values, b);
-      const Pair want = rule == Rule::carry ? verl(r, v, mask, gamma, lam) : openrlhf(r, v, mask, gamma, lam);
-      for (size_t t = 0; t < 23; ++t) {
-        const int64_t i = b * 23 + static_cast<int64_t>(t);
-        EXPECT_NEAR(out.advantages.get(i), mask[t] * want.advantages[t], 1e-12)
-            << static_cast<int>(rule) << " " << b << " " << t;
-        EXPECT_NEAR(out.returns.get(i), mask[t] * want.returns[t], 1e-12)
-            << static_cast<int>(rule) << " " << b << " " << t;
-      }
-    }
+    expect_near(out.advantages, want.advantages);
+    expect_near(out.returns, want.returns);
   }
 }
 
 // slime pads with zeros behind the response and has no other mask: its sequences are the unmasked recursion.
 TEST(CpuGae, MatchesSlimesSequencesPaddedBehindTheResponse) {
   Gae c = make_case(3, 9);
-  const std::vector<int64_t> lengths = {9, 5, 1};
-  for (int64_t i = 0; i < 27; ++i) c.mask.set_int(i, i % 9 < lengths[static_cast<size_t>(i / 9)] ? 1 : 0);
+  const Matrix mask = {Row(9, 1), {1, 1, 1, 1, 1, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0, 0, 0}};
+  c.mask = flags_of(mask);
   for (const Rule rule : {Rule::zero, Rule::carry}) {  // at the end of a sequence both rules are the same
     c.params.mask_rule = rule;
-    const Gae out = run(c);
-    for (int64_t b = 0; b < 3; ++b) {
-      const auto length = static_cast<size_t>(lengths[static_cast<size_t>(b)]);
-      List r = row(c.rewards, b), v = row(c.values, b);
-      r.resize(length);
-      v.resize(length);
-      const Pair want = openrlhf(r, v, List(length, 1), c.params.gamma, c.params.lam);
-      for (size_t t = 0; t < length; ++t) {
-        EXPECT_NEAR(out.advantages.get(b * 9 + static_cast<int64_t>(t)), want.advantages[t], 1e-12);
-      }
-    }
+    expect_near(run(c).advantages, openrlhf_gae(matrix_of(c.rewards), matrix_of(c.values), mask, 0.97, 0.9).advantages);
   }
 }
 
@@ -128,19 +66,7 @@ TEST(CpuReturns, MatchVerlsAndOpenRlhfsRecursions) {
   Returns c = returns_of(make_case(4, 17));
   for (const ReturnsRule rule : {ReturnsRule::carry, ReturnsRule::zero, ReturnsRule::reset}) {
     c.params.mask_rule = rule;
-    const Tensor out = run(c).returns;
-    for (int64_t b = 0; b < 4; ++b) {
-      const List r = row(c.rewards, b), m = row(c.mask, b);
-      double running = 0;
-      for (size_t t = r.size(); t-- > 0;) {
-        const double next = r[t] + c.params.gamma * running;
-        EXPECT_NEAR(out.get(b * 17 + static_cast<int64_t>(t)), m[t] * next, 1e-12);
-        const double behind_masked = rule == ReturnsRule::carry  ? running
-                                     : rule == ReturnsRule::zero ? c.params.gamma * running
-                                                                 : 0;
-        running = m[t] * next + (1 - m[t]) * behind_masked;
-      }
-    }
+    expect_near(run(c).returns, running_sums(matrix_of(c.rewards), matrix_of(c.mask), 0.97, rule));
   }
 }
 

@@ -2,11 +2,7 @@
 // say which rows are a group.
 #include <rlk/sdk/ops/group_advantages.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
-#include "unit/cpu/token_case.hpp"
+#include "unit/cpu/trainer_rows.hpp"
 
 namespace rlk::test {
 namespace {
@@ -31,12 +27,10 @@ void set_ids(GroupCase& c, Tensor ids) {
 }
 
 double mean(const List& r) {
-  return std::accumulate(r.begin(), r.end(), 0.0) / static_cast<double>(r.size());
+  return Statistics(r).mean;
 }
 double deviation(const List& r, bool unbiased) {
-  double squares = 0;
-  for (const double x : r) squares += (x - mean(r)) * (x - mean(r));
-  return std::sqrt(squares / static_cast<double>(r.size() - (unbiased ? 1 : 0)));
+  return Statistics(r).deviation(unbiased);
 }
 
 // ---- the trainers' formulas: one group of `all`, of one size ------------------------------------------------------

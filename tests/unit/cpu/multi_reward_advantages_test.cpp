@@ -3,10 +3,7 @@
 #include <rlk/sdk/ops/multi_reward_advantages.hpp>
 #include <rlk/sdk/ops/whiten.hpp>
 
-#include <cmath>
-
-#include "unit/cpu/token_case.hpp"
-#include "unit/cpu/whitened.hpp"
+#include "unit/cpu/trainer_rows.hpp"
 
 namespace rlk::test {
 namespace {
@@ -19,20 +16,10 @@ Tensor advantages_of(const MultiCase& c, const cpu::ParallelFor& hook = cpu::ser
   return run(c, hook).advantages;
 }
 
-// Mean and unbiased deviation of the numbers that are no NaN; the deviation of one number is NaN, as TRL's nanstd has
-// it.
-struct Statistics {
-  double mean = 0, deviation = 0;
-};
-Statistics statistics_of(const List& list) {
-  double n = 0, sum = 0, squares = 0;
-  for (const double x : list) {
-    if (std::isnan(x)) continue;
-    ++n;
-    sum += x;
-  }
-  for (const double x : list) squares += std::isnan(x) ? 0 : (x - sum / n) * (x - sum / n);
-  return {sum / n, n > 1 ? std::sqrt(squares / (n - 1)) : kNan};
+// Of the numbers that are no NaN; the unbiased deviation of one is NaN, as TRL's nanstd has it.
+Statistics statistics_of(List list) {
+  list.erase(std::remove_if(list.begin(), list.end(), [](double x) { return std::isnan(x); }), list.end());
+  return Statistics(list);
 }
 double nan_sum(const List& list, const List& weights) {
   double sum = 0;
@@ -51,7 +38,7 @@ List trl_sum_then_normalize(const std::vector<List>& rewards, const List& weight
   for (size_t b = 0; b < sums.size(); ++b) {
     const auto first = sums.begin() + static_cast<std::ptrdiff_t>(b / size * size);
     const Statistics group = statistics_of(List(first, first + static_cast<std::ptrdiff_t>(size)));
-    const double advantage = (sums[b] - group.mean) / (group.deviation + 1e-4);
+    const double advantage = (sums[b] - group.mean) / (group.deviation(true) + 1e-4);
     advantages.push_back(std::isnan(advantage) ? 0 : advantage);
   }
   return advantages;
@@ -63,7 +50,7 @@ std::vector<List> trl_normalized(const std::vector<List>& rewards, size_t size, 
       List column;
       for (size_t i = b / size * size; i < (b / size + 1) * size; ++i) column.push_back(rewards[i][k]);
       const Statistics group = statistics_of(column);
-      normalized[b][k] = (rewards[b][k] - group.mean) / (group.deviation + eps);
+      normalized[b][k] = (rewards[b][k] - group.mean) / (group.deviation(true) + eps);
     }
   }
   return normalized;
@@ -77,7 +64,7 @@ List trl_normalize_then_sum(const std::vector<List>& rewards, const List& weight
     sums.push_back(any ? nan_sum(normalized[b], weights) : kNan);
   }
   const Statistics batch = statistics_of(sums);
-  for (double& sum : sums) sum = std::isnan(sum) ? 0 : (sum - batch.mean) / (batch.deviation + 1e-4);
+  for (double& sum : sums) sum = std::isnan(sum) ? 0 : (sum - batch.mean) / (batch.deviation(true) + 1e-4);
   return sums;
 }
 
@@ -104,11 +91,6 @@ MultiCase trl_case() {
   return c;
 }
 
-void expect_near(const Tensor& got, const List& want) {
-  ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got.get(static_cast<int64_t>(i)), want[i], 1e-12) << i;
-}
-
 TEST(CpuMultiReward, MatchesTrlsSumThenNormalize) {
   MultiCase c = trl_case();
   expect_near(advantages_of(c), trl_sum_then_normalize(kRewards, kWeights, 4));
@@ -117,12 +99,11 @@ TEST(CpuMultiReward, MatchesTrlsSumThenNormalize) {
 TEST(CpuMultiReward, NormalizeThenSumThenWhitenIsTrlsNormalizeThenSum) {
   MultiCase c = trl_case();
   c.params.combine = Combine::normalize_then_sum;
-  ops::whiten::Params whiten;
-  whiten.eps_mode = ops::whiten::EpsMode::deviation;
-  whiten.eps = 1e-4;
+  const ops::whiten::Params whiten = {.eps_mode = ops::whiten::EpsMode::deviation, .eps = 1e-4};
   const Tensor sums = advantages_of(c);
   EXPECT_EQ(sums.get(3), 0);
-  expect_near(whitened(numbers(list_of(sums), {8, 1}), flags({1, 1, 1, 0, 1, 1, 1, 1}, {8, 1}), whiten),
+  const Tensor x = numbers(list_of(sums), {8, 1}), mask = flags({1, 1, 1, 0, 1, 1, 1, 1}, {8, 1});
+  expect_near(run(CallOf<ops::Whiten>{.x = x, .mask = mask, .params = whiten}).y,
               trl_normalize_then_sum(kRewards, kWeights, 4));
 }
 
@@ -152,9 +133,9 @@ TEST(CpuMultiReward, NormalizeThenSumThenWhitenOverTokensIsGdpo) {
   const Statistics batch = statistics_of(counted);
   List want;
   for (size_t i = 0; i < kept.size(); ++i) {
-    want.push_back(mask[i] * (kept[i] - batch.mean) / std::sqrt(batch.deviation * batch.deviation + 1e-8));
+    want.push_back(mask[i] * (kept[i] - batch.mean) / verl_divisor(batch));
   }
-  expect_near(whitened(numbers(tokens, {6, 4}), flags(mask, {6, 4}), {}), want);
+  expect_near(run(CallOf<ops::Whiten>{.x = numbers(tokens, {6, 4}), .mask = flags(mask, {6, 4})}).y, want);
 }
 
 TEST(CpuMultiReward, TheWeightOfAMissingRewardIsNotUsed) {

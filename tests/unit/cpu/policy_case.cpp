@@ -15,16 +15,6 @@ std::vector<Tensor*> token_tensors(PolicyCase& c) {
   return {&c.logp, &c.advantages, &c.old_logp, &c.ref_logp, &c.rollout_logp, &c.entropy, &c.weight, &c.grad_per_token};
 }
 
-Matrix matrix_of(const Tensor& tensor, size_t sequences, size_t tokens) {
-  Matrix matrix(sequences, Row(tokens, kNan));
-  for (size_t i = 0; i < sequences * tokens && tensor.present(); ++i) {
-    const auto flat = static_cast<int64_t>(i);
-    matrix[i / tokens][i % tokens] =
-        tensor.dtype() == Dtype::u8 ? (tensor.get_int(flat) != 0 ? 1.0 : 0.0) : tensor.get(flat);
-  }
-  return matrix;
-}
-
 }  // namespace
 
 PolicyCase make_policy_case(Dtype dtype, int64_t sequences, int64_t tokens, uint32_t seed, Strides strides) {
@@ -97,15 +87,18 @@ Result<CallOf<ops::PolicyLossBackward>> run_policy_loss_backward(const PolicyCas
 }
 
 TrainerBatch trainer_batch(const PolicyCase& c) {
-  const auto sequences = static_cast<size_t>(c.logp.shape()[0]), tokens = static_cast<size_t>(c.logp.shape()[1]);
+  const Matrix lp = matrix_of(c.logp);
+  const auto matrix_or = [&](const Tensor& tensor, double number) {
+    return tensor.present() ? matrix_of(tensor) : Matrix(lp.size(), Row(lp[0].size(), number));
+  };
   TrainerBatch batch;
-  batch.lp = batch.sg = matrix_of(c.logp, sequences, tokens);
-  batch.old = matrix_of(c.old_logp, sequences, tokens);
-  batch.ref = matrix_of(c.ref_logp, sequences, tokens);
-  batch.sampled = matrix_of(c.rollout_logp, sequences, tokens);
-  batch.advantage = matrix_of(c.advantages, sequences, tokens);
-  batch.entropy = matrix_of(c.entropy, sequences, tokens);
-  batch.mask = c.mask.present() ? matrix_of(c.mask, sequences, tokens) : Matrix(sequences, Row(tokens, 1.0));
+  batch.lp = batch.sg = lp;
+  batch.old = matrix_or(c.old_logp, kNan);
+  batch.ref = matrix_or(c.ref_logp, kNan);
+  batch.sampled = matrix_or(c.rollout_logp, kNan);
+  batch.advantage = matrix_or(c.advantages, kNan);
+  batch.entropy = matrix_or(c.entropy, kNan);
+  batch.mask = matrix_or(c.mask, 1);
   return batch;
 }
 
@@ -139,26 +132,6 @@ void expect_trainer(const PolicyCase& c, const std::function<double(const Traine
   }
 }
 
-double tokens_of(const Row& mask) {
-  double n = 0;
-  for (const double m : mask) n += m;
-  return n;
-}
-double tokens_of(const Matrix& mask) {
-  double n = 0;
-  for (const Row& row : mask) n += tokens_of(row);
-  return n;
-}
-double row_sum(const Row& a, const Row& mask) {
-  double sum = 0;
-  for (size_t t = 0; t < a.size(); ++t) sum += mask[t] != 0 ? a[t] : 0.0;
-  return sum;
-}
-double sum_of(const Matrix& a, const Matrix& mask) {
-  double sum = 0;
-  for (size_t b = 0; b < a.size(); ++b) sum += row_sum(a[b], mask[b]);
-  return sum;
-}
 double clip(double x, double low, double high) {
   return x < low ? low : x > high ? high : x;
 }

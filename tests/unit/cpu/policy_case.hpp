@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "unit/cpu/operator.hpp"
+#include "unit/cpu/trainer_rows.hpp"
 
 namespace rlk::test {
 
@@ -41,9 +41,6 @@ Result<CallOf<ops::PolicyLossBackward>> run_policy_loss_backward(const PolicyCas
 
 // ---- formulas of the trainers -------------------------------------------------------------------------------------
 
-using Row = std::vector<double>;
-using Matrix = std::vector<Row>;
-
 // A batch as a trainer has it. lp is what the gradient is taken of; sg is the same numbers with the gradient stopped.
 struct TrainerBatch {
   Matrix lp, sg, old, ref, sampled, mask, advantage, entropy;
@@ -56,10 +53,6 @@ TrainerBatch trainer_batch(const PolicyCase& c);
 // differences in lp with sg held, and that the packed layout gives the same.
 void expect_trainer(const PolicyCase& c, const std::function<double(const TrainerBatch&)>& published);
 
-double tokens_of(const Row& mask);     // how many count
-double tokens_of(const Matrix& mask);  // of all sequences
-double row_sum(const Row& a, const Row& mask);
-double sum_of(const Matrix& a, const Matrix& mask);
 double clip(double x, double low, double high);
 double sigmoid(double x);
 // A matrix from a function of every place; masked places are 0 and the function is not called.

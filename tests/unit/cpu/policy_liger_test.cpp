@@ -91,8 +91,7 @@ double liger_loss(const TrainerBatch& d, const Liger& o) {
   const auto batch = static_cast<double>(d.sequences());
   double sum = 0;
   if (o.loss_type == "grpo" || o.loss_type == "sapo") {
-    for (size_t b = 0; b < d.sequences(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0);
-    return sum / batch;
+    return sum_of_means(loss, d.mask) / batch;
   }
   if (o.loss_type == "bnpo") return sum_of(loss, d.mask) / std::max(tokens_of(d.mask), 1.0);
   if (o.loss_type == "dr_grpo") return sum_of(loss, d.mask) / (batch * o.max_completion_length);

@@ -68,16 +68,10 @@ double approx_kl(std::string_view estimator, double log_ratio) {
   return clip(std::exp(-log_ratio) - 1 + log_ratio, -10, 10);
 }
 
+// Fully masked sequences are excluded.
 double aggregate_loss(const TrainerBatch& d, const OpenRlhf& o, const Matrix& loss, bool token_level) {
-  double tokens = 0, sequences = 0, means = 0;
-  for (size_t b = 0; b < d.sequences(); ++b) {
-    tokens += tokens_of(d.mask[b]);
-    if (tokens_of(d.mask[b]) == 0) continue;  // fully masked sequences are excluded
-    sequences += 1;
-    means += masked_mean(loss[b], d.mask[b]);
-  }
-  if (token_level) return sum_of(loss, d.mask) / o.batch_num_tokens.value_or(tokens) * o.dp_size;
-  return means / o.global_batch_size.value_or(sequences) * o.dp_size;
+  if (token_level) return sum_of(loss, d.mask) / o.batch_num_tokens.value_or(tokens_of(d.mask)) * o.dp_size;
+  return sum_of_means(loss, d.mask) / o.global_batch_size.value_or(nonempty_of(d.mask)) * o.dp_size;
 }
 
 double openrlhf_loss(const TrainerBatch& d, const OpenRlhf& o) {

@@ -67,15 +67,13 @@ double token_loss(const TrainerBatch& d, const Trl& o, size_t b, size_t t) {
 double trl_loss(const TrainerBatch& d, const Trl& o) {
   const Matrix loss = each(d, [&](size_t b, size_t t) { return token_loss(d, o, b, t); });
   const auto batch = static_cast<double>(d.sequences());
-  double tokens = 0, means = 0, by_length = 0;
+  double by_length = 0;
   for (size_t b = 0; b < d.sequences(); ++b) {
     const double n = tokens_of(d.mask[b]);
-    tokens += n;
-    means += row_sum(loss[b], d.mask[b]) / std::max(n, 1.0);
     by_length += n > 0 ? loss[b][0] * n : 0.0;  // [B, 1]
   }
-  if (o.loss_type == "grpo" || o.loss_type == "sapo") return means / batch;
-  if (o.loss_type == "bnpo") return sum_of(loss, d.mask) / std::max(tokens, 1.0);
+  if (o.loss_type == "grpo" || o.loss_type == "sapo") return sum_of_means(loss, d.mask) / batch;
+  if (o.loss_type == "bnpo") return sum_of(loss, d.mask) / std::max(tokens_of(d.mask), 1.0);
   if (o.loss_type == "dr_grpo") return sum_of(loss, d.mask) / (batch * o.max_completion_length);
   if (o.loss_type == "luspo") return by_length / batch;
   return sum_of(loss, d.mask) / (std::max(o.num_items_in_batch, 1.0) / o.num_processes);

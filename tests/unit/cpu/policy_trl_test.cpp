@@ -42,9 +42,7 @@ Matrix sequence_log_ratio(const TrainerBatch& d) {
 
 // ((per_token_loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
 double trl_grpo_mean(const TrainerBatch& d, const Matrix& loss) {
-  double sum = 0;
-  for (size_t b = 0; b < loss.size(); ++b) sum += row_sum(loss[b], d.mask[b]) / std::max(tokens_of(d.mask[b]), 1.0);
-  return sum / static_cast<double>(loss.size());
+  return sum_of_means(loss, d.mask) / static_cast<double>(loss.size());
 }
 
 TEST(PolicyTrl, GrpoIsTheMeanOfSequenceMeansAndCountsEmptySequences) {

@@ -78,17 +78,11 @@ double policy_term(const TrainerBatch& d, const Verl& o, size_t b, size_t t) {
 
 // agg_loss; sequences that are fully masked are excluded.
 double agg_loss(const TrainerBatch& d, const Verl& o, std::string_view mode, const Matrix& loss) {
-  double sums = 0, means = 0, sequences = 0;
-  for (size_t b = 0; b < d.sequences(); ++b) {
-    if (tokens_of(d.mask[b]) == 0) continue;
-    sums += row_sum(loss[b], d.mask[b]);
-    means += row_sum(loss[b], d.mask[b]) / tokens_of(d.mask[b]);
-    sequences += 1;
-  }
+  const double sums = sum_of(loss, d.mask);
   if (mode == "token-mean") return sums / o.batch_num_tokens.value_or(tokens_of(d.mask)) * o.dp_size;
   if (mode == "token-sum") return sums * o.dp_size;
-  const double count = o.global_batch_size.value_or(sequences) / o.dp_size;
-  if (mode == "seq-mean-token-mean") return means / count;
+  const double count = o.global_batch_size.value_or(nonempty_of(d.mask)) / o.dp_size;
+  if (mode == "seq-mean-token-mean") return sum_of_means(loss, d.mask) / count;
   if (mode == "seq-mean-token-sum") return sums / count;
   return sums / count / o.loss_scale_factor.value_or(static_cast<double>(d.tokens()));  // seq-mean-token-sum-norm
 }

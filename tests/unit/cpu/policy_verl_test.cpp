@@ -24,14 +24,7 @@ double masked_mean(const TrainerBatch& d, const Matrix& values) {
 }
 // agg_loss seq-mean-token-mean: sequences without a token are left out.
 double seq_mean_token_mean(const TrainerBatch& d, const Matrix& values) {
-  double sum = 0, sequences = 0;
-  for (size_t b = 0; b < values.size(); ++b) {
-    const double n = tokens_of(d.mask[b]);
-    if (n == 0) continue;
-    sum += row_sum(values[b], d.mask[b]) / n;
-    sequences += 1;
-  }
-  return sum / sequences;
+  return sum_of_means(values, d.mask) / nonempty_of(d.mask);
 }
 
 // compute_policy_loss_vanilla

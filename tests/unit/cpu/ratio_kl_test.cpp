@@ -17,12 +17,8 @@ using ops::ratio_kl_backward::ClampGradient, ops::ratio_kl_backward::KlGradient;
 using RatioKl = CallOf<ops::RatioKl>;
 
 RatioKl call_of(Tensor logp, Tensor old_logp, Tensor ref_logp) {
-  RatioKl c;
-  c.logp = std::move(logp);
-  c.old_logp = std::move(old_logp);
-  c.ref_logp = std::move(ref_logp);
-  if (c.ref_logp.present()) c.kl = wanted();
-  return c;
+  const Tensor kl = ref_logp.present() ? wanted() : Tensor();
+  return {.logp = std::move(logp), .old_logp = std::move(old_logp), .ref_logp = std::move(ref_logp), .kl = kl};
 }
 
 // Without grad_kl: of ratio alone.
@@ -39,11 +35,8 @@ Tensor gradient_of(const RatioKl& c, Tensor grad_ratio, Tensor grad_kl, KlGradie
   return run(backward).grad_logp;
 }
 
-Tensor ones(int64_t n) {
-  return Tensor(Dtype::f64, {n}).fill([](int64_t) { return 1.0; });
-}
-Tensor zeros(int64_t n) {
-  return Tensor(Dtype::f64, {n}).fill([](int64_t) { return 0.0; });
+Tensor repeated(double number, size_t times) {
+  return numbers(List(times, number));
 }
 
 // Log-probabilities whose differences lie inside, exactly at and outside of the clamps 10 and 20.
@@ -144,10 +137,11 @@ TEST(CpuRatioKl, MatchesEveryTrainersFormulaAndGradient) {
     c.params = variant.trainer.params;
     c.params.kl_kind = variant.kind;
     const auto out = run(c);
-    const int64_t n_tokens = c.logp.size();
-    const Tensor of_ratio = gradient_of(c, ones(n_tokens), zeros(n_tokens), variant.kl_gradient);
-    const Tensor of_kl = gradient_of(c, zeros(n_tokens), ones(n_tokens), variant.kl_gradient);
-    for (int64_t n = 0; n < n_tokens; ++n) {
+    const size_t n_tokens = list_of(c.logp).size();
+    const Tensor one = repeated(1, n_tokens), zero = repeated(0, n_tokens);
+    const Tensor of_ratio = gradient_of(c, one, zero, variant.kl_gradient);
+    const Tensor of_kl = gradient_of(c, zero, one, variant.kl_gradient);
+    for (int64_t n = 0; n < c.logp.size(); ++n) {
       const Dual lp = variable(c.logp.get(n)), lo = c.old_logp.get(n), lr = c.ref_logp.get(n);
       SCOPED_TRACE(std::string(variant.name) + ": lp - lo = " + std::to_string(lp.v - lo.v) +
                    ", lr - lp = " + std::to_string(lr.v - lp.v));
@@ -182,10 +176,10 @@ TEST(CpuRatioKl, MaskedTokensHaveTheRatioThatIsAskedForAndNothingLeaks) {
 TEST(CpuRatioKl, K3IsClampedOnlyOnDemand) {
   RatioKl c = call_of(numbers({-30}), Tensor(), numbers({-6}));
   expect_close(run(c).kl.get(0), std::exp(24.0) - 25);
-  expect_close(gradient_of(c, zeros(1), ones(1)).get(0), 1 - std::exp(24.0));
+  expect_close(gradient_of(c, repeated(0, 1), repeated(1, 1)).get(0), 1 - std::exp(24.0));
   c.params.diff_clamp = 20;
   expect_close(run(c).kl.get(0), std::exp(20.0) - 21);
-  EXPECT_EQ(gradient_of(c, zeros(1), ones(1)).get(0), 0.0);
+  EXPECT_EQ(gradient_of(c, repeated(0, 1), repeated(1, 1)).get(0), 0.0);
   c.params.value_clamp = 10;
   EXPECT_EQ(run(c).kl.get(0), 10.0);
 }
@@ -194,7 +188,7 @@ TEST(CpuRatioKl, K3IsClampedOnlyOnDemand) {
 TEST(CpuRatioKl, ClampsPassWhatIsAskedForAtTheirBoundsAndNothingOutside) {
   RatioKl c =
       call_of(numbers({-20, -20, -20, -20, -20}), numbers({-40, -41, 0, 1, -20}), numbers({0, 1, -40, -41, -19}));
-  EXPECT_EQ(backward_of(c, ones(5), zeros(5)).params.clamp_gradient, ClampGradient::zero);  // the default
+  EXPECT_EQ(backward_of(c, repeated(1, 5), repeated(0, 5)).params.clamp_gradient, ClampGradient::zero);  // the default
   for (const auto& [rule, k] :
        {std::pair(ClampGradient::zero, 0.0), {ClampGradient::half, 0.5}, {ClampGradient::pass, 1.0}}) {
     const auto gradient = [&, of = rule](const Tensor& grad_ratio, const Tensor& grad_kl) {
@@ -205,10 +199,11 @@ TEST(CpuRatioKl, ClampsPassWhatIsAskedForAtTheirBoundsAndNothingOutside) {
       return got;
     };
     c.params = {.kl_kind = KlKind::k2, .diff_clamp = 20, .log_ratio_clamp = 20};
-    EXPECT_EQ(gradient(ones(5), zeros(5)), (std::vector<double>{k * std::exp(20.0), 0, k * std::exp(-20.0), 0, 1}));
-    EXPECT_EQ(gradient(zeros(5), ones(5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
+    EXPECT_EQ(gradient(repeated(1, 5), repeated(0, 5)),
+              (std::vector<double>{k * std::exp(20.0), 0, k * std::exp(-20.0), 0, 1}));
+    EXPECT_EQ(gradient(repeated(0, 5), repeated(1, 5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
     c.params = {.kl_kind = KlKind::k2, .value_clamp = 200};  // 20^2 / 2 exactly
-    EXPECT_EQ(gradient(zeros(5), ones(5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
+    EXPECT_EQ(gradient(repeated(0, 5), repeated(1, 5)), (std::vector<double>{-20 * k, 0, 20 * k, 0, -1}));
   }
 }
 
@@ -219,7 +214,7 @@ TEST(CpuRatioKl, WithoutOldLogpTheRatioIsOneAndKeepsItsGradient) {
   // The weight exp(lp - sg(lp)) is 1 too, and its gradient adds the estimate.
   c.params = {.kl_kind = KlKind::k1, .kl_weight = KlWeight::ratio};
   EXPECT_EQ(list_of(run(c).kl), (std::vector<double>{-1, -1}));
-  EXPECT_EQ(list_of(gradient_of(c, zeros(2), ones(2))), (std::vector<double>{0, 0}));  // -1 + 1
+  EXPECT_EQ(list_of(gradient_of(c, repeated(0, 2), repeated(1, 2))), (std::vector<double>{0, 0}));  // -1 + 1
 }
 
 TEST(CpuRatioKl, K3KeepsItsDigitsNearZeroAndIsInfiniteWhereTheTokenIsImpossible) {

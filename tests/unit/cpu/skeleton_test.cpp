@@ -27,6 +27,9 @@ double shifted_sum(const Array& x) {
   return sum_of_lines<float>(from(line_of(x)), x.shape[0],
                              [](auto d, auto v) HWY_ATTR { return hn::Add(v, hn::Set(d, 1.0f)); });
 }
+double sum(const Array& x) {
+  return sum_of_lines<double>(from(line_of(x)), x.shape[0], [](auto, auto v) HWY_ATTR { return v; });
+}
 double power(double x, bool minus_one) {
   const hn::ScalableTag<double> d;
   return hn::GetLane(minus_one ? exp_minus_one(d, hn::Set(d, x)) : exp(d, hn::Set(d, x)));
@@ -42,6 +45,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "unit/cpu/operator.hpp"
 #include "unit/cpu/token_case.hpp"
@@ -52,6 +56,7 @@ HWY_EXPORT(scale);
 HWY_EXPORT(sum_and_difference);
 HWY_EXPORT(largest);
 HWY_EXPORT(shifted_sum);
+HWY_EXPORT(sum);
 HWY_EXPORT(power);
 HWY_EXPORT(power_f32);
 
@@ -133,6 +138,16 @@ TEST(CpuSkeleton, SumsAndMaximaTakeWhatIsThereAndNothingBehindIt) {
       EXPECT_EQ(HWY_DYNAMIC_DISPATCH(shifted_sum)(array_of(x)), static_cast<double>(-count)) << count;
     }
   });
+}
+
+// Numbers of two sizes, which a plain chain of additions rounds one way: by thousands of ulp.
+TEST(CpuSkeleton, SumsOfManyNumbersLikeEachOtherKeepTheirDigits) {
+  List list;
+  for (int64_t i = 0; i < 32000; ++i) list.push_back(i % 2 == 0 ? 0.1 : 0.7 + 1e-3 * (i % 5 == 0));
+  const auto exact = static_cast<double>(std::accumulate(list.begin(), list.end(), 0.0L));
+  const Tensor x = numbers(list);
+  for_each_target(
+      [&] { EXPECT_NEAR(HWY_DYNAMIC_DISPATCH(sum)(array_of(x)), exact, 8 * test::ulp(Dtype::f64, exact)); });
 }
 
 TEST(CpuSkeleton, OfALineWithoutElementsNothingIsRead) {

@@ -3,11 +3,8 @@
 #include <rlk/sdk/ops/value_loss.hpp>
 #include <rlk/sdk/ops/value_loss_backward.hpp>
 
-#include <algorithm>
-#include <numeric>
-
 #include "unit/cpu/dual.hpp"
-#include "unit/cpu/token_case.hpp"
+#include "unit/cpu/trainer_rows.hpp"
 
 namespace rlk::test {
 namespace {
@@ -19,13 +16,12 @@ constexpr ExcludeEmptySequences kOn = ExcludeEmptySequences::on;
 
 // Every output is asked for.
 ValueLoss call_of(Tensor values, Tensor returns, Tensor old_values = Tensor(), double clip_eps = 0) {
-  ValueLoss c;
-  c.values = std::move(values);
-  c.returns = std::move(returns);
-  c.old_values = std::move(old_values);
-  c.params.clip_eps = clip_eps;
-  c.token_loss = c.clip_fraction = wanted();
-  return c;
+  return {.values = std::move(values),
+          .returns = std::move(returns),
+          .old_values = std::move(old_values),
+          .token_loss = wanted(),
+          .clip_fraction = wanted(),
+          .params = {.clip_eps = clip_eps}};
 }
 
 Tensor gradient_of(const ValueLoss& c, double grad_loss, ClampGradient rule = ClampGradient::zero,
@@ -61,82 +57,62 @@ Dual openrlhf_token(Dual v, double old_value, double target, double eps) {
   return Dual(0.5) * max((clipped - target) * (clipped - target), (v - target) * (v - target));
 }
 
-struct Sequences {
-  List sums, counts;  // of masked token losses, of tokens that count
-  double loss() const { return std::accumulate(sums.begin(), sums.end(), 0.0); }
-  double tokens() const { return std::accumulate(counts.begin(), counts.end(), 0.0); }
-  double nonempty() const {
-    return static_cast<double>(std::count_if(counts.begin(), counts.end(), [](double count) { return count > 0; }));
-  }
-  // The sum of sequences' means; a mean divides by what `denominator` makes of its count.
-  double means(double (*denominator)(double)) const {
-    double sum = 0;
-    for (size_t b = 0; b < sums.size(); ++b) sum += sums[b] / denominator(counts[b]);
-    return sum;
-  }
-};
-double at_least_one(double count) {
-  return std::max(count, 1.0);
-}
-
 TEST(CpuValueLoss, MatchesEveryTrainersFormulaReductionAndGradient) {
   constexpr Aggregation kMeans = Aggregation::seq_mean_token_mean, kSums = Aggregation::seq_mean_token_sum;
-  struct Trainer {
+  const struct {
     const char* name;
     Params params;
-    double (*reduction)(const Sequences&);
-  };
-  const Trainer trainers[] = {
-      {"TRL, OpenRLHF masked mean", {}, [](const Sequences& s) { return s.loss() / std::max(s.tokens(), 1.0); }},
-      {"verl token-mean", {}, [](const Sequences& s) { return s.loss() / (s.tokens() + 1e-8); }},
-      {"TRL dapo with a global count", {.denominator = 77}, [](const Sequences& s) { return s.loss() / 77; }},
+    double (*reduction)(const Matrix& loss, const Matrix& mask);
+  } trainers[] = {
+      {"TRL, OpenRLHF masked mean",
+       {},
+       [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / std::max(tokens_of(m), 1.0); }},
+      {"verl token-mean", {}, [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / (tokens_of(m) + 1e-8); }},
+      {"TRL dapo with a global count",
+       {.denominator = 77},
+       [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / 77; }},
       {"the same by token_sum",
        {.aggregation = Aggregation::token_sum, .denominator = 77},
-       [](const Sequences& s) { return s.loss() / 77; }},
+       [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / 77; }},
       {"TRL grpo: empty sequences count",
        {.aggregation = kMeans},
-       [](const Sequences& s) { return s.means(at_least_one) / 4; }},
+       [](const Matrix& l, const Matrix& m) { return sum_of_means(l, m) / 4; }},
       {"verl seq-mean-token-mean: they do not",
        {.aggregation = kMeans, .exclude_empty_sequences = kOn},
-       [](const Sequences& s) { return s.means([](double count) { return count + 1e-8; }) / s.nonempty(); }},
+       [](const Matrix& l, const Matrix& m) { return sum_of_means(l, m) / nonempty_of(m); }},
       {"verl seq-mean-token-sum",
        {.aggregation = kSums, .exclude_empty_sequences = kOn},
-       [](const Sequences& s) { return s.loss() / s.nonempty(); }},
+       [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / nonempty_of(m); }},
       {"Dr.GRPO: max length 5",
        {.aggregation = kSums, .denominator = 20},
-       [](const Sequences& s) { return s.loss() / (4 * 5); }},
+       [](const Matrix& l, const Matrix& m) { return sum_of(l, m) / (4 * 5); }},
       {"a floor of three tokens",
        {.aggregation = kMeans, .denominator = 1, .seq_denominator_floor = 3},
-       [](const Sequences& s) { return s.means([](double count) { return std::max(count, 3.0); }); }},
+       [](const Matrix& l, const Matrix& m) { return sum_of_means(l, m, 3); }},
   };
-  for (const Trainer& trainer : trainers) {
+  for (const auto& trainer : trainers) {
     for (const bool clip : {false, true}) {
       for (const auto token : {verl_token, openrlhf_token}) {
         SCOPED_TRACE(std::string(trainer.name) + (clip ? ", clipped" : ""));
         ValueLoss c = make_case(clip);
         c.params = trainer.params;
         c.params.clip_eps = clip ? 0.5 : 0;
+        const Matrix mask = matrix_of(c.mask);
+        Matrix loss = mask, gradient = mask;
+        for (int64_t i = 0; i < 20; ++i) {
+          const size_t b = static_cast<size_t>(i) / 5, t = static_cast<size_t>(i) % 5;
+          const Dual l = token(variable(c.values.get(i)), clip ? c.old_values.get(i) : 0, c.returns.get(i),
+                               clip ? c.params.clip_eps : 1e300);
+          loss[b][t] = mask[b][t] * l.v;
+          // The reduction is linear: of a token's loss by itself, moved by its own slope.
+          Matrix only(4, Row(5));
+          only[b][t] = l.d;
+          gradient[b][t] = 1.5 * trainer.reduction(only, mask);
+        }
         const auto out = run(c);
-        const Tensor gradient = gradient_of(c, 1.5);
-        const auto token_of = [&](int64_t i) {
-          const double old_value = clip ? c.old_values.get(i) : 0;
-          return token(variable(c.values.get(i)), old_value, c.returns.get(i), clip ? c.params.clip_eps : 1e300);
-        };
-        // The losses as they are, and each token's loss moved by its own slope: the reduction is linear.
-        Sequences sequences{List(4), List(4)};
-        for (int64_t i = 0; i < 20; ++i) {
-          if (c.mask.get_int(i) == 0) continue;
-          sequences.sums[static_cast<size_t>(i / 5)] += token_of(i).v;
-          sequences.counts[static_cast<size_t>(i / 5)] += 1;
-        }
-        EXPECT_NEAR(out.loss.get(0), trainer.reduction(sequences), 2e-8);  // verl's own 1e-8
-        for (int64_t i = 0; i < 20; ++i) {
-          const bool active = c.mask.get_int(i) != 0;
-          Sequences only{List(4), sequences.counts};
-          only.sums[static_cast<size_t>(i / 5)] = token_of(i).d;
-          EXPECT_NEAR(gradient.get(i), active ? 1.5 * trainer.reduction(only) : 0, 2e-8);
-          EXPECT_NEAR(out.token_loss.get(i), active ? token_of(i).v : 0, 1e-13);
-        }
+        EXPECT_NEAR(out.loss.get(0), trainer.reduction(loss, mask), 2e-8);  // verl's own 1e-8
+        expect_near(out.token_loss, loss, 1e-13);
+        expect_near(gradient_of(c, 1.5), gradient, 2e-8);
       }
     }
   }
@@ -147,20 +123,19 @@ TEST(CpuValueLoss, SlimesLossIsThatOfHalfTheDenominator) {
   ValueLoss c = make_case(true);
   const double rollouts = 6;
   c.params = {.clip_eps = 0.2, .aggregation = Aggregation::seq_mean_token_mean, .denominator = rollouts / 2};
-  const auto published = [&](int64_t i) {  // max of the squares, over the tokens of the sample
-    double n = 0;
-    for (int64_t t = i / 5 * 5; t < i / 5 * 5 + 5; ++t) n += c.mask.get_int(t) != 0 ? 1 : 0;
+  const Matrix mask = matrix_of(c.mask);
+  Matrix gradient = mask;
+  double loss = 0;
+  for (int64_t i = 0; i < 20; ++i) {  // max of the squares, over the tokens of the sample
+    const size_t b = static_cast<size_t>(i) / 5, t = static_cast<size_t>(i) % 5;
     const Dual v = variable(c.values.get(i)), old_value = c.old_values.get(i), target = c.returns.get(i);
     const Dual clipped = old_value + clamp(v - old_value, -0.2, 0.2);
-    const Dual loss = max((clipped - target) * (clipped - target), (v - target) * (v - target));
-    return c.mask.get_int(i) != 0 ? loss / (std::max(n, 1.0) * rollouts) : Dual();
-  };
-  const Tensor gradient = gradient_of(c, 1);
-  double loss = 0;
-  for (int64_t i = 0; i < 20; ++i) {
-    loss += published(i).v;
-    EXPECT_NEAR(gradient.get(i), published(i).d, 1e-14) << i;
+    const Dual of_token = max((clipped - target) * (clipped - target), (v - target) * (v - target));
+    const Dual weight = mask[b][t] / (std::max(tokens_of(mask[b]), 1.0) * rollouts);
+    gradient[b][t] = (of_token * weight).d;
+    loss += (of_token * weight).v;
   }
+  expect_near(gradient_of(c, 1), gradient, 1e-14);
   EXPECT_NEAR(run(c).loss.get(0), loss, 1e-14);
 }
 
@@ -208,21 +183,6 @@ TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
   EXPECT_EQ(run(c).loss.get(0), 0.0);
   EXPECT_EQ(run(c).token_loss.bytes(), sum.token_loss.bytes());
   EXPECT_EQ(gradient_of(c, kNan, ClampGradient::zero, of_tokens).bytes(), want.bytes());
-}
-
-TEST(CpuValueLoss, AllMaskedIsZeroInEveryAggregation) {
-  ValueLoss c = make_case(true);
-  c.mask = flags(std::vector<int>(20, 0), {4, 5});
-  for (const auto kind : {Aggregation::token_mean, Aggregation::token_sum, Aggregation::seq_mean_token_mean,
-                          Aggregation::seq_mean_token_sum, Aggregation::none}) {
-    for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
-      c.params.aggregation = kind;
-      c.params.exclude_empty_sequences = exclude;
-      EXPECT_EQ(run(c).loss.get(0), 0.0);
-      EXPECT_EQ(run(c).clip_fraction.get(0), 0.0);
-      EXPECT_EQ(list_of(gradient_of(c, 1)), List(20, 0.0));
-    }
-  }
 }
 
 }  // namespace

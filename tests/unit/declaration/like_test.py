@@ -110,6 +110,16 @@ doc = "white"
         kettle = KETTLE.replace("[numerics]", 'uses = ["dairy"]\ninputs = ["water", "milk"]\n[numerics]')
         self.assertEqual([a["name"] for a in self.loaded(kettle=kettle, shared__dairy=part)["kettle"]["input"]],
                          ["water", "milk"])
+        forms = '[forms]\nparam = "kind"\nnames = ["cow", "oat"]\n' + part.replace(
+            'shape = ["N"]', 'shape.cow = ["N", 2]\nshape.oat = ["N"]')
+        forms += '[[param]]\nname = "kind"\nvalues = ["cow", "oat"]\ndoc = "of milk"\n'
+        milk = ('one sum"\n', 'one sum"\n[[input]]\nname = "milk"\ndtype = "i32"\n')
+        op = self.loaded(("[numerics]", 'uses = ["dairy"]\nuses_form = "cow"\n[numerics]'), milk,
+                         shared__dairy=forms)["teapot"]
+        self.assertEqual((op["input"][1]["shape"], op["form_names"], [p["name"] for p in op["param"]]),
+                         (["N", 2], [""], ["power"]))
+        self.refused("teapot.toml: uses_form: no form 'goat' in dairy",
+                     ("[numerics]", 'uses = ["dairy"]\nuses_form = "goat"\n[numerics]'), shared__dairy=forms)
         self.refused("teapot.toml: uses: no part 'diary' in shared; near: dairy",
                      ("[numerics]", 'uses = ["diary"]\n[numerics]'), shared__dairy=part)
         self.refused("uses dairy: no table 'summary' of a part", uses, shared__dairy='summary = "cow"\n' + part)

@@ -62,7 +62,7 @@ typedef struct rlk_gae_params {
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_GAE_SYM_B 0 /* sequences, dynamic */
-#define RLK_GAE_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_GAE_SYM_L 1 /* tokens of each sequence, dynamic */
 #define RLK_GAE_SYM_N 2 /* tokens of all packed sequences, dynamic */
 #define RLK_GAE_N_SYMBOLS 3
 

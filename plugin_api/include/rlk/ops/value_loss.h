@@ -86,7 +86,7 @@ typedef struct rlk_value_loss_params {
 
 /* symbols: index in rlk_call_desc.symbols and rlk_run.symbols */
 #define RLK_VALUE_LOSS_SYM_B 0 /* sequences, dynamic */
-#define RLK_VALUE_LOSS_SYM_L 1 /* tokens of each dense sequence, dynamic */
+#define RLK_VALUE_LOSS_SYM_L 1 /* tokens of each sequence, dynamic */
 #define RLK_VALUE_LOSS_SYM_N 2 /* tokens of all packed sequences, dynamic */
 #define RLK_VALUE_LOSS_N_SYMBOLS 3
 

@@ -43,7 +43,7 @@ struct Args {
   Out advantages{};  // O dense [B, L] or packed [N]: advantage of each token
   Out returns{};  // optional, O dense [B, L] or packed [N]: target of the value function
   int64_t B = -1;  // sequences
-  int64_t L = -1;  // tokens of each dense sequence
+  int64_t L = -1;  // tokens of each sequence
   int64_t N = -1;  // tokens of all packed sequences
   Params params{};
 

@@ -51,7 +51,7 @@ struct Args {
   Out kl{};  // optional, O dense [B, L] or packed [N]: KL estimate of each token, nats
   Out sequence_kl{};  // optional, acc(T) [B]: mean KL estimate of each sequence
   int64_t B = -1;  // sequences
-  int64_t L = -1;  // tokens of each dense sequence
+  int64_t L = -1;  // tokens of each sequence
   int64_t N = -1;  // tokens of all packed sequences
   Params params{};
 

@@ -51,7 +51,7 @@ struct Args {
   Out token_loss{};  // optional, acc(T) dense [B, L] or packed [N]: the loss of each token
   Out clip_fraction{};  // optional, acc(T) [1]: share of active tokens whose clipped error is the larger
   int64_t B = -1;  // sequences
-  int64_t L = -1;  // tokens of each dense sequence
+  int64_t L = -1;  // tokens of each sequence
   int64_t N = -1;  // tokens of all packed sequences
   Params params{};
 

@@ -56,7 +56,7 @@ struct Args {
   In cu_seqlens{};  // packed only, C packed [B + 1]: cumulative lengths of the packed sequences, from 0 to N
   Out grad_values{};  // T dense [B, L] or packed [N]: gradient of values
   int64_t B = -1;  // sequences
-  int64_t L = -1;  // tokens of each dense sequence
+  int64_t L = -1;  // tokens of each sequence
   int64_t N = -1;  // tokens of all packed sequences
   Params params{};
 
