@@ -158,6 +158,7 @@ MAIN = """#include <cstdio>
 namespace rlk::cpu {
 template <class T> T min(T a, T b) { return a < b ? a : b; }
 template int min<int>(int, int);
+double IfThenElseZero(int mask, double number) { return mask > 1 ? number : 0; }
 double reduce(const double*, int, bool, bool);
 }
 int main() {

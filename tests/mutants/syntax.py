@@ -174,7 +174,7 @@ class Walk:
         found = re.search(r"(\w+)$", self.text(start, end))
         for i in CHOICES.get(found[1] if found else "", ()):
             if len(children) > 1 + i and children[1 + i].get("span"):
-                self.add(*node["span"], self.text(*children[1 + i]["span"]), "choice decided")
+                self.add(*node["span"], self.text(*children[1 + i]["span"]), "choice decided", node["span"])
         if not found or found[1] not in FUNCTIONS:
             return
         replacement = FUNCTIONS[found[1]]
