@@ -6,7 +6,9 @@
 Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). They take turns of ten
 calls after a pause, so that both see the same machine, and neither the threads of the other, which wait for more work
 without sleeping (OpenMP's for milliseconds); inputs are random, and those of memory-bound cases larger than the caches.
-PyTorch is called as its users call it: a fused function where it has one. Exit code 1 when a case failed.
+PyTorch is called as its users call it: a fused function where it has one; rlk as torch's users call it, by rlk.torch. Its
+kernels are those of librlk_torch; with RLK_TORCH_LIBRARY=0 they are Python's, some 40 us a call slower, and the first line
+says so. Exit code 1 when a case failed.
 """
 import argparse
 import os
@@ -66,6 +68,16 @@ def product_gradient_case(n, k, m, dtype):
     return make
 
 
+def attention_case(queries, keys, dtype):
+    """16 heads of 128, causal; of one query a step of decoding."""
+    def make(ops):
+        q, k, v = random(1, queries, 16, 128, dtype=dtype), *(random(1, keys, 16, 128, dtype=dtype) for _ in range(2))
+        theirs = [t.transpose(1, 2) for t in (q, k, v)]
+        return ((lambda: ops.attention(q, k, v, causal="on")),
+                (lambda: F.scaled_dot_product_attention(*theirs, is_causal=queries > 1)))
+    return make
+
+
 def linear_loss_case(n, v, d, dtype):
     def make(ops):
         h, w, y = random(n, d, dtype=dtype), random(v, d, dtype=dtype, scale=0.02), ids(n, v)
@@ -83,6 +95,9 @@ for dtype in (F32, BF16):
     CASES[f"linear_backward 1024 x 2048 x 2048 {short}"] = product_gradient_case(1024, 2048, 2048, dtype)
     CASES[f"linear_cross_entropy 256 x 32000 x 2048 {short}"] = linear_loss_case(256, 32000, 2048, dtype)
     CASES[f"linear_logp 1 x 32000 x 2048 {short}"] = linear_case(1, 32000, 2048, dtype)
+
+    CASES[f"attention 1024 x 1024 {short}"] = attention_case(1024, 1024, dtype)
+    CASES[f"attention 1 x 4096 {short}"] = attention_case(1, 4096, dtype)
 
     def unary(name, function, dtype=dtype):
         def make(ops):
@@ -160,8 +175,9 @@ def main():
     wanted = parser.parse_args()
     os.environ["RLK_NUM_THREADS"] = str(wanted.threads)
     torch.set_num_threads(wanted.threads)
-    import rlk  # reads the environment
-    print(f"torch {torch.__version__}, {wanted.threads} threads, {torch.backends.cpu.get_cpu_capability()}")
+    import rlk.torch  # reads the environment
+    print(f"torch {torch.__version__}, {wanted.threads} threads, {torch.backends.cpu.get_cpu_capability()}; "
+          f"rlk.torch: {rlk.torch.served_by}")
     print(f"{'case':44} {'rlk ms':>9} {'torch ms':>9} {'torch/rlk':>9}")
     torch.manual_seed(1)
     failed = False
@@ -169,7 +185,7 @@ def main():
         if wanted.names and not any(part in name for part in wanted.names):
             continue
         try:
-            ours, theirs = median_times(make(rlk.ops))
+            ours, theirs = median_times(make(rlk.torch))
         except Exception as error:  # one case that fails hides no other
             print(f"{name:44} {type(error).__name__}: {error}")
             failed = True

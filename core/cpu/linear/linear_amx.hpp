@@ -11,26 +11,61 @@ namespace rlk::cpu {
 
 constexpr int64_t kAmxRows = 16;  // of hidden, in one tile: a group
 
+// What is multiplied at a time with groups of rows: in L2, while they pass.
+constexpr int64_t kAmxPanelColumns = 2 * kAmxRows;
+constexpr int64_t kAmxPanelChains = 4;
+constexpr int64_t kAmxPanelDepth = kAmxPanelChains * kAmxChain;
+constexpr int64_t kAmxPanelBytes = kAmxPanelColumns * kAmxPanelDepth * 2;
+
 // Calls that are computed so on every thread: depth decides, and what the tensors are.
 bool takes_amx(const LinearOperands& operands);
 
-// Writes one group, `count` of rows[], as [depth / 2][room][2] with zeros behind the depth and behind the rows; room is
-// kAmxRows, or count in a batch of fewer rows than that.
-void amx_pack_group(const LinearOperands& operands, const int64_t* rows, int64_t count, int64_t room, uint16_t* to);
+// A group of rows lies as [depth / 2][room][2] with zeros behind the depth and behind the rows; room is kAmxRows, or
+// the number of rows in a batch of fewer than that.
 inline int64_t amx_packed_numbers(int64_t depth, int64_t room) {
   return round_up(depth, kAmxDepth) * room;
 }
 
-// Where the sums of a group go: sums[column * stride + row] in fp64, which are added to.
+// Where the sums of a group go: sums[column * stride + row] in fp64.
 struct AmxGroup {
   const uint16_t* packed;
   double* sums;
   int64_t stride;
 };
-// The products of weights [column, column + columns) with groups of `room` rows. scratch: kAmxScratch bytes, aligned to
-// 64.
-constexpr int64_t kAmxScratch = 2 * kAmxRows * kAmxChain * 2;
-void amx_products(const LinearOperands& operands, int64_t column, int64_t columns, const AmxGroup* groups,
-                  int64_t group_count, int64_t room, void* scratch);
+
+// Weights as tiles: their rows are row_bytes apart, those of the next kAmxDepth numbers step_bytes, those of the next
+// sixteen columns block_bytes.
+struct AmxPanel {
+  int64_t first = 0, columns = 0;  // of the block whose sums are written: at most kAmxPanelColumns
+  int64_t depth = 0, steps = 0;    // of the hidden state: at most kAmxPanelDepth numbers
+  const char* data = nullptr;
+  int64_t row_bytes = 0, step_bytes = 0, block_bytes = 0;
+  bool fetch_ahead = false;  // the next columns come from memory
+
+  // Read in place where they are read once or twice and nothing sticks out; `column` is the block's first.
+  bool lies_in(const LinearOperands& operands, int64_t column, int64_t group_count) {
+    const Array& weight = operands.weight;
+    if (group_count > 2 || columns % kAmxRows != 0 || weight.strides[1] != 1) return false;
+    if (depth + steps * kAmxDepth > operands.depth) return false;
+    row_bytes = weight.strides[0] * 2;
+    step_bytes = kAmxDepth * 2;
+    block_bytes = kAmxRows * row_bytes;
+    data = weight.as<const char>() + (column + first) * row_bytes + depth * 2;
+    fetch_ahead = column + first + 2 * columns <= operands.vocab;
+    return true;
+  }
+  // As packed tiles, a block of sixteen columns after the other.
+  void is_packed_at(const uint16_t* packed) {
+    constexpr int64_t kTileBytes = kAmxRows * kAmxDepth * 2;
+    data = reinterpret_cast<const char*>(packed);
+    row_bytes = kAmxDepth * 2;
+    step_bytes = kTileBytes;
+    block_bytes = steps * kTileBytes;
+    fetch_ahead = false;
+  }
+};
+
+// The products of a panel with groups of `room` rows: written where its depth is the first, else added.
+void amx_products(const AmxPanel& panel, const AmxGroup* groups, int64_t group_count, int64_t room);
 
 }  // namespace rlk::cpu

@@ -184,7 +184,7 @@ HWY_NOINLINE bool scores_task(const LinearChunk& chunk, const LogpRows& rows, in
   const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
   const auto lay_out = [&](Carve carve, double** products, T** weights, T** room) {
     *products = carve.take<double>((last_tile - first_tile) * per_tile);
-    *weights = carve.take<T>(kPackedWeights);
+    *weights = carve.take<T>(kPackedWeights<T>);
     *room = carve.take<T>(BlockGradient<T>::kRoom * tile_rows_of<T>());
     return static_cast<size_t>(carve.bytes());
   };
@@ -214,7 +214,7 @@ HWY_NOINLINE void put_row(const LinearChunk& chunk, int64_t row, int64_t column,
 template <typename T>
 HWY_NOINLINE bool hidden_task(const LinearChunk& chunk, int64_t first_tile, int64_t last_tile, int64_t depth) {
   const ChunkTiles<T> tiles(chunk, first_tile, last_tile);
-  auto* const weights = static_cast<T*>(thread_scratch(kPackedWeights * sizeof(T)));
+  auto* const weights = static_cast<T*>(thread_scratch(kPackedWeights<T> * sizeof(T)));
   if (weights == nullptr) return false;
   const int64_t depths = std::min(kLinearDepth, chunk.operands.depth - depth);
   for (int64_t column = chunk.begin; column < chunk.end; column += kLinearBlock) {

@@ -32,7 +32,7 @@ public:
     carve.take<RowSums>(tiles * tile);
     carve.take<LongSum>(tiles * tile);
     carve.take<double>(tiles * kLinearBlock * tile);
-    carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
+    carve.take<T>(kPackedWeights<T> + kLinearBlock * tile + 4 * tile);
     return static_cast<size_t>(carve.bytes());
   }
 
@@ -43,8 +43,8 @@ public:
     rows_ = carve.take<RowSums>(tiles * tile);
     score_sums_ = carve.take<LongSum>(tiles * tile);
     products_ = carve.take<double>(tiles * kLinearBlock * tile);
-    weights_ = carve.take<T>(kPackedWeights + kLinearBlock * tile + 4 * tile);
-    scores_ = weights_ + kPackedWeights;
+    weights_ = carve.take<T>(kPackedWeights<T> + kLinearBlock * tile + 4 * tile);
+    scores_ = weights_ + kPackedWeights<T>;
     max_ = scores_ + kLinearBlock * tile;
     sum_ = max_ + tile;
     weighted_ = sum_ + tile;
@@ -206,34 +206,43 @@ int64_t linear_tile_rows_for(bool in_f64) {
 template <typename T>
 HWY_NOINLINE void pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
   const Tiles<T> tiles{operands, batch, index, index + 1};
+  const int64_t first = tiles.begin(index), rows = tiles.end(index) - first;
+#if HWY_TARGET == HWY_AVX3
   if (by_amx<T>(operands)) {
     for (int64_t g = 0; g < amx_groups(tiles, index); ++g) {
-      const int64_t row = tiles.begin(index) + g * kAmxRows;
-      amx_pack_group(operands, batch.rows + row, std::min(kAmxRows, tiles.end(index) - row), amx_room(batch),
-                     amx_group(tiles, index, g));
+      const int64_t row = g * kAmxRows;
+      pack_group(operands, batch.rows + first + row, std::min(kAmxRows, rows - row), amx_room(batch),
+                 amx_group(tiles, index, g));
     }
     return;
   }
-  const int64_t depth = operands.depth;
+#endif
   const int64_t width = has_few_rows<T>(batch) ? few_rows(batch.count) : tiles.width(index);
-  T* const to = static_cast<T*>(batch.packed) + tiles.begin(index) * depth;
-  T piece[kLinearDepth];
-  for (int64_t d = 0; d < depth; d += kLinearDepth) {
-    const int64_t depths = std::min(kLinearDepth, depth - d);
-    for (int64_t t = 0; t < width; ++t) {
-      const int64_t row = tiles.begin(index) + t;
-      if (row < tiles.end(index)) {
-        const int64_t from = batch.rows[row] * operands.hidden.strides[0] + d * operands.hidden.strides[1];
-        widen(element(operands.hidden.data, from, operands.dtype()), operands.dtype(), operands.hidden.strides[1],
-              depths, static_cast<T*>(piece));
-      } else {
-        std::fill(piece, piece + depths, T{0});
-      }
-      for (int64_t i = 0; i < depths; ++i) to[(d + i) * width + t] = piece[i];
-    }
-  }
+  pack_rows(operands, batch.rows + first, rows, width, const_cast<T*>(tiles.packed(index)));
 }
 
+template <typename T>
+HWY_NOINLINE void pack_part(const LinearOperands& operands, const LinearBatch& batch, int64_t part, int64_t parts) {
+  const int64_t all = (batch.count + tile_rows_of<T>() - 1) / tile_rows_of<T>();
+#if HWY_TARGET == HWY_AVX3
+  const Tiles<T> tiles{operands, batch, 0, all};
+  if (by_amx<T>(operands) && batch.count >= kAmxRows && operands.hidden.strides[0] == 1 &&
+      are_neighbours(batch.rows, batch.count)) {
+    constexpr int64_t kGroups = kMaxVecs;  // of a tile
+    const int64_t steps = round_up(operands.depth, kAmxDepth) / kAmxDepth;
+    pack_slice(operands, batch.rows, batch.count, steps * part / parts * kAmxDepth,
+               steps * (part + 1) / parts * kAmxDepth,
+               [&](int64_t g) { return amx_group(tiles, g / kGroups, g % kGroups); });
+    return;
+  }
+#endif
+  for (int64_t tile = part; tile < all; tile += parts) pack_tile<T>(operands, batch, tile);
+}
+
+void linear_pack_part_for(const LinearOperands& operands, const LinearBatch& batch, int64_t part, int64_t parts) {
+  return operands.scores.in_f64 ? pack_part<double>(operands, batch, part, parts)
+                                : pack_part<float>(operands, batch, part, parts);
+}
 void linear_pack_for(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
   return operands.scores.in_f64 ? pack_tile<double>(operands, batch, index) : pack_tile<float>(operands, batch, index);
 }
@@ -247,6 +256,7 @@ namespace rlk::cpu {
 HWY_EXPORT(linear_task_for);
 HWY_EXPORT(linear_tile_rows_for);
 HWY_EXPORT(linear_pack_for);
+HWY_EXPORT(linear_pack_part_for);
 
 bool linear_logp_task(const LinearLogpTask& task) {
   return HWY_DYNAMIC_DISPATCH(linear_task_for)(task);
@@ -256,6 +266,9 @@ int64_t linear_tile_rows(bool in_f64) {
 }
 int64_t linear_packed_elements(int64_t count, int64_t depth, bool in_f64) {
   return round_up(count, linear_tile_rows(in_f64)) * depth;
+}
+void linear_pack_part(const LinearOperands& operands, const LinearBatch& batch, int64_t part, int64_t parts) {
+  return HWY_DYNAMIC_DISPATCH(linear_pack_part_for)(operands, batch, part, parts);
 }
 void linear_pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index) {
   return HWY_DYNAMIC_DISPATCH(linear_pack_for)(operands, batch, index);

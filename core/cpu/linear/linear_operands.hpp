@@ -73,6 +73,8 @@ int64_t linear_tile_rows(bool in_f64);
 int64_t linear_packed_elements(int64_t count, int64_t depth, bool in_f64);
 // Writes tile `index` of the batch.
 void linear_pack_tile(const LinearOperands& operands, const LinearBatch& batch, int64_t index);
+// Writes one of `parts` parts of the batch: some of its tiles, or some of the depth where memory is read better so.
+void linear_pack_part(const LinearOperands& operands, const LinearBatch& batch, int64_t part, int64_t parts);
 
 inline int64_t linear_compute_bytes(bool in_f64) {
   return in_f64 ? 8 : 4;

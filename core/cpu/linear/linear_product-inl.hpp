@@ -1,8 +1,8 @@
 // Matrix products of register tiles, and the scores of a block of the vocabulary; for every Highway target.
 //
 // One side of a product lies in the lanes of vectors, the other is broadcast number by number, as in attention. Sums
-// run in chains of kChain terms in the compute type and then in fp64, and what a row's sum is made of does not depend
-// on the row's company.
+// run in chains of kChain terms in the compute type; those of kLinearDepth terms are added in it too, and then in fp64.
+// What a row's sum is made of does not depend on the row's company.
 #if defined(RLK_CPU_LINEAR_PRODUCT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef RLK_CPU_LINEAR_PRODUCT_INL
 #undef RLK_CPU_LINEAR_PRODUCT_INL
@@ -12,8 +12,7 @@
 
 #include <algorithm>
 
-#include "core/cpu/linear/linear_amx.hpp"
-#include "core/cpu/linear/linear_operands.hpp"
+#include "core/cpu/linear/linear_pack-inl.hpp"
 #include "core/cpu/logp/logp_gather-inl.hpp"
 #include "core/cpu/simd/register_tile-inl.hpp"
 #include "core/cpu/simd/row_products-inl.hpp"
@@ -48,6 +47,22 @@ HWY_INLINE void add_wide([[maybe_unused]] D d, hn::VFromD<D> v, double* to) {
   }
 }
 
+// Where a chain is among those that are added in the compute type.
+struct Chains {
+  bool is_first, is_last;
+
+  // chains[lane] += sum[lane], and total[lane] += chains[lane] in fp64 behind the last.
+  template <class D>
+  HWY_INLINE void add(D d, hn::VFromD<D> sum, hn::TFromD<D>* chains, double* total) const {
+    if (!is_first) sum = hn::Add(hn::LoadU(d, chains), sum);
+    if (is_last) {
+      add_wide(d, sum, total);
+    } else {
+      hn::StoreU(sum, d, chains);
+    }
+  }
+};
+
 // from[lane] + addend, rounded once to the compute type.
 template <class D>
 HWY_INLINE hn::VFromD<D> load_sum([[maybe_unused]] D d, const double* from, double addend) {
@@ -73,18 +88,22 @@ HWY_NOINLINE void add_product_as(const T* a, int64_t rows, int64_t a_row, int64_
                                  double* c) {
   const hn::ScalableTag<T> d;
   const int64_t width = kVecs * lanes_of<T>();
+  HWY_ALIGN T chains[kBroadcasts * kVecs * hn::MaxLanes(hn::ScalableTag<T>())];
   for (int64_t r = 0; r < rows; r += kBroadcasts) {
     double* const sums = c + r * width;
     for (int64_t t = 0; t < steps; t += kChain) {
-      outer_sums<kVecs, kBroadcasts>(
-          d, a + r * a_row + t * a_step, a_row, a_step, b + t * width, std::min(kChain, steps - t),
-          [&](int row, int v, auto sum) HWY_ATTR { add_wide(d, sum, sums + row * width + v * lanes_of<T>()); });
+      const Chains so_far{t == 0, t + kChain >= steps};
+      outer_sums<kVecs, kBroadcasts>(d, a + r * a_row + t * a_step, a_row, a_step, b + t * width,
+                                     std::min(kChain, steps - t), [&](int row, int v, auto sum) HWY_ATTR {
+                                       const int64_t at = row * width + v * lanes_of<T>();
+                                       so_far.add(d, sum, chains + at, sums + at);
+                                     });
     }
   }
 }
 
-// c[r][.] += sum over t of a[r * a_row + t * a_step] * b[t][.] with rows of `width` numbers. a and c have room for rows
-// rounded up to kBroadcasts.
+// c[r][.] += sum over t < steps of a[r * a_row + t * a_step] * b[t][.] with rows of `width` numbers; steps are at most
+// kLinearDepth. a and c have room for rows rounded up to kBroadcasts.
 template <typename T>
 HWY_INLINE void add_product(const T* a, int64_t rows, int64_t a_row, int64_t a_step, const T* b, int64_t width,
                             int64_t steps, double* c) {
@@ -109,25 +128,10 @@ struct Tiles {
   const T* packed(int64_t tile) const { return static_cast<const T*>(batch.packed) + begin(tile) * operands.depth; }
 };
 
-constexpr int64_t kPackedWeights = kLinearBlock * kLinearDepth;
-
-// weight[column .. + columns][depth .. + depths] with rows of kLinearDepth; both sizes padded with zeros to
-// kBroadcasts.
+// Room for packed weights: as blocks of the depth, or as a panel for the tile unit.
 template <typename T>
-HWY_INLINE void pack_weights(const LinearOperands& operands, int64_t column, int64_t columns, int64_t depth,
-                             int64_t depths, T* to) {
-  const Array& weight = operands.weight;
-  const int64_t padded = round_up(depths, kBroadcasts);
-  for (int64_t j = 0; j < columns; ++j) {
-    T* const row = to + j * kLinearDepth;
-    const int64_t from = (column + j) * weight.strides[0] + depth * weight.strides[1];
-    widen(element(weight.data, from, weight.dtype), weight.dtype, weight.strides[1], depths, row);
-    std::fill(row + depths, row + padded, T{0});
-  }
-  for (int64_t j = columns; j < round_up(columns, kBroadcasts); ++j) {
-    std::fill(to + j * kLinearDepth, to + j * kLinearDepth + padded, T{0});
-  }
-}
+constexpr int64_t kPackedWeights = std::max(kLinearBlock* kLinearDepth,
+                                            kAmxPanelBytes / static_cast<int64_t>(sizeof(T)));
 
 // ---- few rows ---------------------------------------------------------------------------------------------------
 
@@ -152,8 +156,13 @@ HWY_NOINLINE void few_products_as(const LinearOperands& operands, const T* hidde
     rows[lane] = static_cast<const E*>(weight.data) + (column + std::min(lane, columns - 1)) * weight.strides[0];
   }
   std::fill(products, products + kRows * kLanes<T>, 0.0);
-  const auto add = [&](int r, auto sum) HWY_ATTR { add_wide(d, sum, products + r * kLanes<T>); };
+  HWY_ALIGN T sums[kRows * kLanes<T>];
   int64_t t = 0;
+  const auto add = [&](int r, auto sum) HWY_ATTR {
+    const int64_t next = t + kChain;
+    const Chains so_far{t % kLinearDepth == 0, next % kLinearDepth == 0 || next >= operands.depth};
+    so_far.add(d, sum, sums + r * kLanes<T>, products + r * kLanes<T>);
+  };
   if constexpr (kWidens<T, E>) {
     const int64_t whole = weight.strides[1] == 1 ? operands.depth / kChain * kChain : 0;
     const int64_t ahead = column + 2 * kLanes<T> <= operands.vocab ? kLanes<T> * weight.strides[0] : 0;
@@ -233,8 +242,13 @@ HWY_INLINE int64_t amx_groups(const Tiles<T>& tiles, int64_t tile) {
   return (tiles.end(tile) - tiles.begin(tile) + kAmxRows - 1) / kAmxRows;
 }
 
+// Writes the sums of all groups.
 template <typename T>
-HWY_NOINLINE void amx_block(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
+HWY_NOINLINE void amx_block([[maybe_unused]] const Tiles<T>& tiles, [[maybe_unused]] int64_t column,
+                            [[maybe_unused]] int64_t columns, [[maybe_unused]] T* weights,
+                            [[maybe_unused]] double* sums) {
+#if HWY_TARGET == HWY_AVX3
+  const LinearOperands& operands = tiles.operands;
   AmxGroup groups[kLinearTilesPerTask * kMaxVecs];
   int64_t count = 0;
   for (int64_t tile = tiles.first; tile < tiles.last; ++tile) {
@@ -243,17 +257,30 @@ HWY_NOINLINE void amx_block(const Tiles<T>& tiles, int64_t column, int64_t colum
       groups[count++] = {amx_group(tiles, tile, g), of_tile + g * kAmxRows, tiles.width(tile)};
     }
   }
-  static_assert(kAmxScratch <= kPackedWeights * 4);
-  amx_products(tiles.operands, column, columns, groups, count, amx_room(tiles.batch), weights);
+  AmxPanel panel;
+  for (panel.first = 0; panel.first < columns; panel.first += kAmxPanelColumns) {
+    panel.columns = std::min(kAmxPanelColumns, columns - panel.first);
+    for (panel.depth = 0; panel.depth < operands.depth; panel.depth += kAmxPanelDepth) {
+      const int64_t depths = std::min(kAmxPanelDepth, operands.depth - panel.depth);
+      panel.steps = round_up(depths, kAmxDepth) / kAmxDepth;
+      if (!panel.lies_in(operands, column, count)) {
+        auto* const packed = reinterpret_cast<uint16_t*>(weights);
+        pack_tiles(operands, column + panel.first, panel.columns, panel.depth, panel.steps, packed);
+        panel.is_packed_at(packed);
+      }
+      amx_products(panel, groups, count, amx_room(tiles.batch));
+    }
+  }
+#endif
 }
 
 // The products of one block of the vocabulary with every row of the tiles. sums: [tile][column][row] in fp64, a tile
 // every kLinearBlock * tile_rows. weights: kPackedWeights of scratch.
 template <typename T>
 HWY_NOINLINE void block_products(const Tiles<T>& tiles, int64_t column, int64_t columns, T* weights, double* sums) {
+  if (by_amx<T>(tiles.operands)) return amx_block(tiles, column, columns, weights, sums);
   const int64_t per_tile = kLinearBlock * tile_rows_of<T>();
   std::fill(sums, sums + (tiles.last - tiles.first) * per_tile, 0.0);
-  if (by_amx<T>(tiles.operands)) return amx_block(tiles, column, columns, weights, sums);
   if (has_few_rows<T>(tiles.batch)) return few_products(tiles, column, columns, sums);
   const int64_t depth = tiles.operands.depth;
   for (int64_t d = 0; d < depth; d += kLinearDepth) {

@@ -14,7 +14,7 @@ namespace rlk::cpu::HWY_NAMESPACE {
 template <typename T>
 size_t lay_out(Carve carve, double** products, T** weights) {
   *products = carve.take<double>(kLinearTilesPerTask * kLinearBlock * tile_rows_of<T>());
-  *weights = carve.take<T>(kPackedWeights);
+  *weights = carve.take<T>(kPackedWeights<T>);
   return static_cast<size_t>(carve.bytes());
 }
 

@@ -71,8 +71,9 @@ Workspace carve(void* memory, const Backward& call) {
   const int64_t of_a = call.A0 * call.A1, of_b = call.B0 * call.B1;
   Carve carve(memory);
   Workspace workspace{};
-  workspace.products = carve.take_bytes(std::max(products_bytes(of_a * call.M, of_a, call.N, call.a.dtype),
-                                                 products_bytes(of_b * call.K, of_b, call.M, call.a.dtype)));
+  workspace.products =
+      carve.take_bytes(std::max(products_bytes({of_a, of_a * call.M, of_a * call.K, call.N}, call.a.dtype),
+                                products_bytes({of_b, of_b * call.K, of_b * call.N, call.M}, call.a.dtype)));
   workspace.sums = carve.take<double>(std::max(summed(call.grad_a), call.grad_b.given() ? summed(call.grad_b) : 0));
   workspace.bytes = carve.bytes();
   return workspace;
@@ -107,13 +108,13 @@ DataError gemm(const Gemm& call, const Context& context) {
 
 int64_t matmul_bytes(const Matmul& call) {
   const int64_t count = call.y.shape[0] * call.y.shape[1];
-  return products_bytes(count * call.M, count, call.K, call.a.dtype);
+  return products_bytes({count, count * call.M, count * call.N, call.K}, call.a.dtype);
 }
 int64_t backward_bytes(const Backward& call) {
   return carve(nullptr, call).bytes;
 }
 int64_t gemm_bytes(const Gemm& call) {
-  return products_bytes(call.G * call.M, call.G, call.K, call.a.dtype);
+  return products_bytes({call.G, call.G * call.M, call.G * call.N, call.K}, call.a.dtype);
 }
 
 template <class Call>

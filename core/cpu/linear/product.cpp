@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "core/cpu/linear/product_task.hpp"
+#include "core/cpu/simd/amx.hpp"
 #include "core/cpu/simd/scratch.hpp"
 
 namespace rlk::cpu {
@@ -23,6 +24,20 @@ struct Entry {
   int64_t packed;        // where its numbers begin
   int64_t end_of_tasks;  // of this piece and those before it
 };
+
+// The tile unit takes the rows' numbers in pairs and the columns' as lines. Where both matrices lie the other way the
+// product is computed transposed, with the same bits: pairs are cheaper to make of lines than lines of pairs, and only
+// the rows are packed once.
+Product for_tiles(Product product) {
+  const bool by_tiles = product.a.dtype == Dtype::bf16 && product.depth >= kAmxDepth && has_amx();
+  const bool turned = product.a.strides[1] == 1 && product.b.strides[0] == 1 && product.b.strides[1] != 1;
+  if (!by_tiles || !turned || product.bias.present()) return product;
+  std::swap(product.rows, product.columns);
+  std::swap(product.a, product.b);
+  product.y = transposed(product.y);
+  if (product.c.present()) product.c = transposed(product.c);
+  return product;
+}
 
 int64_t piece_rows(bool in_f64) {
   return kLinearTilesPerTask * linear_tile_rows(in_f64);
@@ -71,12 +86,14 @@ public:
   }
 
 private:
+  Product product_at(int64_t i) const { return for_tiles(product_(ctx_, i)); }
+
   // The next wave: false behind the last one.
   bool gather() {
     entries_ = products_ = 0;
     int64_t rows = 0, packed = 0, tasks = 0;
     for (; next_ < count_; ++next_, row_ = 0) {
-      const Product product = product_(ctx_, next_);
+      const Product product = product_at(next_);
       const int64_t blocks = (product.columns + kLinearBlock - 1) / kLinearBlock;
       while (row_ < product.rows && blocks > 0) {
         const int64_t count = std::min(piece_rows(in_f64_), product.rows - row_);
@@ -104,7 +121,7 @@ private:
       const Entry* entry = std::upper_bound(entries, entries + entries_, first, is_before);
       for (int64_t task = first; task < last; ++entry) {
         const int64_t begin = entry == entries ? 0 : entry[-1].end_of_tasks;
-        const Product product = product_(ctx_, entry->product);
+        const Product product = product_at(entry->product);
         const ProductPiece piece = piece_of(*entry, product);
         for (; task < std::min(last, entry->end_of_tasks); ++task) {
           if (!product_task(piece, (task - begin) * kLinearBlock)) had_memory_.store(false, std::memory_order_relaxed);
@@ -117,11 +134,10 @@ private:
     char* const packed = static_cast<char*>(workspace_.packed) + entry.packed * linear_compute_bytes(in_f64_);
     return {product, entry.row, {workspace_.rows, entry.count, packed}};
   }
-  void pack(const Entry& entry, int64_t tile) const {
-    if (tile * linear_tile_rows(in_f64_) >= entry.count) return;
-    const Product product = product_(ctx_, entry.product);
+  void pack(const Entry& entry, int64_t part) const {
+    const Product product = product_at(entry.product);
     const ProductPiece piece = piece_of(entry, product);
-    linear_pack_tile(operands_of(piece), piece.batch, tile);
+    linear_pack_part(operands_of(piece), piece.batch, part, kLinearTilesPerTask);
   }
 
   const ParallelFor& parallel_;
@@ -149,14 +165,15 @@ LinearOperands operands_of(const ProductPiece& piece) {
   return operands;
 }
 
-int64_t products_bytes(int64_t rows, int64_t products, int64_t depth, Dtype dtype) {
-  return carve(nullptr, rows, products, depth, dtype == Dtype::f64).bytes;
+int64_t products_bytes(const ProductSizes& sizes, Dtype dtype) {
+  const int64_t rows = sizes.rows + (dtype == Dtype::bf16 ? sizes.columns : 0);  // for_tiles() may exchange them
+  return carve(nullptr, rows, sizes.products, sizes.depth, dtype == Dtype::f64).bytes;
 }
 
 void multiply(const ParallelFor& parallel, void* memory, int64_t count, Dtype dtype, int64_t depth, ProductAt product,
               const void* ctx) {
   int64_t rows = 0;
-  for (int64_t i = 0; i < count; ++i) rows += product(ctx, i).rows;
+  for (int64_t i = 0; i < count; ++i) rows += for_tiles(product(ctx, i)).rows;
   const bool in_f64 = dtype == Dtype::f64;
   const Workspace workspace = carve(memory, rows, count, depth, in_f64);
   if (!Waves(parallel, workspace, count, depth, in_f64, product, ctx).run()) throw_no_scratch();

@@ -59,8 +59,11 @@ struct ProductSwitches {
                                         {sizeof(rlk_switch), 0, kDepth, kAmxChain + 1}};
 };
 
-// Bytes for products of so many rows together, none deeper than `depth`.
-int64_t products_bytes(int64_t rows, int64_t products, int64_t depth, Dtype dtype);
+// Bytes for so many products with so many rows and columns, all together, and none deeper than `depth`.
+struct ProductSizes {
+  int64_t products, rows, columns, depth;
+};
+int64_t products_bytes(const ProductSizes& sizes, Dtype dtype);
 
 // Computes product(ctx, i) for i < count; `memory` has products_bytes. Products are asked for by any thread, again and
 // again. Throws throw_no_scratch().
@@ -75,7 +78,7 @@ void multiply(const ParallelFor& parallel, void* memory, int64_t count, Dtype dt
   multiply(parallel, memory, count, dtype, depth, at, &product);
 }
 inline int64_t product_bytes(const Product& product) {
-  return products_bytes(product.rows, 1, product.depth, product.a.dtype);
+  return products_bytes({1, product.rows, product.columns, product.depth}, product.a.dtype);
 }
 inline void multiply(const ParallelFor& parallel, void* memory, const Product& product) {
   multiply(parallel, memory, 1, product.a.dtype, product.depth, [&](int64_t) { return product; });

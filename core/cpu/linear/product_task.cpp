@@ -2,6 +2,7 @@
 #include "core/cpu/linear/product_task.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/cpu/simd/scratch.hpp"
 
@@ -20,6 +21,7 @@ namespace rlk::cpu::HWY_NAMESPACE {
 void finish_sums(const Product& p, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width,
                  double* sums) {
   const bool adds = p.c.present() && p.beta != 0;
+  if (!adds && p.alpha == 1 && !p.bias.present()) return;
   for (int64_t j = 0; j < columns; ++j, sums += width) {
     const double bias = p.bias.present() ? p.bias.get(column + j) : 0;
     if (p.alpha != 1 || bias != 0) {
@@ -35,41 +37,67 @@ HWY_NOINLINE int64_t store_squares([[maybe_unused]] const Array& y, [[maybe_unus
                                    [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t column,
                                    [[maybe_unused]] int64_t columns, [[maybe_unused]] int64_t width,
                                    [[maybe_unused]] const double* sums) {
-  int64_t j = 0;
+  int64_t whole = 0;
 #if RLK_CPU_VECTOR_ARRAYS
   if constexpr (kWidens<T, E>) {
     const hn::ScalableTag<T> d;
+    whole = columns / kLanes<T> * kLanes<T>;
     hn::VFromD<decltype(d)> square[kLanes<T>];
-    for (; j + kLanes<T> <= columns; j += kLanes<T>) {
-      for (int64_t t = 0; t < rows; t += kLanes<T>) {
+    // A row of y gets all its columns at once: rows lie a power of two apart, often, and L1 holds few lines of those.
+    HWY_ALIGN E lines[kLanes<T> * kLinearBlock];
+    for (int64_t t = 0; t < rows; t += kLanes<T>) {
+      for (int64_t j = 0; j < whole; j += kLanes<T>) {
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes<T>; ++i) square[i] = load_sum(d, sums + (j + i) * width + t, 0.0);
         transpose_square<T>(square);
-        E* to = y.as<E>() + (row + t) * y.strides[0] + column + j;
-        const int64_t here = std::min<int64_t>(kLanes<T>, rows - t);
 #pragma GCC unroll 16
-        for (int i = 0; i < kLanes<T>; ++i) {
-          if (i < here) store(d, square[i], to + i * y.strides[0]);
-        }
+        for (int i = 0; i < kLanes<T>; ++i) store(d, square[i], lines + i * kLinearBlock + j);
+      }
+      for (int64_t i = 0; i < std::min<int64_t>(kLanes<T>, rows - t); ++i) {
+        std::memcpy(y.as<E>() + (row + t + i) * y.strides[0] + column, lines + i * kLinearBlock,
+                    static_cast<size_t>(whole) * sizeof(E));
       }
     }
   }
 #endif
-  return j;
+  return whole;
+}
+
+// The same where y's rows are neighbours: returns how many of them.
+template <typename T, typename E>
+HWY_NOINLINE int64_t store_lines([[maybe_unused]] const Array& y, [[maybe_unused]] int64_t row,
+                                 [[maybe_unused]] int64_t rows, [[maybe_unused]] int64_t column,
+                                 [[maybe_unused]] int64_t columns, [[maybe_unused]] int64_t width,
+                                 [[maybe_unused]] const double* sums) {
+  int64_t t = 0;
+#if RLK_CPU_VECTOR_ARRAYS
+  if constexpr (kWidens<T, E>) {
+    const hn::ScalableTag<T> d;
+    t = rows / kLanes<T> * kLanes<T>;
+    for (int64_t j = 0; j < columns; ++j) {
+      E* to = y.as<E>() + row + (column + j) * y.strides[1];
+      for (int64_t i = 0; i < t; i += kLanes<T>) store(d, load_sum(d, sums + j * width + i, 0.0), to + i);
+    }
+  }
+#endif
+  return t;
 }
 
 template <typename T>
 HWY_NOINLINE void store_sums(const Array& y, int64_t row, int64_t rows, int64_t column, int64_t columns, int64_t width,
                              const double* sums) {
-  int64_t done = 0;
-  if (y.strides[1] == 1) {
-    with_element(y.dtype, [&](auto tag) HWY_ATTR {
-      done = store_squares<T, decltype(tag)>(y, row, rows, column, columns, width, sums);
-    });
-  }
+  int64_t rows_done = 0, columns_done = 0;
+  with_element(y.dtype, [&](auto tag) HWY_ATTR {
+    using E = decltype(tag);
+    if (y.strides[1] == 1) {
+      columns_done = store_squares<T, E>(y, row, rows, column, columns, width, sums);
+    } else if (y.strides[0] == 1) {
+      rows_done = store_lines<T, E>(y, row, rows, column, columns, width, sums);
+    }
+  });
   const bool as_vectors = size_of(y.dtype) <= static_cast<int64_t>(sizeof(T));  // rounded to T first
-  for (int64_t j = done; j < columns; ++j) {
-    for (int64_t t = 0; t < rows; ++t) {
+  for (int64_t j = columns_done; j < columns; ++j) {
+    for (int64_t t = rows_done; t < rows; ++t) {
       const double sum = sums[j * width + t];
       y.put(row + t, column + j, as_vectors ? static_cast<double>(static_cast<T>(sum)) : sum);
     }
@@ -84,7 +112,7 @@ HWY_NOINLINE bool block_task(const ProductPiece& piece, int64_t column) {
   const Tiles<T> tiles{operands, piece.batch, 0, tile_count};
   const auto lay_out = [&](Carve carve, double** sums, T** weights) {
     *sums = carve.take<double>(tile_count * per_tile);
-    *weights = carve.take<T>(kPackedWeights);
+    *weights = carve.take<T>(kPackedWeights<T>);
     return static_cast<size_t>(carve.bytes());
   };
   double* sums = nullptr;

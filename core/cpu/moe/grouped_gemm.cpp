@@ -50,12 +50,12 @@ DataError grouped_gemm_backward(const Backward& call, const Context& context) {
 }
 
 int64_t forward_bytes(const Forward& call) {
-  return products_bytes(call.R, call.E, call.K, call.x.dtype);
+  return products_bytes({call.E, call.R, call.E * call.M, call.K}, call.x.dtype);
 }
 int64_t backward_bytes(const Backward& call) {
   const int64_t of_weight =
-      call.grad_weight.given() ? products_bytes(call.E * call.M, call.E, call.R, call.x.dtype) : 0;
-  return std::max(products_bytes(call.R, call.E, call.M, call.x.dtype), of_weight);
+      call.grad_weight.given() ? products_bytes({call.E, call.E * call.M, call.E * call.K, call.R}, call.x.dtype) : 0;
+  return std::max(products_bytes({call.E, call.R, call.E * call.K, call.M}, call.x.dtype), of_weight);
 }
 
 double forward_operations(const Forward& call) {
