@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "core/conformance/blocks.hpp"
 
@@ -40,8 +41,9 @@ std::vector<bool> unnamed_places(const ConcreteCall& call, size_t table, size_t 
   int64_t inner = 1;
   for (size_t i = axis + 1; i < argument.shape.size(); ++i) inner *= argument.shape[i];
   std::vector<bool> unnamed(static_cast<size_t>(argument.count()));
-  for (int64_t k = 0; k < argument.count(); ++k) {
-    const int64_t block = k / (argument.count() / argument.shape[0]), place = k / inner % blocks.block();
+  const int64_t count = argument.count(), of_block = count > 0 ? count / argument.shape[0] : 0;
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t block = k / of_block, place = k / inner % blocks.block();
     unnamed[static_cast<size_t>(k)] = !named[static_cast<size_t>(block * blocks.block() + place)];
   }
   return unnamed;
@@ -50,44 +52,53 @@ std::vector<bool> unnamed_places(const ConcreteCall& call, size_t table, size_t 
 // Which elements of an input are hidden.
 class Hidden {
 public:
-  Hidden(const ConcreteCall& call, size_t input) : call_(call), input_(input) {
+  Hidden(const ConcreteCall& call, size_t input) {
     const uint32_t bits = call.decl->inputs[input].domain.hidden_by;
+    const Argument& argument = call.inputs[input];
+    const int64_t count = argument.present ? argument.count() : 0;
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       if ((bits >> i & 1) == 0 || !call.inputs[i].present) continue;
-      if (call.decl->inputs[i].domain.kind == Domain::block_table) {
+      const DomainDecl& domain = call.decl->inputs[i].domain;
+      if (domain.kind == Domain::block_table) {
         by_blocks_ = unnamed_places(call, i, input);
         continue;
       }
-      if (call.decl->inputs[i].domain.kind == Domain::row_index) by_index_ = true;
-      by_.push_back(i);
+      if (domain.kind == Domain::row_index) by_index_ = true;
+      By by{&call.inputs[i], 0, domain.kind == Domain::mask, is_keep_mask(call, i), std::nullopt};
+      if (by.argument->count() > 0) by.elements = count / by.argument->count();
+      if (domain.ignore_param >= 0) by.ignored = call.i64(domain.ignore_param);
+      by_.push_back(by);
     }
-    if (by_index_) unnamed_ = unnamed_rows(call, input);
+    if (!by_index_) return;
+    unnamed_ = unnamed_rows(call, input);
+    if (!unnamed_.empty()) row_elements_ = count / static_cast<int64_t>(unnamed_.size());
   }
   bool none() const { return by_.empty() && by_blocks_.empty(); }
   bool operator()(int64_t element) const {
     if (!by_blocks_.empty() && by_blocks_[static_cast<size_t>(element)]) return true;
-    const Argument& argument = call_.inputs[input_];
-    if (by_index_ && unnamed_[static_cast<size_t>(element / (argument.count() / argument.shape[0]))]) return true;
-    return std::any_of(by_.begin(), by_.end(), [&](size_t i) {
+    if (by_index_ && unnamed_[static_cast<size_t>(element / row_elements_)]) return true;
+    return std::any_of(by_.begin(), by_.end(), [&](const By& by) {
       // With row indices the masks and ids of rows are those of output rows: unnamed_ has seen them.
-      return (!by_index_ || is_keep_mask(call_, i)) && hides(i, element);
+      return (!by_index_ || by.is_keep_mask) && hides(by, element);
     });
   }
 
 private:
-  bool hides(size_t i, int64_t element) const {
-    const Argument& by = call_.inputs[i];
-    if (by.count() == 0) return false;
-    const int64_t row = element / (call_.inputs[input_].count() / by.count());
-    const DomainDecl& domain = call_.decl->inputs[i].domain;
-    if (domain.kind == Domain::mask) return get_int(by, row) == 0;
-    return domain.ignore_param >= 0 && get_int(by, row) == call_.i64(domain.ignore_param);
+  struct By {
+    const Argument* argument;
+    int64_t elements;  // of the input, for each of its own
+    bool is_mask, is_keep_mask;
+    std::optional<int64_t> ignored;
+  };
+  static bool hides(const By& by, int64_t element) {
+    if (by.elements == 0) return false;
+    const int64_t value = get_int(*by.argument, element / by.elements);
+    return by.is_mask ? value == 0 : value == by.ignored;
   }
 
-  const ConcreteCall& call_;
-  size_t input_;
-  std::vector<size_t> by_;
+  std::vector<By> by_;
   bool by_index_ = false;
+  int64_t row_elements_ = 0;
   std::vector<bool> unnamed_;
   std::vector<bool> by_blocks_;  // empty without a block table
 };
@@ -113,7 +124,7 @@ void spoil_hidden(ConcreteCall& call) {
     if (!is_real(argument) || argument.layout == Layout::expanded || argument.count() == 0) continue;
     const Hidden hidden(call, i);
     if (hidden.none()) continue;
-    for (int64_t k = 0; k < argument.count(); ++k) {
+    for (int64_t k = 0, count = argument.count(); k < count; ++k) {
       if (hidden(k)) set(argument, k, k % 3 == 0 ? kInfinity : kNan);
     }
   }

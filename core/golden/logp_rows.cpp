@@ -11,6 +11,7 @@ namespace {}  // namespace
 
 std::vector<Score> scores_of(const CallOf<sdk::ops::Logp>& call, int64_t r) {
   std::vector<Score> scores;
+  scores.reserve(static_cast<size_t>(call.V));
   for (int64_t v = 0; v < call.V; ++v) {
     if (is_dropped(call, r, v)) {
       scores.push_back(dropped_score());
@@ -36,9 +37,10 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   if (all_masked(scores)) return {-kInfinity, -kInfinity, 0.0, 0.0};
   double max = -kInfinity;
   for (const Score& score : scores) max = std::isnan(score.z) ? score.z : std::max(max, score.z);
-  Sum powers;
-  for (const Score& score : scores) powers.add(std::exp(score.z - max));
-  const double sum = powers.value(), log_sum = std::log(sum), lse = max + log_sum;
+  std::vector<double> powers(scores.size());
+  Sum all_powers;
+  for (size_t v = 0; v < scores.size(); ++v) all_powers.add(powers[v] = std::exp(scores[v].z - max));
+  const double sum = all_powers.value(), log_sum = std::log(sum), lse = max + log_sum;
   LogpRow row = nan_row();
   if (!is_here) row.logp = -kInfinity;  // another shard owns it
   if (!std::isfinite(lse)) return row;  // a NaN or +inf is among the scores
@@ -48,8 +50,9 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   Sum mean_below_max;     // of z - max under p
   double mean_error = 0;  // of the scores' errors
   Sum squares;
-  for (const Score& score : scores) {
-    const double p = std::exp(score.z - max) / sum;
+  for (size_t v = 0; v < scores.size(); ++v) {
+    const Score& score = scores[v];
+    const double p = powers[v] / sum;
     if (p == 0) continue;
     mean_below_max.add(p * (score.z - max));
     mean_error += p * score.z_error;
@@ -68,8 +71,9 @@ LogpRow logp_of(const std::vector<Score>& scores, int64_t target) {
   // error.
   double spread = 0;
   double spread_p2 = 0;  // d sum_p2 / d z[v] = 2 p[v] (p[v] - sum_p2)
-  for (const Score& score : scores) {
-    const double below_max = score.z - max, p = std::exp(below_max) / sum;
+  for (size_t v = 0; v < scores.size(); ++v) {
+    const Score& score = scores[v];
+    const double below_max = score.z - max, p = powers[v] / sum;
     if (p == 0) continue;
     spread_p2 += 2 * p * std::fabs(p - sum_p2) * (1 + std::fabs(below_max) + score.z_error);
     spread += p * std::fabs(below_max - log_sum + entropy) * (1 + std::fabs(below_max) + score.z_error);
