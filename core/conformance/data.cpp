@@ -150,6 +150,12 @@ void fill_integers(const ConcreteCall& call, const DomainDecl& domain, const Ran
     const int64_t inside = low + random.below(static_cast<uint64_t>(n), std::max<int64_t>(high - low, 1));
     set_int(argument, n, n % 5 == 1 ? low : n % 5 == 3 ? high - 1 : inside);
   }
+  // Flags of columns: one is set in each row, also in a row of one. A row of which nothing may be drawn is an error.
+  if (argument.dtype != Dtype::u8 || argument.shape.size() < 2) return;
+  const int64_t columns = argument.shape.back(), rows = columns > 0 ? argument.count() / columns : 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    set_int(argument, row * columns + certain_column(row, columns), high - 1);
+  }
 }
 
 // Ids at the edges of their range and of every integer parameter (the edges of a vocabulary shard), the rest random.

@@ -108,7 +108,7 @@ void schedule(const OpDecl& decl, int dtype_choice, int form, Extent extent,
       if (single.variations[0].present != 0) offer(single, Stage::single);
     }
   }
-  for (const Case& c : long_cases(decl, dtype_choice, form, smoke)) {
+  for (const Case& c : option_cases(decl, dtype_choice, form, smoke)) {
     if (!offer(c, Stage::together).empty()) continue;
     for (const Case& alone : each_alone(c)) offer(alone, Stage::single);
   }

@@ -18,7 +18,7 @@ constexpr int64_t kFullCost = 1 << 19;
 constexpr int64_t kTogetherCost = 1 << 23;
 constexpr int64_t kMiddleCost = 1 << 12;
 constexpr int64_t kLong = 1 << 10;      // least size of a symbol that a call is long in
-constexpr size_t kOptionsTogether = 4;  // at production sizes
+constexpr size_t kOptionsTogether = 4;  // at sizes of 1 and of production
 constexpr int64_t kSmallSymbol = 128;   // largest production size of what is a count of few: heads, shards
 
 // What can grow: a symbol, or the first or last dimension of a shape case.
@@ -198,8 +198,9 @@ public:
     return std::move(list_);
   }
   // At one production size; in the smoke test where it climbs the ladder to the top.
-  std::vector<Case> long_ones() {
+  std::vector<Case> options() {
     for (const Axis& axis : axes_) {
+      add_options(axis, 1);
       if (axis.largest() < kLong || (smoke_ && !climbs(axis))) continue;
       add_options(axis, axis.production[0] < kLong ? axis.largest() : axis.production[0]);
     }
@@ -425,8 +426,8 @@ std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, b
   return List(decl, dtype_choice, form, smoke).middle();
 }
 
-std::vector<Case> long_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
-  return List(decl, dtype_choice, form, smoke).long_ones();
+std::vector<Case> option_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke) {
+  return List(decl, dtype_choice, form, smoke).options();
 }
 
 }  // namespace rlk::core::conformance

@@ -20,8 +20,9 @@ std::vector<Case> size_cases(const OpDecl& decl, int dtype_choice, int form, boo
 std::vector<Case> middle_bases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
 // Every option (a parameter, or what is present) in brief calls with one symbol at a size at which the operator is
-// really run, the others small. An option's own loop over blocks, its tail and its split are else never seen.
-std::vector<Case> long_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
+// really run, and with one symbol at 1, the others small. An option's own loop over blocks, its tail and its split are
+// else never seen, nor whether it takes the first element for granted.
+std::vector<Case> option_cases(const OpDecl& decl, int dtype_choice, int form, bool smoke);
 
 // What a case costs, roughly: the products of a naive implementation, or the elements if there are more.
 int64_t cost_of(const ConcreteCall& call);

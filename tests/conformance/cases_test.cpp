@@ -149,11 +149,13 @@ TEST(Cases, ReachTheLargestProductionSizeOfEverySymbolWithoutALargeGap) {
   }
 }
 
-// What is tried with small tensors only may be wrong in the second block of a kernel.
-TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
+// What is tried with small tensors only may be wrong in the second block of a kernel. What is never tried alone may
+// leave out the first element: another is as large, or the error is small.
+TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSizeAndWhereItIsOne) {
   constexpr int64_t kLong = 1024;
   for (const OpDecl& decl : declarations()) {
-    std::map<std::string, std::set<std::string>> options, at_long;  // by symbol; those of the forms that have it
+    // By symbol, of the forms that have it.
+    std::map<std::string, std::set<std::string>> options, may_be_one, at_long, at_one;
     for (size_t form = 0; form < decl.forms.size(); ++form) {
       schedule(decl, 0, static_cast<int>(form), Extent::smoke, {}, 1, [&](const Case& c, Stage) {
         ConcreteCall call, plain;
@@ -171,8 +173,14 @@ TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
           if (call.symbols[i] < 0) continue;
           for (const std::string& option : features(call)) {
             if (std::find(of_form.begin(), of_form.end(), option) != of_form.end()) continue;
-            if (c.variations.size() == 1) options[decl.symbols[i].name].insert(option);
+            if (c.variations.size() == 1) {
+              Case one = c;
+              one.size_given[i] = 1;  // not legal: two groups of one channel
+              options[decl.symbols[i].name].insert(option);
+              if (resolve(one, plain)) may_be_one[decl.symbols[i].name].insert(option);
+            }
             if (call.symbols[i] >= kLong) at_long[decl.symbols[i].name].insert(option);
+            if (call.symbols[i] == 1) at_one[decl.symbols[i].name].insert(option);
           }
         }
         return std::vector<std::string>{""};
@@ -182,6 +190,8 @@ TEST(Cases, TryEveryOptionWhereASymbolHasAProductionSize) {
       for (const std::string& option : known) {
         EXPECT_TRUE(at_long[symbol].count(option))
             << decl.name << ": " << option << " is never tried with a large " << symbol;
+        EXPECT_TRUE(at_one[symbol].count(option) || !may_be_one[symbol].count(option))
+            << decl.name << ": " << option << " is never tried with one " << symbol;
       }
     }
   }
