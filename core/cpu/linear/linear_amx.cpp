@@ -48,13 +48,14 @@ RLK_AMX void configure(int64_t room) {
   _tile_loadconfig(&config);
 }
 
-// out[block][group][column][row] = sums over `steps` tiles from the panel's step `step` on. kBlocks and kGroups are 1
-// or 2.
+// out[block][group][column][row] = sums over `steps` tiles from the panel's step `step` on, of the blocks that begin at
+// column `first`. kBlocks and kGroups are 1 or 2.
 template <int kBlocks, int kGroups>
-RLK_AMX void chain(const AmxPanel& panel, int64_t step, int64_t steps, const AmxGroup* groups, int64_t room,
-                   float* out) {
+RLK_AMX void chain(const AmxPanel& panel, int64_t first, int64_t step, int64_t steps, const AmxGroup* groups,
+                   int64_t room, float* out) {
   const int64_t group_step = kAmxRows * room * 2;
-  const char* at = panel.data + step * panel.step_bytes;
+  const char* at = panel.data + first / kAmxRows * panel.block_bytes + step * panel.step_bytes;
+  const bool fetch_ahead = first + 2 * kBlocks * kAmxRows <= panel.columns_in_memory;
   const uint16_t* rows0 = groups[0].packed + panel.depth * room + step * group_step;
   const uint16_t* rows1 = kGroups > 1 ? groups[1].packed + panel.depth * room + step * group_step : nullptr;
   settle_memory(at);
@@ -70,7 +71,7 @@ RLK_AMX void chain(const AmxPanel& panel, int64_t step, int64_t steps, const Amx
       _tile_loadd(7, rows1, 4 * room);
       rows1 += group_step;
     }
-    if (panel.fetch_ahead) {
+    if (fetch_ahead) {
       for (int64_t row = 0; row < kBlocks * kAmxRows; ++row) {
         __builtin_prefetch(at + kBlocks * panel.block_bytes + row * panel.row_bytes);
       }
@@ -106,20 +107,21 @@ RLK_AMX void add_tile(const float* from, int64_t chains, int64_t chain_floats, i
   }
 }
 
-// One or two blocks of columns with one or two groups.
+// One or two blocks of columns, from `first` on, with one or two groups.
 template <int kBlocks, int kGroups>
-RLK_AMX void multiply(const AmxPanel& panel, const AmxGroup* groups, int64_t room, float* out) {
+RLK_AMX void multiply(const AmxPanel& panel, int64_t first, const AmxGroup* groups, int64_t room, float* out) {
   constexpr int64_t kSteps = kAmxChain / kAmxDepth, kSums = kBlocks * kGroups * kTileSums;
   int64_t chains = 0;
   for (int64_t step = 0; step < panel.steps; step += kSteps, ++chains) {
-    chain<kBlocks, kGroups>(panel, step, std::min(kSteps, panel.steps - step), groups, room, out + chains * kSums);
+    chain<kBlocks, kGroups>(panel, first, step, std::min(kSteps, panel.steps - step), groups, room,
+                            out + chains * kSums);
   }
   settle_memory(out);
   for (int block = 0; block < kBlocks; ++block) {
-    const int64_t first = block * kAmxRows, columns = std::min(kAmxRows, panel.columns - first);
+    const int64_t column = first + block * kAmxRows, columns = std::min(kAmxRows, panel.columns - column);
     for (int g = 0; g < kGroups; ++g) {
       add_tile(out + (block * kGroups + g) * kTileSums, chains, kSums, columns, panel.depth == 0,
-               groups[g].sums + (panel.first + first) * groups[g].stride, groups[g].stride);
+               groups[g].sums + column * groups[g].stride, groups[g].stride);
     }
   }
 }
@@ -130,13 +132,15 @@ RLK_AMX void amx_products(const AmxPanel& panel, const AmxGroup* groups, int64_t
   alignas(64) float out[kAmxPanelChains * 4 * kTileSums];
   if (room < kAmxRows) std::memset(out, 0, sizeof out);  // tiles leave the lanes behind the room as they are
   configure(room);
-  const bool two_blocks = panel.columns > kAmxRows;
   for (int64_t g = 0; g < group_count; g += 2) {
     const bool two_groups = g + 1 < group_count;
-    if (two_blocks && two_groups) multiply<2, 2>(panel, groups + g, room, out);
-    if (two_blocks && !two_groups) multiply<2, 1>(panel, groups + g, room, out);
-    if (!two_blocks && two_groups) multiply<1, 2>(panel, groups + g, room, out);
-    if (!two_blocks && !two_groups) multiply<1, 1>(panel, groups + g, room, out);
+    for (int64_t first = 0; first < panel.columns; first += 2 * kAmxRows) {
+      const bool two_blocks = first + kAmxRows < panel.columns;
+      if (two_blocks && two_groups) multiply<2, 2>(panel, first, groups + g, room, out);
+      if (two_blocks && !two_groups) multiply<2, 1>(panel, first, groups + g, room, out);
+      if (!two_blocks && two_groups) multiply<1, 2>(panel, first, groups + g, room, out);
+      if (!two_blocks && !two_groups) multiply<1, 1>(panel, first, groups + g, room, out);
+    }
   }
   _tile_release();
 }

@@ -11,11 +11,8 @@ namespace rlk::cpu {
 
 constexpr int64_t kAmxRows = 16;  // of hidden, in one tile: a group
 
-// What is multiplied at a time with groups of rows: in L2, while they pass.
-constexpr int64_t kAmxPanelColumns = 2 * kAmxRows;
-constexpr int64_t kAmxPanelChains = 4;
-constexpr int64_t kAmxPanelDepth = kAmxPanelChains * kAmxChain;
-constexpr int64_t kAmxPanelBytes = kAmxPanelColumns * kAmxPanelDepth * 2;
+// What is multiplied at a time with groups of rows: a block of columns stays in L2 while they pass.
+constexpr int64_t kAmxPanelBytes = kLinearBlock * kAmxPanelDepth * 2;
 
 // Calls that are computed so on every thread: depth decides, and what the tensors are.
 bool takes_amx(const LinearOperands& operands);
@@ -36,13 +33,13 @@ struct AmxGroup {
 // Weights as tiles: their rows are row_bytes apart, those of the next kAmxDepth numbers step_bytes, those of the next
 // sixteen columns block_bytes.
 struct AmxPanel {
-  int64_t first = 0, columns = 0;  // of the block whose sums are written: at most kAmxPanelColumns
-  int64_t depth = 0, steps = 0;    // of the hidden state: at most kAmxPanelDepth numbers
+  int64_t columns = 0;           // at most kLinearBlock
+  int64_t depth = 0, steps = 0;  // of the hidden state: at most kAmxPanelDepth numbers
   const char* data = nullptr;
   int64_t row_bytes = 0, step_bytes = 0, block_bytes = 0;
-  bool fetch_ahead = false;  // the next columns come from memory
+  int64_t columns_in_memory = 0;  // from the panel's first on: what may be fetched ahead
 
-  // Read in place where they are read once or twice and nothing sticks out; `column` is the block's first.
+  // Read in place where they are read once or twice and nothing sticks out; `column` is the panel's first.
   bool lies_in(const LinearOperands& operands, int64_t column, int64_t group_count) {
     const Array& weight = operands.weight;
     if (group_count > 2 || columns % kAmxRows != 0 || weight.strides[1] != 1) return false;
@@ -50,8 +47,8 @@ struct AmxPanel {
     row_bytes = weight.strides[0] * 2;
     step_bytes = kAmxDepth * 2;
     block_bytes = kAmxRows * row_bytes;
-    data = weight.as<const char>() + (column + first) * row_bytes + depth * 2;
-    fetch_ahead = column + first + 2 * columns <= operands.vocab;
+    data = weight.as<const char>() + column * row_bytes + depth * 2;
+    columns_in_memory = operands.vocab - column;
     return true;
   }
   // As packed tiles, a block of sixteen columns after the other.
@@ -61,7 +58,7 @@ struct AmxPanel {
     row_bytes = kAmxDepth * 2;
     step_bytes = kTileBytes;
     block_bytes = steps * kTileBytes;
-    fetch_ahead = false;
+    columns_in_memory = 0;
   }
 };
 

@@ -293,10 +293,10 @@ DataError linear_jsd_backward(const Backward& call, const Context& context) {
 // Those of linear_logp, and of the teacher's hidden states.
 template <int64_t columns>
 constexpr rlk_switch kSwitches[] = {
-    {sizeof(rlk_switch), 0, "V", columns + 1},      {sizeof(rlk_switch), 0, "N", kLinearBatch + 1},
-    {sizeof(rlk_switch), 0, "D", kLinearDepth + 1}, {sizeof(rlk_switch), 0, "D", kAmxDepth},
-    {sizeof(rlk_switch), 0, "D", kAmxChain + 1},    {sizeof(rlk_switch), 0, "E", kLinearDepth + 1},
-    {sizeof(rlk_switch), 0, "E", kAmxDepth},        {sizeof(rlk_switch), 0, "E", kAmxChain + 1}};
+    {sizeof(rlk_switch), 0, "V", columns + 1},        {sizeof(rlk_switch), 0, "N", kLinearBatch + 1},
+    {sizeof(rlk_switch), 0, "D", kLinearDepth + 1},   {sizeof(rlk_switch), 0, "D", kAmxDepth},
+    {sizeof(rlk_switch), 0, "D", kAmxPanelDepth + 1}, {sizeof(rlk_switch), 0, "E", kLinearDepth + 1},
+    {sizeof(rlk_switch), 0, "E", kAmxDepth},          {sizeof(rlk_switch), 0, "E", kAmxPanelDepth + 1}};
 
 constexpr double kTermOperations = 900;  // exponentials and logarithms in fp64, as jsd
 

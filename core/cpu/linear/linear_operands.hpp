@@ -18,14 +18,17 @@ constexpr int kLinearTilesPerTask = 6;    // that share a packed block of weight
 // Of products by tiles (linear_amx.hpp).
 constexpr int64_t kAmxDepth = 32;   // numbers of a row in a tile; calls of a smaller D take none
 constexpr int64_t kAmxChain = 512;  // whose products are summed in fp32; a multiple of kAmxDepth
+constexpr int64_t kAmxPanelChains = 2;
+constexpr int64_t kAmxPanelDepth = kAmxPanelChains * kAmxChain;  // of weights that are packed at a time
 
-// A second batch of rows, a second packed piece of a hidden state, and more than `columns` of the vocabulary.
+// A second batch of rows, a second packed piece of a hidden state or panel of it, and more than `columns` of the
+// vocabulary.
 template <int64_t columns>
 constexpr rlk_switch kLinearSwitches[] = {{sizeof(rlk_switch), 0, "V", columns + 1},
                                           {sizeof(rlk_switch), 0, "N", kLinearBatch + 1},
                                           {sizeof(rlk_switch), 0, "D", kLinearDepth + 1},
                                           {sizeof(rlk_switch), 0, "D", kAmxDepth},
-                                          {sizeof(rlk_switch), 0, "D", kAmxChain + 1}};
+                                          {sizeof(rlk_switch), 0, "D", kAmxPanelDepth + 1}};
 
 struct LinearOperands {
   Array hidden, weight;          // [N, D] and [V, D], of one dtype

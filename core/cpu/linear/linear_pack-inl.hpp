@@ -227,8 +227,8 @@ HWY_INLINE void pack_across(const uint16_t* from, int64_t stride, uint16_t* to) 
   for (int i = 0; i < kAmxRows; ++i) hn::StoreU(square[i], d, reinterpret_cast<float*>(to + i * kAmxDepth));
 }
 
-// Columns [column, column + columns) of the weights, at most two blocks of sixteen, and their depths from `depth` on as
-// tiles: a block's one after the other, zeros where there is no weight.
+// Columns [column, column + columns) of the weights, and their depths from `depth` on, as tiles: those of sixteen
+// columns one after the other, zeros where there is no weight.
 HWY_INLINE void pack_tiles(const LinearOperands& operands, int64_t column, int64_t columns, int64_t depth,
                            int64_t steps, uint16_t* to) {
   const Array& weight = operands.weight;

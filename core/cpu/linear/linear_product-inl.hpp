@@ -258,18 +258,16 @@ HWY_NOINLINE void amx_block([[maybe_unused]] const Tiles<T>& tiles, [[maybe_unus
     }
   }
   AmxPanel panel;
-  for (panel.first = 0; panel.first < columns; panel.first += kAmxPanelColumns) {
-    panel.columns = std::min(kAmxPanelColumns, columns - panel.first);
-    for (panel.depth = 0; panel.depth < operands.depth; panel.depth += kAmxPanelDepth) {
-      const int64_t depths = std::min(kAmxPanelDepth, operands.depth - panel.depth);
-      panel.steps = round_up(depths, kAmxDepth) / kAmxDepth;
-      if (!panel.lies_in(operands, column, count)) {
-        auto* const packed = reinterpret_cast<uint16_t*>(weights);
-        pack_tiles(operands, column + panel.first, panel.columns, panel.depth, panel.steps, packed);
-        panel.is_packed_at(packed);
-      }
-      amx_products(panel, groups, count, amx_room(tiles.batch));
+  panel.columns = columns;
+  for (; panel.depth < operands.depth; panel.depth += kAmxPanelDepth) {
+    const int64_t depths = std::min(kAmxPanelDepth, operands.depth - panel.depth);
+    panel.steps = round_up(depths, kAmxDepth) / kAmxDepth;
+    if (!panel.lies_in(operands, column, count)) {
+      auto* const packed = reinterpret_cast<uint16_t*>(weights);
+      pack_tiles(operands, column, columns, panel.depth, panel.steps, packed);
+      panel.is_packed_at(packed);
     }
+    amx_products(panel, groups, count, amx_room(tiles.batch));
   }
 #endif
 }

@@ -1,6 +1,6 @@
 // Which rows of which products are worked on together, and in which tasks. No SIMD here.
 //
-// Products are cut into pieces of rows; as many pieces as have kLinearBatch rows together are packed, and then
+// Products are cut into pieces of rows; as many pieces as have kProductRows rows together are packed, and then
 // multiplied with blocks of columns, a task for each piece and block. So one large product and many small ones keep
 // all threads busy alike. Every element has one task and one order of summation.
 #include "core/cpu/linear/product.hpp"
@@ -15,8 +15,9 @@
 namespace rlk::cpu {
 namespace {
 
-constexpr int64_t kWaveNumbers = int64_t{1} << 23;   // packed at a time, roughly, unless one piece has more
-constexpr int64_t kTaskProducts = int64_t{1} << 18;  // of numbers: some microseconds
+constexpr int64_t kPieceNumbers = int64_t{640} << 10;  // of bf16
+constexpr int64_t kWaveNumbers = int64_t{1} << 23;     // packed at a time, roughly, unless one piece has more
+constexpr int64_t kTaskProducts = int64_t{1} << 18;    // of numbers: some microseconds
 
 // A piece of the wave at hand.
 struct Entry {
@@ -39,12 +40,16 @@ Product for_tiles(Product product) {
   return product;
 }
 
-int64_t piece_rows(bool in_f64) {
-  return kLinearTilesPerTask * linear_tile_rows(in_f64);
+// Of bf16 so many that they stay in L2, packed, while blocks of columns pass.
+int64_t piece_rows(int64_t depth, Dtype dtype) {
+  const int64_t tile = linear_tile_rows(dtype == Dtype::f64);
+  const int64_t pairs =
+      dtype == Dtype::bf16 ? kPieceNumbers / std::max<int64_t>(1, 2 * tile * depth) : kLinearTilesPerTask;
+  return std::clamp<int64_t>(2 * pairs, 2, kLinearTilesPerTask) * tile;
 }
 // Rows of a wave: a function of the depth alone, so that the size of the workspace is known before the call.
-int64_t wave_rows(int64_t depth, bool in_f64) {
-  return std::clamp(kWaveNumbers / std::max<int64_t>(1, depth), piece_rows(in_f64), kLinearBatch);
+int64_t wave_rows(int64_t depth, Dtype dtype) {
+  return std::clamp(kWaveNumbers / std::max<int64_t>(1, depth), piece_rows(depth, dtype), kProductRows);
 }
 
 struct Workspace {
@@ -53,14 +58,15 @@ struct Workspace {
   void* packed;
   int64_t bytes;
 };
-Workspace carve(void* memory, int64_t rows, int64_t products, int64_t depth, bool in_f64) {
-  const int64_t at_once = std::min(rows, wave_rows(depth, in_f64));
-  const int64_t pieces = std::min(at_once, at_once / piece_rows(in_f64) + 1 + products);
+Workspace carve(void* memory, int64_t rows, int64_t products, int64_t depth, Dtype dtype) {
+  const bool in_f64 = dtype == Dtype::f64;
+  const int64_t at_once = std::min(rows, wave_rows(depth, dtype));
+  const int64_t pieces = std::min(at_once, at_once / piece_rows(depth, dtype) + 1 + products);
   const int64_t spare = product_room(1 + linear_tile_rows(in_f64), in_f64) - linear_tile_rows(in_f64);
   Carve carve(memory);
   Workspace workspace{};
   workspace.entries = carve.take<Entry>(pieces);
-  workspace.rows = carve.take<int64_t>(piece_rows(in_f64));
+  workspace.rows = carve.take<int64_t>(piece_rows(depth, dtype));
   workspace.packed = carve.take_bytes((at_once + pieces * spare) * depth * linear_compute_bytes(in_f64));
   workspace.bytes = carve.bytes();
   return workspace;
@@ -68,16 +74,17 @@ Workspace carve(void* memory, int64_t rows, int64_t products, int64_t depth, boo
 
 class Waves {
 public:
-  Waves(const ParallelFor& parallel, const Workspace& workspace, int64_t count, int64_t depth, bool in_f64,
+  Waves(const ParallelFor& parallel, const Workspace& workspace, int64_t count, int64_t depth, Dtype dtype,
         ProductAt product, const void* ctx)
       : parallel_(parallel),
         workspace_(workspace),
         count_(count),
-        rows_(wave_rows(depth, in_f64)),
-        in_f64_(in_f64),
+        rows_(wave_rows(depth, dtype)),
+        piece_rows_(piece_rows(depth, dtype)),
+        in_f64_(dtype == Dtype::f64),
         product_(product),
         ctx_(ctx) {
-    std::iota(workspace_.rows, workspace_.rows + piece_rows(in_f64), int64_t{0});
+    std::iota(workspace_.rows, workspace_.rows + piece_rows_, int64_t{0});
   }
 
   bool run() {
@@ -96,7 +103,7 @@ private:
       const Product product = product_at(next_);
       const int64_t blocks = (product.columns + kLinearBlock - 1) / kLinearBlock;
       while (row_ < product.rows && blocks > 0) {
-        const int64_t count = std::min(piece_rows(in_f64_), product.rows - row_);
+        const int64_t count = std::min(piece_rows_, product.rows - row_);
         if (entries_ > 0 && rows + count > rows_) return true;
         tasks += blocks;
         workspace_.entries[entries_++] = {next_, row_, count, packed, tasks};
@@ -142,7 +149,7 @@ private:
 
   const ParallelFor& parallel_;
   const Workspace workspace_;
-  const int64_t count_, rows_;
+  const int64_t count_, rows_, piece_rows_;
   const bool in_f64_;
   const ProductAt product_;
   const void* const ctx_;
@@ -167,16 +174,15 @@ LinearOperands operands_of(const ProductPiece& piece) {
 
 int64_t products_bytes(const ProductSizes& sizes, Dtype dtype) {
   const int64_t rows = sizes.rows + (dtype == Dtype::bf16 ? sizes.columns : 0);  // for_tiles() may exchange them
-  return carve(nullptr, rows, sizes.products, sizes.depth, dtype == Dtype::f64).bytes;
+  return carve(nullptr, rows, sizes.products, sizes.depth, dtype).bytes;
 }
 
 void multiply(const ParallelFor& parallel, void* memory, int64_t count, Dtype dtype, int64_t depth, ProductAt product,
               const void* ctx) {
   int64_t rows = 0;
   for (int64_t i = 0; i < count; ++i) rows += for_tiles(product(ctx, i)).rows;
-  const bool in_f64 = dtype == Dtype::f64;
-  const Workspace workspace = carve(memory, rows, count, depth, in_f64);
-  if (!Waves(parallel, workspace, count, depth, in_f64, product, ctx).run()) throw_no_scratch();
+  const Workspace workspace = carve(memory, rows, count, depth, dtype);
+  if (!Waves(parallel, workspace, count, depth, dtype, product, ctx).run()) throw_no_scratch();
 }
 
 }  // namespace rlk::cpu

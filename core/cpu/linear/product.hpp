@@ -48,15 +48,18 @@ inline double operations_of_product(int64_t rows, int64_t columns, int64_t depth
   return 2 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(depth);
 }
 
+// Rows that are packed at a time, at most.
+constexpr int64_t kProductRows = 2304;
+
 // Where the kernel changes its algorithm, if the product's sizes have these names.
 template <char rows, char columns, char depth>
 struct ProductSwitches {
   static constexpr char kRows[] = {rows, 0}, kColumns[] = {columns, 0}, kDepth[] = {depth, 0};
-  static constexpr rlk_switch kAll[] = {{sizeof(rlk_switch), 0, kRows, kLinearBatch + 1},
+  static constexpr rlk_switch kAll[] = {{sizeof(rlk_switch), 0, kRows, kProductRows + 1},
                                         {sizeof(rlk_switch), 0, kColumns, kLinearBlock + 1},
                                         {sizeof(rlk_switch), 0, kDepth, kLinearDepth + 1},
                                         {sizeof(rlk_switch), 0, kDepth, kAmxDepth},
-                                        {sizeof(rlk_switch), 0, kDepth, kAmxChain + 1}};
+                                        {sizeof(rlk_switch), 0, kDepth, kAmxPanelDepth + 1}};
 };
 
 // Bytes for so many products with so many rows and columns, all together, and none deeper than `depth`.
