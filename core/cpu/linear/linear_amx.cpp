@@ -55,7 +55,7 @@ RLK_AMX void chain(const AmxPanel& panel, int64_t first, int64_t step, int64_t s
                    int64_t room, float* out) {
   const int64_t group_step = kAmxRows * room * 2;
   const char* at = panel.data + first / kAmxRows * panel.block_bytes + step * panel.step_bytes;
-  const bool fetch_ahead = first + 2 * kBlocks * kAmxRows <= panel.columns_in_memory;
+  const bool fetch_ahead = first + kAmxRows * 2 * kBlocks <= panel.columns_in_memory;
   const uint16_t* rows0 = groups[0].packed + panel.depth * room + step * group_step;
   const uint16_t* rows1 = kGroups > 1 ? groups[1].packed + panel.depth * room + step * group_step : nullptr;
   settle_memory(at);
@@ -110,7 +110,7 @@ RLK_AMX void add_tile(const float* from, int64_t chains, int64_t chain_floats, i
 // One or two blocks of columns, from `first` on, with one or two groups.
 template <int kBlocks, int kGroups>
 RLK_AMX void multiply(const AmxPanel& panel, int64_t first, const AmxGroup* groups, int64_t room, float* out) {
-  constexpr int64_t kSteps = kAmxChain / kAmxDepth, kSums = kBlocks * kGroups * kTileSums;
+  constexpr int64_t kSteps = kAmxChain / kAmxDepth, kSums = kTileSums * kBlocks * kGroups;
   int64_t chains = 0;
   for (int64_t step = 0; step < panel.steps; step += kSteps, ++chains) {
     chain<kBlocks, kGroups>(panel, first, step, std::min(kSteps, panel.steps - step), groups, room,
