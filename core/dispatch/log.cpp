@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "core/declaration/no_cancel.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/host.hpp"
 
@@ -108,8 +109,9 @@ void log_line(int32_t level, std::string_view source, std::string_view text) noe
   try {
     Log& log = the_log();
     const spdlog::level::level_enum at = level_of(level);
-    if (at >= log.threshold && log.threshold != spdlog::level::off)
-      log.logger.log(at, "{}: {}", printable(source), printable(text));
+    if (at < log.threshold || log.threshold == spdlog::level::off) return;
+    const NoCancel whole;
+    log.logger.log(at, "{}: {}", printable(source), printable(text));
   } catch (...) {
     // A line that cannot be written must not change what the program does.
   }

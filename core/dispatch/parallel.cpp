@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <string>
 
 #include "core/declaration/float_environment.hpp"
@@ -50,36 +51,54 @@ void watch_forks() {
   static_cast<void>(watched);  // it fails when there is no memory; then a fork goes unnoticed
 }
 
+// True once the pool could not start a thread (`ulimit -u`, a container's limit of processes): it then refuses every
+// loop.
+std::atomic<bool> no_threads{false};
+
+void run_alone_from_now_on(const char* why) {
+  if (no_threads.exchange(true)) return;
+  log_line(RLK_LOG_WARN, "threads",
+           std::string("no thread of the pool can be started: ") + why +
+               ". Every loop runs on its caller's thread until the process ends; raise the limit of processes "
+               "(ulimit -u, or the container's pids limit)");
+}
+
 }  // namespace
 
 void parallel_for(int64_t n, int64_t grain, rlk_parallel_body body, void* user) {
   if (n <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (n <= grain || forked.load(std::memory_order_relaxed) || limit() == 1) {
+  if (n <= grain || forked.load(std::memory_order_relaxed) || no_threads.load(std::memory_order_relaxed) ||
+      limit() == 1) {
     body(user, 0, n);
     return;
   }
   watch_forks();
   // Over whole grains, so that no range but the last is shorter than one.
   const int64_t grains = (n - 1) / grain + 1;
+  std::atomic<bool> begun{false};
   const auto work = [&] {
     // Isolated: while a nested loop waits, its thread must not start a piece of the outer one, whose scratch memory it
     // is still using.
     tbb::this_task_arena::isolate([&] {
       tbb::parallel_for(tbb::blocked_range<int64_t>(0, grains), [&](const tbb::blocked_range<int64_t>& range) {
+        begun.store(true, std::memory_order_relaxed);
         body(user, range.begin() * grain, range.end() == grains ? n : range.end() * grain);
       });
     });
   };
-  if (limit() == 0) {
-    work();
-  } else {
-    limited_arena().execute(work);
+  try {
+    limit() == 0 ? work() : limited_arena().execute(work);
+  } catch (const std::exception& e) {
+    // The pool's own, before the first piece: a loop that has begun cannot begin again, it may write in place.
+    if (begun.load(std::memory_order_relaxed)) throw;
+    run_alone_from_now_on(e.what());
+    body(user, 0, n);
   }
 }
 
 uint32_t thread_count() {
-  if (forked.load(std::memory_order_relaxed)) return 1;
+  if (forked.load(std::memory_order_relaxed) || no_threads.load(std::memory_order_relaxed)) return 1;
   const int available = tbb::this_task_arena::max_concurrency();
   return static_cast<uint32_t>(limit() == 0 ? available : limit());
 }

@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/declaration/no_cancel.hpp"
+
 namespace rlk::core {
 namespace {
 
@@ -48,8 +50,10 @@ double patience() {
 }
 
 bool within(double seconds, std::function<void()> work) {
+  const NoCancel whole;
   const auto wait = std::make_shared<Wait>();
   const auto run = [wait, work = std::move(work)] {
+    const NoCancel also;
     const Over over(wait);
     work();
   };

@@ -9,6 +9,7 @@ using rlk::core::failf;
 using rlk::core::OpDecl;
 using rlk::loader::declaration_of;
 using rlk::loader::guarded;
+using rlk::loader::guarded_call;
 
 namespace rlk::loader {
 
@@ -116,7 +117,7 @@ rlk_status rlk_call(rlk_stream* stream, const rlk_op* op, const void* params, co
   RLK_REQUIRE_ARGUMENT(op);
   if (n_inputs != 0) RLK_REQUIRE_ARGUMENT(inputs);
   if (n_outputs != 0) RLK_REQUIRE_ARGUMENT(outputs);
-  return guarded(error, [&]() -> rlk_status {
+  return guarded_call(error, [&]() -> rlk_status {
     rlk::core::CallOptions wanted;
     if (const rlk_status status = rlk::loader::options_of(options, &wanted, error); status != RLK_OK) return status;
     return stream->runtime->dispatcher->call(*stream->stream, *declaration_of(op), params, {inputs, n_inputs},

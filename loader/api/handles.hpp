@@ -7,8 +7,10 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "core/declaration/error.hpp"
+#include "core/declaration/no_cancel.hpp"
 #include "core/declaration/text.hpp"
 #include "core/dispatch/dispatcher.hpp"
 #include "core/dispatch/graph.hpp"
@@ -55,18 +57,32 @@ inline const core::OpDecl* declaration_of(const rlk_op* op) {
 
 // Nothing is thrown through the C API.
 template <class Body>
-rlk_status guarded(rlk_error* error, Body&& body) noexcept {
+rlk_status guarded_call(rlk_error* error, Body&& body) noexcept {
   try {
     const rlk_status status = body();
     if (status < 0) core::make_printable(error);  // a plugin may have written it
     return status;
   } catch (const std::bad_alloc&) {
     return core::fail(error, RLK_OUT_OF_MEMORY, "host memory is exhausted");
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again)
+      return core::failf(error, RLK_INTERNAL, "a defect of rlk, please report it: %s", e.what());
+    return core::fail(
+        error, RLK_OUT_OF_MEMORY,
+        "no thread can be started; raise the limit of processes (ulimit -u, or the container's pids limit)");
   } catch (const std::exception& e) {
     return core::failf(error, RLK_INTERNAL, "a defect of rlk, please report it: %s", e.what());
   } catch (...) {
     return core::fail(error, RLK_INTERNAL, "a defect of rlk, please report it: an exception of unknown type");
   }
+}
+
+// Everything but rlk_call, for which this would be a tenth of its time: what waits or writes inside of it does the
+// same.
+template <class Body>
+rlk_status guarded(rlk_error* error, Body&& body) noexcept {
+  const core::NoCancel whole;
+  return guarded_call(error, body);
 }
 
 inline rlk_status refuse_null(rlk_error* error, const char* function, const char* argument) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 
 #include <unistd.h>
 
@@ -170,6 +171,7 @@ rlk_status Process::get(const rlk_runtime_options& options, std::shared_ptr<Proc
 }
 
 void Process::start(bool wait) {
+  bool search_here = false;
   {
     std::unique_lock lock(mutex_);
     // The registrar serves one search at a time, and the one that ends must not take our start for a wish to go on.
@@ -179,10 +181,15 @@ void Process::start(bool wait) {
       registrar_.publish_built_in(&cpu);
       records_ = {cpu};
       cancel_ = false;
-      search_ = std::thread([this] { search(); });
+      try {
+        search_ = std::thread([this] { search(); });
+      } catch (const std::system_error&) {  // no thread to be had: this one searches
+        search_here = true;
+      }
     }
-    ++runtimes_;  // after the thread: if it cannot start, there is no runtime to count
+    ++runtimes_;
   }
+  if (search_here) search();
   if (wait) wait_for_search();
 }
 

@@ -105,6 +105,7 @@ std::string hint_of(const PluginRecord& record, const std::string& during, const
 ConformanceRequest request_of(const Arguments& arguments) {
   ConformanceRequest request;
   const std::string subject = arguments.operand(0);
+  if (subject.empty()) throw UsageError("'' is no file; expected that of a plugin, or cpu, which is built in");
   (loader::built_in_entry(subject) != nullptr ? request.built_in : request.path) = subject;
   if (!request.path.empty()) request.path = absolute_path(request.path);
   request.op = arguments.value("op");

@@ -157,6 +157,7 @@ Checks all_checks(Judgement* judgement) {
   Checks checks;
   check_installation(environment, &checks);
   check_environment(environment, &checks);
+  forget_misspelt_variables();
   JudgeRequest request;
   if (const std::string problem = config_problem(); !problem.empty()) {
     checks.push_back(

@@ -52,6 +52,7 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
     if (words[0] != "doctor") {
       for (const std::string& problem : problems_of_variables(loader::Environment::of_process()))
         std::fprintf(stderr, "rlk-plugins: warning: %s\n", printable(problem).c_str());
+      forget_misspelt_variables();
     }
     return verb->run(arguments);
   } catch (const UsageError& error) {

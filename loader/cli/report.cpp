@@ -66,8 +66,17 @@ void print_legend(const std::vector<PluginRecord>& records) {
 
 }  // namespace
 
+namespace {
+constexpr size_t kWidthOfAllColumns = 110, kNarrowDevices = 16;
+}
+
 void print_list(const std::vector<PluginRecord>& records) {
-  Table table({"plugin", "backend", "version", "abi", "state", "support", "devices", "operators", "source"});
+  // A row stays within the terminal: what only sometimes matters is left out of a narrow one.
+  const bool narrow = line_width() < kWidthOfAllColumns;
+  Table table(narrow ? std::vector<std::string>{"plugin", "backend", "version", "state", "devices", "operators"}
+                     : std::vector<std::string>{"plugin", "backend", "version", "abi", "state", "support", "devices",
+                                                "operators", "source"});
+  if (narrow) table.wrap(4, kNarrowDevices, line_width());
   Table places({"place", "named by", "finding"});
   for (const PluginRecord& record : records) {
     if (record.is_place) {
@@ -88,20 +97,26 @@ void print_list(const std::vector<PluginRecord>& records) {
       devices = record.devices.front().name;
       if (record.devices.size() > 1) devices = std::to_string(record.devices.size()) + " x " + devices;
     }
-    table.row({record.id,
-               record.backend,
-               record.version,
-               record.abi,
-               {std::string(to_string(record.state)), tone_of(record)},
-               {std::string(support.tier()), support.active ? Tone::plain : Tone::faint},
-               devices,
-               operators,
-               record.source});
+    const Cell state = {std::string(to_string(record.state)), tone_of(record)};
+    if (narrow) {
+      table.row({record.id, record.backend, record.version, state, devices, operators});
+    } else {
+      table.row({record.id,
+                 record.backend,
+                 record.version,
+                 record.abi,
+                 state,
+                 {std::string(support.tier()), support.active ? Tone::plain : Tone::faint},
+                 devices,
+                 operators,
+                 record.source});
+    }
     if (!record.reason_code.empty()) table.note(reason_text(record), tone_of(record));
     if (!record.reason_code.empty() && !record.hint.empty()) table.note("hint: " + record.hint);
     if (const std::string tried = tried_text(record); !tried.empty()) table.note(tried, Tone::faint);
   }
   table.print();
+  if (narrow) std::fprintf(output(), "\n%s", wrapped("a wider terminal has abi, support and source too", 0).c_str());
   print_legend(records);
   if (places.empty()) return;
   std::fprintf(output(), "\n");

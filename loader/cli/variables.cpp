@@ -10,6 +10,7 @@
 #include "core/declaration/declaration.hpp"
 #include "loader/api/counters.hpp"
 #include "loader/cli/verb.hpp"
+#include "loader/probe/child_probe.hpp"
 #include "loader/store/cache.hpp"
 
 namespace rlk::cli {
@@ -59,12 +60,15 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
                ? std::string()
                : "is '" + value + "'" + suggestion(value, words);
   };
+  if (value.empty()) return "";  // as good as unset
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});
   if (name == "RLK_FALLBACK") return one_of({"allow", "warn", "strict"});
   if (name == "RLK_ALLOW") return one_of({"off", "warn", "require"});
   if (name == "RLK_LOG") return one_of({"trace", "debug", "info", "warn", "err", "critical", "off"});
   if (name == "RLK_LOG_DISPATCH") return one_of({"0", "1"});
-  if (name == "RLK_PROBE_TIMEOUT" && !is_positive_number(value)) return "is '" + value + "', not a positive number";
+  if (double scale = 1.0; name == "RLK_PROBE_TIMEOUT" && !loader::timeout_scale_of({{{name, value}}}, &scale)) {
+    return "is '" + value + "', not a positive number of seconds";
+  }
   if (int64_t seconds = 0; name == "RLK_PROBE_RETRY" && !loader::parse_retry_seconds(value, &seconds)) {
     return "is '" + value + "', not seconds from 0 to 86400";
   }
@@ -87,6 +91,17 @@ std::vector<std::string> problems_of_variables(const loader::Environment& enviro
       problems.push_back(name + " " + problem);
   }
   return problems;
+}
+
+void forget_misspelt_variables() {
+  for (const auto& [name, value] : loader::Environment::of_process().values) {
+    if (name.rfind("RLK_", 0) != 0 || problem_of_value(name, value).empty()) continue;
+    if (name == "RLK_ALLOW") {  // nobody gets more than asked for
+      setenv(name.c_str(), "require", 1);
+    } else {
+      unsetenv(name.c_str());
+    }
+  }
 }
 
 }  // namespace rlk::cli

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/declaration/no_cancel.hpp"
 #include "loader/probe/child_probe.hpp"
 
 namespace rlk::loader {
@@ -87,6 +88,7 @@ std::optional<Failure> Attempt::wait(const Patience& patience) {
 std::optional<Failure> attempt(const std::shared_ptr<Attempt>& shared, std::function<void(Attempt&)> work,
                                const Patience& patience) {
   const auto run = [shared, work = std::move(work)] {
+    const core::NoCancel whole;
     EndOfWork end(*shared);
     try {
       work(*shared);

@@ -306,7 +306,10 @@ void conclude(PluginRecord* record, Place place) {
     const UnitResult& example = failed.empty() ? record->units.front() : *failed.front();
     record->stop(State::rejected, place, reason::kNothingVerified,
                  "none" + of_all + " was verified: " + std::to_string(failed.size()) +
-                     " failed, the others were declined; " + first(example));
+                     " failed, the others were declined; " + first(example),
+                 failed.empty() ? "nothing failed: the plugin declined every call that was tried; what it misses is in "
+                                  "the reasons, all of them with `rlk-plugins inspect`"
+                                : "");
   }
 }
 

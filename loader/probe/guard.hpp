@@ -25,5 +25,9 @@ std::vector<std::string> parent_words();
 bool enter_guarded(int argc, char** argv);
 // The exit code of a child for which enter_guarded was false.
 inline constexpr int kExitWithoutParent = 4;
+// Of one that cannot talk to its parent any more, and of one whose thread did not come back from the plugin. Numbers
+// that nobody else is likely to exit with.
+inline constexpr int kExitWithoutSocket = 183;
+inline constexpr int kExitWithoutReturn = 184;
 
 }  // namespace rlk::loader

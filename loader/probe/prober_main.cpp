@@ -4,10 +4,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdio>
 #include <string>
+#include <system_error>
+#include <thread>
 
+#include "core/declaration/no_cancel.hpp"
 #include "core/dispatch/host.hpp"
 #include "loader/probe/child_probe.hpp"
 #include "loader/probe/guard.hpp"
@@ -36,25 +38,47 @@ void leave_no_traces() {
   setrlimit(RLIMIT_CORE, &none);  // the image of a process that maps a device's memory can be huge
 }
 
+// As a host does it: on a thread that ends afterwards, so that what the plugin left for the end of its threads
+// (destructors of thread-local objects) fails here and not there.
+void examine_on_a_thread(rlk::loader::PluginRecord* record, const rlk::loader::ExamineOptions& options) {
+  bool returned = false;
+  const auto work = [&] {
+    const rlk::core::NoCancel whole;
+    // An exception that a plugin lets out ends this process, as it would end any host whose C++ runtime is another one.
+    rlk::loader::examine(record, options);
+    options.on_activity("the end of its thread");
+    returned = true;
+  };
+  std::thread thread;
+  try {
+    thread = std::thread(work);
+  } catch (const std::system_error&) {  // no thread to be had
+    return work();
+  }
+  thread.join();
+  if (!returned) _exit(rlk::loader::kExitWithoutReturn);
+}
+
 int examine_requested(ChildChannel* channel) {
   const auto request = channel->receive_request();
-  if (!request) return 3;
+  if (!request) return rlk::loader::kExitWithoutSocket;
   rlk::loader::PluginRecord record;
   rlk::loader::ExamineOptions options;
   std::string error;
   if (!rlk::loader::decode_request(*request, &record, &options, &error)) {
     std::fprintf(stderr, "rlk-prober: %s\n", error.c_str());
-    return 3;
+    return rlk::loader::kExitWithoutSocket;
   }
   options.host = rlk::core::host_services();
-  options.on_phase = [channel](const std::string& phase) { channel->send(FrameKind::phase, phase); };
-  options.on_activity = [channel](const std::string& activity) { channel->send(FrameKind::beat, activity); };
-  options.on_progress = [channel](const rlk::loader::PluginRecord& now) {
-    channel->send(FrameKind::message, record_to_text(now));
+  // Who cannot tell what it does need not go on.
+  const auto send = [channel](FrameKind kind, const std::string& text) {
+    if (!channel->send(kind, text)) _exit(rlk::loader::kExitWithoutSocket);
   };
-  // An exception that a plugin lets out ends this process, as it would end any host whose C++ runtime is another one.
-  rlk::loader::examine(&record, options);
-  return channel->send(FrameKind::result, record_to_text(record)) ? 0 : 3;
+  options.on_phase = [send](const std::string& phase) { send(FrameKind::phase, phase); };
+  options.on_activity = [send](const std::string& activity) { send(FrameKind::beat, activity); };
+  options.on_progress = [send](const rlk::loader::PluginRecord& now) { send(FrameKind::message, record_to_text(now)); };
+  examine_on_a_thread(&record, options);
+  return channel->send(FrameKind::result, record_to_text(record)) ? 0 : rlk::loader::kExitWithoutSocket;
 }
 
 }  // namespace
@@ -66,7 +90,7 @@ int main(int argc, char** argv) {
   }
   if (!rlk::loader::enter_guarded(argc, argv)) _exit(rlk::loader::kExitWithoutParent);
   const int socket = take_socket();
-  if (socket < 0) return 3;
+  if (socket < 0) return rlk::loader::kExitWithoutSocket;
   leave_no_traces();
   ChildChannel channel(socket);
   const int code = examine_requested(&channel);

@@ -121,6 +121,7 @@ private:
 
   bool not_started(const std::string& what, int code) {
     outcome_.text = what + ": " + errno_text(code);
+    if (code == EMFILE || code == EINVAL) outcome_.text += "; too few files may be open, raise `ulimit -n`";
     return false;
   }
 
@@ -281,6 +282,11 @@ private:
   void describe_end(const siginfo_t& info) {
     outcome_.code = info.si_status;
     if (reaped_elsewhere_) return end(ChildEnd::exited, "ended with a status that the application took " + where());
+    if (info.si_code == CLD_EXITED && info.si_status == kExitWithoutSocket)
+      return end(ChildEnd::exited, "its connection to rlk was closed " + where() +
+                                       ": something in the plugin closes descriptors that are not its own");
+    if (info.si_code == CLD_EXITED && info.si_status == kExitWithoutReturn)
+      return end(ChildEnd::exited, "ended its thread instead of returning " + where());
     if (info.si_code == CLD_EXITED)
       return end(ChildEnd::exited, "ended with exit code " + std::to_string(info.si_status) + " " + where());
     std::string text = "killed by " + signal_name(info.si_status) + " " + where();
@@ -394,6 +400,8 @@ std::string signal_name(int signal) {
       return "SIGALRM";
     case SIGXCPU:
       return "SIGXCPU";
+    case SIGXFSZ:
+      return "SIGXFSZ";
     default:
       return "signal " + std::to_string(signal);
   }

@@ -7,9 +7,12 @@
 
 #include "core/dispatch/trace.hpp"
 #include "loader/discover/builtin.hpp"
+#include "loader/register/stuck.hpp"
 
 namespace rlk::loader {
 namespace {
+
+constexpr double kSecondsToEnd = 30.0;  // in which the end of the process does nothing
 
 bool is_built_in(const PluginRecord& record) {
   return record.source == kBuiltInSource;
@@ -290,7 +293,10 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
     const auto given_up = attempt(
         shared, [opening](Attempt&) { opening->go(); }, patience);
     if (given_up) {
-      if (opening->attempt.phase() == "load") stuck_in_linker_ = opening;
+      if (opening->attempt.phase() == "load") {
+        stuck_in_linker_ = opening;
+        end_in_spite_of(record.id, kSecondsToEnd * patience.scale, [opening] { return !opening->attempt.has_ended(); });
+      }
       return given_up;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "loader/discover/environment.hpp"
 
@@ -49,11 +50,16 @@ std::optional<AbiNote> parse_abi_note(std::string_view description, std::string*
   }
   AbiNote note;
   bool has_abi = false;
+  std::set<std::string> keys;
   for (const std::string& piece : split(description, ';')) {
     const size_t equals = piece.find('=');
     const std::string key = piece.substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : piece.substr(equals + 1);
     bool good = equals != std::string::npos;
+    if (!keys.insert(key).second) {  // which of two counts must not hang on who reads it
+      *error = "the note says \"" + key + "=\" twice";
+      return std::nullopt;
+    }
     if (key == "abi") {
       has_abi = good = good && parse_abi(value, &note.abi);
     } else if (key == "draft") {

@@ -13,6 +13,13 @@
 namespace rlk::loader {
 namespace {
 
+std::string_view hint_of_path(int error) {
+  if (error == ENOENT)
+    return "the file is gone, or a symbolic link that leads nowhere: remove it, or install the plugin";
+  if (error == ELOOP) return "symbolic links lead in a circle: name the shared object itself";
+  return {};
+}
+
 class Screen {
 public:
   Screen(PluginRecord* record, const ScreenOptions& options) : record_(*record), options_(options) {}
@@ -32,15 +39,15 @@ private:
   bool check_file() {
     char canonical[PATH_MAX];
     if (realpath(record_.path.c_str(), canonical) == nullptr)
-      return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
+      return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno), hint_of_path(errno));
     if (record_.path != canonical) record_.notes.push_back(fmt::format("{} leads to {}", record_.path, canonical));
     // From here on the canonical path is used and loaded: a symbolic link that somebody turns later changes nothing.
     record_.path = canonical;
     struct stat status = {};
     file_ = open_regular(record_.path, &status);
-    if (!file_ && errno == ENOTSUP)
-      return reject(reason::kNotRegularFile, record_.path + " is a folder, a pipe or a device");
-    if (!file_) return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno));
+    if (!file_ && (errno == ENOTSUP || errno == ENXIO))  // ENXIO: a socket
+      return reject(reason::kNotRegularFile, record_.path + " is a folder, a pipe, a socket or a device");
+    if (!file_) return reject(reason::kFileUnreadable, record_.path + ": " + errno_text(errno), hint_of_path(errno));
     screened_.identity = identity_of(status);
     if (screened_.identity.size > kMaxPluginBytes)
       return reject(reason::kFileTooLarge, fmt::format("{} has {} bytes; at most {} are accepted", record_.path,

@@ -207,7 +207,7 @@ std::optional<FileLock> FileLock::acquire(const std::string& path, double second
                                           const std::function<bool()>& on_wait) {
   using Clock = std::chrono::steady_clock;
   if (path.empty()) return FileLock(UniqueFd());
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd = open_private(path, O_RDWR);
   if (!fd) return FileLock(UniqueFd());  // a folder that became read-only: probing twice beats not at all
   const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {

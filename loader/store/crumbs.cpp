@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/declaration/no_cancel.hpp"
+
 namespace rlk::loader {
 namespace {
 
@@ -31,18 +33,18 @@ std::string program_name() {
   return words;
 }
 
-std::string line_of(const Crumb& crumb, size_t most) {
-  json line = {{"key", crumb.key},         {"id", crumb.id},
-               {"op", crumb.op},           {"implementation", crumb.implementation},
-               {"dtype", crumb.dtype},     {"phase", crumb.phase},
-               {"unix", crumb.unix},       {"pid", crumb.pid},
-               {"program", crumb.program}, {"machine", crumb.machine},
-               {"path", crumb.path}};
-  std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() < most) return text;
-  line["path"] = "";
-  text = line.dump(-1, ' ', false, json::error_handler_t::replace);
-  return text.size() < most ? text : std::string();
+std::string quoted(const std::string& text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Put together by hand: this is on the way of a call, and a document of json allocates in its destructor, which ends
+// the process when there is no memory.
+std::string line_of(const Crumb& crumb, const std::string& path) {
+  return "{\"dtype\":" + quoted(crumb.dtype) + ",\"id\":" + quoted(crumb.id) +
+         ",\"implementation\":" + quoted(crumb.implementation) + ",\"key\":" + quoted(crumb.key) +
+         ",\"machine\":" + quoted(crumb.machine) + ",\"op\":" + quoted(crumb.op) + ",\"path\":" + quoted(path) +
+         ",\"phase\":" + quoted(crumb.phase) + ",\"pid\":" + std::to_string(crumb.pid) +
+         ",\"program\":" + quoted(crumb.program) + ",\"unix\":" + std::to_string(crumb.unix) + "}";
 }
 
 bool read_line(const std::string& text, Crumb* crumb) {
@@ -89,7 +91,7 @@ bool Crumbs::open_file() {
   fd_.reset();
   std::fill(std::begin(in_use_), std::end(in_use_), false);
   std::string path = folder_ + "/" + std::string(kPrefix) + "XXXXXX";
-  UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
+  UniqueFd fd = make_temporary(&path);
   if (!fd) return false;
   // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !is_listed(fd.get())) {
@@ -103,23 +105,27 @@ bool Crumbs::open_file() {
 }
 
 std::shared_ptr<void> Crumbs::leave(Crumb crumb) {
+  const core::NoCancel whole;
   static const std::string machine = machine_name(), program = program_name();
   crumb.machine = machine;
   crumb.program = program;
   crumb.pid = getpid();
   crumb.unix = std::time(nullptr);
-  std::string line = line_of(crumb, kSlotBytes);
-  if (line.empty()) return nullptr;
+  std::string line = line_of(crumb, crumb.path);
+  if (line.size() >= kSlotBytes) line = line_of(crumb, "");
+  if (line.size() >= kSlotBytes) return nullptr;
   const std::lock_guard lock(mutex_);
   if (!open_file()) return nullptr;
   const auto slot = static_cast<size_t>(std::find(std::begin(in_use_), std::end(in_use_), false) - in_use_);
   if (slot == kSlots) return nullptr;
+  if (!may_grow_to((slot + 1) * kSlotBytes)) return nullptr;
   line.resize(kSlotBytes, '\0');
   const auto at = static_cast<off_t>(slot * kSlotBytes);
   if (pwrite(fd_.get(), line.data(), line.size(), at) != static_cast<ssize_t>(line.size())) return nullptr;
   in_use_[slot] = true;
   const pid_t pid = pid_;
   const auto take_back = [this, slot, at, pid](void*) {
+    const core::NoCancel taking_back;
     const std::lock_guard taking(mutex_);
     if (pid_ != pid || getpid() != pid) return;  // a fork's file is another
     static constexpr char kNothing[kSlotBytes] = {};

@@ -2,10 +2,12 @@
 #include "loader/store/file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -79,6 +81,27 @@ UniqueFd open_regular(const std::string& path, struct stat* status) {
     errno = ENOTSUP;
   }
   return fd;
+}
+
+UniqueFd open_private(const std::string& path, int flags) {
+  UniqueFd fd(open(path.c_str(), O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, 0600));
+  if (fd) fchmod(fd.get(), 0600);  // one that is another user's stays as it is
+  return fd;
+}
+
+UniqueFd make_temporary(std::string* pattern) {
+  UniqueFd fd(mkostemp(pattern->data(), O_CLOEXEC));
+  if (fd) fchmod(fd.get(), 0600);
+  return fd;
+}
+
+bool make_private_folder(const std::string& path) {
+  return mkdir(path.c_str(), 0700) == 0 && chmod(path.c_str(), 0700) == 0;
+}
+
+bool may_grow_to(uint64_t bytes) {
+  struct rlimit largest = {};
+  return getrlimit(RLIMIT_FSIZE, &largest) != 0 || largest.rlim_cur == RLIM_INFINITY || bytes <= largest.rlim_cur;
 }
 
 bool read_at(int fd, uint64_t offset, void* out, size_t size) {

@@ -50,6 +50,14 @@ bool is_settled(const FileIdentity& identity);
 // regular file (a folder, a pipe, a device).
 UniqueFd open_regular(const std::string& path, struct stat* status);
 
+// Make a new file, or open one that is there, for this user alone whatever umask says: with 0777, which a plugin may
+// have set, what is written today could not be read tomorrow. `flags` go with O_CREAT; `pattern` is mkostemp's.
+UniqueFd open_private(const std::string& path, int flags);
+UniqueFd make_temporary(std::string* pattern);
+bool make_private_folder(const std::string& path);
+// May a file have so many bytes? Beyond the limit (`ulimit -f`) writing would end the process by SIGXFSZ.
+bool may_grow_to(uint64_t bytes);
+
 // Reads exactly `size` bytes at `offset`; false when the file ends before or fails.
 bool read_at(int fd, uint64_t offset, void* out, size_t size);
 

@@ -33,7 +33,7 @@ public:
     if (held_.count(name) > 0) return RLK_NOT_READY;  // by another thread
     const std::string path = path_of(name);
     for (;;) {
-      UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+      UniqueFd fd = open_private(path, O_RDWR);
       if (!fd) return RLK_UNSUPPORTED;  // a full or read-only disk
       if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,8 +43,8 @@ bool write_all(int fd, std::string_view bytes) {
 // Makes the folder and those above it, private to the user.
 bool make_folder(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
-    mkdir(path.substr(0, slash).c_str(), 0700);  // one that exists already is as good
-  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+    make_private_folder(path.substr(0, slash));  // one that exists already is as good
+  return make_private_folder(path) || errno == EEXIST;
 }
 
 // A verdict and the hashes of what it depends on fit into this.
@@ -53,8 +52,7 @@ constexpr off_t kRoomBytes = 256 << 10;
 
 // Is there no room left for what would be kept? Where nobody can say, there is.
 bool is_full(int fd) {
-  struct rlimit largest = {};
-  if (getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < kRoomBytes) return false;  // asking would be fatal
+  if (!may_grow_to(kRoomBytes)) return false;  // asking would be fatal
   const int error = posix_fallocate(fd, 0, kRoomBytes);
   return error == ENOSPC || error == EDQUOT;
 }
@@ -88,7 +86,7 @@ Use use_of(std::string& path, const Identity& identity, std::string* why) {
     return refuse(path + " belongs to user 0, not to " + std::to_string(identity.user) + ": it is only read",
                   Use::of_root);
   const std::string probe = path + "/.write-test-" + std::to_string(getpid());
-  const UniqueFd fd(open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_TRUNC | O_NOFOLLOW, 0600));
+  const UniqueFd fd = open_private(probe, O_WRONLY | O_TRUNC);
   if (!fd) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     const bool closed = errno == EROFS || errno == EACCES || errno == EPERM;
@@ -127,7 +125,7 @@ void add_entries(const std::string& path, std::string_view prefix, std::map<std:
 
 bool has_no_room(const std::string& folder) {
   std::string path = folder + "/.write-test-XXXXXX";
-  const UniqueFd fd(mkostemp(path.data(), O_CLOEXEC));
+  const UniqueFd fd = make_temporary(&path);
   if (!fd) return errno == ENOSPC || errno == EDQUOT;
   unlink(path.c_str());
   return is_full(fd.get());
@@ -202,12 +200,13 @@ std::optional<std::string> Store::get(const std::string& name) const {
 
 bool Store::put(const std::string& name, std::string_view bytes) {
   if (!is_valid_name(name) || bytes.size() > kMaxBytes) return false;
-  if (!folder_.empty()) {
+  const std::string sealed = seal(name, bytes);
+  if (!folder_.empty() && may_grow_to(sealed.size() + bytes.size())) {
     // No process id in the name: those of other machines and containers that share the folder may be equal.
     std::string temporary = path_of("." + name + ".XXXXXX");
-    UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+    UniqueFd fd = make_temporary(&temporary);
     const bool made = static_cast<bool>(fd);
-    const bool written = made && write_all(fd.get(), seal(name, bytes)) && write_all(fd.get(), bytes);
+    const bool written = made && write_all(fd.get(), sealed) && write_all(fd.get(), bytes);
     fd.reset();
     if (written && rename(temporary.c_str(), path_of(name).c_str()) == 0) {
       const std::lock_guard lock(mutex_);

@@ -93,6 +93,11 @@ inline void start_daemon() {
   while (true) pause();
 }
 
+struct CrashesAtEndOfThread {
+  volatile bool used = false;
+  ~CrashesAtEndOfThread() { std::raise(SIGSEGV); }
+};
+
 // The faults that can happen anywhere. Returns the fault for the place itself to act on.
 inline std::string act(const char* where) {
   std::string what = fault_at(where);
@@ -136,6 +141,13 @@ inline std::string act(const char* where) {
   if (what == "throw") throw sdk::Error(RLK_BACKEND_ERROR, "the vendor said no", 100, "acme");
   if (what == "throw_int") throw 7;
   if (what == "end_thread") pthread_exit(nullptr);
+  if (what == "cancel") pthread_cancel(pthread_self());
+  if (what == "crash_later") {
+    static thread_local CrashesAtEndOfThread crashes;
+    crashes.used = true;
+  }
+  if (what == "close_all")
+    for (int fd = 3; fd < 1024; ++fd) close(fd);
   if (what == "round_up") std::fesetround(FE_UPWARD);
 #if defined(__x86_64__)
   if (what == "flush") __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);  // denormals are zero, on both sides

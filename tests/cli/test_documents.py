@@ -26,8 +26,19 @@ def ask(*words):
 
 
 class Schemas(command.Case):
+    def schema(self, name):
+        """With the schemas that it names in their places."""
+        def whole(part):
+            if isinstance(part, dict) and "$ref" in part:
+                return self.schema(part["$ref"].removesuffix(".schema.json"))
+            if isinstance(part, dict):
+                return {key: whole(value) for key, value in part.items()}
+            return [whole(value) for value in part] if isinstance(part, list) else part
+
+        return whole(json.loads(read(SCHEMAS, f"{name}.schema.json")))
+
     def keeps(self, name, document):
-        schema = json.loads(read(SCHEMAS, f"{name}.schema.json"))
+        schema = self.schema(name)
         jsonschema.Draft202012Validator.check_schema(schema)
         errors = [f"{'/'.join(map(str, error.path))}: {error.message[:300]}"
                   for error in jsonschema.Draft202012Validator(schema).iter_errors(document)]
@@ -44,6 +55,10 @@ class Schemas(command.Case):
         self.assertIn("search", found)
         self.keeps("list", found)
         self.keeps("doctor", self.json("doctor", code=1))
+        report = self.json("report", code=1)
+        self.keeps("report", report)
+        report["ops"]["ops"][0]["params"].append({"name": "x"})
+        self.assertFalse(jsonschema.Draft202012Validator(self.schema("report")).is_valid(report))
         for plugin, code in (("cpu", 0), ("liar_softcap", 1), ("missing_library", 0)):
             self.keeps("scope", self.json("scope", plugin, code=code))
             self.keeps("inspect", self.json("inspect", plugin, code=code))
@@ -71,7 +86,8 @@ class Schemas(command.Case):
 
     def test_every_schema_is_tried_here(self):
         names = {os.path.basename(path).split(".")[0] for path in glob.glob(os.path.join(SCHEMAS, "*"))}
-        self.assertEqual(names, {"list", "doctor", "scope", "conformance", "explain", "counters", "inspect", "lint"})
+        self.assertEqual(names, {"list", "doctor", "scope", "conformance", "explain", "counters", "inspect", "lint",
+                                 "report"})
 
 
 class Pages(unittest.TestCase):

@@ -1,8 +1,13 @@
 """The verbs that ask questions, on a machine with the built-in CPU alone; and command lines that are wrong."""
+import contextlib
+import fcntl
 import glob
 import os
+import pty
 import shutil
+import struct
 import subprocess
+import termios
 import tomllib
 
 import command
@@ -246,9 +251,36 @@ class Questions(command.Case):
             self.assertIn("policy.toml:1: 'fallbak' is not known here", text)
             self.assertNotIn("--help", text)
 
-    def test_probing_by_a_misspelt_word_is_warned_of(self):
-        for name, value in (("RLK_PROBE", "of"), ("RLK_PROBE_TIMEOUT", "1 min")):
-            self.assertIn(f'{name} is "{value}"; expected', self.run_command("list", **{name: value}).stderr)
+    def test_a_list_stays_within_a_terminal_of_80_columns(self):
+        self.add_plugin("golden")
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+        environment = {**os.environ, "RLK_CACHE_DIR": self.cache, "RLK_PLUGIN_PATH": self.plugins, "NO_COLOR": "1"}
+        subprocess.run([command.COMMAND, "list"], env=environment, stdout=theirs, check=True)
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := os.read(ours, 65536):
+                text += piece
+        os.close(ours)
+        lines = text.decode().splitlines()
+        self.assertIn("golden", "".join(lines))
+        self.assertEqual([line for line in lines if len(line) > 80], [])
+
+    def test_a_misspelt_value_is_told_once(self):
+        for name, value in (("RLK_PROBE", "of"), ("RLK_PROBE_TIMEOUT", "1 min"), ("RLK_PROBE_TIMEOUT", "inf"),
+                            ("RLK_FALLBACK", "strikt"), ("RLK_NUM_THREADS", "0"), ("RLK_LOG", "x")):
+            for words in (("list",), ("explain", "add"), ("doctor",)):
+                with self.subTest(name=name, words=words):
+                    done = self.run_command(*words, code=int(words[0] == "doctor"), **{name: value})
+                    self.assertEqual((done.stdout + done.stderr).count(f"'{value}'"), 1, done.stderr)
+                    self.assertNotIn(f'"{value}"', done.stderr)
+        self.assertEqual(self.run_command("list", RLK_ALLOW="", RLK_PROBE="").stderr, "", "empty is unset")
+        # Who asked for an allow-list gets no plugin without one.
+        self.add_plugin("golden")
+        refused = self.json("list", code=1, RLK_ALLOW="requir")["plugins"][1]
+        self.assertEqual(refused["reason_code"], "NOT_ALLOWED", refused)
+
 
     def test_doctor_finds_nothing_wrong(self):
         self.assertIn("no problems", self.output("doctor"))

@@ -248,10 +248,10 @@ TEST(AbiNote, IsReadFromText) {
 }
 
 TEST(AbiNote, WhatIsNotANoteIsExplained) {
-  for (const char* text :
-       {"", "abi", "abi=1", "abi=x.y;id=a;backend=b", "abi=1.0", "abi=1.0;id=a", "abi=1.0;id=;backend=b",
-        "abi=1.0;id=UPPER;backend=b", "abi=1.0;id=../x;backend=b", "abi=1.0;draft=-1;id=a;backend=b",
-        "abi=1.0;id=a;backend=b;junk", "abi=1.0\n;id=a;backend=b", "abi=99999999999.0;id=a;backend=b"}) {
+  for (const char* text : {"", "abi", "abi=1", "abi=x.y;id=a;backend=b", "abi=1.0", "abi=1.0;id=a",
+                           "abi=1.0;id=;backend=b", "abi=1.0;id=UPPER;backend=b", "abi=1.0;id=../x;backend=b",
+                           "abi=1.0;draft=-1;id=a;backend=b", "abi=1.0;id=a;backend=b;junk", "abi=1.0\n;id=a;backend=b",
+                           "abi=99999999999.0;id=a;backend=b", "abi=1.0;id=a;backend=b;id=c"}) {
     std::string error;
     EXPECT_FALSE(parse_abi_note(text, &error)) << text;
     EXPECT_FALSE(error.empty()) << text;

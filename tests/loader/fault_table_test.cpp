@@ -108,6 +108,8 @@ TEST_F(FaultTable, EveryFaultHasItsReasonAndLeavesNothingBehind) {
     for (const Fault& fault : kFaults)
       rows.push_back({std::string(phase.where) + ":" + fault.what, fault.code != nullptr ? fault.code : phase.failed});
     rows.push_back({std::string(phase.where) + ":end_thread", phase.ended});
+    rows.push_back({std::string(phase.where) + ":crash_later", "CRASHED"});
+    rows.push_back({std::string(phase.where) + ":close_all", "EXITED"});
     if (std::string_view(phase.where).substr(0, 4) != "raw_") continue;
     for (const Fault& fault : kOfSlots) rows.push_back({std::string(phase.where) + ":" + fault.what, phase.failed});
   }

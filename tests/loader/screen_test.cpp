@@ -4,9 +4,12 @@
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <rlk/abi/version.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "framework/fs.hpp"
@@ -72,6 +75,17 @@ TEST_F(ScreenTest, ALinkIsFollowedOnceAndThePathIsCanonicalFromThenOn) {
 TEST_F(ScreenTest, WhatIsNotAFileIsNamed) {
   EXPECT_FALSE(run(folder / "none.so"));
   EXPECT_EQ(record.reason_code, "FILE_UNREADABLE");
+  EXPECT_FALSE(run(folder.link("gone.so", "dangling.so")));
+  EXPECT_EQ(record.reason_code, "FILE_UNREADABLE");
+  EXPECT_NE(record.hint.find("a symbolic link that leads nowhere"), std::string::npos) << record.hint;
+  EXPECT_FALSE(run(folder.link("circle.so", "circle.so")));
+  EXPECT_NE(record.hint.find("in a circle"), std::string::npos) << record.hint;
+  sockaddr_un address = {AF_UNIX, {}};
+  std::snprintf(address.sun_path, sizeof(address.sun_path), "%s", (folder / "socket.so").c_str());
+  const UniqueFd socket_fd(socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(socket_fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_FALSE(run(folder / "socket.so"));
+  EXPECT_EQ(record.reason_code, "NOT_A_REGULAR_FILE");
   EXPECT_FALSE(run(folder.folder("folder.so")));
   EXPECT_EQ(record.reason_code, "NOT_A_REGULAR_FILE");
   ASSERT_EQ(mkfifo((folder / "pipe.so").c_str(), 0644), 0);

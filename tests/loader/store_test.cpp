@@ -5,10 +5,12 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "framework/fs.hpp"
 #include "framework/process.hpp"
+#include "loader/store/crumbs.hpp"
 #include "loader/store/file.hpp"
 
 namespace rlk::loader {
@@ -144,6 +146,37 @@ TEST_F(StoreTest, WhatIsPutIsGot) {
   EXPECT_TRUE(store.put("entry", ""));
   EXPECT_EQ(store.get("entry"), "");
   EXPECT_EQ(Store(folder.path()).get("entry"), "");  // another process would see the same
+}
+
+mode_t mode_of(const std::string& path) {
+  struct stat status = {};
+  return stat(path.c_str(), &status) == 0 ? status.st_mode & 0777 : 0;
+}
+
+// A plugin may have set it. What could not be read again would be made anew at every start.
+TEST_F(StoreTest, AnUmaskThatTakesTheOwnersRightsIsNotFollowed) {
+  const mode_t before = umask(0777);
+  std::vector<std::string> notes;
+  const std::string chosen =
+      choose_cache_folder({{{"RLK_CACHE_DIR", folder / "a/b"}}, false}, Identity::of_process(), &notes);
+  const bool put = Store(chosen).put("entry", "x");
+  umask(before);
+  EXPECT_TRUE(put);
+  EXPECT_EQ(mode_of(folder / "a"), 0700u);
+  EXPECT_EQ(mode_of(folder / "a/b"), 0700u);
+  EXPECT_EQ(mode_of(folder / "a/b/entry"), 0600u);
+}
+
+// `ulimit -f 0`: the kernel answers a write with SIGXFSZ, which would end the process.
+TEST_F(StoreTest, ALimitOfFileSizesLeavesMemory) {
+  EXPECT_EQ(join(in_fork([&] {
+              const rlimit none = {0, 0};
+              setrlimit(RLIMIT_FSIZE, &none);
+              const bool kept = !store.put("entry", "x") && store.get("entry") == "x";
+              Crumbs crumbs(folder.path());
+              return kept && crumbs.leave({}) == nullptr ? 0 : 1;
+            })),
+            0);
 }
 
 TEST_F(StoreTest, EveryDamageIsNoticedAndTheNextPutMends) {

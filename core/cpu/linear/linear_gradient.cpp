@@ -36,14 +36,16 @@ struct ChunkTiles : Tiles<T> {
   int64_t columns_of_block(int64_t column) const { return std::min(kLinearBlock, chunk.end - column); }
 };
 
-// dx of one element in fp64: that of the target.
-double target_gradient(const Scores& scores, double x, const RowGradient& g) {
+// dx of one element in fp64.
+double gradient_of(const Scores& scores, double x, const RowGradient& g, int64_t column) {
   if (x == -std::numeric_limits<double>::infinity()) return 0;
   const double t = scores.softcap > 0 ? std::tanh(x / scores.softcap) : 0;
   const double capped = scores.softcap > 0 ? scores.softcap * t : x;
   const double log_p = log_probability(scores, capped, g.lse);
   const double rest = g.grad_lse - (g.grad_entropy != 0 ? g.grad_entropy * (log_p + g.entropy) : 0);
-  const double dz = rest * std::exp(log_p) - g.grad_logp * std::expm1(log_p) + g.grad_score(g.target);
+  const double p = std::exp(log_p);
+  const double of_logp = -g.grad_logp * (column == g.target ? std::expm1(log_p) : p);
+  const double dz = rest * p + of_logp + g.grad_score(column);
   return dz * (1 - t * t) / scores.temperature;
 }
 
@@ -113,10 +115,15 @@ public:
     }
     std::fill(dx + columns * width_, dx + round_up(columns, kBroadcasts) * width_, T{0});
     for (int64_t t = 0; t < rows; ++t) {
+      const auto put_in_f64 = [&](int64_t j) {
+        const double x = products[j * width_ + t] + bias[j];
+        dx[j * width_ + t] = static_cast<T>(gradient_of(scores_, x, row(t), column + j));
+      };
       const int64_t target = row(t).target - column;
-      if (target >= 0 && target < columns) {
-        const double x = products[target * width_ + t] + bias[target];
-        dx[target * width_ + t] = static_cast<T>(target_gradient(scores_, x, row(t)));
+      if (sizeof(T) < 8 && !row(t).fits_f32(scores_.slope)) {
+        for (int64_t j = 0; j < columns; ++j) put_in_f64(j);
+      } else if (target >= 0 && target < columns) {
+        put_in_f64(target);
       }
       if (keep_mask.present() && scores_.softcap > 0 && !keeps_any(keep_mask, n[t], column, columns)) continue;
       std::atomic_ref<uint8_t> seen(rows_.seen[first + t]);

@@ -192,13 +192,10 @@ bool gradient_for(const Scores& scores, const void* row, int64_t row_stride, int
   const double target = has_target ? target_gradient(scores, row, g) : 0;  // before the gradient may overwrite it
   double* const target_sum = has_target && bias_sums != nullptr ? bias_sums + (g.target - begin) : nullptr;
   const double new_target_sum = target_sum != nullptr ? *target_sum + target : 0;
-  const bool fits_f32 = std::fabs(g.grad_logp) < 0x1p100 && std::fabs(g.grad_lse) < 0x1p100 &&
-                        std::fabs(g.grad_scores) < 0x1p100 &&
-                        std::fabs(g.grad_entropy * std::max(1.0, std::fabs(g.entropy))) < 0x1p100;
   const bool as_they_are = scores.bias == nullptr && scores.softcap == 0 && scores.keep == nullptr &&
                            scores.col_stride == 1 && grad_stride == 1 && g.grad_scores == 0;
   bool any = false;
-  if (scores.in_f64 || !fits_f32) {
+  if (scores.in_f64 || !g.fits_f32(scores.slope)) {
     any = buffered<double>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);
   } else if (!as_they_are) {
     any = buffered<float>(scores, row, begin, end, g, grad_row, grad_stride, bias_sums);

@@ -1,6 +1,7 @@
 // One block of one row of the gradient: the unit that is compiled for every instruction set. Internal to the kernels.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <type_traits>
 
@@ -18,6 +19,12 @@ struct RowGradient {
 
   double grad_score(int64_t column) const {
     return weights != nullptr && grad_scores != 0 ? grad_scores * weights->get(column) : grad_scores;
+  }
+  // Whether what a row's elements share is far from where fp32 ends: infinity times a p of 0 would be NaN.
+  bool fits_f32(double slope) const {
+    const double largest = std::max({std::fabs(grad_logp), std::fabs(grad_lse), std::fabs(grad_scores),
+                                     std::fabs(grad_entropy) * std::max(1.0, std::fabs(entropy))});
+    return largest * std::max(1.0, std::fabs(slope)) < 0x1p100;
   }
 };
 

@@ -2,9 +2,11 @@
 #include "core/cpu/plugin/stack.hpp"
 
 #include <pthread.h>
+#include <rlk/sdk/error.hpp>
 
 #include <cstddef>
 #include <future>
+#include <system_error>
 
 namespace rlk::cpu {
 namespace {
@@ -26,7 +28,15 @@ bool ask_whether_little() {
 void with_enough_stack(const std::function<void()>& work) {
   thread_local const bool is_little = ask_whether_little();
   if (!is_little) return work();
-  std::async(std::launch::async, work).get();
+  std::future<void> done;
+  try {
+    done = std::async(std::launch::async, work);
+  } catch (const std::system_error&) {  // nobody's fault: an implementation is not to be switched off for it
+    throw sdk::Error(RLK_OUT_OF_MEMORY,
+                     "the calling thread has less than 1 MiB of stack and no other can be started; raise the limit of "
+                     "processes (ulimit -u, or the container's pids limit), or call with more stack");
+  }
+  done.get();
 }
 
 }  // namespace rlk::cpu

@@ -7,7 +7,7 @@
 namespace rlk::cpu {
 
 // Calls work here, or, where the calling thread was made with less than 1 MiB of stack, on a thread made for it (tens
-// of microseconds), and waits. What work throws is thrown here; std::system_error when no thread can be made.
+// of microseconds), and waits. What work throws is thrown here; OUT_OF_MEMORY when no thread can be made.
 // [thread-safe]
 void with_enough_stack(const std::function<void()>& work);
 

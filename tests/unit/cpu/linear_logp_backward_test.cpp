@@ -190,5 +190,25 @@ TEST(CpuLinearLogpBackward, EqualTermsDoNotAddUpTheirRounding) {
   expect_golden(c);
 }
 
+// What a row's elements share, 2e39 here, is infinite in fp32; times a p that is 0 there it would be NaN.
+TEST(CpuLinearLogpBackward, FactorsBeyondFp32GiveFiniteGradients) {
+  for_each_target([] {
+    for (const double capped : {0.0, 40.0}) {
+      LinearCase c = make_linear_case(Dtype::f32, 3, 150, 2, 9);
+      c.params.temperature = 0.05;
+      c.params.softcap = capped;
+      c.hidden.fill([](int64_t i) { return i % 2 == 0 ? 1.0 : 0.0; });
+      c.weight.fill(
+          [](int64_t i) { return i % 2 == 0 && i / 2 % 50 == 7 ? 20.0 - 5.0 * static_cast<double>(i / 100) : 0.01; });
+      for (int64_t n = 0; n < 3; ++n) c.ids.set_int(n, 7);
+      add_gradients(c, true, false, 12);
+      c.grad_logp.fill([](int64_t n) { return n == 1 ? 1e38 : 0.5; });
+      c.grad_lse.fill([](int64_t) { return 0.25; });
+      const LinearGradients got = expect_golden(c);
+      EXPECT_TRUE(std::isfinite(got.grad_hidden.get(2)) && got.grad_hidden.get(2) != 0) << got.grad_hidden.get(2);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace rlk::test
