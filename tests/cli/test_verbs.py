@@ -278,7 +278,7 @@ class Questions(command.Case):
         self.assertEqual(self.run_command("list", RLK_ALLOW="", RLK_PROBE="").stderr, "", "empty is unset")
         # Who asked for an allow-list gets no plugin without one.
         self.add_plugin("golden")
-        refused = self.json("list", code=1, RLK_ALLOW="requir")["plugins"][1]
+        refused = self.json("list", RLK_ALLOW="requir")["plugins"][1]
         self.assertEqual(refused["reason_code"], "NOT_ALLOWED", refused)
 
 
