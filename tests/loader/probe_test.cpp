@@ -487,19 +487,13 @@ TEST(Conclude, TheStateFollowsFromTheUnits) {
   EXPECT_EQ(state({unit("f32", V::failed, 0), unit("f64", V::declined, 0, "BUDGET")}), "rejected NOTHING_VERIFIED");
 }
 
-// A manifest whose library is missing, say: the build of the plugin is not at fault.
 TEST(Conclude, OnlyWhereSomethingFailedTheHintIsAgainstThePlugin) {
-  using V = UnitResult::Verdict;
-  const auto hint = [](std::vector<UnitResult> units) {
-    PluginRecord record;
-    record.units = std::move(units);
-    conclude(&record, Place::child);
-    return record.hint;
-  };
-  EXPECT_NE(hint({unit("f32", V::failed, 0)}).find("do not use this build of the plugin"), std::string::npos);
-  const std::string declined = hint({unit("f32", V::declined, 0, "LIBRARY_MISSING")});
-  EXPECT_EQ(declined.find("do not use"), std::string::npos) << declined;
-  EXPECT_NE(declined.find("declined every call"), std::string::npos) << declined;
+  PluginRecord failed, declined;
+  failed.units = {unit("f32", UnitResult::Verdict::failed, 0)};
+  declined.units = {unit("f32", UnitResult::Verdict::declined, 0, "LIBRARY_MISSING")};
+  for (PluginRecord* record : {&failed, &declined}) conclude(record, Place::child);
+  EXPECT_NE(failed.hint.find("do not use this build"), std::string::npos);
+  EXPECT_NE(declined.hint.find("declined every call"), std::string::npos) << declined.hint;
 }
 
 }  // namespace
