@@ -1,6 +1,8 @@
 // Discovery, then probing, with the built-in plugin first.
 #include "loader/loader.hpp"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "core/dispatch/host.hpp"
@@ -25,23 +27,23 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   }
   if (int64_t seconds = 0; !retry_seconds_of(options.environment, &seconds)) {
     core::log_line(RLK_LOG_WARN, "probe",
-                   "RLK_PROBE_RETRY is \"" + *options.environment.get("RLK_PROBE_RETRY") +
-                       "\"; expected seconds from 0 to 86400. Using " + std::to_string(seconds));
+                   fmt::format("RLK_PROBE_RETRY is \"{}\"; expected seconds from 0 to 86400. Using {}",
+                               *options.environment.get("RLK_PROBE_RETRY"), seconds));
   }
   for (const auto& [list, named] : {std::pair(&search.policy, "the policy file"), {&search.defaults, "by default"}}) {
     for (const SearchEntry& entry : *list)
-      core::log_line(RLK_LOG_DEBUG, "search", entry.path + " is searched, " + named + " (" + entry.source + ")");
+      core::log_line(RLK_LOG_DEBUG, "search", fmt::format("{} is searched, {} ({})", entry.path, named, entry.source));
   }
   for (const char* name : {"RLK_PLUGIN_PATH", "RLK_ADD_PLUGIN_PATH"}) {
     if (const auto value = options.environment.get(name))
-      core::log_line(RLK_LOG_DEBUG, "search", std::string(name) + " is " + *value);
+      core::log_line(RLK_LOG_DEBUG, "search", fmt::format("{} is {}", name, *value));
   }
   std::vector<PluginRecord> records = {built_in_record("cpu")};
   for (PluginRecord& record : discover(options.environment, search)) {
     if (record.state == State::discovered && record.id == records.front().id) {
       record.stop(State::shadowed, Place::static_screen, reason::kSameId,
-                  record.path + " (" + record.source + ") has the id " + record.id +
-                      " of the built-in CPU backend, which is used",
+                  fmt::format("{} ({}) has the id {} of the built-in CPU backend, which is used", record.path,
+                              record.source, record.id),
                   "rebuild the plugin under an id of its own");
     }
     records.push_back(std::move(record));
@@ -56,10 +58,11 @@ std::vector<ProbedPlugin> find_plugins(const SearchOptions& search, ProbeOptions
   }
   for (const ProbedPlugin& plugin : plugins) {
     const PluginRecord& record = plugin.record;
-    core::log_line(RLK_LOG_DEBUG, record.is_place ? "search" : "plugin " + record.id,
-                   (record.path.empty() ? "built in" : record.path) + " (" + record.source +
-                       "): " + std::string(to_string(record.state)) +
-                       (record.reason_code.empty() ? "" : ", " + record.reason_code + ": " + record.reason));
+    core::log_line(
+        RLK_LOG_DEBUG, record.is_place ? "search" : "plugin " + record.id,
+        fmt::format("{} ({}): {}{}", record.path.empty() ? "built in" : record.path, record.source,
+                    to_string(record.state),
+                    record.reason_code.empty() ? "" : fmt::format(", {}: {}", record.reason_code, record.reason)));
   }
   return plugins;
 }

@@ -1,6 +1,8 @@
 // The image: layout, scatter, gather, and what changed.
 #include "core/conformance/buffers.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -150,8 +152,9 @@ Failure Image::blame(uint64_t at, std::byte sent, std::byte fetched) const {
   uint64_t distance = UINT64_MAX;
   for (const Region& region : regions_) {
     if (at >= region.begin && at < region.end) {
-      if (region.input) return {"INPUT_CHANGED", region.name + " was written to, or the gaps between its rows" + bytes};
-      return {"RED_ZONE", "the gaps between the elements of " + region.name + " were written to" + bytes};
+      if (region.input)
+        return {"INPUT_CHANGED", fmt::format("{} was written to, or the gaps between its rows{}", region.name, bytes)};
+      return {"RED_ZONE", fmt::format("the gaps between the elements of {} were written to{}", region.name, bytes)};
     }
     const uint64_t away = at < region.begin ? region.begin - at : at - region.end + 1;
     if (away < distance) {
@@ -160,9 +163,9 @@ Failure Image::blame(uint64_t at, std::byte sent, std::byte fetched) const {
     }
   }
   const bool behind = nearest != nullptr && at >= nearest->end;
-  return {"RED_ZONE", "memory was written " + std::to_string(behind ? distance - 1 : distance) + " bytes " +
-                          (behind ? "behind the end of " : "before the start of ") +
-                          (nearest != nullptr ? nearest->name : "everything") + bytes};
+  return {"RED_ZONE", fmt::format("memory was written {} bytes {} of {}{}", behind ? distance - 1 : distance,
+                                  behind ? "behind the end" : "before the start",
+                                  nearest != nullptr ? nearest->name : "everything", bytes)};
 }
 
 }  // namespace rlk::core::conformance

@@ -1,6 +1,8 @@
 // A case made concrete, and put in words.
 #include "core/conformance/cases.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -249,7 +251,7 @@ bool has_tokens_without_sequence(const ConcreteCall& call) {
 // " by 16 bytes, outputs"; nothing for all tensors by an element.
 std::string misalignment(const Case& c) {
   std::string text;
-  if (c.misaligned_by > 1) text += " by " + std::to_string(c.misaligned_by) + " bytes";
+  if (c.misaligned_by > 1) text += fmt::format(" by {} bytes", c.misaligned_by);
   if ((c.misaligned_of & 0xffffffffu) == 0) text += " outputs";
   if (c.misaligned_of >> 32 == 0) text += " inputs";
   return text;
@@ -345,7 +347,7 @@ std::string describe(const Case& c, const ConcreteCall& call) {
   const char* separator = " ";
   for (size_t i = 0; i < c.decl->symbols.size(); ++i) {
     if (call.symbols[i] < 0) continue;
-    text += separator + std::string(c.decl->symbols[i].name) + "=" + std::to_string(call.symbols[i]);
+    text += fmt::format("{}{}={}", separator, c.decl->symbols[i].name, call.symbols[i]);
     separator = ",";
   }
   for (size_t i = 0; i < call.inputs.size() && !c.decl->shape_cases.empty(); ++i) {

@@ -1,6 +1,8 @@
 // Parts of calls: rows gathered from inputs, packed sequences cut and put together again, outputs gathered likewise.
 #include "core/conformance/classes.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -108,7 +110,7 @@ struct Choice {
 };
 std::vector<Choice> choices(int64_t rows, const std::string& what) {
   const int64_t cut = (rows + 2) / 3;
-  std::vector<Choice> list = {{"the first " + std::to_string(cut) + " " + what + " alone", range(0, cut)},
+  std::vector<Choice> list = {{fmt::format("the first {} {} alone", cut, what), range(0, cut)},
                               {"the other " + what + " alone", range(cut, rows)},
                               {what + " in another order", another_order(rows)}};
   if (rows > 3) list.push_back({"the last of the " + what + " alone", range(rows - 1, rows)});
@@ -214,7 +216,7 @@ std::vector<Part> query_parts(const ConcreteCall& whole, const std::vector<std::
   const bool first = whole.i64(param_index(*whole.decl, "causal_alignment")) != 0;
   const int64_t half = length / 2;
   const Indices kept = first ? range(0, half) : range(half, length);
-  const std::string which = (first ? "the first " : "the last ") + std::to_string(kept.size());
+  const std::string which = fmt::format("the {} {}", first ? "first" : "last", kept.size());
   return row_parts(whole, outputs, queries, {{which + " queries of each sequence alone", kept}});
 }
 

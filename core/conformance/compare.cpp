@@ -1,6 +1,8 @@
 // Elements against their bounds, and what is said when one is broken.
 #include "core/conformance/compare.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,8 +31,8 @@ std::string number(double value, Dtype dtype) {
 std::string difference_text(const ConcreteCall& call, size_t output, int64_t index, double got, double want,
                             double allowed) {
   const Dtype dtype = call.outputs[output].dtype;
-  return "output " + element_name(call, output, index) + ": got " + number(got, dtype) + ", expected " +
-         number(want, dtype) + ", allowed " + number(allowed, Dtype::f32);
+  return fmt::format("output {}: got {}, expected {}, allowed {}", element_name(call, output, index),
+                     number(got, dtype), number(want, dtype), number(allowed, Dtype::f32));
 }
 
 // "output logp[3]: got 8.0e-07, expected at most 0 whatever the rounding: the declaration says so".
@@ -38,10 +40,10 @@ Failure beyond_limit(const ConcreteCall& call, size_t output, size_t index, cons
                      double want) {
   const Dtype dtype = call.outputs[output].dtype;
   const bool low = got < limits.at_least;
-  return {"BEYOND_LIMIT", "output " + element_name(call, output, static_cast<int64_t>(index)) + ": got " +
-                              number(got, dtype) + (low ? ", expected at least " : ", expected at most ") +
-                              number(low ? limits.at_least : limits.at_most, dtype) +
-                              " however it is rounded (by golden " + number(want, dtype) + ")"};
+  return {"BEYOND_LIMIT", fmt::format("output {}: got {}, expected at {} {} however it is rounded (by golden {})",
+                                      element_name(call, output, static_cast<int64_t>(index)), number(got, dtype),
+                                      low ? "least" : "most", number(low ? limits.at_least : limits.at_most, dtype),
+                                      number(want, dtype))};
 }
 
 std::optional<Failure> check_output(const ConcreteCall& call, size_t output, const golden::Output& expected,
@@ -52,8 +54,8 @@ std::optional<Failure> check_output(const ConcreteCall& call, size_t output, con
   const double largest = largest_of(argument.dtype);
   const auto element = static_cast<size_t>(size_of(argument.dtype));
   if (expected.value.size() != static_cast<size_t>(argument.count())) {
-    return Failure{"ENGINE", std::string("golden has ") + std::to_string(expected.value.size()) + " elements of " +
-                                 call.decl->outputs[output].name};
+    return Failure{"ENGINE",
+                   fmt::format("golden has {} elements of {}", expected.value.size(), call.decl->outputs[output].name)};
   }
   const size_t columns = argument.shape.size() > 1 ? static_cast<size_t>(argument.shape.back()) : expected.value.size();
   std::vector<double> all_got(expected.value.size());
@@ -67,12 +69,13 @@ std::optional<Failure> check_output(const ConcreteCall& call, size_t output, con
     if (i < expected.kept.size() && expected.kept[i] && over >= 0) {
       const std::vector<std::byte>& before = call.inputs[static_cast<size_t>(over)].bytes;
       if (std::memcmp(bytes.data() + i * element, before.data() + i * element, element) == 0) continue;
-      return Failure{"NOT_KEPT",
-                     "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
-                         number(got_view.load_at(static_cast<int64_t>(i)), argument.dtype) +
-                         ", expected the bits of before the call (" +
-                         number(get(call.inputs[static_cast<size_t>(over)], static_cast<int64_t>(i)), argument.dtype) +
-                         "): the call does not write this element"};
+      return Failure{
+          "NOT_KEPT",
+          fmt::format(
+              "output {}: got {}, expected the bits of before the call ({}): the call does not write this element",
+              element_name(call, output, static_cast<int64_t>(i)),
+              number(got_view.load_at(static_cast<int64_t>(i)), argument.dtype),
+              number(get(call.inputs[static_cast<size_t>(over)], static_cast<int64_t>(i)), argument.dtype))};
     }
     const double want = expected.value[i];
     const double got = all_got[i];
@@ -82,8 +85,9 @@ std::optional<Failure> check_output(const ConcreteCall& call, size_t output, con
       const int64_t integer = got_view.load_int_at(static_cast<int64_t>(i));
       if (integer == expected.exact[i]) continue;
       if (!holds_poison(bytes, i * element, element, output_poison(poison))) {
-        return Failure{"WRONG_RESULT", "output " + element_name(call, output, static_cast<int64_t>(i)) + ": got " +
-                                           std::to_string(integer) + ", expected " + std::to_string(expected.exact[i])};
+        return Failure{"WRONG_RESULT",
+                       fmt::format("output {}: got {}, expected {}",
+                                   element_name(call, output, static_cast<int64_t>(i)), integer, expected.exact[i])};
       }
     } else if (std::isinf(expected.cond[i])) {
       right = !holds_poison(bytes, i * element, element, output_poison(poison));
@@ -114,9 +118,9 @@ std::optional<Failure> check_output(const ConcreteCall& call, size_t output, con
     }
     if (right) continue;
     if (holds_poison(bytes, i * element, element, output_poison(poison))) {
-      return Failure{"NOT_WRITTEN", "output " + element_name(call, output, static_cast<int64_t>(i)) +
-                                        ": still holds the poison of before the call, expected " +
-                                        number(want, argument.dtype)};
+      return Failure{"NOT_WRITTEN",
+                     fmt::format("output {}: still holds the poison of before the call, expected {}",
+                                 element_name(call, output, static_cast<int64_t>(i)), number(want, argument.dtype))};
     }
     return Failure{"WRONG_RESULT", difference_text(call, output, static_cast<int64_t>(i), got, want, allowed)};
   }
@@ -127,7 +131,7 @@ std::string words(const Fault& fault) {
   static constexpr const char* kKinds[] = {"NONE", "ID_OUT_OF_RANGE", "NO_FINITE_LOGIT", "ROW_OUT_OF_RANGE",
                                            "BAD_SEQLENS"};
   const std::string kind = fault.kind >= 0 && fault.kind <= 4 ? kKinds[fault.kind] : std::to_string(fault.kind);
-  return kind + " row " + std::to_string(fault.row) + " value " + std::to_string(fault.value);
+  return fmt::format("{} row {} value {}", kind, fault.row, fault.value);
 }
 
 std::optional<Failure> check_told(const Answer& answer, const Outcome& outcome) {
@@ -149,11 +153,12 @@ std::optional<Failure> check_told(const Answer& answer, const Outcome& outcome) 
     return fault.kind == told.kind && fault.row == told.row && fault.value == told.value;
   });
   if (!known) {
-    return Failure{"DATA_ERROR_WRONG", "the stream told of " + words(told) + ", expected " + words(answer.faults[0])};
+    return Failure{"DATA_ERROR_WRONG",
+                   fmt::format("the stream told of {}, expected {}", words(told), words(answer.faults[0]))};
   }
   if (outcome.tags[0] != outcome.tag) {
-    return Failure{"DATA_ERROR_WRONG", "the data error has tag " + std::to_string(outcome.tags[0]) + ", expected " +
-                                           std::to_string(outcome.tag)};
+    return Failure{"DATA_ERROR_WRONG",
+                   fmt::format("the data error has tag {}, expected {}", outcome.tags[0], outcome.tag)};
   }
   return std::nullopt;
 }
@@ -167,7 +172,7 @@ std::string element_name(const ConcreteCall& call, size_t output, int64_t index)
     text.insert(0, (axis > 0 ? ", " : "") + std::to_string(index % shape[axis]));
     index /= shape[axis];
   }
-  return std::string(call.decl->outputs[output].name) + "[" + text + "]";
+  return fmt::format("{}[{}]", call.decl->outputs[output].name, text);
 }
 
 std::optional<Failure> check(const ConcreteCall& call, const Answer& answer, const Outcome& outcome, uint8_t poison,
@@ -210,7 +215,7 @@ std::string first_difference(const ConcreteCall& call, size_t output, const std:
     if (std::isnan(x) && std::isnan(y)) continue;
     char text[80];
     std::snprintf(text, sizeof(text), ": %a and %a", x, y);
-    return "output " + element_name(call, output, i) + text;
+    return fmt::format("output {}{}", element_name(call, output, i), text);
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // One change at a time, so that a failure names what the plan depends on.
 #include "core/conformance/conduct.hpp"
 
+#include <fmt/core.h>
+
 #include <atomic>
 #include <exception>
 
@@ -100,7 +102,8 @@ private:
   // The step's own code, unless the device is gone.
   static std::optional<Failure> told(std::optional<Failure> failure, const char* code, const std::string& what) {
     if (!failure || failure->code == "TIMEOUT" || failure->code == "DEVICE_LOST") return failure;
-    return Failure{code, what + ": " + failure->text + (failure->code == code ? "" : " (" + failure->code + ")")};
+    return Failure{
+        code, fmt::format("{}: {}{}", what, failure->text, failure->code == code ? "" : " (" + failure->code + ")")};
   }
 
   std::optional<Failure> once(Rig& rig, const OwnedPlan& plan, int which, const RunSettings& settings = {}) const {
@@ -276,8 +279,7 @@ private:
       return told_of_repetition(std::move(failure), shared);
     }
     if (done < kCalls) {
-      note = "repeated " + std::to_string(done) + " times instead of " + std::to_string(kCalls) +
-             ", because the time for it had passed";
+      note = fmt::format("repeated {} times instead of {}, because the time for it had passed", done, kCalls);
     }
     const Clock::time_point until = Clock::now() + (around_.is_smoke() ? kMeetingTime : kFullMeetingTime);
     while (meeting.met < kMeetings && Clock::now() < until) {
@@ -286,9 +288,8 @@ private:
       }
     }
     if (meeting.met < kMeetings) {
-      note +=
-          (note.empty() ? "" : "; ") + ("two threads were in a call at the same time " + std::to_string(meeting.met) +
-                                        " times instead of " + std::to_string(kMeetings));
+      note += (note.empty() ? "" : "; ") +
+              fmt::format("two threads were in a call at the same time {} times instead of {}", meeting.met, kMeetings);
     }
     return std::nullopt;
   }

@@ -1,4 +1,5 @@
 // Events between streams, and streams that were wrapped.
+#include <fmt/core.h>
 #include <rlk/abi/ext/draft/graph.h>
 
 #include <chrono>
@@ -47,8 +48,12 @@ void event_status(Session& session, StreamHandle& stream) {
     const bool timed_out = event.synchronize(0) == RLK_TIMEOUT && event.synchronize(1'000'000) == RLK_TIMEOUT;
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
     if (!timed_out || ms >= Gate::kLongestHoldMs) {
-      broken("EVENT", "synchronize of an event with a deadline of 1 ms ended after " + std::to_string(ms) +
-                          " ms while a host function before it ran, expected RLK_TIMEOUT at once");
+      broken(
+          "EVENT",
+          fmt::format(
+              "synchronize of an event with a deadline of 1 ms ended after {} ms while a host function before it ran, "
+              "expected RLK_TIMEOUT at once",
+              ms));
     }
   }
   gate.open();
@@ -107,8 +112,8 @@ void event_time(Session& session, StreamHandle& stream) {
   expect_ok(status, "EVENT_TIME", "elapsed_ms", error);
   const double least = held ? kHeldMs / 2 : 0, most = 2 * wall_ms + 20;
   if (std::isfinite(ms) && ms >= least && ms <= most) return;
-  broken("EVENT_TIME", "elapsed_ms between two events is " + std::to_string(ms) + " ms, expected " +
-                           std::to_string(least) + " to " + std::to_string(most));
+  broken("EVENT_TIME", fmt::format("elapsed_ms between two events is {} ms, expected {} to {}", std::to_string(ms),
+                                   std::to_string(least), std::to_string(most)));
 }
 
 // Work on the stream, on its wrapped self, and on the stream again, in this order.
@@ -172,7 +177,7 @@ void capture_conduct(Session& session) {
   const auto expect_none = [&](const char* when) {
     const uint64_t id = capture_of(session, stream);
     if (id == 0) return;
-    broken("CAPTURE_ID", "capture_id is " + std::to_string(id) + " " + when + ", expected 0");
+    broken("CAPTURE_ID", fmt::format("capture_id is {} {}, expected 0", id, when));
   };
   expect_none("of a new stream");
   const Target& target = session.target();
@@ -189,8 +194,10 @@ void capture_conduct(Session& session) {
     expect_ok(graphs->end_capture(stream.get(), &graph, &error), "CAPTURE_ID", "end_capture", error);
     if (graph != nullptr) graphs->destroy(graph, nullptr);
     if (id == 0 || id == last) {
-      broken("CAPTURE_ID", "capture_id is " + std::to_string(id) + " during a capture, and was " +
-                               std::to_string(last) + " during the one before; expected a number of its own");
+      broken("CAPTURE_ID",
+             fmt::format(
+                 "capture_id is {} during a capture, and was {} during the one before; expected a number of its own",
+                 id, last));
     }
     last = id;
     expect_none("after a capture has ended");

@@ -1,4 +1,5 @@
 // Extensions: a pointer that a plugin answers is looked at before anybody follows it.
+#include <fmt/core.h>
 #include <rlk/abi/ext/draft/graph.h>
 
 #include <sys/uio.h>
@@ -58,7 +59,7 @@ void expect_table(const void* table, const char* id, uint32_t known_bytes, const
   if (reinterpret_cast<uintptr_t>(table) % alignof(void*) != 0) refuse("not aligned as a table of functions must be");
   if (!peek(table, head, sizeof(head))) refuse("the address cannot be read");
   if (head[0] < sizeof(head) + sizeof(void*) || head[0] > kLargestTable || head[0] % sizeof(void*) != 0) {
-    refuse("its struct_size is " + std::to_string(head[0]) + ", expected " + std::to_string(known_bytes));
+    refuse(fmt::format("its struct_size is {}, expected {}", head[0], known_bytes));
   }
   const uint32_t bytes = std::min(head[0], known_bytes);
   for (uint32_t at = sizeof(head); at < bytes; at += sizeof(void*), ++slots) {
@@ -67,7 +68,7 @@ void expect_table(const void* table, const char* id, uint32_t known_bytes, const
       refuse("its struct_size goes beyond memory that can be read");
     }
     if (function == nullptr || !is_code(function)) {
-      refuse(std::string("its slot ") + *slots + (function == nullptr ? " is NULL" : " does not point to code"));
+      refuse(fmt::format("its slot {} {}", *slots, function == nullptr ? "is NULL" : "does not point to code"));
     }
   }
 }

@@ -1,4 +1,6 @@
 // Memory: distinct, aligned, whole; copies and fills: every byte that is meant, and no other.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -18,12 +20,11 @@ void memory_info(Session& session) {
   rlk_error error = empty_error();
   expect_ok(session.device().memory_info(session.target().owner_device, &available, &total, &error), "DEVICE_INFO",
             "memory_info", error);
-  const std::string seen =
-      "memory_info says that " + std::to_string(available) + " of " + std::to_string(total) + " bytes are free";
+  const std::string seen = fmt::format("memory_info says that {} of {} bytes are free", available, total);
   if (total == 0 || available > total) broken("DEVICE_INFO", seen + "; expected a total above 0 that is the larger");
   const uint64_t described = session.target().owner_memory_bytes;
   if (described != 0 && (total > 2 * described || total < described / 2)) {
-    broken("DEVICE_INFO", seen + ", the device was described with " + std::to_string(described) + " bytes");
+    broken("DEVICE_INFO", fmt::format("{}, the device was described with {} bytes", seen, described));
   }
 }
 
@@ -88,8 +89,7 @@ void pointer_kinds(Session& session, const Block& device, const Block& pinned) {
     if (status == RLK_UNSUPPORTED) return;
     expect_ok(status, "POINTER_KIND", "pointer_kind", error);
     if (kind == row.expected) continue;
-    broken("POINTER_KIND", std::string("pointer_kind of ") + row.what + " is " + std::to_string(kind) + ", expected " +
-                               std::to_string(row.expected));
+    broken("POINTER_KIND", fmt::format("pointer_kind of {} is {}, expected {}", row.what, kind, row.expected));
   }
 }
 
@@ -108,10 +108,9 @@ void expect_piece(std::span<const std::byte> got, const Piece& piece, const char
     const bool inside = at >= piece.to && at < piece.to + piece.bytes;
     const std::byte expected = inside ? pattern(1, at - piece.to + piece.from) : pattern(2, at);
     if (got[at] == expected) continue;
-    broken(code, what + " of " + std::to_string(piece.bytes) + " bytes to offset " + std::to_string(piece.to) +
-                     " from offset " + std::to_string(piece.from) + ": " +
-                     unlike_text(at, got.size(), got[at], expected) +
-                     (inside ? "" : ", which is outside of what was asked for"));
+    broken(code, fmt::format("{} of {} bytes to offset {} from offset {}: {}{}", what, piece.bytes, piece.to,
+                             piece.from, unlike_text(at, got.size(), got[at], expected),
+                             inside ? "" : ", which is outside of what was asked for"));
   }
 }
 
@@ -167,8 +166,8 @@ void fills(StreamHandle& stream, const Block& a, const Block& sent, const Block&
         const bool inside = at >= piece.to && at < piece.to + piece.bytes;
         const std::byte expected = inside ? std::byte{value} : pattern(2, at);
         if (in[at] == expected) continue;
-        broken("DEVICE_FILL", "a fill of " + std::to_string(piece.bytes) + " bytes from offset " +
-                                  std::to_string(piece.to) + ": " + unlike_text(at, room, in[at], expected));
+        broken("DEVICE_FILL", fmt::format("a fill of {} bytes from offset {}: {}", piece.bytes, piece.to,
+                                          unlike_text(at, room, in[at], expected)));
       }
     }
   }
@@ -214,10 +213,10 @@ void memory_conduct(Session& session) {
   for (const Block& block : blocks) {
     const bool of_host = block.kind() == RLK_MEMORY_PINNED || session.is_unified();
     if (!of_host || is_readable(block.data(), block.bytes())) continue;
-    broken("ALLOCATION",
-           std::string("the host cannot read ") +
-               (block.kind() == RLK_MEMORY_PINNED ? "pinned memory" : "device memory, which is said to be unified") +
-               " of " + std::to_string(block.bytes()) + " bytes");
+    broken("ALLOCATION", fmt::format("the host cannot read {} of {} bytes",
+                                     block.kind() == RLK_MEMORY_PINNED ? "pinned memory"
+                                                                       : "device memory, which is said to be unified",
+                                     block.bytes()));
   }
   expect_apart(blocks);
   expect_whole(session, stream, blocks);

@@ -1,6 +1,8 @@
 // Slots called with their answers looked at.
 #include "core/conformance/device_session.hpp"
 
+#include <fmt/core.h>
+
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -24,7 +26,7 @@ void broken(const char* code, const std::string& text) {
 void expect_ok(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
   if (status == RLK_OK) return;
   const char* told = status == RLK_TIMEOUT ? "TIMEOUT" : status == RLK_DEVICE_LOST ? "DEVICE_LOST" : code;
-  broken(told, what + " answered " + name_of_status(status) + ": " + text_of(error) + "; expected RLK_OK");
+  broken(told, fmt::format("{} answered {}: {}; expected RLK_OK", what, name_of_status(status), text_of(error)));
 }
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
@@ -32,14 +34,14 @@ void expect_ok(rlk_status status, const char* code, const std::string& what, con
 Block::Block(Session& session, int32_t kind, uint64_t bytes) : session_(&session), kind_(kind), bytes_(bytes) {
   rlk_error error = empty_error();
   const rlk_status status = session.device().allocate(session.target().owner_device, kind, bytes, &memory_, &error);
-  const std::string what = std::string("allocating ") + std::to_string(bytes) + " bytes of " +
-                           (kind == RLK_MEMORY_DEVICE ? "device" : "pinned") + " memory";
+  const std::string what =
+      fmt::format("allocating {} bytes of {} memory", bytes, kind == RLK_MEMORY_DEVICE ? "device" : "pinned");
   expect_ok(status, status == RLK_OUT_OF_MEMORY ? "NO_MEMORY" : "ALLOCATION", what, error);
   if (memory_ == nullptr) broken("ALLOCATION", what + " answered RLK_OK and gave NULL");
   if (reinterpret_cast<uintptr_t>(memory_) % 256 != 0) {
     char place[64];
     std::snprintf(place, sizeof(place), "%p", memory_);
-    broken("ALLOCATION", what + " gave " + place + ", which is not aligned to 256 bytes");
+    broken("ALLOCATION", fmt::format("{} gave {}, which is not aligned to 256 bytes", what, place));
   }
 }
 
@@ -76,7 +78,7 @@ StreamHandle StreamHandle::create(Session& session, int32_t priority) {
   rlk_error error = empty_error();
   rlk_plugin_stream* stream = nullptr;
   const rlk_status status = session.streams().create(session.target().owner_device, priority, &stream, &error);
-  expect_ok(status, "NO_STREAM", "creating a stream of priority " + std::to_string(priority), error);
+  expect_ok(status, "NO_STREAM", fmt::format("creating a stream of priority {}", priority), error);
   if (stream == nullptr) broken("NO_STREAM", "creating a stream answered RLK_OK and gave NULL");
   return {session, stream};
 }
@@ -111,13 +113,13 @@ void* StreamHandle::native() const {
 void StreamHandle::copy(void* to, const void* from, uint64_t bytes, int32_t kind) {
   rlk_error error = empty_error();
   expect_ok(session_->streams().copy(stream_, to, from, bytes, kind, &error), "DEVICE_COPY",
-            "copying " + std::to_string(bytes) + " bytes, kind " + std::to_string(kind) + ",", error);
+            fmt::format("copying {} bytes, kind {},", bytes, kind), error);
 }
 
 void StreamHandle::fill(void* memory, uint8_t value, uint64_t bytes) {
   rlk_error error = empty_error();
   expect_ok(session_->streams().fill(stream_, memory, value, bytes, &error), "DEVICE_FILL",
-            "filling " + std::to_string(bytes) + " bytes", error);
+            fmt::format("filling {} bytes", bytes), error);
 }
 
 bool StreamHandle::call(rlk_host_function function, void* user) {

@@ -1,4 +1,6 @@
 // Streams: host functions, what inline means, order, waiting with a deadline, several threads.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -33,9 +35,8 @@ void note(void* user) {
 void expect_once(const std::vector<std::unique_ptr<Called>>& calls, const char* when) {
   for (size_t i = 0; i < calls.size(); ++i) {
     if (calls[i]->times == 1) continue;
-    broken("HOST_FUNCTION", "host function " + std::to_string(i + 1) + " of " + std::to_string(calls.size()) +
-                                " on a stream was called " + std::to_string(calls[i]->times) + " times " + when +
-                                ", expected once");
+    broken("HOST_FUNCTION", fmt::format("host function {} of {} on a stream was called {} times {}, expected once",
+                                        i + 1, calls.size(), calls[i]->times, when));
   }
 }
 
@@ -70,12 +71,13 @@ void host_function_conduct(Session& session) {
   for (int i = 0; i < kCalls; ++i) {
     const Called& called = *calls[static_cast<size_t>(i)];
     if (called.place != i) {
-      broken("HOST_FUNCTION", "host function " + std::to_string(i + 1) + " of a stream was called as number " +
-                                  std::to_string(called.place + 1));
+      broken("HOST_FUNCTION",
+             fmt::format("host function {} of a stream was called as number {}", i + 1, called.place + 1));
     }
     if (called.saw != i) {
-      broken("HOST_FUNCTION", "a host function saw 0x" + std::to_string(called.saw) +
-                                  " in the memory that the copy before it brings, expected " + std::to_string(i));
+      broken("HOST_FUNCTION",
+             fmt::format("a host function saw 0x{} in the memory that the copy before it brings, expected {}",
+                         called.saw, i));
     }
   }
   std::this_thread::sleep_for(kLater);
@@ -124,9 +126,10 @@ void inline_conduct(Session& session) {
   const int times = called.times;
   stream.settle();
   if (has_calls && times != 1) {
-    broken("NOT_INLINE", "a host function had been called " + std::to_string(times) +
-                             " times when its enqueueing returned, expected once: the device claims "
-                             "RLK_DEVICE_INLINE_STREAMS");
+    broken("NOT_INLINE",
+           fmt::format("a host function had been called {} times when its enqueueing returned, expected once: "
+                       "the device claims RLK_DEVICE_INLINE_STREAMS",
+                       times));
   }
 }
 
@@ -179,9 +182,12 @@ void waiting_conduct(Session& session) {
         const rlk_status status = stream.synchronize(deadline_ns);
         const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start).count();
         if (status == RLK_TIMEOUT && ms < Gate::kLongestHoldMs) continue;
-        broken("STREAM_STATUS", "synchronize with a deadline of " + std::to_string(deadline_ns) + " ns returned " +
-                                    (status == RLK_OK ? "RLK_OK" : "RLK_TIMEOUT") + " after " + std::to_string(ms) +
-                                    " ms while a host function ran on the stream, expected RLK_TIMEOUT at once");
+        broken(
+            "STREAM_STATUS",
+            fmt::format(
+                "synchronize with a deadline of {} ns returned {} after {} ms while a host function ran on the stream, "
+                "expected RLK_TIMEOUT at once",
+                deadline_ns, status == RLK_OK ? "RLK_OK" : "RLK_TIMEOUT", ms));
       }
     }
     gate.open();

@@ -1,5 +1,7 @@
 // The same calls thousands of times through one plan. A ring of copies of the calls lies in memory, poisoned anew for
 // each round, so that each result has a place of its own and is looked at, while the stream never waits within a round.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -126,9 +128,10 @@ private:
       const uint64_t before = bytes;
       if (auto failure = rig_.prepare(plan_, flight.call, flight.settings, flight.run, bytes)) return failure;
       if (bytes > before) {
-        return Failure{"WORKSPACE_BOUND", "plan_prepare asks for " + std::to_string(bytes) +
-                                              " bytes of workspace, and asked for " + std::to_string(before) +
-                                              " for the same call before"};
+        return Failure{
+            "WORKSPACE_BOUND",
+            fmt::format("plan_prepare asks for {} bytes of workspace, and asked for {} for the same call before", bytes,
+                        before)};
       }
       flight.run.workspace = workspace;
       flight.run.workspace_bytes = bytes;
@@ -149,7 +152,7 @@ private:
     Outcome outcome;
     outcome.failure = image.collect(*repetition_.calls[which], got, outcome.outputs);
     if (auto failure = repetition_.judge(static_cast<int>(which), outcome)) {
-      failure->text = "call " + std::to_string(repetition_.done + slot + 1) + " through one plan: " + failure->text;
+      failure->text = fmt::format("call {} through one plan: {}", repetition_.done + slot + 1, failure->text);
       return failure;
     }
     right.assign(got, got + image.size());
@@ -162,8 +165,7 @@ private:
         std::memcmp(rig_.sent() + behind, rig_.fetched() + behind, kZone) == 0) {
       return std::nullopt;
     }
-    return Failure{"RED_ZONE",
-                   "memory beside the workspace of " + std::to_string(workspace_bytes_) + " bytes was written to"};
+    return Failure{"RED_ZONE", fmt::format("memory beside the workspace of {} bytes was written to", workspace_bytes_)};
   }
 
   Rig& rig_;

@@ -1,6 +1,7 @@
 // Query, plan, prepare, enqueue, wait: the host's side of the ABI, with every promise checked.
 #include "core/conformance/rig.hpp"
 
+#include <fmt/core.h>
 #include <rlk/abi/ext/draft/graph.h>
 
 #include <algorithm>
@@ -92,7 +93,7 @@ Rig::~Rig() {
 }
 
 Failure Rig::failed(rlk_status status, const char* code, const std::string& what, const rlk_error& error) {
-  const std::string text = what + " answered " + name_of_status(status) + ": " + text_of(error.text);
+  const std::string text = fmt::format("{} answered {}: {}", what, name_of_status(status), text_of(error.text));
   Failure failure{status == RLK_TIMEOUT ? "TIMEOUT" : status == RLK_DEVICE_LOST ? "DEVICE_LOST" : code, text};
   if (ends_everything(status)) broken_ = failure;
   return failure;
@@ -149,12 +150,12 @@ Claim Rig::query(const rlk_implementation& implementation, const ConcreteCall& c
   if (status != RLK_OK) {
     claim.kind = Claim::Kind::failed;
     claim.reason_code = "QUERY_FAILED";
-    claim.reason = std::string("query answered ") + name_of_status(status) + ": " + text_of(error.text) +
-                   "; expected RLK_OK with a level";
+    claim.reason =
+        fmt::format("query answered {}: {}; expected RLK_OK with a level", name_of_status(status), text_of(error.text));
   } else if (claim.support.level < RLK_SUPPORT_NO || claim.support.level > RLK_SUPPORT_PREFERRED) {
     claim.kind = Claim::Kind::failed;
     claim.reason_code = "QUERY_FAILED";
-    claim.reason = "query answered level " + std::to_string(claim.support.level) + "; expected 0 to 3";
+    claim.reason = fmt::format("query answered level {}; expected 0 to 3", claim.support.level);
   } else if (claim.support.level != RLK_SUPPORT_NO) {
     claim.kind = Claim::Kind::accepted;
   } else if (claim.reason_code.empty()) {
@@ -192,11 +193,11 @@ std::optional<Failure> Rig::make_plan(const rlk_implementation& implementation, 
   if (auto failure = workspace_fits(claim.support.workspace_bound, call, "query")) return failure;
   if (auto failure = workspace_fits(out.info_.workspace_bound, call, "the plan")) return failure;
   if (const std::string variant = text_of(out.info_.variant); variant != claim.variant) {
-    return Failure{"CONTRADICTION", "query named variant \"" + claim.variant + "\", the plan \"" + variant + "\""};
+    return Failure{"CONTRADICTION", fmt::format("query named variant \"{}\", the plan \"{}\"", claim.variant, variant)};
   }
   if ((claim.support.numerics & ~out.info_.numerics) != 0) {
-    return Failure{"CONTRADICTION", "query claimed numerics " + std::to_string(claim.support.numerics) +
-                                        ", the plan holds only " + std::to_string(out.info_.numerics)};
+    return Failure{"CONTRADICTION", fmt::format("query claimed numerics {}, the plan holds only {}",
+                                                claim.support.numerics, out.info_.numerics)};
   }
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if ((out.info_.host_inputs >> i & 1) != 0 && call.inputs[i].present && !call.decl->inputs[i].host) {
@@ -265,10 +266,11 @@ std::optional<Failure> Rig::workspace_fits(uint64_t bytes, const ConcreteCall& c
   if (bytes == UINT64_MAX || bytes <= std::min(memory_bytes_, std::max(kLargestWorkspace, 4 * tensors))) {
     return std::nullopt;
   }
-  return Failure{"WORKSPACE_BOUND", std::string(whose) + " names " + std::to_string(bytes) +
-                                        " bytes of workspace for a call whose tensors have " + std::to_string(tensors) +
-                                        " bytes, on a device of " + std::to_string(memory_bytes_) +
-                                        ": more than can be given"};
+  return Failure{
+      "WORKSPACE_BOUND",
+      fmt::format("{} names {} bytes of workspace for a call whose tensors have {} bytes, on a device of {}: "
+                  "more than can be given",
+                  whose, bytes, tensors, memory_bytes_)};
 }
 
 // The workspace that this execution is given.
@@ -287,11 +289,11 @@ std::optional<Failure> Rig::prepare(const OwnedPlan& plan, const ConcreteCall& c
   const rlk_status status = plan.implementation_->plan_prepare(plan.plan_, &run, &bytes, &error);
   if (status != RLK_OK) {
     return Failure{"PREPARE_FAILED",
-                   std::string("plan_prepare answered ") + name_of_status(status) + ": " + text_of(error.text)};
+                   fmt::format("plan_prepare answered {}: {}", name_of_status(status), text_of(error.text))};
   }
   const auto exceeds = [&](uint64_t bound, const char* whose) {
-    return Failure{"WORKSPACE_BOUND", "plan_prepare asks for " + std::to_string(bytes) + " bytes of workspace, " +
-                                          whose + " promised at most " + std::to_string(bound)};
+    return Failure{"WORKSPACE_BOUND", fmt::format("plan_prepare asks for {} bytes of workspace, {} promised at most {}",
+                                                  bytes, whose, bound)};
   };
   if (bytes > info.workspace_bound) return exceeds(info.workspace_bound, "the plan");
   if (settings.is_planned && bytes > plan.workspace_limit_) return exceeds(plan.workspace_limit_, "query");

@@ -1,4 +1,6 @@
 // Runs the schedule of every operator, dtype and implementation of a target, and counts the cases there are.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -94,10 +96,11 @@ private:
       result.implementation = implementation.name;
       result.dtype = dtype_name();
       const std::string symbol = change->symbol != nullptr ? change->symbol : "";
-      result.feature = "switch:" + symbol + "=" + std::to_string(change->at);
+      result.feature = fmt::format("switch:{}={}", symbol, change->at);
       result.reason_code = "SWITCH_UNTESTED";
-      result.reason = "the algorithm changes at " + (symbol.empty() ? "a size of no symbol" : symbol) + " = " +
-                      std::to_string(change->at) + ", which no test reaches: what lies beyond is not verified";
+      result.reason =
+          fmt::format("the algorithm changes at {} = {}, which no test reaches: what lies beyond is not verified",
+                      symbol.empty() ? "a size of no symbol" : symbol, change->at);
     }
   }
 
@@ -153,7 +156,7 @@ private:
   }
 
   std::string title(size_t i, const Work& work) const {
-    return std::string(decl_.name) + " " + implementations_[i]->name + " " + work.words;
+    return fmt::format("{} {} {}", decl_.name, implementations_[i]->name, work.words);
   }
 
   void work_all() {
@@ -238,7 +241,8 @@ private:
     if (!verdict.failure) return;
     event.code = verdict.failure->code;
     event.reason =
-        what + (job.claim.variant.empty() ? "" : " (variant " + job.claim.variant + ")") + ": " + verdict.failure->text;
+        fmt::format("{}{}: {}", what, job.claim.variant.empty() ? "" : " (variant " + job.claim.variant + ")",
+                    verdict.failure->text);
     failed_.push_back({job.implementation, work.spec});
     has_failed_[job.implementation] = true;
   }

@@ -1,6 +1,8 @@
 // Rows as in classes.cpp, which proves that they are calls of their own; here nobody has the values of the whole call.
 #include "core/conformance/sample.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -152,8 +154,8 @@ std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const 
     sample.judged.push_back(whole.outputs[i].present && (was_cut || !is_part));
   }
   if (bytes > limits.bytes) {
-    *why_not = "its smallest part that can be judged alone is " + std::to_string(bytes) + " bytes; the limit is " +
-               std::to_string(limits.bytes);
+    *why_not =
+        fmt::format("its smallest part that can be judged alone is {} bytes; the limit is {}", bytes, limits.bytes);
     return std::nullopt;
   }
   // A product of all sizes bounds what any of the formulas visits.
@@ -163,7 +165,7 @@ std::optional<Sample> sample_of(const ConcreteCall& whole, uint64_t seed, const 
     if (!tied) work *= static_cast<double>(std::max<int64_t>(sample.call.symbols[s], 1));
   }
   if (work > limits.work) {
-    *why_not = "the golden reference would visit some " + std::to_string(static_cast<int64_t>(work)) + " elements";
+    *why_not = fmt::format("the golden reference would visit some {} elements", static_cast<int64_t>(work));
     return std::nullopt;
   }
   return sample;

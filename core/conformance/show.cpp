@@ -1,6 +1,8 @@
 // Tensors without gaps, parameters as words.
 #include "core/conformance/show.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -33,7 +35,7 @@ std::vector<std::string> changed_params(const ConcreteCall& call) {
     } else if (integer >= 0 && static_cast<size_t>(integer) < param.values.size()) {
       text = param.values[static_cast<size_t>(integer)];
     }
-    words.push_back(std::string(param.name) + "=" + text);
+    words.push_back(fmt::format("{}={}", param.name, text));
   }
   return words;
 }

@@ -1,6 +1,8 @@
 // The steps of a trial, in the order in which their failures say most.
 #include "core/conformance/trial.hpp"
 
+#include <fmt/core.h>
+
 #include <cstring>
 
 #include "core/conformance/classes.hpp"
@@ -128,7 +130,7 @@ private:
     for (size_t i = 0; i < call().outputs.size(); ++i) {
       if (!call().outputs[i].present) continue;
       const std::string difference = first_difference(call(), i, a.outputs[i], b.outputs[i]);
-      if (!difference.empty()) return Failure{code, difference + ", expected the same bits " + what};
+      if (!difference.empty()) return Failure{code, fmt::format("{}, expected the same bits {}", difference, what)};
     }
     return std::nullopt;
   }
@@ -150,7 +152,7 @@ private:
     settings.is_planned = false;
     std::optional<Failure> failure = checked(*example, rig_.run(plan_, example->call, settings), kPoison);
     if (!failure || rig_.broken()) return failure;
-    failure->text = "with other data through the same plan (" + example->words + "): " + failure->text;
+    failure->text = fmt::format("with other data through the same plan ({}): {}", example->words, failure->text);
 
     // Is it the plan, or would the call be wrong with a plan of its own too?
     const Claim claim = rig_.query(implementation_, example->call, numerics_);
@@ -179,7 +181,7 @@ private:
       settings.poison = kOtherPoison;
       const Outcome outcome = rig_.run(plan, part.call, settings);
       if (outcome.failure) {
-        return Failure{outcome.failure->code, "with " + part.name + ": " + outcome.failure->text};
+        return Failure{outcome.failure->code, fmt::format("with {}: {}", part.name, outcome.failure->text)};
       }
       if (auto failure = compare_part(part, outcome)) return failure;
       tried = true;
@@ -199,7 +201,7 @@ private:
       const std::string difference = first_difference(part.call, i, expected.bytes, got);
       if (difference.empty()) continue;
       return Failure{"NOT_BATCH_INVARIANT",
-                     difference + " in the whole call and with " + part.name + ", expected the same bits"};
+                     fmt::format("{} in the whole call and with {}, expected the same bits", difference, part.name)};
     }
     return std::nullopt;
   }

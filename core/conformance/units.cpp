@@ -1,6 +1,8 @@
 // From events to verdicts.
 #include "core/conformance/units.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -156,9 +158,8 @@ private:
 
   static void tell_of_canary(UnitResult& result) {
     result.reason_code = kCanary;
-    result.reason = result.cases > 0 ? "a canary: " + std::to_string(result.cases) +
-                                           (result.cases == 1 ? " call was" : " calls were") +
-                                           " tried on this machine, the rest when rlk was built"
+    result.reason = result.cases > 0 ? fmt::format("a canary: {} {} tried on this machine, the rest when rlk was built",
+                                                   result.cases, result.cases == 1 ? "call was" : "calls were")
                                      : "tried when rlk was built; on this machine a canary of its operator was";
   }
 

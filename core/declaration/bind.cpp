@@ -1,6 +1,8 @@
 // Parameters, presence and rules: the part of a call's check that knows no tensor's dtype or shape.
 #include "core/declaration/bind.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -21,11 +23,11 @@ std::string text_of_number(double value) {
 }
 
 std::string Binder::name_of_argument(const ArgDecl& arg, bool output) {
-  return std::string(output ? "output '" : "input '") + arg.name + "'";
+  return fmt::format("{} '{}'", output ? "output" : "input", arg.name);
 }
 
 rlk_status Binder::refuse(const std::string& text) const {
-  return fail(error_, RLK_INVALID_ARGUMENT, std::string(decl_.name) + ": " + text);
+  return fail(error_, RLK_INVALID_ARGUMENT, fmt::format("{}: {}", decl_.name, text));
 }
 
 // ---- parameters
@@ -39,20 +41,22 @@ rlk_status Binder::bind_params(const void* params, std::span<std::byte> storage)
     uint32_t header[2];
     std::memcpy(header, params, sizeof(header[0]));
     if (header[0] < kHeader || header[0] % 8 != 0) {
-      return refuse(what() + ".struct_size is " + std::to_string(header[0]) + "; expected a whole struct, such as " +
-                    std::to_string(decl_.params_size) + ". Start from RLK_..._PARAMS_INIT");
+      return refuse(
+          fmt::format("{}.struct_size is {}; expected a whole struct, such as {}. Start from RLK_..._PARAMS_INIT",
+                      what(), header[0], decl_.params_size));
     }
     std::memcpy(header, params, sizeof(header));
     if (header[1] != 0) {
-      return refuse(what() + ".reserved is " + std::to_string(header[1]) +
-                    "; expected 0. Start from RLK_..._PARAMS_INIT");
+      return refuse(fmt::format("{}.reserved is {}; expected 0. Start from RLK_..._PARAMS_INIT", what(), header[1]));
     }
     const auto* bytes = static_cast<const std::byte*>(params);
     for (uint32_t i = decl_.params_size; i < header[0]; ++i) {
       if (bytes[i] != std::byte{0}) {
-        return refuse(what() + " is " + std::to_string(header[0]) + " bytes long and byte " + std::to_string(i) +
-                      " is not 0; expected zeros beyond the " + std::to_string(decl_.params_size) +
-                      " bytes that this version of rlk knows. Leave that parameter at its default or use a newer rlk");
+        return refuse(
+            fmt::format("{} is {} bytes long and byte {} is not 0; "
+                        "expected zeros beyond the {} bytes that this version of rlk knows. "
+                        "Leave that parameter at its default or use a newer rlk",
+                        what(), header[0], i, decl_.params_size));
       }
     }
     call_.params = params;
@@ -79,8 +83,7 @@ rlk_status Binder::bind_params(const void* params, std::span<std::byte> storage)
 
 rlk_status Binder::check_param(const ParamDecl& param) const {
   const auto refuse_value = [&](const std::string& seen, const std::string& expected) {
-    return refuse("parameter '" + std::string(param.name) + "' is " + seen + "; expected " + expected + " (" +
-                  param.doc + ")");
+    return refuse(fmt::format("parameter '{}' is {}; expected {} ({})", param.name, seen, expected, param.doc));
   };
   const Values values = call_.values();
   if (param.type == ParamType::f64) {
@@ -102,14 +105,14 @@ rlk_status Binder::check_param(const ParamDecl& param) const {
       expected += (i == 0                         ? ""
                    : i + 1 == param.values.size() ? " or "
                                                   : ", ") +
-                  std::to_string(i) + " (" + param.values[i] + ")";
+                  fmt::format("{} ({})", i, param.values[i]);
     }
     return refuse_value(std::to_string(value), expected);
   }
   const auto bound = static_cast<int64_t>(param.min);
   if (param.has_min && !(param.min_exclusive ? value > bound : value >= bound)) {
     return refuse_value(std::to_string(value),
-                        (param.min_exclusive ? "more than " : "at least ") + std::to_string(bound));
+                        fmt::format("{} {}", param.min_exclusive ? "more than" : "at least", bound));
   }
   return RLK_OK;
 }
@@ -140,10 +143,10 @@ rlk_status Binder::check_presence_in_place() const {
     const bool input = call_.values().has(arg.must_alias), output = call_.values().has(32 + static_cast<int>(i));
     if (input == output) continue;
     const std::string over = name_of_argument(decl_.inputs[static_cast<size_t>(arg.must_alias)], false);
-    return refuse(name_of_argument(arg, true) + (output ? " is given and " : " is missing and ") + over +
-                  (input ? " is given" : " is missing") +
-                  "; expected both or neither: the output is written in the "
-                  "memory of the input. Pass one tensor in both places");
+    return refuse(
+        fmt::format("{} is {} and {} is {}; expected both or neither: "
+                    "the output is written in the memory of the input. Pass one tensor in both places",
+                    name_of_argument(arg, true), output ? "given" : "missing", over, input ? "given" : "missing"));
   }
   return RLK_OK;
 }
@@ -151,9 +154,9 @@ rlk_status Binder::check_presence_in_place() const {
 rlk_status Binder::bind_presence_of(std::span<const ArgDecl> args, Tensors given, bool output) {
   for (size_t i = args.size(); i < given.size(); ++i) {
     if (given[i] != nullptr) {
-      return refuse(std::to_string(given.size()) + (output ? " outputs" : " inputs") +
-                    " are passed; expected at most " + std::to_string(args.size()) + (output ? " outputs" : " inputs") +
-                    ". Entries beyond that must be NULL");
+      return refuse(fmt::format("{} {} are passed; expected at most {} {}. Entries beyond that must be NULL",
+                                given.size(), output ? "outputs" : "inputs", args.size(),
+                                output ? "outputs" : "inputs"));
     }
   }
   for (size_t i = 0; i < args.size(); ++i) {
@@ -163,14 +166,16 @@ rlk_status Binder::bind_presence_of(std::span<const ArgDecl> args, Tensors given
     const ShapeDecl& shape = arg.shapes[static_cast<size_t>(call_.form)];
     if (present && (!of_form || shape.kind == ShapeDecl::Kind::none)) {
       const std::string selector = decl_.params[static_cast<size_t>(decl_.form_param)].name;
-      std::string text = name_of_argument(arg, output) + " is given; expected NULL, because " + selector + "=" +
-                         decl_.forms[static_cast<size_t>(call_.form)] + " does not have it.";
-      if (arg.form >= 0) text += " Set " + selector + "=" + decl_.forms[static_cast<size_t>(arg.form)] + " to use it";
+      std::string text =
+          fmt::format("{} is given; expected NULL, because {}={} does not have it.", name_of_argument(arg, output),
+                      selector, decl_.forms[static_cast<size_t>(call_.form)]);
+      if (arg.form >= 0)
+        text += fmt::format(" Set {}={} to use it", selector, decl_.forms[static_cast<size_t>(arg.form)]);
       return refuse(text);
     }
     if (!present && of_form && shape.kind != ShapeDecl::Kind::none && !arg.optional) {
-      return refuse(name_of_argument(arg, output) + " is missing (NULL); expected a tensor of dtype " +
-                    expected_dtypes(arg) + " and shape " + shape.text + " (" + arg.doc + ")");
+      return refuse(fmt::format("{} is missing (NULL); expected a tensor of dtype {} and shape {} ({})",
+                                name_of_argument(arg, output), expected_dtypes(arg), shape.text, arg.doc));
     }
     if (present) call_.present |= uint64_t{1} << (output ? 32 + i : i);
   }
@@ -195,15 +200,15 @@ std::string Binder::seen_in(std::string_view text) const {
     done += word + ",";
     const Values values = call_.values();
     for (size_t i = 0; i < decl_.symbols.size(); ++i) {
-      if (word == decl_.symbols[i].name) add(word + " = " + std::to_string(call_.symbols[i]));
+      if (word == decl_.symbols[i].name) add(fmt::format("{} = {}", word, call_.symbols[i]));
     }
     for (const ParamDecl& param : decl_.params) {
       if (word != param.name) continue;
       const bool named = param.type == ParamType::enumeration;  // and in range, which bind_params has checked
-      add(word + " = " +
-          (param.type == ParamType::f64 ? text_of_number(values.f64(param.offset))
-           : named                      ? std::string(param.values[static_cast<size_t>(values.i64(param.offset))])
-                                        : std::to_string(values.i64(param.offset))));
+      add(fmt::format("{} = {}", word,
+                      param.type == ParamType::f64 ? text_of_number(values.f64(param.offset))
+                      : named ? std::string(param.values[static_cast<size_t>(values.i64(param.offset))])
+                              : std::to_string(values.i64(param.offset))));
     }
     const auto add_presence = [&](std::span<const ArgDecl> args, int first_bit) {
       for (size_t i = 0; i < args.size(); ++i) {
@@ -220,8 +225,8 @@ std::string Binder::seen_in(std::string_view text) const {
 rlk_status Binder::check_rules() {
   for (const RuleDecl& rule : decl_.rules) {
     if (rule.holds.eval(call_.values()) != 0) continue;
-    return refuse("rule '" + std::string(rule.name) + "' is broken: seen " + seen_in(rule.holds.text) + "; expected " +
-                  rule.holds.text + "; " + rule.hint);
+    return refuse(fmt::format("rule '{}' is broken: seen {}; expected {}; {}", rule.name, seen_in(rule.holds.text),
+                              rule.holds.text, rule.hint));
   }
   return RLK_OK;
 }

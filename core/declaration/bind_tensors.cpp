@@ -1,4 +1,6 @@
 // Dtypes and shapes: what the tensors of a call bind the dtype variables and symbols of the declaration to.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/declaration/bind.hpp"
@@ -73,19 +75,19 @@ rlk_status Binder::bind_dtypes() {
 rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bool output) const {
   const auto bad = [&](const std::string& text) { return refuse(name_of_argument(arg, output) + " " + text); };
   if (t.struct_size < sizeof(rlk_tensor)) {
-    return bad("has struct_size " + std::to_string(t.struct_size) + "; expected at least " +
-               std::to_string(sizeof(rlk_tensor)) + " (sizeof(rlk_tensor))");
+    return bad(fmt::format("has struct_size {}; expected at least {} (sizeof(rlk_tensor))", t.struct_size,
+                           sizeof(rlk_tensor)));
   }
   if (t.ndim < 0 || t.ndim > RLK_MAX_NDIM) {
-    return bad("has " + std::to_string(t.ndim) + " dimensions; expected 0 to " + std::to_string(RLK_MAX_NDIM));
+    return bad(fmt::format("has {} dimensions; expected 0 to {}", t.ndim, RLK_MAX_NDIM));
   }
   if (t.ndim > 0 && (t.shape == nullptr || t.strides == nullptr)) {
     return bad(std::string("has ") + (t.shape == nullptr ? "shape" : "strides") +
                " NULL; expected an array of ndim values. Contiguous tensors need their strides too");
   }
   if (t.alignment == 0 || (t.alignment & (t.alignment - 1)) != 0) {
-    return bad("has alignment " + std::to_string(t.alignment) +
-               "; expected a power of two in bytes, at least the element size");
+    return bad(
+        fmt::format("has alignment {}; expected a power of two in bytes, at least the element size", t.alignment));
   }
   // Any sum of index * stride * element size of at most 8 bytes must fit in 64 bits, with room for the address.
   constexpr int64_t kMaxElements = int64_t{1} << 58;
@@ -93,9 +95,10 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
     for (int32_t i = 0; i < t.ndim; ++i) {
       const bool is_last = i + 1 == t.ndim;
       if (t.shape[i] <= 1 || (is_last ? t.strides[i] == 1 : t.strides[i] * t.dtype.bits % 8 == 0)) continue;
-      return bad("has " + std::to_string(t.dtype.bits) + "-bit elements and strides " +
-                 text_of_shape(t.strides, t.ndim) +
-                 "; expected stride 1 in the last dimension, and whole bytes in every other");
+      return bad(
+          fmt::format("has {}-bit elements and strides {}; expected stride 1 in the last dimension, "
+                      "and whole bytes in every other",
+                      t.dtype.bits, text_of_shape(t.strides, t.ndim)));
     }
   }
   int64_t count = 1, extent = 0;
@@ -110,8 +113,8 @@ rlk_status Binder::check_well_formed(const ArgDecl& arg, const rlk_tensor& t, bo
         __builtin_mul_overflow(t.shape[i] - 1, t.strides[i] < 0 ? -t.strides[i] : t.strides[i], &reach) ||
         __builtin_add_overflow(extent, reach, &extent);
     if (overflow || count > kMaxElements || extent > kMaxElements) {
-      return bad("has shape " + text_of_shape(t.shape, t.ndim) + " and strides " + text_of_shape(t.strides, t.ndim) +
-                 ", which no memory holds; expected at most 2^58 elements");
+      return bad(fmt::format("has shape {} and strides {}, which no memory holds; expected at most 2^58 elements",
+                             text_of_shape(t.shape, t.ndim), text_of_shape(t.strides, t.ndim)));
     }
   }
   return RLK_OK;
@@ -129,8 +132,8 @@ rlk_status Binder::bind_variable(const ArgDecl& arg, const rlk_tensor& t, bool o
     }
   }
   if (!possible) {
-    return refuse(name_of_argument(arg, output) + " has dtype " + text_of_dtype(t.dtype) + "; expected " +
-                  expected_dtypes(arg));
+    return refuse(fmt::format("{} has dtype {}; expected {}", name_of_argument(arg, output), text_of_dtype(t.dtype),
+                              expected_dtypes(arg)));
   }
   if ((bound_variables_ >> variable & 1) == 0) {
     bound_variables_ |= 1u << variable;
@@ -158,8 +161,8 @@ rlk_status Binder::check_choices() {
     }
     bool output = false;
     for (const ArgDecl& arg : decl_.outputs) output = output || &arg == variable_from_[i];
-    return refuse(name_of_argument(*variable_from_[i], output) + " has dtype " + name_of(call_.dtypes[i]) +
-                  "; expected " + expected + " (" + variable.name + ")");
+    return refuse(fmt::format("{} has dtype {}; expected {} ({})", name_of_argument(*variable_from_[i], output),
+                              name_of(call_.dtypes[i]), expected, variable.name));
   }
   return RLK_OK;
 }
@@ -168,15 +171,15 @@ rlk_status Binder::check_dtype(const ArgDecl& arg, const rlk_tensor& t, bool out
   const Dtype expected = resolve(arg.dtype, call_);
   Dtype seen;
   if (dtype_from(t.dtype, seen) && seen == expected) return RLK_OK;
-  std::string text =
-      name_of_argument(arg, output) + " has dtype " + text_of_dtype(t.dtype) + "; expected " + name_of(expected);
+  std::string text = fmt::format("{} has dtype {}; expected {}", name_of_argument(arg, output), text_of_dtype(t.dtype),
+                                 name_of(expected));
   if (arg.dtype.kind == DtypeExpr::Kind::variable) {
     const auto variable = static_cast<size_t>(arg.dtype.variable);
-    text += std::string(", the dtype ") + decl_.dtypes[variable].name + " of '" + variable_from_[variable]->name + "'";
+    text += fmt::format(", the dtype {} of '{}'", decl_.dtypes[variable].name, variable_from_[variable]->name);
   } else if (arg.dtype.kind == DtypeExpr::Kind::accumulate) {
     const auto variable = static_cast<size_t>(arg.dtype.variable);
-    text += ", the accumulation dtype of " + std::string(decl_.dtypes[variable].name) + " = " +
-            name_of(call_.dtypes[variable]);
+    text += fmt::format(", the accumulation dtype of {} = {}", decl_.dtypes[variable].name,
+                        name_of(call_.dtypes[variable]));
   }
   return refuse(text);
 }
@@ -207,9 +210,9 @@ rlk_status Binder::check_computed_dims(const ArgDecl& arg, const ShapeDecl& shap
     if (!dim.is_computed()) continue;
     const int64_t expected = dim.evaluate(call_.values());
     if (expected >= 0 && t.shape[i] == expected) continue;
-    std::string text = name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim) + "; expected " +
-                       shape.text + " with " + dim.size.text;
-    text += expected < 0 ? ", which is no size, for " : " = " + std::to_string(expected) + ", from ";
+    std::string text = fmt::format("{} has shape {}; expected {} with {}", name_of_argument(arg, output),
+                                   text_of_shape(t.shape, t.ndim), shape.text, dim.size.text);
+    text += expected < 0 ? ", which is no size, for " : fmt::format(" = {}, from ", expected);
     return refuse(text + seen_in(dim.size.text));
   }
   return RLK_OK;
@@ -226,10 +229,12 @@ bool Binder::bind_symbol(int symbol, int64_t value, const ArgDecl& from) {
 }
 
 rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const rlk_tensor& t, bool output) {
-  const auto seen = [&] { return name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim); };
+  const auto seen = [&] {
+    return fmt::format("{} has shape {}", name_of_argument(arg, output), text_of_shape(t.shape, t.ndim));
+  };
   if (t.ndim != static_cast<int32_t>(shape.dims.size())) {
-    return refuse(seen() + " (" + std::to_string(t.ndim) + " dimensions); expected " + shape.text + " (" +
-                  std::to_string(shape.dims.size()) + " dimensions)");
+    return refuse(
+        fmt::format("{} ({} dimensions); expected {} ({} dimensions)", seen(), t.ndim, shape.text, shape.dims.size()));
   }
   for (size_t i = 0; i < shape.dims.size(); ++i) {
     const Dim& dim = shape.dims[i];
@@ -237,21 +242,21 @@ rlk_status Binder::bind_dims(const ArgDecl& arg, const ShapeDecl& shape, const r
       has_computed_dims_ = true;
       if (dim.multiple_of < 0) continue;
       if (t.shape[i] % dim.factor != 0) {
-        return refuse(seen() + "; expected " + shape.text + " with a multiple of " + std::to_string(dim.factor) +
-                      " in dimension " + std::to_string(i));
+        return refuse(
+            fmt::format("{}; expected {} with a multiple of {} in dimension {}", seen(), shape.text, dim.factor, i));
       }
       bind_symbol(dim.multiple_of, t.shape[i] / dim.factor, arg);
       continue;
     }
     if (dim.symbol < 0) {
       if (t.shape[i] == dim.offset) continue;
-      return refuse(seen() + "; expected " + shape.text);
+      return refuse(fmt::format("{}; expected {}", seen(), shape.text));
     }
     const auto symbol = static_cast<size_t>(dim.symbol);
     const int64_t value = t.shape[i] - dim.offset;
     if (!bind_symbol(dim.symbol, value, arg)) {
-      return refuse(seen() + "; expected " + shape.text + " with " + decl_.symbols[symbol].name + " = " +
-                    std::to_string(call_.symbols[symbol]) + " as in '" + symbol_from_[symbol]->name + "'");
+      return refuse(fmt::format("{}; expected {} with {} = {} as in '{}'", seen(), shape.text,
+                                decl_.symbols[symbol].name, call_.symbols[symbol], symbol_from_[symbol]->name));
     }
   }
   return RLK_OK;
@@ -263,9 +268,8 @@ rlk_status Binder::check_symbols() const {
     if ((bound_symbols_ >> i & 1) == 0 || call_.symbols[i] >= symbol.min) continue;
     bool output = false;
     for (const ArgDecl& arg : decl_.outputs) output = output || &arg == symbol_from_[i];
-    return refuse(name_of_argument(*symbol_from_[i], output) + " gives " + symbol.name + " = " +
-                  std::to_string(call_.symbols[i]) + "; expected at least " + std::to_string(symbol.min) + " (" +
-                  symbol.doc + ")");
+    return refuse(fmt::format("{} gives {} = {}; expected at least {} ({})", name_of_argument(*symbol_from_[i], output),
+                              symbol.name, call_.symbols[i], symbol.min, symbol.doc));
   }
   return RLK_OK;
 }
@@ -312,8 +316,8 @@ rlk_status Binder::check_broadcast() {
     const ShapeDecl& declared = decl_.outputs[i].shapes[form];
     const rlk_tensor* t = tensor(true, i);
     if (declared.kind != ShapeDecl::Kind::broadcast || t == nullptr || has_shape(*t, shape, ndim)) continue;
-    return refuse(name_of_argument(decl_.outputs[i], true) + " has shape " + text_of_shape(t->shape, t->ndim) +
-                  "; expected " + text_of_shape(shape, ndim) + ", that is " + declared.text);
+    return refuse(fmt::format("{} has shape {}; expected {}, that is {}", name_of_argument(decl_.outputs[i], true),
+                              text_of_shape(t->shape, t->ndim), text_of_shape(shape, ndim), declared.text));
   }
   return check_same_shapes();
 }
@@ -326,8 +330,9 @@ rlk_status Binder::check_same_shapes() {
     const auto first = static_cast<size_t>(declared.of);
     const rlk_tensor& expected = *tensor(false, first);
     if (has_shape(t, expected.shape, expected.ndim)) return RLK_OK;
-    return refuse(name_of_argument(arg, output) + " has shape " + text_of_shape(t.shape, t.ndim) + "; expected " +
-                  text_of_shape(expected.shape, expected.ndim) + ", that of '" + decl_.inputs[first].name + "'");
+    return refuse(fmt::format("{} has shape {}; expected {}, that of '{}'", name_of_argument(arg, output),
+                              text_of_shape(t.shape, t.ndim), text_of_shape(expected.shape, expected.ndim),
+                              decl_.inputs[first].name));
   });
 }
 

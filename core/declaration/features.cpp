@@ -1,4 +1,6 @@
 // The non-default features of a call, in the words that verification units use.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/declaration/bind.hpp"
@@ -57,7 +59,7 @@ void add_dtypes(const BoundCall& call, std::vector<std::string>& words) {
   for (size_t i = 1; i < call.decl->dtypes.size(); ++i) {
     const DtypeVariable& variable = call.decl->dtypes[i];
     if (call.dtypes[i] == resolve(variable.choices[0], call)) continue;
-    words.push_back(std::string(variable.name) + "=" + name_of(call.dtypes[i]));
+    words.push_back(fmt::format("{}={}", variable.name, name_of(call.dtypes[i])));
   }
 }
 
@@ -78,8 +80,8 @@ std::vector<std::string> features_of(const BoundCall& call, std::span<const rlk_
   for (size_t i = 0; i < call.decl->outputs.size(); ++i) {
     const int32_t input = call.output_alias[i];
     if (input < 0 || call.decl->outputs[i].must_alias >= 0) continue;  // what every call has is no feature
-    words.push_back(std::string("alias:") + call.decl->outputs[i].name + "=" +
-                    call.decl->inputs[static_cast<size_t>(input)].name);
+    words.push_back(
+        fmt::format("alias:{}={}", call.decl->outputs[i].name, call.decl->inputs[static_cast<size_t>(input)].name));
   }
   std::sort(words.begin(), words.end());
   words.erase(std::unique(words.begin(), words.end()), words.end());

@@ -1,5 +1,7 @@
 // Dtype and shape of every output, from the inputs alone.
+#include <fmt/core.h>
 #include "core/declaration/bind.hpp"
+
 #include "core/declaration/validate.hpp"
 
 namespace rlk::core {
@@ -55,11 +57,13 @@ rlk_status infer_outputs(const OpDecl& decl, const void* params, std::span<const
       }
       for (const Dim& dim : declared.dims) {
         if (!dim.is_computed() || dim.size.eval(call.values()) >= 0) continue;
-        return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text + ", and " +
-                             dim.size.text + " is no size for " + binder.seen_in(dim.size.text));
+        return binder.refuse(fmt::format("{} has shape {}, and {} is no size for {}",
+                                         Binder::name_of_argument(arg, true), declared.text, dim.size.text,
+                                         binder.seen_in(dim.size.text)));
       }
-      return binder.refuse(Binder::name_of_argument(arg, true) + " has shape " + declared.text +
-                           ", which the inputs given do not fix. Pass the optional inputs that do");
+      return binder.refuse(
+          fmt::format("{} has shape {}, which the inputs given do not fix. Pass the optional inputs that do",
+                      Binder::name_of_argument(arg, true), declared.text));
     }
     inferred.present = of_form && present;
     out.push_back(std::move(inferred));

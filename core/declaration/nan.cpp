@@ -1,6 +1,8 @@
 // What a NaN in an input gives, as its declaration says.
 #include "core/declaration/declaration.hpp"
 
+#include <fmt/core.h>
+
 namespace rlk::core {
 
 const char* name_of(NanReach reach) {
@@ -26,7 +28,7 @@ std::string nan_words(const OpDecl& decl, const ArgDecl& input) {
   for (const NanRule& rule : input.nan) {
     if (condition(rule).empty() || condition(rule) == last) continue;
     last = condition(rule);
-    text += "; where " + std::string(last) + ": " + words(last);
+    text += fmt::format("; where {}: {}", last, words(last));
   }
   if (*input.nan_text != 0) text += std::string(" (") + input.nan_text + ")";
   const char* separator = "; not read where hidden by ";

@@ -1,6 +1,8 @@
 // Does a call obey its operator's declaration? The order of the steps is the order in which a text is most useful.
 #include "core/declaration/validate.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -52,19 +54,21 @@ private:
   rlk_status check_address(const ArgDecl& arg, const rlk_tensor& t, bool output) const {
     if (t.data == nullptr) {
       if (element_count(t) == 0) return RLK_OK;
-      return binder_.refuse(Binder::name_of_argument(arg, output) + " has data NULL and shape " +
-                            text_of_shape(t.shape, t.ndim) + "; expected memory. Only empty tensors may have none");
+      return binder_.refuse(
+          fmt::format("{} has data NULL and shape {}; expected memory. Only empty tensors may have none",
+                      Binder::name_of_argument(arg, output), text_of_shape(t.shape, t.ndim)));
     }
     const uintptr_t address = address_of(t);
     const unsigned element = std::max(t.dtype.bits / 8, 1);
     if (address % element != 0) {
-      return binder_.refuse(Binder::name_of_argument(arg, output) + " is at address " + text_of_address(address) +
-                            "; expected a multiple of its element size, " + std::to_string(element) + " bytes");
+      return binder_.refuse(fmt::format("{} is at address {}; expected a multiple of its element size, {} bytes",
+                                        Binder::name_of_argument(arg, output), text_of_address(address), element));
     }
     if (address % t.alignment != 0) {
-      return binder_.refuse(Binder::name_of_argument(arg, output) + " is at address " + text_of_address(address) +
-                            ", but claims alignment " + std::to_string(t.alignment) +
-                            "; expected an alignment that divides the address of the first element");
+      return binder_.refuse(
+          fmt::format("{} is at address {}, but claims alignment {}; "
+                      "expected an alignment that divides the address of the first element",
+                      Binder::name_of_argument(arg, output), text_of_address(address), t.alignment));
     }
     return RLK_OK;
   }
@@ -80,9 +84,10 @@ private:
     }
     if (overlaps_itself(output)) {
       return binder_.refuse(
-          Binder::name_of_argument(arg, true) + " has shape " + text_of_shape(output.shape, output.ndim) +
-          " and strides " + text_of_shape(output.strides, output.ndim) +
-          ", by which its own elements overlap or interleave; expected every element to have memory of its own");
+          fmt::format("{} has shape {} and strides {}, by which its own elements overlap or interleave; "
+                      "expected every element to have memory of its own",
+                      Binder::name_of_argument(arg, true), text_of_shape(output.shape, output.ndim),
+                      text_of_shape(output.strides, output.ndim)));
     }
     for (size_t i = 0; i < count(inputs_, decl_.inputs); ++i) {
       if (inputs_[i] == nullptr || !may_overlap(output, *inputs_[i])) continue;
@@ -103,25 +108,25 @@ private:
   }
 
   static std::string place_of(const rlk_tensor& t) {
-    return text_of_address(address_of(t)) + ", shape " + text_of_shape(t.shape, t.ndim) + ", strides " +
-           text_of_shape(t.strides, t.ndim);
+    return fmt::format("{}, shape {}, strides {}", text_of_address(address_of(t)), text_of_shape(t.shape, t.ndim),
+                       text_of_shape(t.strides, t.ndim));
   }
 
   rlk_status refuse_place(const ArgDecl& arg, const rlk_tensor& output, const rlk_tensor& input) const {
     const ArgDecl& over = decl_.inputs[static_cast<size_t>(arg.must_alias)];
-    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place_of(output) + ") is not " +
-                          Binder::name_of_argument(over, false) + " (" + place_of(input) +
-                          "); expected the same memory and layout: it is written in place. Pass one tensor in both "
-                          "places");
+    return binder_.refuse(fmt::format(
+        "{} ({}) is not {} ({}); expected the same memory and layout: it is written in place. "
+        "Pass one tensor in both places",
+        Binder::name_of_argument(arg, true), place_of(output), Binder::name_of_argument(over, false), place_of(input)));
   }
 
   rlk_status refuse_overlap(const ArgDecl& arg, const rlk_tensor& output, const ArgDecl& other_arg,
                             const rlk_tensor& other, bool other_is_output, bool allowed) const {
-    return binder_.refuse(Binder::name_of_argument(arg, true) + " (" + place_of(output) + ") overlaps " +
-                          Binder::name_of_argument(other_arg, other_is_output) + " (" + place_of(other) +
-                          "); expected " +
-                          (allowed ? "exactly the same memory and layout, or none in common"
-                                   : "no memory in common. Give the output memory of its own"));
+    return binder_.refuse(fmt::format("{} ({}) overlaps {} ({}); expected {}", Binder::name_of_argument(arg, true),
+                                      place_of(output), Binder::name_of_argument(other_arg, other_is_output),
+                                      place_of(other),
+                                      allowed ? "exactly the same memory and layout, or none in common"
+                                              : "no memory in common. Give the output memory of its own"));
   }
 
   const OpDecl& decl_;

@@ -1,6 +1,8 @@
 // A data error in words. What is expected of the values stands in the declaration.
 #include "core/dispatch/data_error.hpp"
 
+#include <fmt/core.h>
+
 namespace rlk::core {
 namespace {
 
@@ -10,7 +12,7 @@ std::string inputs_of(const OpDecl& decl, Domain domain, const ArgDecl** first) 
   for (const ArgDecl& arg : decl.inputs) {
     if (arg.domain.kind != domain) continue;
     if (names.empty()) *first = &arg;
-    names += (names.empty() ? "'" : " or '") + std::string(arg.name) + "'";
+    names += fmt::format("{}'{}'", names.empty() ? "" : " or ", arg.name);
   }
   return names.empty() ? "an input" : names;
 }
@@ -26,15 +28,17 @@ std::string bad_lengths(const OpDecl& op, const std::string& row, const std::str
   const std::string of_rows = inputs_of(op, Domain::length, &lengths);
   std::string text;
   if (lengths != nullptr) {
-    text = ": row " + row + " has the length " + value + " in " + of_rows +
-           "; expected 0 <= length <= " + text_of(lengths->domain.high, "the end") +
-           ". Correct the length; the outputs of the row are NaN";
+    text = fmt::format(
+        ": row {} has the length {} in {}; expected 0 <= length <= {}. Correct the length; "
+        "the outputs of the row are NaN",
+        row, value, of_rows, text_of(lengths->domain.high, "the end"));
   }
   if (cumulative != nullptr || lengths == nullptr) {
-    text += (text.empty() ? ": position " : "; or position ") + row + " of " + names + " is " + value +
-            "; expected a sequence that starts at 0, never decreases and ends at " +
-            (cumulative != nullptr ? text_of(cumulative->domain.high, "the token count") : "the token count") +
-            ". Correct the lengths; the whole output is NaN";
+    text += fmt::format(
+        "{} position {} of {} is {}; expected a sequence that starts at 0, "
+        "never decreases and ends at {}. Correct the lengths; the whole output is NaN",
+        text.empty() ? ":" : "; or", row, names, value,
+        cumulative != nullptr ? text_of(cumulative->domain.high, "the token count") : "the token count");
   }
   *arg = cumulative != nullptr ? cumulative : lengths;
   return text;
@@ -64,14 +68,17 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
     case RLK_DATA_ID_OUT_OF_RANGE: {
       const std::string tables = inputs_of(op, Domain::block_table, &arg);
       if (arg != nullptr) {
-        text += ": row " + row + " names the block " + value + " in " + tables + "; expected 0 <= block < " +
-                text_of(arg->domain.high, "the end") + " for as many tokens as its length says. Correct the block or " +
-                "the length; the outputs of the row are NaN";
+        text += fmt::format(
+            ": row {} names the block {} in {}; "
+            "expected 0 <= block < {} for as many tokens as its length says. "
+            "Correct the block or the length; the outputs of the row are NaN",
+            row, value, tables, text_of(arg->domain.high, "the end"));
         break;
       }
-      text += ": row " + row + " has the id " + value + " in " + inputs_of(op, Domain::id, &arg);
+      text += fmt::format(": row {} has the id {} in {}", row, value, inputs_of(op, Domain::id, &arg));
       if (arg != nullptr) {
-        text += "; expected " + text_of(arg->domain.low, "0") + " <= id < " + text_of(arg->domain.high, "the end");
+        text += fmt::format("; expected {} <= id < {}", text_of(arg->domain.low, "0"),
+                            text_of(arg->domain.high, "the end"));
         if (arg->domain.ignore_param >= 0) {
           text += std::string(", or ") + op.params[static_cast<size_t>(arg->domain.ignore_param)].name +
                   " to ignore the row";
@@ -86,7 +93,7 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
               "row are NaN";
       break;
     case RLK_DATA_ROW_OUT_OF_RANGE: {
-      text += ": row " + row + " has the row index " + value + " in " + inputs_of(op, Domain::row_index, &arg);
+      text += fmt::format(": row {} has the row index {} in {}", row, value, inputs_of(op, Domain::row_index, &arg));
       if (arg != nullptr) {
         text += "; expected 0 <= index < " + text_of(arg->domain.high, "the end");
         if (arg->domain.increasing) text += ", strictly increasing";
@@ -98,14 +105,16 @@ std::string describe(const rlk_data_error& error, const std::string& stream_name
       text += bad_lengths(op, row, value, &arg);
       break;
     default:
-      text += ": a data error of the unknown kind " + std::to_string(error.kind) + " at row " + row + ", value " +
-              value + "; expected values inside the declared domain";
+      text += fmt::format(
+          ": a data error of the unknown kind {} at row {}, value {}; "
+          "expected values inside the declared domain",
+          error.kind, row, value);
   }
   // A plugin that reports what the operator cannot have.
   const bool has_input = error.kind == RLK_DATA_ID_OUT_OF_RANGE || error.kind == RLK_DATA_ROW_OUT_OF_RANGE ||
                          error.kind == RLK_DATA_BAD_SEQLENS;
   if (has_input && arg == nullptr) text += "; expected no such error, because no input of the operator can have it";
-  return text + " (stream " + stream_name + ", call " + std::to_string(call_of_tag(error.tag)) + " on it)";
+  return fmt::format("{} (stream {}, call {} on it)", text, stream_name, call_of_tag(error.tag));
 }
 
 }  // namespace rlk::core

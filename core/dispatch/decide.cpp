@@ -1,4 +1,6 @@
 // What happens once per key: ask the candidates, take the best that can be planned, note a fallback.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -137,7 +139,7 @@ rlk_status Dispatcher::wait_for_plan(const Call& call, const Snapshot& snapshot,
     if (status != RLK_OK || *plan != nullptr || option.reason_code != kNotReady) return status;
     if (std::chrono::steady_clock::now() > deadline) {
       refuse(option, Verdict::failed, name_of_status(RLK_TIMEOUT),
-             "its plan was not ready after " + std::to_string(kLongestCompilation.count()) + " s");
+             fmt::format("its plan was not ready after {} s", kLongestCompilation.count()));
       return RLK_OK;
     }
     std::this_thread::sleep_for(pause);
@@ -222,10 +224,8 @@ rlk_status Dispatcher::decide(const Call& call, const Snapshot& snapshot, const 
       break;
     if (option.staged && call.capturing) {
       return fail(error, RLK_CAPTURE_FORBIDS,
-                  std::string(call.decl().name) +
-                      " would be staged on the CPU, which no graph can capture; nothing was "
-                      "enqueued. " +
-                      describe_refusals(request, selection));
+                  fmt::format("{} would be staged on the CPU, which no graph can capture; nothing was enqueued. {}",
+                              call.decl().name, describe_refusals(request, selection)));
     }
     std::shared_ptr<PlanList> list;
     if (const rlk_status s =
@@ -263,7 +263,7 @@ namespace {
 
 // What RLK_FALLBACK=strict says of a fallback.
 std::string forbidden(const std::string& taken, const FallbackReason& why) {
-  return "would fall back to " + taken + ", which RLK_FALLBACK=strict forbids (" + why.code + "): " + why.text;
+  return fmt::format("would fall back to {}, which RLK_FALLBACK=strict forbids ({}): {}", taken, why.code, why.text);
 }
 
 }  // namespace
@@ -276,18 +276,18 @@ rlk_status Dispatcher::note_fallback(const Call& call, const FallbackReason& rea
     why = {"STAGED", "as was asked for"};
   } else if (policy_.fallback() == Fallback::strict) {
     return fail(error, RLK_UNSUPPORTED,
-                std::string(call.decl().name) + " on " + call.stream.name() + " " + forbidden(who(taken), why));
+                fmt::format("{} on {} {}", call.decl().name, call.stream.name(), forbidden(who(taken), why)));
   }
   bool is_new = false;
   *counter = counters_.fallback(call.decl(), why.code, why.text, &is_new);
   if (!is_new || policy_.fallback() == Fallback::allow) return RLK_OK;
-  std::string text = std::string(call.decl().name) + " on " + call.stream.name() + " is served by " + who(taken);
+  std::string text = fmt::format("{} on {} is served by {}", call.decl().name, call.stream.name(), who(taken));
   if (taken.staged) {
     text += call.stream.device().host_functions
                 ? ", staged through host memory"
                 : ", staged through host memory, and the host waits: the backend has no host functions";
   }
-  log_line(RLK_LOG_WARN, "dispatch", text + " (" + why.code + "): " + why.text + ". Said once; counted always");
+  log_line(RLK_LOG_WARN, "dispatch", fmt::format("{} ({}): {}. Said once; counted always", text, why.code, why.text));
   return RLK_OK;
 }
 
@@ -338,7 +338,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
       continue;
     }
     refuse(option, Verdict::filtered, "NOT_FIRST",
-           who(*taken) + " stands before it: " + selection.rule_between(policy_, decl, *taken, option));
+           fmt::format("{} stands before it: {}", who(*taken), selection.rule_between(policy_, decl, *taken, option)));
   }
   // It is waited for where no other can serve.
   if (taken == nullptr && compiling != nullptr) {
@@ -352,7 +352,7 @@ rlk_status Dispatcher::explain(Stream& stream, const OpDecl& decl, const void* p
   }
   if (taken != nullptr) out->fallback = selection.why_not_first(policy_, request, *taken);
   if (taken != nullptr && strict && !out->fallback.code.empty()) {
-    out->refused = std::string(decl.name) + " on " + stream.name() + " " + forbidden(who(*taken), out->fallback);
+    out->refused = fmt::format("{} on {} {}", decl.name, stream.name(), forbidden(who(*taken), out->fallback));
     refuse(*taken, Verdict::filtered, "FALLBACK_FORBIDDEN", "the call " + forbidden("it", out->fallback));
   } else if (taken == nullptr) {
     out->refused = describe_refusals(request, selection);
@@ -369,8 +369,8 @@ rlk_status Dispatcher::check_wishes(rlk_error* error) const {
     for (const Wish& wish : policy_.wishes(decl)) {
       if (!wish.platform.empty() && !now->knows(wish.platform)) continue;  // of a platform that is not here
       if (now->knows(wish.who) || now->find_rejected(wish.who) != nullptr) continue;
-      std::string text = wish.source + " asks for " + wish.text() + ", but no backend or plugin is called " + wish.who +
-                         "; see rlk-plugins list";
+      std::string text = fmt::format("{} asks for {}, but no backend or plugin is called {}; see rlk-plugins list",
+                                     wish.source, wish.text(), wish.who);
       if (std::find(said.begin(), said.end(), text) != said.end()) continue;
       if (policy_.fallback() == Fallback::strict) {
         return fail(error, RLK_INVALID_ARGUMENT, text + " (an error because RLK_FALLBACK=strict)");

@@ -2,6 +2,8 @@
 // happens after a failure in failure.cpp.
 #include "core/dispatch/dispatcher.hpp"
 
+#include <fmt/core.h>
+
 #include <rlk/sdk/thread_own.hpp>
 
 #include <array>
@@ -87,13 +89,14 @@ rlk_status Dispatcher::describe_device(std::string_view backend, uint32_t ordina
 
 rlk_status Dispatcher::no_such_device(const Snapshot& now, std::string_view backend, uint32_t ordinal,
                                       rlk_error* error) {
-  std::string text = "no device " + std::string(backend) + ":" + std::to_string(ordinal);
+  std::string text = fmt::format("no device {}:{}", backend, ordinal);
   uint32_t count = 0;
   for (const DeviceEntry* entry : now.devices) count += entry->backend == backend;
   if (const RejectedPlugin* rejected = count == 0 ? now.find_rejected(backend) : nullptr) {
-    text += ": plugin " + rejected->id + " is not registered (" + rejected->reason_code + "): " + rejected->reason;
+    text +=
+        fmt::format(": plugin {} is not registered ({}): {}", rejected->id, rejected->reason_code, rejected->reason);
   } else if (count > 0) {
-    text += "; expected an ordinal below " + std::to_string(count);
+    text += fmt::format("; expected an ordinal below {}", count);
   } else {
     text += "; expected one of:";
     for (const DeviceEntry* entry : now.devices) text += " " + entry->name();
@@ -307,18 +310,19 @@ void Dispatcher::log_decision(const Call& call, const Served& served) const {
     text += std::string(i == 0 ? "" : ",") + name_of(call.bound.dtypes[i]);
   for (size_t i = 0; i < call.decl().symbols.size(); ++i) {
     if (call.bound.symbols[i] < 0) continue;
-    text += std::string(" ") + call.decl().symbols[i].name + "=" + std::to_string(call.bound.symbols[i]);
+    text += fmt::format(" {}={}", call.decl().symbols[i].name, call.bound.symbols[i]);
   }
   const Candidate& candidate = served.candidate();
-  text += "] on " + call.stream.name() + " -> " + candidate.plugin->id + "/" + candidate.implementation->name +
-          (served.decision().staged ? " staged" : "") + " (plan " + (served.planned_now ? "made" : "reused") + ")";
+  text += fmt::format("] on {} -> {}/{}{} (plan {})", call.stream.name(), candidate.plugin->id,
+                      candidate.implementation->name, served.decision().staged ? " staged" : "",
+                      served.planned_now ? "made" : "reused");
   if (const FallbackCounter* fallback = served.decision().fallback) text += ", fallback: " + fallback->reason_code;
   log_always("dispatch", text);
 }
 
 void Dispatcher::log_outcome(const Call& call, rlk_status status, const rlk_error* error, int64_t nanoseconds) const {
-  std::string text = std::string(call.decl().name) + " on " + call.stream.name() + ": " + name_of_status(status) +
-                     " after " + std::to_string(nanoseconds / 1000) + " us on the host";
+  std::string text = fmt::format("{} on {}: {} after {} us on the host", call.decl().name, call.stream.name(),
+                                 name_of_status(status), nanoseconds / 1000);
   if (status != RLK_OK && error != nullptr) text += ": " + text_of(*error);
   log_always("dispatch", text);
 }

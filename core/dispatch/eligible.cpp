@@ -1,6 +1,8 @@
 // May a candidate be offered this call at all?
 #include "core/dispatch/eligible.hpp"
 
+#include <fmt/core.h>
+
 #include <cstring>
 
 namespace rlk::core {
@@ -21,9 +23,9 @@ const char* first_dtype(const BoundCall& call) {
 namespace {
 
 Refusal too_new(const Candidate& candidate, const std::string& what, const char* name) {
-  return {"OP_REVISION", "the plugin knows revision " + std::to_string(candidate.implementation->op_revision) + " of " +
-                             candidate.decl->name + ", which has no " + what + " '" + name +
-                             "'; this call sets it. Use a newer plugin"};
+  return {"OP_REVISION",
+          fmt::format("the plugin knows revision {} of {}, which has no {} '{}'; this call sets it. Use a newer plugin",
+                      candidate.implementation->op_revision, candidate.decl->name, what, name)};
 }
 
 }  // namespace
@@ -49,7 +51,7 @@ Refusal refuse_quarantined(const Candidate& candidate, const BoundCall& call) {
   for (const auto& entry : candidate.quarantined) {
     if (!entry->dtype.empty() && entry->dtype != first_dtype(call)) continue;
     return {std::string(kQuarantined),
-            "switched off after a failure at run time (" + entry->reason_code + "): " + entry->reason};
+            fmt::format("switched off after a failure at run time ({}): {}", entry->reason_code, entry->reason)};
   }
   return {};
 }
@@ -93,12 +95,12 @@ Refusal refuse_unverified(const Candidate& candidate, const BoundCall& call, con
       return {std::string(kKnownBad), "known to be wrong with this " + unit.result->reason};
     if (unit.standing == Standing::failed) {
       return {"VERIFICATION_FAILED",
-              name + " failed its test (" + unit.result->reason_code + "): " + unit.result->reason};
+              fmt::format("{} failed its test ({}): {}", name, unit.result->reason_code, unit.result->reason)};
     }
     if (trusted) return {};
     if (unit.result != nullptr) {
-      return {"NUMERICS", name + " is verified as " + text_of_numerics(unit.result->numerics) + "; demanded is " +
-                              text_of_numerics(numerics)};
+      return {"NUMERICS", fmt::format("{} is verified as {}; demanded is {}", name,
+                                      text_of_numerics(unit.result->numerics), text_of_numerics(numerics))};
     }
     return {"NOT_VERIFIED", name + " was not verified on this machine"};
   };

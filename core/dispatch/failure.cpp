@@ -1,5 +1,7 @@
 // What happens when an implementation fails at run time: quarantine with evidence, and the next candidate where the
 // call can be made again.
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/declaration/error.hpp"
@@ -24,7 +26,7 @@ void Dispatcher::quarantine(const Candidate& candidate, const std::string& dtype
 
 rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_status status, bool* memory_released,
                                      bool* again, rlk_error* error) {
-  if (status > 0) status = fail(error, RLK_INTERNAL, "the plugin answered a call with " + std::to_string(status));
+  if (status > 0) status = fail(error, RLK_INTERNAL, fmt::format("the plugin answered a call with {}", status));
   const bool in_place = std::any_of(call.bound.output_alias.begin(), call.bound.output_alias.end(),
                                     [](int32_t input) { return input >= 0; });
   const bool repeatable = !call.capturing && !in_place;
@@ -57,10 +59,10 @@ rlk_status Dispatcher::after_failure(Call& call, const Served& served, rlk_statu
     return status;
   }
   return fail(error, status,
-              std::string(call.decl().name) + " by " + served.candidate().plugin->id + "/" +
-                  served.candidate().implementation->name + " failed and is switched off: " + text +
-                  (in_place ? ". It may have written over its inputs, so the call was not made again"
-                            : ". The graph in capture holds a part of it; end and drop the capture"));
+              fmt::format("{} by {}/{} failed and is switched off: {}. {}", call.decl().name,
+                          served.candidate().plugin->id, served.candidate().implementation->name, text,
+                          in_place ? "It may have written over its inputs, so the call was not made again"
+                                   : "The graph in capture holds a part of it; end and drop the capture"));
 }
 
 rlk_status Dispatcher::query(Stream& stream, rlk_error* error) {

@@ -1,6 +1,7 @@
 // The slots of all threads, and the thread that looks at them.
 #include "core/dispatch/hang.hpp"
 
+#include <fmt/core.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <rlk/sdk/thread_own.hpp>
@@ -33,8 +34,7 @@ struct OfThread {
 };
 
 std::string who(const Candidate& candidate) {
-  return std::string(candidate.decl->name) + "/" + candidate.implementation->name + " of plugin " +
-         candidate.plugin->id;
+  return fmt::format("{}/{} of plugin {}", candidate.decl->name, candidate.implementation->name, candidate.plugin->id);
 }
 
 std::string dtype_of(const Suspect& suspect) {
@@ -146,10 +146,10 @@ void HangWatch::tell(Slot& slot) {
   // Candidates and plugins live as long as the registry.
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%.3g s", slot.inside_seconds);
-  const std::string where = std::string(place.doing) + (stream.empty() ? "" : " on " + stream) + " by plugin " +
-                            place.plugin->id + " has not returned for " + seconds + " (RLK_CALL_TIMEOUT); thread " +
-                            std::to_string(slot.thread) + " of process " + std::to_string(getpid()) +
-                            " is still inside it";
+  const std::string where = fmt::format(
+      "{}{} by plugin {} has not returned for {} (RLK_CALL_TIMEOUT); "
+      "thread {} of process {} is still inside it",
+      place.doing, stream.empty() ? "" : " on " + stream, place.plugin->id, seconds, slot.thread, getpid());
   if (place.candidate != nullptr) {
     const Candidate& one = *place.candidate;
     registry_.quarantine(*one.plugin, one.decl->name, one.implementation->name,
@@ -163,7 +163,8 @@ void HangWatch::tell(Slot& slot) {
   const Suspect& only = suspects.front();
   if (suspects.size() == 1 && only.candidate != nullptr) {
     registry_.quarantine(*only.candidate->plugin, only.candidate->decl->name, only.candidate->implementation->name,
-                         dtype_of(only), kCode, where + "; " + who(*only.candidate) + " alone was under way there");
+                         dtype_of(only), kCode,
+                         fmt::format("{}; {} alone was under way there", where, who(*only.candidate)));
     return;
   }
   // It may be waiting for other work, also of another process.

@@ -1,6 +1,8 @@
 // A plugin's handle of a device, opened once.
 #include "core/dispatch/plugin_device.hpp"
 
+#include <fmt/core.h>
+
 #include <cstring>
 
 #include "core/declaration/error.hpp"
@@ -32,7 +34,7 @@ PluginDevice::PluginDevice(const rlk_plugin* api, rlk_plugin_instance* instance,
       owner_(std::move(owner)) {}
 
 std::string PluginDevice::name() const {
-  return std::string(api_.backend) + ":" + std::to_string(ordinal_);
+  return fmt::format("{}:{}", api_.backend, ordinal_);
 }
 
 rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
@@ -56,9 +58,9 @@ rlk_status PluginDevice::open(rlk_plugin_device** out, rlk_error* error) {
     said.text[sizeof(said.text) - 1] = said.domain[sizeof(said.domain) - 1] = '\0';
     failure_.struct_size = sizeof(failure_);
     fail(&failure_, status,
-         std::string(owner_ == nullptr ? "device_open" : "device_attach") + " of " + name() + " by plugin " + api_.id +
-             " failed: " + name_of_status(status) + (said.text[0] != '\0' ? ", " : ", without a text") + said.text +
-             ". It is asked only once in a process",
+         fmt::format("{} of {} by plugin {} failed: {}, {}{}. It is asked only once in a process",
+                     owner_ == nullptr ? "device_open" : "device_attach", name(), api_.id, name_of_status(status),
+                     said.text[0] != '\0' ? "" : "without a text", said.text),
          said.native_code, said.domain);
   }
   *out = nullptr;

@@ -1,6 +1,7 @@
 // Who should serve an operator, as the environment and the policy file wish it.
 #include "core/dispatch/policy.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ bool parse_watch(const std::string& value, double* rate) {
 }
 
 std::string watch_problem(const std::string& value, const std::string& source) {
-  return source + " is \"" + value + "\"; expected off, first, or a share of calls like 0.001";
+  return fmt::format("{} is \"{}\"; expected off, first, or a share of calls like 0.001", source, value);
 }
 
 // "off", or seconds.
@@ -47,11 +48,11 @@ bool parse_call_timeout(const std::string& value, double* seconds) {
 }
 
 std::string call_timeout_problem(const std::string& value, const std::string& source) {
-  return source + " is \"" + value + "\"; expected off, or seconds like 600";
+  return fmt::format("{} is \"{}\"; expected off, or seconds like 600", source, value);
 }
 
 std::string wish_problem(const std::string& value, const std::string& source) {
-  return source + " is \"" + value + "\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION";
+  return fmt::format("{} is \"{}\"; expected BACKEND, BACKEND:IMPLEMENTATION or PLUGIN/IMPLEMENTATION", source, value);
 }
 
 bool is_name(std::string_view text) {
@@ -84,7 +85,7 @@ bool parse_fallback(const std::string& text, Fallback* out) {
 }
 
 std::string fallback_problem(const std::string& value, const std::string& source) {
-  return source + " sets fallback to \"" + value + "\"; expected allow, warn or strict";
+  return fmt::format("{} sets fallback to \"{}\"; expected allow, warn or strict", source, value);
 }
 
 }  // namespace
@@ -112,8 +113,8 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
       std::istringstream classes(entry.value);
       for (std::string name; std::getline(classes, name, ',');) {
         if (numerics_of_name(name) != 0) continue;
-        problems.push_back(entry.source + " demands the numerics class \"" + name +
-                           "\"; expected some of: " + text_of_numerics(kAllNumerics));
+        problems.push_back(fmt::format("{} demands the numerics class \"{}\"; expected some of: {}", entry.source, name,
+                                       text_of_numerics(kAllNumerics)));
       }
     } else if (entry.op == kFallbackKey) {
       if (Fallback ignored{}; !parse_fallback(entry.value, &ignored))
@@ -123,11 +124,12 @@ std::vector<std::string> problems_of(const std::vector<PolicyEntry>& entries) {
     } else if (entry.op == kCallTimeoutKey) {
       if (!parse_call_timeout(entry.value, &rate)) problems.push_back(call_timeout_problem(entry.value, entry.source));
     } else if (!entry.op.empty() && find_declaration(entry.op) == nullptr) {
-      problems.push_back(entry.source + " names the operator \"" + entry.op +
-                         "\"; expected one of: " + known_operators());
+      problems.push_back(
+          fmt::format("{} names the operator \"{}\"; expected one of: {}", entry.source, entry.op, known_operators()));
     } else if (!entry.off.empty()) {
       if (!entry.value.empty() && !is_name(entry.value)) {
-        problems.push_back(entry.source + " turns \"" + entry.value + "\" off; expected an implementation's name");
+        problems.push_back(
+            fmt::format("{} turns \"{}\" off; expected an implementation's name", entry.source, entry.value));
       }
     } else if (!parse_wish(entry.value, entry.source, &wish)) {
       problems.push_back(wish_problem(entry.value, entry.source));
@@ -254,7 +256,7 @@ rlk_status Policy::make(const Environment& environment, const std::vector<std::s
     if (name.compare(0, kOpPrefix.size(), kOpPrefix) != 0) continue;
     bool known = false;
     for (const OpDecl& decl : declarations()) known = known || name == variable_of(decl);
-    if (!known) problem(name + " names no operator; expected RLK_OP_ and one of: " + known_operators());
+    if (!known) problem(fmt::format("{} names no operator; expected RLK_OP_ and one of: {}", name, known_operators()));
   }
   for (const std::string& text : problems_of(entries)) problem(text);
   if (!problems.empty() && policy.fallback_ == Fallback::strict) {

@@ -1,6 +1,8 @@
 // Builds generations of the snapshot and swaps them in.
 #include "core/dispatch/registry.hpp"
 
+#include <fmt/core.h>
+
 #include <rlk/sdk/thread_own.hpp>
 
 #include <algorithm>
@@ -295,7 +297,7 @@ Registry::~Registry() {
 
 void Registry::switch_off(const rlk_plugin& plugin, const char* what, const rlk_error& error) noexcept {
   try {
-    const std::string text = std::string("in ") + what + ": " + text_of(error);
+    const std::string text = fmt::format("in {}: {}", what, text_of(error));
     const std::lock_guard lock(registries().mutex);
     for (Registry* registry : registries().all) {
       const auto now = registry->current();
@@ -364,7 +366,7 @@ void Registry::quarantine(Quarantined failed) {
   // Stored before it is logged: a reader of the log may end the process.
   if (listener) listener(*entry, /*only_suspected=*/false);
   log_line(RLK_LOG_ERROR, entry->plugin,
-           entry->who() + " is switched off (" + entry->reason_code + "): " + entry->reason);
+           fmt::format("{} is switched off ({}): {}", entry->who(), entry->reason_code, entry->reason));
 }
 
 void Registry::suspect(std::vector<Quarantined> suspects) {
@@ -384,8 +386,8 @@ void Registry::suspect(std::vector<Quarantined> suspects) {
   }
   for (const auto& entry : fresh) {
     log_line(RLK_LOG_WARN, entry->plugin,
-             entry->who() + " may have caused a failure, as others may; it stays on (" + entry->reason_code +
-                 "): " + entry->reason);
+             fmt::format("{} may have caused a failure, as others may; it stays on ({}): {}", entry->who(),
+                         entry->reason_code, entry->reason));
     if (listener) listener(*entry, /*only_suspected=*/true);
   }
 }

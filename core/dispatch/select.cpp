@@ -1,6 +1,8 @@
 // Which implementations could serve a call, in which order, and why not the others.
 #include "core/dispatch/select.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -35,7 +37,8 @@ public:
       option.reason_code = refusal.code;
       option.reason = refusal.text;
       if (refusal.code == "NUMERICS" && (policy_.numerics() & request_.numerics) != 0) {
-        option.reason += " (" + policy_.numerics_source() + " demands " + text_of_numerics(policy_.numerics()) + ")";
+        option.reason +=
+            fmt::format(" ({} demands {})", policy_.numerics_source(), text_of_numerics(policy_.numerics()));
       }
     };
     if (const Refusal r = refuse_quarantined(candidate, request_.call); !r.code.empty()) {
@@ -47,8 +50,8 @@ public:
     if (!query(candidate, option)) return option;
     const uint32_t demanded = request_.numerics | RLK_NUMERICS_TOLERANCE;
     if ((option.numerics & demanded) != demanded) {
-      return decline({"NUMERICS", "would be " + text_of_numerics(option.numerics) + "; demanded is " +
-                                      text_of_numerics(request_.numerics)}),
+      return decline({"NUMERICS", fmt::format("would be {}; demanded is {}", text_of_numerics(option.numerics),
+                                              text_of_numerics(request_.numerics))}),
              option;
     }
     if (const Refusal r =
@@ -87,7 +90,7 @@ private:
       option.verdict = Verdict::failed;
       option.reason_code = status != RLK_OK ? name_of_status(status) : "INVALID_ANSWER";
       option.reason = status != RLK_OK ? "query failed: " + text_of(error.text)
-                                       : "query answered the level " + std::to_string(answer.level);
+                                       : fmt::format("query answered the level {}", answer.level);
       return false;
     }
     option.level = answer.level;
@@ -158,7 +161,7 @@ Option unmet(const Snapshot& snapshot, const CallRequest& request, const Wish& w
   option.plugin = wish.who;
   option.implementation = wish.implementation;
   option.verdict = Verdict::declined;
-  const std::string asked = wish.source + " asks for " + wish.text();
+  const std::string asked = fmt::format("{} asks for {}", wish.source, wish.text());
   if (snapshot.knows(wish.who)) {
     bool elsewhere = false, here = false;
     for (const Candidate& c : snapshot.candidates) {
@@ -172,7 +175,7 @@ Option unmet(const Snapshot& snapshot, const CallRequest& request, const Wish& w
                                          : ", which does not bring this operator");
   } else if (const RejectedPlugin* rejected = snapshot.find_rejected(wish.who)) {
     option.reason_code = rejected->reason_code;
-    option.reason = asked + ", which is not registered: " + rejected->reason;
+    option.reason = fmt::format("{}, which is not registered: {}", asked, rejected->reason);
   } else {
     option.reason_code = "NO_SUCH_PLUGIN";
     option.reason = asked + ", which nobody registered; see rlk-plugins list";
@@ -220,10 +223,11 @@ rlk_status select(const Snapshot& snapshot, const Policy& policy, const CallRequ
       option.staged = candidate.on != request.on;
       option.verdict = Verdict::filtered;
       option.reason_code = pinned_away ? "PINNED" : required_away ? "PRIVATE_PARAMS" : "OFF";
-      option.reason = pinned_away ? "the call is pinned to " + pin.text()
-                      : required_away
-                          ? "the call's private parameters are for " + std::string(request.required_plugin) + " alone"
-                          : ban->reason + " (" + ban->source + "; a wish for this operator by name turns it on)";
+      option.reason =
+          pinned_away ? "the call is pinned to " + pin.text()
+          : required_away
+              ? "the call's private parameters are for " + std::string(request.required_plugin) + " alone"
+              : fmt::format("{} ({}; a wish for this operator by name turns it on)", ban->reason, ban->source);
       options.push_back(std::move(option));
       continue;
     }
@@ -250,7 +254,7 @@ std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, co
     case Rule::wish:
       for (const Wish& wish : policy.wishes(decl, platform)) {
         if (wish.matches(*first.candidate) && !wish.matches(*second.candidate))
-          return wish.source + " asks for " + wish.text();
+          return fmt::format("{} asks for {}", wish.source, wish.text());
       }
       return "it is asked for";
     case Rule::device:
@@ -264,8 +268,8 @@ std::string Selection::rule_between(const Policy& policy, const OpDecl& decl, co
       return text;
     }
     case Rule::level:
-      return std::string("it answers \"") + name_of_level(first.level) + "\", the other one \"" +
-             name_of_level(second.level) + "\"" + (by_cost ? "" : ", and not everybody states a cost");
+      return fmt::format("it answers \"{}\", the other one \"{}\"{}", name_of_level(first.level),
+                         name_of_level(second.level), by_cost ? "" : ", and not everybody states a cost");
     case Rule::registration:
       break;
   }
@@ -289,25 +293,25 @@ FallbackReason Selection::why_not_first(const Policy& policy, const CallRequest&
       return o.candidate != nullptr ? wish.matches(*o.candidate)
                                     : o.plugin == wish.who && o.implementation == wish.implementation;
     });
-    if (why == nullptr) return {"OTHER", wish.source + " asks for " + wish.text()};
+    if (why == nullptr) return {"OTHER", fmt::format("{} asks for {}", wish.source, wish.text())};
     const std::string who = why->plugin + (why->implementation.empty() ? "" : "/" + why->implementation);
-    return {why->reason_code, why->candidate == nullptr
-                                  ? why->reason
-                                  : wish.source + " asks for " + wish.text() + ", but " + who + ": " + why->reason};
+    return {why->reason_code, why->candidate == nullptr ? why->reason
+                                                        : fmt::format("{} asks for {}, but {}: {}", wish.source,
+                                                                      wish.text(), who, why->reason)};
   }
   if (!taken.staged) return {};
   const Option* why = refused([&](const Option& o) { return o.candidate != nullptr && !o.staged; });
   if (why == nullptr) return {"NO_IMPLEMENTATION", "no plugin brings it for " + request.on->name()};
-  return {why->reason_code, why->plugin + "/" + why->implementation + ": " + why->reason};
+  return {why->reason_code, fmt::format("{}/{}: {}", why->plugin, why->implementation, why->reason)};
 }
 
 std::string describe_refusals(const CallRequest& request, const Selection& selection) {
-  std::string text = std::string(request.call.decl->name) + ": nobody takes this call on " + request.on->name() + ".";
+  std::string text = fmt::format("{}: nobody takes this call on {}.", request.call.decl->name, request.on->name());
   const char* between = " ";
   for (const Option& o : selection.options) {
     if (o.verdict == Verdict::willing) continue;
-    text += between + o.plugin + (o.implementation.empty() ? "" : "/" + o.implementation) + ": " + o.reason_code +
-            (o.reason.empty() ? "" : ", " + o.reason);
+    text += fmt::format("{}{}{}: {}{}", between, o.plugin, o.implementation.empty() ? "" : "/" + o.implementation,
+                        o.reason_code, o.reason.empty() ? "" : ", " + o.reason);
     between = "; ";
   }
   if (selection.options.empty()) text += " No plugin brings this operator; see rlk-plugins list";

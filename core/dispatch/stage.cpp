@@ -1,6 +1,8 @@
 // A call of a device's stream that the CPU serves.
 #include "core/dispatch/stage.hpp"
 
+#include <fmt/core.h>
+
 #include <cstring>
 
 #include "core/declaration/error.hpp"
@@ -112,8 +114,8 @@ void Job::work() noexcept {
     count(counters.failures);
     try {
       reports->add_failure({status < 0 ? status : RLK_INTERNAL,
-                            std::string(bound.decl->name) + " by " + candidate->plugin->id + "/" +
-                                candidate->implementation->name + " (staged on the CPU): " + text_of(error),
+                            fmt::format("{} by {}/{} (staged on the CPU): {}", bound.decl->name, candidate->plugin->id,
+                                        candidate->implementation->name, text_of(error)),
                             {implementation_failed ? candidate : nullptr, bound.dtypes[0]}},
                            stream_failures);
     } catch (const std::exception&) {

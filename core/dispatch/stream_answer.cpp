@@ -1,4 +1,6 @@
 // What a stream answers when it is asked: done, not yet, a data error in words, or a failure with its suspects.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -124,7 +126,7 @@ rlk_status Stream::answer(rlk_status status, const rlk_data_error& data_error, u
   if (failure.status != RLK_OK) {
     suspects_->clear();
     if (suspects != nullptr) suspects->assign(1, failure.culprit);
-    return fail(error, failure.status, "stream " + name() + " failed: " + failure.text);
+    return fail(error, failure.status, fmt::format("stream {} failed: {}", name(), failure.text));
   }
   if (const std::string wrong = reports_->take_wrong_results(); !wrong.empty()) {
     if (status == RLK_DATA_ERROR) reports_->add_data_error(data_error);
@@ -174,7 +176,7 @@ bool comes_from_work(rlk_status status) {
 
 rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t native_code, const char* domain,
                                 rlk_error* error, std::vector<Suspect>* suspects) {
-  std::string whole = "stream " + name() + " failed: " + text;
+  std::string whole = fmt::format("stream {} failed: {}", name(), text);
   std::vector<Suspect> found;
   reports_->note_stream_failure();
   if (comes_from_work(status)) suspects_->add_to(&found);
@@ -187,8 +189,8 @@ rlk_status Stream::tell_failure(rlk_status status, const char* text, int64_t nat
     unknown = unknown || suspect.candidate == nullptr;
     if (suspect.candidate == nullptr) continue;
     const Candidate& c = *suspect.candidate;
-    whole += (first ? ". Calls since it was last known to be fine: " : ", ") + std::string(c.decl->name) + " by " +
-             c.plugin->id + "/" + c.implementation->name;
+    whole += fmt::format("{} {} by {}/{}", first ? ". Calls since it was last known to be fine:" : ",", c.decl->name,
+                         c.plugin->id, c.implementation->name);
     first = false;
   }
   if (!first && unknown) whole += " and others";

@@ -1,6 +1,7 @@
 // First uses and sampled calls, compared in the background.
 #include "core/dispatch/watch.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,9 +60,8 @@ uint32_t alignment_of(const Call& call) {
 }
 
 std::string name_of_class(const Candidate& candidate, const char* dtype, const char* variant, uint32_t size_class) {
-  return candidate.plugin->id + " " + std::to_string(reinterpret_cast<uintptr_t>(candidate.plugin->api)) + "/" +
-         candidate.decl->name + "/" + candidate.implementation->name + "/" + dtype + "/" + variant + "/" +
-         std::to_string(size_class);
+  return fmt::format("{} {}/{}/{}/{}/{}/{}", candidate.plugin->id, reinterpret_cast<uintptr_t>(candidate.plugin->api),
+                     candidate.decl->name, candidate.implementation->name, dtype, variant, size_class);
 }
 
 bool is_empty(const rlk_tensor& tensor) {
@@ -197,7 +197,7 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     const uint64_t seed = call.stream.clock()->issued.load(std::memory_order_relaxed);
     std::optional<conformance::Sample> sample = conformance::sample_of(whole, seed, {}, &why_not);
     if (!sample) {
-      log_line(RLK_LOG_DEBUG, "watch", std::string(call.decl().name) + " is not compared: " + why_not);
+      log_line(RLK_LOG_DEBUG, "watch", fmt::format("{} is not compared: {}", call.decl().name, why_not));
       return pass_over();
     }
     DeviceState& device = call.stream.device();
@@ -220,8 +220,8 @@ WatchedCallPtr Watcher::begin(const Call& call, const Candidate& candidate, cons
     watched->reports = call.stream.reports();
     for (size_t s = 0; s < call.decl().symbols.size(); ++s) {
       if (call.bound.symbols[s] < 0) continue;
-      watched->words += (watched->words.empty() ? "" : ",") + std::string(call.decl().symbols[s].name) + "=" +
-                        std::to_string(call.bound.symbols[s]);
+      watched->words += (watched->words.empty() ? "" : ",") +
+                        fmt::format("{}={}", call.decl().symbols[s].name, call.bound.symbols[s]);
     }
     if (device.pinned.allocate(*call.stream.clock(), std::max<uint64_t>(watched->bytes, 1), &watched->memory,
                                nullptr) != RLK_OK) {
@@ -320,14 +320,14 @@ void Watcher::judge(WatchedCall& watched) {
     const std::lock_guard lock(sync_->mutex);
     ++statistics_.wrong;
   }
-  const std::string who = std::string(candidate.decl->name) + " by " + candidate.plugin->id + "/" +
-                          candidate.implementation->name + " (" + watched.dtype + ", " + watched.words + ")";
+  const std::string who = fmt::format("{} by {}/{} ({}, {})", candidate.decl->name, candidate.plugin->id,
+                                      candidate.implementation->name, watched.dtype, watched.words);
   const std::string text = "some rows of an earlier call were compared with the reference: " + failure->text +
                            " (indices count the rows that were compared)";
   registry_.quarantine(*candidate.plugin, candidate.decl->name, candidate.implementation->name, watched.dtype,
                        failure->code, text);
-  watched.reports->add_wrong_result(who + " was wrong and is switched off: " + text +
-                                    ". What was computed by it since is in doubt");
+  watched.reports->add_wrong_result(
+      fmt::format("{} was wrong and is switched off: {}. What was computed by it since is in doubt", who, text));
 }
 
 void Watcher::settle() {

@@ -1,6 +1,8 @@
 // Both forms of the policy file end in the same lists.
 #include "loader/api/config.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
@@ -43,24 +45,24 @@ public:
     }
     if (path == "/dev/null") return true;
     if (++files_ > kMaxFiles) {
-      *problem = path.string() + ": more than " + std::to_string(kMaxFiles) +
-                 " files are included; a file that is included twice counts twice";
+      *problem = fmt::format("{}: more than {} files are included; a file that is included twice counts twice",
+                             path.string(), kMaxFiles);
       return false;
     }
     struct stat status = {};
     const UniqueFd fd = open_regular(path.string(), &status);
     if (!fd) {
-      *problem =
-          path.string() + ": cannot be read: " +
-          (errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno)) +
-          "; set RLK_CONFIG to a readable policy file or unset it";
+      *problem = fmt::format(
+          "{}: cannot be read: {}; set RLK_CONFIG to a readable policy file or unset it", path.string(),
+          errno == ENOTSUP ? std::string("it is a folder, a pipe or a device, not a file") : errno_text(errno));
       return false;
     }
     const auto read = read_file(path.string(), kMaxBytes);
     if (!read || read->size() > kMaxBytes - bytes_) {
-      *problem = path.string() +
-                 ": cannot be read, or is larger than a policy may be: " + std::to_string(kMaxBytes >> 10) +
-                 " KiB with all that is included; it has " + std::to_string(status.st_size) + " bytes";
+      *problem = fmt::format(
+          "{}: cannot be read, or is larger than a policy may be: {} KiB with all that is included; "
+          "it has {} bytes",
+          path.string(), kMaxBytes >> 10, status.st_size);
       return false;
     }
     const std::string& text = *read;
@@ -94,7 +96,7 @@ private:
 
   void wish(std::string op, std::string value, const fs::path& path, size_t line) {
     if (op == "all") op.clear();
-    out_.policy.push_back({std::move(op), std::move(value), path.string() + ":" + std::to_string(line)});
+    out_.policy.push_back({std::move(op), std::move(value), fmt::format("{}:{}", path.string(), line)});
   }
 
   // which: "attention" or "attention:fused".
@@ -103,15 +105,15 @@ private:
     core::PolicyEntry entry;
     entry.op = which.substr(0, colon);
     entry.value = colon == std::string::npos ? "" : which.substr(colon + 1);
-    entry.source = path.string() + ":" + std::to_string(line);
+    entry.source = fmt::format("{}:{}", path.string(), line);
     entry.off = reason;
     out_.policy.push_back(std::move(entry));
   }
 
   bool probe_retry(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
     if (int64_t seconds = 0; !parse_retry_seconds(value, &seconds)) {
-      *problem = path.string() + ":" + std::to_string(line) + ": " + kProbeRetry + " is " +
-                 (value.empty() ? "not a whole number" : "'" + value + "'") + "; expected seconds from 0 to 86400";
+      *problem = fmt::format("{}:{}: {} is {}; expected seconds from 0 to 86400", path.string(), line, kProbeRetry,
+                             value.empty() ? "not a whole number" : "'" + value + "'");
       return false;
     }
     out_.probe_retry = value;
@@ -121,7 +123,7 @@ private:
   bool counters(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
     const std::string wrong = value.empty() ? "is not a text" : problem_of_counters(value);
     if (!wrong.empty()) {
-      *problem = path.string() + ":" + std::to_string(line) + ": " + kCounters + " " + wrong;
+      *problem = fmt::format("{}:{}: {} {}", path.string(), line, kCounters, wrong);
       return false;
     }
     out_.counters = value;
@@ -130,8 +132,7 @@ private:
 
   bool allow(const std::string& value, const fs::path& path, size_t line, std::string* problem) {
     if (AllowMode mode; !parse_allow_mode(value, &mode)) {
-      *problem =
-          path.string() + ":" + std::to_string(line) + ": allow is '" + value + "'; expected off, warn or require";
+      *problem = fmt::format("{}:{}: allow is '{}'; expected off, warn or require", path.string(), line, value);
       return false;
     }
     out_.allow = value;
@@ -154,7 +155,7 @@ private:
       const std::string key = trimmed(line.substr(0, std::min(equals, line.size())));
       const std::string value = equals == std::string::npos ? "" : trimmed(line.substr(equals + 1));
       if (key.empty() || value.empty()) {
-        *problem = path.string() + ":" + std::to_string(number) + ": '" + line + "' is not a line `operator = backend`";
+        *problem = fmt::format("{}:{}: '{}' is not a line `operator = backend`", path.string(), number, line);
         return false;
       }
       if (key == "include") {
@@ -178,22 +179,23 @@ private:
 
   bool read_toml(const fs::path& path, const std::string& text, int depth, std::string* problem) {
     if (const size_t line = first_beyond_ascii(text); line > 0) {
-      *problem = path.string() + ":" + std::to_string(line) +
-                 ": a character that is not ASCII, outside of texts and comments; keys that have one are quoted";
+      *problem = fmt::format(
+          "{}:{}: a character that is not ASCII, outside of texts and comments; keys that have one are quoted",
+          path.string(), line);
       return false;
     }
     toml::table table;
     try {
       table = toml::parse(text, path.string());
     } catch (const toml::parse_error& e) {
-      *problem = path.string() + ":" + std::to_string(e.source().begin.line) + ": " + std::string(e.description());
+      *problem = fmt::format("{}:{}: {}", path.string(), e.source().begin.line, e.description());
       return false;
     } catch (const std::logic_error& e) {
       *problem = path.string() + ": " + e.what();
       return false;
     }
     const auto complain = [&](const toml::node& node, const std::string& what) {
-      *problem = path.string() + ":" + std::to_string(node.source().begin.line) + ": " + what;
+      *problem = fmt::format("{}:{}: {}", path.string(), node.source().begin.line, what);
       return false;
     };
     // Included files first, so that this file's own lines come out stronger.
@@ -243,7 +245,7 @@ private:
           KnownBad bad;
           const std::string wrong = read_known_bad(*item, &bad);
           if (!wrong.empty()) return complain(*item, "known_bad " + wrong);
-          bad.source = path.string() + ":" + std::to_string(item->source().begin.line);
+          bad.source = fmt::format("{}:{}", path.string(), item->source().begin.line);
           out_.known_bad.push_back(std::move(bad));
         }
       } else if (name == "off" && node.is_table()) {
@@ -371,7 +373,7 @@ bool read_platform(const fs::path& path, const std::string& platform, Config* ou
   }
   for (core::PolicyEntry& entry : config.policy) {
     if (entry.op == "numerics" || entry.op == "fallback" || entry.op == "watch" || entry.op == "call_timeout") {
-      return *problem = entry.source + ": " + entry.op + " is not a platform's to say", false;
+      return *problem = fmt::format("{}: {} is not a platform's to say", entry.source, entry.op), false;
     }
     entry.platform = platform;
   }
@@ -407,7 +409,7 @@ void add_platform_policies(const Environment& environment, const std::vector<Sea
       if (!seen.insert(platform).second) continue;
       std::string problem;
       if (read_platform(file, platform, config, &problem)) continue;
-      core::log_line(RLK_LOG_WARN, "policy", file.string() + " is not used: " + problem);
+      core::log_line(RLK_LOG_WARN, "policy", fmt::format("{} is not used: {}", file.string(), problem));
     }
   }
 }

@@ -2,6 +2,7 @@
 #include "loader/api/counters.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <rlk/rlk.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -53,7 +54,7 @@ std::string label(const std::string& value) {
 }
 
 void head(const std::string& name, const char* help, std::string* out) {
-  *out += "# HELP " + name + " " + help + "\n# TYPE " + name + " counter\n";
+  *out += fmt::format("# HELP {} {}\n# TYPE {} counter\n", name, help, name);
 }
 
 // What is to be told at the end, and of which runtimes. Never destroyed: threads may still call.
@@ -88,7 +89,7 @@ void write_file(std::string path, const std::string& text) {
   if (written) return;
   const int error = errno;
   if (fd) unlink(temporary.c_str());
-  warn("RLK_COUNTERS: " + path + " cannot be written: " + errno_text(error));
+  warn(fmt::format("RLK_COUNTERS: {} cannot be written: {}", path, errno_text(error)));
 }
 
 void tell_now() {
@@ -196,15 +197,15 @@ std::vector<std::string> Counts::lines() const {
     if (op.numbers[0] == 0) continue;
     std::string line = std::string(core::declarations()[i].name) + ": ";
     for (const auto& [who, calls] : op.implementations) {
-      if (calls > 0) line += std::to_string(calls) + " " + who.first + "/" + who.second + ", ";
+      if (calls > 0) line += fmt::format("{} {}/{}, ", calls, who.first, who.second);
     }
     uint64_t fallbacks = 0;
     std::string reasons;
     for (const auto& [code, fallback] : op.fallbacks) {
       fallbacks += fallback.second;
-      reasons += (reasons.empty() ? "" : ", ") + std::to_string(fallback.second) + " " + code;
+      reasons += (reasons.empty() ? "" : ", ") + fmt::format("{} {}", fallback.second, code);
     }
-    line += std::to_string(fallbacks) + (fallbacks == 1 ? " fallback" : " fallbacks");
+    line += fmt::format("{} {}", fallbacks, fallbacks == 1 ? "fallback" : "fallbacks");
     lines.push_back(line + (reasons.empty() ? "" : " (" + reasons + ")"));
   }
   return lines;

@@ -1,4 +1,6 @@
 // rlk.h: the answers that are JSON documents, schema 1.
+#include <fmt/core.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -222,7 +224,7 @@ rlk_status rlk_list_json(rlk_runtime* runtime, char** out, rlk_error* error) {
   RLK_REQUIRE_ARGUMENT(out);
   return guarded(error, [&]() -> rlk_status {
     *out = nullptr;
-    const std::string abi = std::to_string(RLK_ABI_MAJOR) + "." + std::to_string(RLK_ABI_MINOR);
+    const std::string abi = fmt::format("{}.{}", RLK_ABI_MAJOR, RLK_ABI_MINOR);
     return rlk::loader::give_text(
         rlk::loader::list_to_json({rlk::core::host_version(), abi}, runtime->process->records()), out, error);
   });

@@ -1,6 +1,8 @@
 // Start-up: the CPU at once, the plugins as soon as they are judged.
 #include "loader/api/process.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <system_error>
@@ -33,18 +35,19 @@ int64_t unix_us_now() {
 void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
   const core::Quarantined& off = evidence.unit;
   const std::string who = off.who();
-  const std::string why = " (" + off.reason_code + "): " + off.reason;
+  const std::string why = fmt::format(" ({}): {}", off.reason_code, off.reason);
   record->history.push_back(
       {evidence.only_suspected ? record->state : State::quarantined, Place::host, evidence.unix_us, off.reason_code});
   if (evidence.only_suspected) {
-    record->notes.push_back(
-        who + " was among the calls before a failure, and is not switched off because others may have caused it" + why);
+    record->notes.push_back(fmt::format(
+        "{} was among the calls before a failure, and is not switched off because others may have caused it{}", who,
+        why));
     return;
   }
   const auto fail_unit = [&](core::UnitResult& unit) {
     unit.verdict = core::UnitResult::Verdict::failed;
     unit.reason_code = reason::kQuarantined.code;
-    unit.reason = off.reason_code + " at run time: " + off.reason;
+    unit.reason = fmt::format("{} at run time: {}", off.reason_code, off.reason);
   };
   bool found = false;
   for (core::UnitResult& unit : record->units) {
@@ -60,7 +63,7 @@ void note_evidence(const RuntimeEvidence& evidence, PluginRecord* record) {
     unit.dtype = off.dtype;
     fail_unit(unit);
   }
-  record->notes.push_back(who + " was switched off at run time" + why);
+  record->notes.push_back(fmt::format("{} was switched off at run time{}", who, why));
 }
 
 void log_of_store(bool is_warning, const std::string& text) {
@@ -75,8 +78,9 @@ namespace {
 void warn_of_time_out(const PluginRecord& record) {
   if (record.reason_code != reason::kTimedOut.code) return;
   core::log_line(RLK_LOG_WARN, "probe",
-                 "plugin " + record.id + " is " + (record.state == State::deferred ? "not used" : "used in part") +
-                     ": " + record.reason_code + ": " + record.reason + ". Hint: " + record.hint);
+                 fmt::format("plugin {} is {}: {}: {}. Hint: {}", record.id,
+                             record.state == State::deferred ? "not used" : "used in part", record.reason_code,
+                             record.reason, record.hint));
 }
 
 // Of several records of one id: that of the file that is published.
@@ -87,7 +91,7 @@ bool serves(const PluginRecord& record) {
 void log_change(const Registrar::Change& change) {
   using Kind = Registrar::Change::Kind;
   const PluginRecord& record = change.record;
-  std::string text = record.path + ", version " + record.version;
+  std::string text = fmt::format("{}, version {}", record.path, record.version);
   switch (change.kind) {
     case Kind::added:
       text += ", serves from now on";
@@ -96,8 +100,8 @@ void log_change(const Registrar::Change& change) {
       text += ", takes the place of the file that was loaded before";
       break;
     case Kind::refused:
-      text =
-          record.path + " is refused, and what was loaded before goes on: " + record.reason_code + ": " + record.reason;
+      text = fmt::format("{} is refused, and what was loaded before goes on: {}: {}", record.path, record.reason_code,
+                         record.reason);
       break;
     case Kind::retired:
       text += ", is retired";

@@ -1,6 +1,8 @@
 // Memory, element access and casts of host tensors. Numbers are read and rounded by the golden reference's own code.
 #include "loader/cli/array.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -82,8 +84,8 @@ Array::Array(core::Dtype dtype, std::vector<int64_t> shape)
   count_ = *count;
   void* memory = ::operator new(std::max<uint64_t>(bytes(), 1), kAlignment, std::nothrow);
   if (memory == nullptr) {
-    throw Failure("no host memory for a tensor of shape " + shape_text(shape_) + " and dtype " + core::name_of(dtype) +
-                  " (" + std::to_string(bytes()) + " bytes)");
+    throw Failure(fmt::format("no host memory for a tensor of shape {} and dtype {} ({} bytes)", shape_text(shape_),
+                              core::name_of(dtype), bytes()));
   }
   data_.reset(static_cast<std::byte*>(memory));
 }
@@ -123,7 +125,7 @@ Array cast(const Array& from, core::Dtype to) {
     return out;
   }
   const auto refuse = [&](int64_t i, const std::string& value, const char* why) {
-    throw UsageError("element " + std::to_string(i) + " is " + value + ", which " + why + " " + core::name_of(to));
+    throw UsageError(fmt::format("element {} is {}, which {} {}", i, value, why, core::name_of(to)));
   };
   if (is_floating(from.dtype())) {
     if (is_floating(to)) {

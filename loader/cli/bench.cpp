@@ -1,4 +1,6 @@
 // `rlk-plugins bench`: how long an operator takes on each backend, against the memory speed of the device.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
@@ -81,18 +83,17 @@ std::vector<std::string> disagreements(const std::string& op, const std::vector<
       return other.is_first && other.backend == row.backend && other.problem.empty();
     });
     if (own != rows.end() && faster(row, *own)) {
-      found.push_back("on " + row.backend + ", dispatch takes " + own->implementation + " (" +
-                      microseconds(own->timing.median_us) + "), but " + row.implementation + " is faster here (" +
-                      microseconds(row.timing.median_us) + "); " + variable + "=" + row.implementation +
-                      " or the policy file takes it");
+      found.push_back(
+          fmt::format("on {}, dispatch takes {} ({}), but {} is faster here ({}); {}={} or the policy file takes it",
+                      row.backend, own->implementation, microseconds(own->timing.median_us), row.implementation,
+                      microseconds(row.timing.median_us), variable, row.implementation));
     }
     if (first != nullptr && row.is_first && row.backend != chosen && faster(row, *first)) {
-      found.push_back("dispatch sends the call to " + first->implementation + " (" +
-                      microseconds(first->timing.median_us) +
-                      "), because a plugin of a device comes before the CPU, "
-                      "but " +
-                      row.implementation + " is faster here (" + microseconds(row.timing.median_us) + "); " + variable +
-                      "=" + row.backend + " or the policy file sends it there");
+      found.push_back(
+          fmt::format("dispatch sends the call to {} ({}), because a plugin of a device comes before the CPU, "
+                      "but {} is faster here ({}); {}={} or the policy file sends it there",
+                      first->implementation, microseconds(first->timing.median_us), row.implementation,
+                      microseconds(row.timing.median_us), variable, row.backend));
     }
   }
   return found;
@@ -169,19 +170,18 @@ ordered_json document(Session* session, const OpCall& call, const std::vector<Ro
   for (const Row& row : rows) {
     if (!row.problem.empty()) continue;
     out["limits"][row.backend + ".copy_bytes_per_s"] = row.limit_bytes_per_s;
-    out["rows"].push_back(
-        {{"case", std::string(call.decl->name) + " " + shape_json(call).dump() + " on " + row.backend},
-         {"op", call.decl->name},
-         {"shape", shape_json(call)},
-         {"dtype", dtype_of_call(call)},
-         {"impl", row.implementation},
-         {"median_us", row.timing.median_us},
-         {"min_us", row.timing.min_us},
-         {"repeats", row.timing.repeats},
-         {"bytes", bytes},
-         {"flops", 0},  // not counted: declarations state what is moved, not what is computed
-         {"extra_bytes", 0},
-         {"ratio_to_limit", ratio_of(row, bytes)}});
+    out["rows"].push_back({{"case", fmt::format("{} {} on {}", call.decl->name, shape_json(call).dump(), row.backend)},
+                           {"op", call.decl->name},
+                           {"shape", shape_json(call)},
+                           {"dtype", dtype_of_call(call)},
+                           {"impl", row.implementation},
+                           {"median_us", row.timing.median_us},
+                           {"min_us", row.timing.min_us},
+                           {"repeats", row.timing.repeats},
+                           {"bytes", bytes},
+                           {"flops", 0},  // not counted: declarations state what is moved, not what is computed
+                           {"extra_bytes", 0},
+                           {"ratio_to_limit", ratio_of(row, bytes)}});
   }
   out["warnings"] = warnings;
   return out;

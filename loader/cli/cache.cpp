@@ -1,4 +1,6 @@
 // `rlk-plugins cache`: what is remembered between processes, and forgetting it.
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -22,10 +24,10 @@ void print(const ordered_json& value) {
 
 std::string age_text(int64_t modified_unix) {
   const int64_t seconds = std::time(nullptr) - modified_unix;
-  if (seconds < 120) return std::to_string(seconds) + " s";
-  if (seconds < 7200) return std::to_string(seconds / 60) + " min";
-  if (seconds < 172800) return std::to_string(seconds / 3600) + " h";
-  return std::to_string(seconds / 86400) + " d";
+  if (seconds < 120) return fmt::format("{} s", seconds);
+  if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+  if (seconds < 172800) return fmt::format("{} h", seconds / 3600);
+  return fmt::format("{} d", seconds / 86400);
 }
 
 int list(const loader::Store& store, bool json) {

@@ -1,6 +1,8 @@
 // Words to parameters and tensors, all from the declaration: no operator is known by name here.
 #include "loader/cli/call.hpp"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <cstring>
 #include <map>
@@ -30,7 +32,7 @@ bool parse_number(const std::string& text, Number* out) {
 int64_t parse_size(const std::string& name, const std::string& text) {
   int64_t size = 0;
   if (!parse_number(text, &size) || size < 0)
-    throw UsageError("--shape " + name + "=" + text + ": expected a size that is not negative");
+    throw UsageError(fmt::format("--shape {}={}: expected a size that is not negative", name, text));
   return size;
 }
 
@@ -51,12 +53,12 @@ std::vector<std::string> names_of(const Decls& decls) {
 void set_param(const OpDecl& decl, std::vector<std::byte>* params, const Assignment& word) {
   const int index = find_named(decl.params, word.name);
   if (index < 0) {
-    throw UsageError(std::string(decl.name) + " has no parameter '" + word.name + "'" +
-                     suggestion(word.name, names_of(decl.params)));
+    throw UsageError(
+        fmt::format("{} has no parameter '{}'{}", decl.name, word.name, suggestion(word.name, names_of(decl.params))));
   }
   const ParamDecl& param = decl.params[static_cast<size_t>(index)];
   const auto bad = [&](const std::string& expected) -> UsageError {
-    return UsageError("--param " + word.name + "=" + word.value + ": expected " + expected);
+    return UsageError(fmt::format("--param {}={}: expected {}", word.name, word.value, expected));
   };
   if (param.type == ParamType::f64) {
     double value = 0;
@@ -90,8 +92,8 @@ std::vector<Dtype> choose_dtypes(const OpDecl& decl, const std::vector<std::stri
       if (decl.dtypes.empty()) throw UsageError(std::string(decl.name) + " has no dtype variable; leave the dtype out");
       const std::string variable = equals == std::string::npos ? decl.dtypes[0].name : piece.substr(0, equals);
       if (find_named(decl.dtypes, variable) < 0) {
-        throw UsageError(std::string(decl.name) + " has no dtype variable '" + variable + "'" +
-                         suggestion(variable, names_of(decl.dtypes)));
+        throw UsageError(fmt::format("{} has no dtype variable '{}'{}", decl.name, variable,
+                                     suggestion(variable, names_of(decl.dtypes))));
       }
       asked[variable] = equals == std::string::npos ? piece : piece.substr(equals + 1);
     }
@@ -116,8 +118,8 @@ std::vector<Dtype> choose_dtypes(const OpDecl& decl, const std::vector<std::stri
         offered = true;
       }
       if (!offered) {
-        throw UsageError(std::string(decl.name) + ": dtype " + word->second + " is not offered for " + variable.name +
-                         "; expected one of" + known);
+        throw UsageError(fmt::format("{}: dtype {} is not offered for {}; expected one of{}", decl.name, word->second,
+                                     variable.name, known));
       }
     }
     chosen.push_back(dtype);
@@ -139,7 +141,7 @@ std::map<std::string, std::string> shape_words(const std::vector<std::string>& w
     for (const std::string& piece : loader::split(word, ',')) {
       const Assignment assignment = split_assignment(piece, "--shape");
       if (!out.emplace(assignment.name, assignment.value).second)
-        throw UsageError("--shape " + piece + ": " + assignment.name + " was given twice");
+        throw UsageError(fmt::format("--shape {}: {} was given twice", piece, assignment.name));
     }
   }
   return out;
@@ -185,9 +187,9 @@ void choose_symbols(OpCall* call, int form, std::map<std::string, std::string>* 
     if (symbol.form >= 0 && symbol.form != form) {
       if (word != words->end()) {
         const ParamDecl& param = call->decl->params[static_cast<size_t>(call->decl->form_param)];
-        throw UsageError(std::string("symbol ") + symbol.name + " belongs to the form " +
-                         call->decl->forms[static_cast<size_t>(symbol.form)] + "; add --param " + param.name + "=" +
-                         call->decl->forms[static_cast<size_t>(symbol.form)]);
+        throw UsageError(fmt::format("symbol {} belongs to the form {}; add --param {}={}", symbol.name,
+                                     call->decl->forms[static_cast<size_t>(symbol.form)], param.name,
+                                     call->decl->forms[static_cast<size_t>(symbol.form)]));
       }
       call->symbols.push_back(-1);
       continue;
@@ -202,7 +204,7 @@ void choose_symbols(OpCall* call, int form, std::map<std::string, std::string>* 
 
 const OpDecl& find_op(const std::string& name) {
   if (const OpDecl* decl = core::find_declaration(name)) return *decl;
-  throw UsageError("no operator is called '" + name + "'" + suggestion(name, names_of(core::declarations())));
+  throw UsageError(fmt::format("no operator is called '{}'{}", name, suggestion(name, names_of(core::declarations()))));
 }
 
 int find_input(const OpDecl& decl, const std::string& name) {
@@ -223,7 +225,7 @@ std::vector<std::string> argument_names(const OpDecl& decl, bool inputs, bool ou
 Assignment split_assignment(const std::string& word, const char* what) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0)
-    throw UsageError(std::string(what) + " " + word + ": expected NAME=VALUE");
+    throw UsageError(fmt::format("{} {}: expected NAME=VALUE", what, word));
   return {word.substr(0, equals), word.substr(equals + 1)};
 }
 
@@ -234,7 +236,7 @@ std::vector<std::byte> parse_params(const OpDecl& decl, const std::vector<std::s
   for (const std::string& word : words) {
     const Assignment assignment = split_assignment(word, "--param");
     if (!seen.insert(assignment.name).second)
-      throw UsageError("--param " + word + ": " + assignment.name + " was given twice");
+      throw UsageError(fmt::format("--param {}: {} was given twice", word, assignment.name));
     set_param(decl, &params, assignment);
   }
   return params;
@@ -252,7 +254,8 @@ uint32_t parse_numerics(const std::string& words) {
   for (const std::string& word : loader::split(words, ',')) {
     const uint32_t bit = core::numerics_of_name(word);
     if (bit == 0)
-      throw UsageError("no numerics class is called '" + word + "'" + suggestion(word, core::names_of_numerics(~0u)));
+      throw UsageError(
+          fmt::format("no numerics class is called '{}'{}", word, suggestion(word, core::names_of_numerics(~0u))));
     bits |= bit;
   }
   return bits;
@@ -309,8 +312,8 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
       const int input = find_input(decl, name);
       const int output = find_output(decl, name);
       if (input < 0 && output < 0) {
-        throw UsageError(std::string(decl.name) + " has no argument '" + name + "'" +
-                         suggestion(name, argument_names(decl, true, true)));
+        throw UsageError(fmt::format("{} has no argument '{}'{}", decl.name, name,
+                                     suggestion(name, argument_names(decl, true, true))));
       }
       if (input >= 0) call.present |= uint64_t{1} << input;
       if (output >= 0) wanted |= uint64_t{1} << output;
@@ -327,8 +330,8 @@ OpCall describe_call(const OpDecl& decl, const Arguments& arguments) {
   if (!words.empty()) {
     std::vector<std::string> known = names_of(decl.symbols);
     for (const auto& [i, shape] : free) known.emplace_back(decl.inputs[static_cast<size_t>(i)].name);
-    throw UsageError(std::string(decl.name) + " has no size '" + words.begin()->first + "'" +
-                     suggestion(words.begin()->first, known));
+    throw UsageError(
+        fmt::format("{} has no size '{}'{}", decl.name, words.begin()->first, suggestion(words.begin()->first, known)));
   }
 
   call.inputs.resize(decl.inputs.size());

@@ -1,6 +1,7 @@
 // The parent's side: requests, answers, and what a child's end means.
 #include "loader/cli/child.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -113,7 +114,8 @@ Judgement judge_plugins(const JudgeRequest& request, const std::function<void(co
     const json message = json::parse(text, nullptr, false);
     found = found || message.contains("found");
     if (!message.contains("judged")) return;
-    progress.say("looking for plugins, last: " + message.value("judged", "") + " " + message.value("state", ""));
+    progress.say(
+        fmt::format("looking for plugins, last: {} {}", message.value("judged", ""), message.value("state", "")));
     if (on_verdict && message.contains("verdict")) on_verdict(record_of(message["verdict"].get<std::string>()));
   });
   pass_on(outcome.output);
@@ -133,7 +135,7 @@ const PluginRecord& find_record(const std::vector<PluginRecord>& records, const 
     if (record.id == id) return record;
     ids.push_back(record.id);
   }
-  throw UsageError("no plugin is called '" + id + "'" + suggestion(id, ids));
+  throw UsageError(fmt::format("no plugin is called '{}'{}", id, suggestion(id, ids)));
 }
 
 int exit_code_of(const Judgement& judgement) {

@@ -1,6 +1,8 @@
 // Both sides of the run: what is tried here, and what a child's end means.
 #include "loader/cli/conform.hpp"
 
+#include <fmt/core.h>
+
 #include <chrono>
 #include <exception>
 #include <nlohmann/json.hpp>
@@ -39,10 +41,10 @@ std::vector<loader::OwnerCandidate> owners_of(const PluginRecord& record, const 
     owner.id = loader::id_from_file_name(owner.path);
     owner.advance(loader::State::discovered, loader::Place::static_screen);
     if (!loader::screen(&owner, screen))
-      throw Failure("--device-plugin " + owner.path + ": " + owner.reason_code + ": " + owner.reason);
+      throw Failure(fmt::format("--device-plugin {}: {}: {}", owner.path, owner.reason_code, owner.reason));
     if (owner.backend != record.backend)
-      throw Failure("--device-plugin " + owner.path + " has devices of the backend " + owner.backend + ", " +
-                    record.id + " brings operators for " + record.backend);
+      throw Failure(fmt::format("--device-plugin {} has devices of the backend {}, {} brings operators for {}",
+                                owner.path, owner.backend, record.id, record.backend));
     return {{owner.id, owner.path}};
   }
   if (record.backend == "cpu") return {{"cpu", ""}};

@@ -1,5 +1,6 @@
 // `rlk-plugins conformance`: what is wrong with a plugin that is being written, or with the built-in one.
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,13 +49,15 @@ std::string today() {
 }
 
 void write_report(const std::string& path, const PluginRecord& record, bool full) {
-  if (record.units.empty()) throw Failure("there is nothing to report: " + record.id + " is " + reason_text(record));
+  if (record.units.empty())
+    throw Failure(fmt::format("there is nothing to report: {} is {}", record.id, reason_text(record)));
   write_whole(path, {report_to_json(host_identity(), record, full, today())});
   const std::string objection = objection_to(record);
-  std::fprintf(stderr, "%s\n",
-               objection.empty()
-                   ? (path + ": makes " + printable(record.id) + " " + printable(record.version) + " active").c_str()
-                   : (path + ": does not make " + printable(record.id) + " active: " + printable(objection)).c_str());
+  std::fprintf(
+      stderr, "%s\n",
+      objection.empty()
+          ? fmt::format("{}: makes {} {} active", path, printable(record.id), printable(record.version)).c_str()
+          : fmt::format("{}: does not make {} active: {}", path, printable(record.id), printable(objection)).c_str());
 }
 
 // "'logp simd f32 N=5,V=37'", for a shell; plain words stay as they are.
@@ -70,7 +73,7 @@ std::string shell_word(const std::string& text) {
 std::string again(const Arguments& arguments, const std::string& title) {
   std::string command = "rlk-plugins conformance " + arguments.operand(0);
   for (const char* name : {"op", "dtype", "device-plugin"}) {
-    if (arguments.has(name)) command += std::string(" --") + name + " " + arguments.value(name);
+    if (arguments.has(name)) command += fmt::format(" --{} {}", name, arguments.value(name));
   }
   if (arguments.has("full")) command += " --full";
   if (!title.empty()) command += " --case " + shell_word(title);
@@ -79,7 +82,7 @@ std::string again(const Arguments& arguments, const std::string& title) {
 
 // The title that begins a unit's reason: "logp simd f32 N=5,V=37 (variant x): got ...".
 std::string title_of(const core::UnitResult& unit) {
-  const std::string begin = unit.op + " " + unit.implementation + " ";
+  const std::string begin = fmt::format("{} {} ", unit.op, unit.implementation);
   if (unit.reason.compare(0, begin.size(), begin) != 0) return {};
   const std::string title = unit.reason.substr(0, unit.reason.find(": "));
   return title.substr(0, title.find(" (variant "));
@@ -149,11 +152,11 @@ PluginRecord run_under_debugger(const ConformanceRequest& request) {
 std::string nothing_tested(const ConformanceRequest& request, const PluginRecord& record) {
   std::string text = "nothing was tested: " + record.id;
   if (!request.only.empty()) {
-    return text + " has no case '" + request.only + "'" + (request.full ? "" : " in the smoke test (--full has more)") +
-           "; give a case as a failure names it, or a part of it";
+    return fmt::format("{} has no case '{}'{}; give a case as a failure names it, or a part of it", text, request.only,
+                       request.full ? "" : " in the smoke test (--full has more)");
   }
-  return text + " has no implementation" + (request.op.empty() ? "" : " of " + request.op) +
-         (request.dtype.empty() ? "" : " for " + request.dtype);
+  return fmt::format("{} has no implementation{}{}", text, request.op.empty() ? "" : " of " + request.op,
+                     request.dtype.empty() ? "" : " for " + request.dtype);
 }
 
 int run_verb(const Arguments& arguments) {
@@ -176,7 +179,7 @@ int run_verb(const Arguments& arguments) {
   } else {
     Progress progress("starting");
     result = run_conformance_in_child(request, [&](int number, const std::string& title) {
-      progress.say("case " + std::to_string(number) + ": " + title);
+      progress.say(fmt::format("case {}: {}", number, title));
     });
   }
   PluginRecord& record = result.record;

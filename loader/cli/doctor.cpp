@@ -1,4 +1,5 @@
 // `rlk-plugins doctor`: is this installation in order, and if not, what is to be done?
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -67,16 +68,16 @@ bool is_folder(const std::string& path) {
 
 void check_installation(const Environment& environment, Checks* checks) {
   const loader::HostIdentity host = host_identity();
-  checks->push_back({Status::ok, "rlk", "version " + host.version + ", plugin ABI " + host.abi, ""});
-  checks->push_back({Status::ok, "processor", std::to_string(std::thread::hardware_concurrency()) + " threads", ""});
+  checks->push_back({Status::ok, "rlk", fmt::format("version {}, plugin ABI {}", host.version, host.abi), ""});
+  checks->push_back({Status::ok, "processor", fmt::format("{} threads", std::thread::hardware_concurrency()), ""});
 
   const std::string prober = loader::find_prober(environment);
   if (prober.empty()) {
     checks->push_back({Status::problem, "prober", "rlk-prober was not found: no plugin can be used",
                        std::string(loader::reason::kSpawnFailed.hint)});
   } else if (const auto named = environment.path("RLK_PROBER"); named && *named != prober) {
-    checks->push_back({Status::problem, "RLK_PROBER", "is '" + *named + "', which cannot be run; " + prober + " serves",
-                       "correct or unset it"});
+    checks->push_back({Status::problem, "RLK_PROBER",
+                       fmt::format("is '{}', which cannot be run; {} serves", *named, prober), "correct or unset it"});
   } else {
     checks->push_back({Status::ok, "prober", prober, ""});
   }
@@ -86,7 +87,7 @@ void check_installation(const Environment& environment, Checks* checks) {
   for (const std::string& note : notes)
     checks->push_back({Status::problem, "RLK_CACHE_SEED", note, "make root or yourself its owner, chmod go-w"});
   if (seed != nullptr)
-    checks->push_back({Status::ok, "cache seed", seed->path() + ", " + std::to_string(seed->size()) + " entries", ""});
+    checks->push_back({Status::ok, "cache seed", fmt::format("{}, {} entries", seed->path(), seed->size()), ""});
   notes.clear();
   const std::string cache = loader::choose_cache_folder(environment, loader::Identity::of_process(), &notes);
   for (const std::string& note : notes) checks->push_back({Status::warning, "cache", note, ""});
@@ -102,7 +103,7 @@ void check_installation(const Environment& environment, Checks* checks) {
 
   for (const loader::SearchEntry& entry : loader::default_folders()) {
     const std::string state = is_folder(entry.path) ? "" : ", which does not exist";
-    checks->push_back({Status::note, "plugins", "default folder " + entry.path + state, ""});
+    checks->push_back({Status::note, "plugins", fmt::format("default folder {}{}", entry.path, state), ""});
   }
 }
 
@@ -117,8 +118,7 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
       continue;
     }
     const loader::Support support = support_of(record);
-    const std::string state =
-        std::string(to_string(record.state)) + ", " + std::string(support.tier()) + " (" + support.reason + ")";
+    const std::string state = fmt::format("{}, {} ({})", to_string(record.state), support.tier(), support.reason);
     const std::string reason = reason_text(record);
     const Status status = record.broken ? Status::problem : reason.empty() ? Status::ok : Status::note;
     checks->push_back({status, "plugin " + record.id, state, reason.empty() ? "" : record.hint, reason});
@@ -138,7 +138,7 @@ void check_plugins(const Environment& environment, const Judgement& judgement, C
     const std::string who = value.substr(0, value.find_first_of(":/"));
     if (std::find(known.begin(), known.end(), who) != known.end()) continue;
     checks->push_back({Status::warning, name,
-                       "asks for '" + who + "', which is no backend or plugin here" + suggestion(who, known),
+                       fmt::format("asks for '{}', which is no backend or plugin here{}", who, suggestion(who, known)),
                        "correct or unset it: the calls go elsewhere"});
   }
   for (const std::string& backend : loader::split(environment.get("RLK_REQUIRE").value_or(""), ',')) {
@@ -200,7 +200,7 @@ int run_verb(const Arguments& arguments) {
     if (!check.hint.empty()) table.note("hint: " + check.hint);
   }
   table.print();
-  std::fprintf(output(), "\n%s\n", problems == 0 ? "no problems" : (std::to_string(problems) + " problem(s)").c_str());
+  std::fprintf(output(), "\n%s\n", problems == 0 ? "no problems" : fmt::format("{} problem(s)", problems).c_str());
   return problems == 0 ? kFine : kBroken;
 }
 

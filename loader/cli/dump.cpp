@@ -1,6 +1,7 @@
 // A case's folder: NAME.npy for inputs, NAME.got.npy and NAME.expected.npy for outputs, and case.txt.
 #include "loader/cli/dump.hpp"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <cctype>
@@ -33,13 +34,16 @@ void make_folder(const std::string& path) {
   const int error = errno;
   struct stat found = {};
   if (stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode)) return;
-  throw UsageError(path + ": cannot be made: " + std::strerror(error));
+  throw UsageError(fmt::format("{}: cannot be made: {}", path, std::strerror(error)));
 }
 
 // Elements of less than a byte, and dtypes that .npy has no word for, have a byte each.
 std::string file_of(const core::ShownTensor& tensor) {
   using Role = core::ShownTensor::Role;
-  return tensor.name + (tensor.role == Role::got ? ".got" : tensor.role == Role::expected ? ".expected" : "") + ".npy";
+  return fmt::format("{}{}.npy", tensor.name,
+                     tensor.role == Role::got        ? ".got"
+                     : tensor.role == Role::expected ? ".expected"
+                                                     : "");
 }
 
 void write_tensor(const std::string& path, const core::ShownTensor& tensor) {
@@ -64,14 +68,15 @@ void Dump::add(const core::ShownCase& shown) {
   make_folder(folder);
   std::string text = shown.title + "\n";
   if (!shown.variant.empty()) text += "variant " + shown.variant + "\n";
-  text += shown.code.empty() ? "passed\n" : shown.code + ": " + shown.reason + "\n";
+  text += shown.code.empty() ? "passed\n" : fmt::format("{}: {}\n", shown.code, shown.reason);
   std::string command = "rlk-plugins run " + shown.op;
   for (const std::string& param : shown.params) command += " --param " + param;
   for (const core::ShownTensor& tensor : shown.tensors) {
     write_tensor(folder + "/" + file_of(tensor), tensor);
-    if (tensor.role == core::ShownTensor::Role::input) command += " --input " + tensor.name + "=" + file_of(tensor);
+    if (tensor.role == core::ShownTensor::Role::input)
+      command += fmt::format(" --input {}={}", tensor.name, file_of(tensor));
     if (tensor.role == core::ShownTensor::Role::expected)
-      command += " --output " + tensor.name + "=" + tensor.name + ".npy";
+      command += fmt::format(" --output {}={}.npy", tensor.name, tensor.name);
   }
   text += "\nThe same call of the registered plugins, its tensors without gaps:\n  " + command + "\n";
   write_whole(folder + "/case.txt", {text});

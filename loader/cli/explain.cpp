@@ -1,4 +1,6 @@
 // `rlk-plugins explain`: who would take a call, and why not the others.
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -14,8 +16,8 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
   std::string arguments;
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (!call.inputs[i]) continue;
-    arguments += (arguments.empty() ? "" : ", ") + std::string(call.decl->inputs[i].name) + " " +
-                 core::name_of(call.inputs[i]->dtype);
+    arguments += (arguments.empty() ? "" : ", ") +
+                 fmt::format("{} {}", call.decl->inputs[i].name, core::name_of(call.inputs[i]->dtype));
     for (size_t axis = 0; axis < call.inputs[i]->shape.size(); ++axis)
       arguments += (axis == 0 ? " " : "x") + std::to_string(call.inputs[i]->shape[axis]);
   }
@@ -46,9 +48,11 @@ void print(const OpCall& call, const std::string& backend, const nlohmann::json&
   if (chosen.empty()) std::fprintf(output(), "\n%s", wrapped(explained.value("refused", ""), 0).c_str());
   const auto fallback = explained.find("fallback");
   if (fallback != explained.end() && !chosen.empty()) {
-    std::fprintf(output(), "\n%s",
-                 wrapped("a fallback (" + fallback->value("reason_code", "") + "): " + fallback->value("reason", ""), 0)
-                     .c_str());
+    std::fprintf(
+        output(), "\n%s",
+        wrapped(fmt::format("a fallback ({}): {}", fallback->value("reason_code", ""), fallback->value("reason", "")),
+                0)
+            .c_str());
   }
 }
 

@@ -1,6 +1,8 @@
 // What a call expects of its inputs, by the sizes and dtypes of those that come first.
 #include "loader/cli/fit.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 namespace rlk::cli {
@@ -100,8 +102,8 @@ std::vector<std::string> fit_shapes(OpCall* call, Arrays* inputs) {
     array = repeated(reshaped(std::move(array), given), expected);
     call->inputs[i] = TensorSpec(array.dtype(), array.shape());
     if (given != expected) {
-      notes.push_back(std::string(call->decl->inputs[i].name) + " " + shape_text(read) + " was repeated to " +
-                      shape_text(expected));
+      notes.push_back(
+          fmt::format("{} {} was repeated to {}", call->decl->inputs[i].name, shape_text(read), shape_text(expected)));
     }
   }
   return notes;
@@ -115,15 +117,15 @@ std::string hints(const OpCall& call, const std::vector<std::string>& files) {
     if (!call.inputs[i]) continue;
     const Dtype expected = expected_dtype(call, input.dtype);
     if (call.inputs[i]->dtype != expected) {
-      text += "; --input " + std::string(input.name) + "=" + files[i] + ":" + core::name_of(expected) + " casts";
+      text += fmt::format("; --input {}={}:{} casts", input.name, files[i], core::name_of(expected));
     }
     // Numbers of sequences where tokens are expected: which axis is missing is not guessed.
     Shape columns = call.inputs[i]->shape;
     columns.push_back(1);
     const Shape shape = expected_shape(call, dims_of(call, input), symbols);
     if (is_known(shape) && repeats_to(columns, shape)) {
-      text += "; save " + std::string(input.name) + " as " + shape_text(columns) + " to have it repeated to " +
-              shape_text(shape);
+      text +=
+          fmt::format("; save {} as {} to have it repeated to {}", input.name, shape_text(columns), shape_text(shape));
     }
   }
   return text;

@@ -1,4 +1,6 @@
 // `rlk-plugins inspect` and `scope`: all that is known of one plugin; what exactly of it is verified.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -92,7 +94,7 @@ int run_inspect(const Arguments& arguments) {
   field("source", record.source);
   std::fprintf(output(), "%-10s %s%s\n", "state", coloured(to_string(record.state), tone_of(record)).c_str(),
                record.from_cache ? ", remembered from an earlier probe" : "");
-  field("support", std::string(support.tier()) + ": " + support.reason);
+  field("support", fmt::format("{}: {}", support.tier(), support.reason));
   field("reason", reason_text(record));
   field("hint", record.reason_code.empty() ? "" : record.hint);
   field("tried", record.tried);
@@ -116,7 +118,7 @@ std::string cell_text(const UnitResult& unit) {
   for (const core::NumericsClass& one : core::numerics_classes())
     if ((unit.numerics & one.bit) != 0) classes += one.letter;
   if (unit.cases == 0) return classes + " at build";
-  return classes + " " + number_text(unit.worst_error_ratio) + ", " + number_text(unit.worst_error_ulp) + " ulp";
+  return fmt::format("{} {}, {} ulp", classes, number_text(unit.worst_error_ratio), number_text(unit.worst_error_ulp));
 }
 
 void print_scope(const PluginRecord& record) {

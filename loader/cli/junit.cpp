@@ -1,6 +1,8 @@
 // The dialect that Jenkins, GitLab and GitHub's actions read.
 #include "loader/cli/junit.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 
 #include "loader/cli/report.hpp"
@@ -36,7 +38,7 @@ std::string escaped(const std::string& text) {
 }
 
 std::string attribute(const char* name, const std::string& value) {
-  return std::string(" ") + name + "=\"" + escaped(value) + "\"";
+  return fmt::format(" {}=\"{}\"", name, escaped(value));
 }
 
 }  // namespace
@@ -53,8 +55,8 @@ std::string junit_of(const loader::PluginRecord& record, double seconds) {
       cases += "/>\n";
       return;
     }
-    cases += std::string(">\n      <") + child + attribute("type", code) + attribute("message", code + ": " + text) +
-             "/>\n    </testcase>\n";
+    cases += fmt::format(">\n      <{}{}{}/>\n    </testcase>\n", child, attribute("type", code),
+                         attribute("message", code + ": " + text));
   };
   for (const core::UnitResult& unit : record.units) {
     const char* child = unit.verdict == Verdict::failed     ? "failure"
@@ -62,7 +64,8 @@ std::string junit_of(const loader::PluginRecord& record, double seconds) {
                                                             : nullptr;
     failures += unit.verdict == Verdict::failed;
     skipped += unit.verdict == Verdict::declined;
-    add(record.id + "." + unit.op + "." + unit.implementation, unit_name(unit), child, unit.reason_code, unit.reason);
+    add(fmt::format("{}.{}.{}", record.id, unit.op, unit.implementation), unit_name(unit), child, unit.reason_code,
+        unit.reason);
   }
   // Units say what is wrong with them; a reason without failed units is about the plugin itself.
   if (!record.reason_code.empty() && failures == 0) {
@@ -75,8 +78,10 @@ std::string junit_of(const loader::PluginRecord& record, double seconds) {
                              attribute("tests", std::to_string(tests)) +
                              attribute("failures", std::to_string(failures)) +
                              attribute("skipped", std::to_string(skipped)) + attribute("time", time);
-  return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite" + counts + ">\n" + cases +
-         "  </testsuite>\n</testsuites>\n";
+  return fmt::format(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite{}>\n"
+      "{}  </testsuite>\n</testsuites>\n",
+      counts, cases);
 }
 
 }  // namespace rlk::cli

@@ -1,6 +1,8 @@
 // `rlk-plugins lint`: does a plugin file obey the rules that loading and living beside other plugins ask of it? No byte
 // of it is run.
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <climits>
 #include <cstdio>
@@ -36,7 +38,7 @@ void check_exports(const loader::ElfInfo& info, Findings* findings) {
   for (size_t i = 0; i < extra.size() && i < 5; ++i) names += (i == 0 ? "" : ", ") + extra[i];
   if (extra.size() > 5) names += ", ...";
   findings->push_back({false, "EXTRA_EXPORTS",
-                       "exports " + std::to_string(extra.size()) + " names besides the entry: " + names,
+                       fmt::format("exports {} names besides the entry: {}", extra.size(), names),
                        "link with rlk_add_plugin() or with its version script: other libraries in the process may "
                        "otherwise bind to these names"});
 }
@@ -99,7 +101,7 @@ Findings lint(const std::string& path, loader::PluginRecord* record) {
   const auto note = description != nullptr ? loader::parse_abi_note(*description, &error) : std::nullopt;
   const std::string wanted = note ? "librlk_plugin_" + note->id + ".so" : "";
   if (note && base_name(path) != wanted) {
-    findings.push_back({false, "FILE_NAME", "is called " + base_name(path) + ", its id is " + note->id,
+    findings.push_back({false, "FILE_NAME", fmt::format("is called {}, its id is {}", base_name(path), note->id),
                         "call it " + wanted + ": only librlk_plugin_*.so is found in a folder"});
   }
   return findings;
@@ -132,7 +134,8 @@ int run_verb(const Arguments& arguments) {
   // What the file's ABI note says of it; of a file without one the path is all that is known.
   std::string identity = record.path;
   if (!record.backend.empty())
-    identity += ": plugin " + record.id + " " + record.version + ", backend " + record.backend + ", ABI " + record.abi;
+    identity +=
+        fmt::format(": plugin {} {}, backend {}, ABI {}", record.id, record.version, record.backend, record.abi);
   std::fprintf(output(), "%s\n", printable(identity).c_str());
   for (const Finding& finding : findings) {
     std::fprintf(output(), "%s %s\n%s",

@@ -1,4 +1,6 @@
 // rlk-plugins: which plugins are here, what of them can be trusted, and why did this call go there?
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -41,7 +43,7 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
     if (words[0] == each.name) verb = &each;
   }
   if (verb == nullptr)
-    return fail("", ("no verb is called '" + words[0] + "'" + suggestion(words[0], names)).c_str(), kUsage);
+    return fail("", fmt::format("no verb is called '{}'{}", words[0], suggestion(words[0], names)).c_str(), kUsage);
   try {
     const Arguments arguments = parse_arguments(*verb, {words.begin() + 1, words.end()});
     if (arguments.has("help")) {

@@ -1,4 +1,6 @@
 // `rlk-plugins new`: a plugin of one's own to begin with, copied from the template that ships with rlk.
+#include <fmt/core.h>
+
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
@@ -64,7 +66,7 @@ fs::path find_template(const std::string& suffix) {
   std::error_code error;
   for (const fs::path& folder : {prefix() / "share/rlk/template", fs::path(RLK_TEMPLATE_DIR)})
     if (fs::is_directory(folder.string() + suffix, error)) return folder.string() + suffix;
-  throw Failure(std::string("the plugin template is not installed at ") + RLK_TEMPLATE_DIR + suffix);
+  throw Failure(fmt::format("the plugin template is not installed at {}{}", RLK_TEMPLATE_DIR, suffix));
 }
 
 void copy_template(const fs::path& source, const std::string& name, const fs::path& target,
@@ -131,7 +133,7 @@ constexpr const char* kWords[] = {"alignas",       "alignof",      "and",
 void refuse_clash(const std::string& name) {
   for (const char* taken : kTaken) {
     if (name == taken)
-      throw UsageError("new " + name + ": rlk's own plugin has that id; choose another, such as my_" + name);
+      throw UsageError(fmt::format("new {}: rlk's own plugin has that id; choose another, such as my_{}", name, name));
   }
   for (const char* word : kWords) {
     if (name == word)
@@ -139,8 +141,8 @@ void refuse_clash(const std::string& name) {
   }
   for (const auto& record : loader::discover(loader::Environment::of_process(), {{}, loader::default_folders()})) {
     if (!record.is_place && record.id == name)
-      throw UsageError("new " + name + ": " + record.path +
-                       " has that id already; choose another, or take it out of the search");
+      throw UsageError(fmt::format("new {}: {} has that id already; choose another, or take it out of the search", name,
+                                   record.path));
   }
 }
 

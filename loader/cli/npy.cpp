@@ -2,6 +2,7 @@
 #include "loader/cli/npy.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ public:
 
 private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw UsageError("damaged .npy header: " + what + " (position " + std::to_string(at_) + ")");
+    throw UsageError(fmt::format("damaged .npy header: {} (position {})", what, at_));
   }
   void skip() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
@@ -113,8 +114,7 @@ private:
       }
     }
     if (sizes.size() > RLK_MAX_NDIM) {
-      throw UsageError("it has " + std::to_string(sizes.size()) + " dimensions; tensors have at most " +
-                       std::to_string(RLK_MAX_NDIM));
+      throw UsageError(fmt::format("it has {} dimensions; tensors have at most {}", sizes.size(), RLK_MAX_NDIM));
     }
     return sizes;
   }
@@ -150,7 +150,7 @@ Dtype dtype_of(const std::string& descr, std::optional<Dtype> wanted) {
   }
   std::string advice = "; expected <f2 <f4 <f8 <i2 <i4 <i8 <u4 <u8 |i1 |u1 |b1, or <V2 for bf16";
   if (!descr.empty() && descr[0] == '>') advice += " (big-endian: save array.astype('<" + descr.substr(1) + "'))";
-  throw UsageError("dtype '" + descr + "' is not supported" + advice);
+  throw UsageError(fmt::format("dtype '{}' is not supported{}", descr, advice));
 }
 
 const char* descr_of(Dtype dtype) {
@@ -212,9 +212,8 @@ Array read_from(int fd, uint64_t file_bytes, std::optional<Dtype> wanted) {
   if (!count || static_cast<uint64_t>(*count) != data_bytes / size || data_bytes % size != 0) {
     uint64_t expected = 0;
     const bool is_known = count && !__builtin_mul_overflow(static_cast<uint64_t>(*count), size, &expected);
-    throw UsageError("the header says " + shape_text(header.shape) + " of '" + header.descr + "', but " +
-                     std::to_string(data_bytes) + " bytes follow it" +
-                     (is_known ? "; expected " + std::to_string(expected) : ""));
+    throw UsageError(fmt::format("the header says {} of '{}', but {} bytes follow it{}", shape_text(header.shape),
+                                 header.descr, data_bytes, is_known ? fmt::format("; expected {}", expected) : ""));
   }
   Array array(dtype, header.shape);
   if (!loader::read_at(fd, header.data_offset, array.data(), array.bytes()))
@@ -240,10 +239,9 @@ NpyHeader parse_npy_header(std::string_view bytes) {
     begin = 12;
     length |= uint64_t{byte(10)} << 16 | uint64_t{byte(11)} << 24;
   } else if (major != 1) {
-    throw UsageError(".npy version " + std::to_string(major) + "." + std::to_string(byte(7)) +
-                     " is not known; expected 1.0, 2.0 or 3.0");
+    throw UsageError(fmt::format(".npy version {}.{} is not known; expected 1.0, 2.0 or 3.0", major, byte(7)));
   }
-  if (length > kMaxHeader) throw UsageError("damaged .npy header: it claims " + std::to_string(length) + " bytes");
+  if (length > kMaxHeader) throw UsageError(fmt::format("damaged .npy header: it claims {} bytes", length));
   if (begin + length > bytes.size()) throw UsageError("damaged .npy header: the file ends inside it");
   DictReader(bytes.substr(begin, length)).read(&header);
   header.data_offset = begin + length;
@@ -268,7 +266,7 @@ void write_npy(const std::string& path, const Array& array) {
   if (array.shape().size() > 1) shape.resize(shape.size() - 2);
   if (array.shape().size() == 1) shape.pop_back();
   std::string header =
-      std::string("{'descr': '") + descr_of(array.dtype()) + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr_of(array.dtype()), shape);
   header.append((64 - (10 + header.size() + 1) % 64) % 64, ' ');  // the data is aligned to 64 bytes, as NumPy does it
   header += '\n';
   std::string head(kMagic);

@@ -1,4 +1,6 @@
 // `rlk-plugins ops`: the operators as their declarations state them.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -72,8 +74,8 @@ void print_arguments(const OpDecl& decl, bool inputs) {
   for (const ArgDecl& arg : inputs ? decl.inputs : decl.outputs) {
     std::string names;
     for (size_t i = 0; i < arg.elements.size(); ++i)
-      names += (i > 0 ? ", " : "") + std::to_string(i) + " " + arg.elements[i];
-    if (!names.empty()) std::fprintf(output(), "%s", wrapped(std::string(arg.name) + ": " + names, 2, kLine).c_str());
+      names += (i > 0 ? ", " : "") + fmt::format("{} {}", i, arg.elements[i]);
+    if (!names.empty()) std::fprintf(output(), "%s", wrapped(fmt::format("{}: {}", arg.name, names), 2, kLine).c_str());
   }
   std::fprintf(output(), "\n");
 }
@@ -82,7 +84,7 @@ void print_nan_rules(const OpDecl& decl) {
   std::fprintf(output(), "A NaN in one element of an input makes NaN what depends on that element:\n");
   for (const ArgDecl& input : decl.inputs) {
     if (input.nan.empty()) continue;
-    const std::string text = std::string(input.name) + ": " + core::nan_words(decl, input);
+    const std::string text = fmt::format("{}: {}", input.name, core::nan_words(decl, input));
     std::fprintf(output(), "%s", wrapped(text, 2, kLine).c_str());
   }
   std::fprintf(output(), "\n");
@@ -127,7 +129,7 @@ void print_op(const OpDecl& decl) {
 
   Table sizes({"size", "", "meaning"});
   for (const core::SymbolDecl& symbol : decl.symbols) {
-    std::string remarks = symbol.min > 0 ? "at least " + std::to_string(symbol.min) : "may be 0";
+    std::string remarks = symbol.min > 0 ? fmt::format("at least {}", symbol.min) : "may be 0";
     if (symbol.dynamic) remarks += ", dynamic";
     if (symbol.form >= 0) remarks += std::string(", ") + decl.forms[static_cast<size_t>(symbol.form)];
     sizes.row({symbol.name, remarks, symbol.doc});
@@ -141,7 +143,7 @@ void print_op(const OpDecl& decl) {
     std::fprintf(output(), "dtype %s: %s\n", variable.name, choices_text(decl, variable).c_str());
   if (uses_accumulator(decl)) std::fprintf(output(), "acc(T): f32, or f64 where T is f64\n");
   for (const core::RuleDecl& rule : decl.rules) {
-    const std::string holds = std::string("rule ") + rule.name + ": " + rule.holds.text;
+    const std::string holds = fmt::format("rule {}: {}", rule.name, rule.holds.text);
     const std::string hint = "(" + std::string(rule.hint) + ")";
     if (holds.size() + 1 + hint.size() <= kLine) {
       std::fprintf(output(), "%s %s\n", holds.c_str(), hint.c_str());
@@ -150,9 +152,9 @@ void print_op(const OpDecl& decl) {
     }
   }
   for (const core::RoundedDecl& rounded : decl.rounded) {
-    std::fprintf(output(), "%s",
-                 wrapped(std::string("may be rounded to a 16-bit T: ") + rounded.name + ", " + rounded.source, 0, kLine)
-                     .c_str());
+    std::fprintf(
+        output(), "%s",
+        wrapped(fmt::format("may be rounded to a 16-bit T: {}, {}", rounded.name, rounded.source), 0, kLine).c_str());
   }
   if (*decl.backward != 0) std::fprintf(output(), "backward: %s\n", decl.backward);
   for (const char* source : decl.sources)

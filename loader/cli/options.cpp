@@ -1,4 +1,6 @@
 // Command lines into Arguments, and the help text of a verb. The only file that knows Boost.Program_options.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <iterator>
@@ -90,7 +92,7 @@ Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& word
     for (const Option& option : verb.options) names.push_back(option.name);
     const std::string name = error.get_option_name();  // with its dashes
     for (std::string& each : names) each.insert(0, "--");
-    throw UsageError("unknown option " + name + suggestion(name, names));
+    throw UsageError(fmt::format("unknown option {}{}", name, suggestion(name, names)));
   } catch (const po::error& error) {
     throw UsageError(error.what());
   }
@@ -111,11 +113,12 @@ Arguments parse_arguments(const Verb& verb, const std::vector<std::string>& word
       throw UsageError(std::string("--") + option.name + " was given twice; it takes one value");
   }
   if (out.operands_.size() > verb.operands.size()) {
-    throw UsageError("unexpected word '" + out.operands_[verb.operands.size()] + "'; expected " + usage_line(verb));
+    throw UsageError(
+        fmt::format("unexpected word '{}'; expected {}", out.operands_[verb.operands.size()], usage_line(verb)));
   }
   for (size_t i = out.operands_.size(); i < verb.operands.size(); ++i) {
     if (verb.operands[i].required)
-      throw UsageError(std::string("missing ") + verb.operands[i].name + "; expected " + usage_line(verb));
+      throw UsageError(fmt::format("missing {}; expected {}", verb.operands[i].name, usage_line(verb)));
   }
   return out;
 }

@@ -1,6 +1,8 @@
 // The page's sections, from the documents of the verbs. Every text of theirs may be a plugin's: all of it is escaped.
 #include "loader/cli/page.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -37,7 +39,7 @@ std::string time_text(int64_t unix_seconds) {
 }
 
 std::string word(const char* tone, const std::string& text) {
-  return std::string("<span class=\"word ") + tone + "\">" + text + "</span>";
+  return fmt::format("<span class=\"word {}\">{}</span>", tone, text);
 }
 
 const char* tone_of_state(const ordered_json& plugin) {
@@ -50,7 +52,7 @@ const char* tone_of_state(const ordered_json& plugin) {
 // ---- plugins ------------------------------------------------------------------------------------------------------
 
 void line(std::string* out, const char* name, const std::string& value) {
-  if (!value.empty()) *out += std::string("<dt>") + name + "</dt><dd>" + value + "</dd>\n";
+  if (!value.empty()) *out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, value);
 }
 
 std::string reason_of(const ordered_json& object) {
@@ -59,22 +61,23 @@ std::string reason_of(const ordered_json& object) {
 }
 
 void add_plugin(std::string* out, const ordered_json& plugin) {
-  *out +=
-      "<li><h3>" + text_of(plugin, "id") + " " + word(tone_of_state(plugin), text_of(plugin, "state")) + "</h3>\n<dl>";
+  *out += fmt::format("<li><h3>{} {}</h3>\n<dl>", text_of(plugin, "id"),
+                      word(tone_of_state(plugin), text_of(plugin, "state")));
   line(out, "reason", reason_of(plugin));
   line(out, "what to do", text_of(plugin, "reason_code").empty() ? "" : text_of(plugin, "hint"));
   std::string devices;
   for (const ordered_json& device : plugin.value("devices", ordered_json::array())) {
     const double gib = device.value("memory_bytes", 0.0) / (1024.0 * 1024.0 * 1024.0);
-    devices += (devices.empty() ? "" : "<br>") + text_of(device, "name") + ", " + text_of(device, "arch") +
-               (gib > 0 ? ", " + number_text(gib) + " GiB" : "");
+    devices +=
+        (devices.empty() ? "" : "<br>") + fmt::format("{}, {}{}", text_of(device, "name"), text_of(device, "arch"),
+                                                      gib > 0 ? ", " + number_text(gib) + " GiB" : "");
   }
   line(out, "devices", devices);
   const ordered_json ops = plugin.value("ops", ordered_json::object());
   std::string operators;
   for (const char* kind : {"verified", "partial", "unsupported", "quarantined"}) {
     const int64_t count = ops.value(kind, int64_t{0});
-    if (count > 0) operators += (operators.empty() ? "" : ", ") + std::to_string(count) + " " + kind;
+    if (count > 0) operators += (operators.empty() ? "" : ", ") + fmt::format("{} {}", count, kind);
   }
   line(out, "operators", operators);
   line(out, "backend", text_of(plugin, "backend"));
@@ -98,14 +101,14 @@ std::string cell(const Sum& sum) {
   const char* tone = sum.failed > 0 ? "bad" : sum.verified > 0 ? "good" : "off";
   std::string text;
   const auto add = [&text](int count, const char* what) {
-    if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+    if (count > 0) text += (text.empty() ? "" : ", ") + fmt::format("{} {}", count, what);
   };
   add(sum.verified, "verified");
   add(sum.failed, "failed");
   add(sum.declined, "declined");
   if (sum.ratio >= 0)
-    text += "<small>" + number_text(sum.ratio) + " of the bound, " + number_text(sum.ulp) + " ulp</small>";
-  return std::string("<td class=\"") + tone + "\">" + text + "</td>";
+    text += fmt::format("<small>{} of the bound, {} ulp</small>", number_text(sum.ratio), number_text(sum.ulp));
+  return fmt::format("<td class=\"{}\">{}</td>", tone, text);
 }
 
 // Floating types first, as people ask for them.
@@ -123,8 +126,9 @@ void add_failures(std::string* out, const ordered_json& units) {
   std::string rows;
   for (const ordered_json& unit : units) {
     if (unit.value("verdict", "") != "failed") continue;
-    rows += "<tr><th scope=\"row\">" + text_of(unit, "op") + " " + text_of(unit, "implementation") + " " +
-            text_of(unit, "dtype") + " " + text_of(unit, "feature") + "</th><td>" + reason_of(unit) + "</td></tr>\n";
+    rows +=
+        fmt::format("<tr><th scope=\"row\">{} {} {} {}</th><td>{}</td></tr>\n", text_of(unit, "op"),
+                    text_of(unit, "implementation"), text_of(unit, "dtype"), text_of(unit, "feature"), reason_of(unit));
   }
   if (rows.empty()) return;
   *out +=
@@ -155,9 +159,9 @@ void add_scope(std::string* out, const ordered_json& scope) {
     sum.ulp = std::max(sum.ulp, number("worst_error_ulp"));
   }
   const std::string id = text_of(scope, "id");
-  *out += std::string("<details") + (all.failed > 0 || scope.value("id", "") != "cpu" ? " open" : "") + "><summary>" +
-          id + ": " + std::to_string(all.verified) + " verified, " + std::to_string(all.failed) + " failed, " +
-          std::to_string(all.declined) + " declined</summary>\n";
+  *out += fmt::format("<details{}><summary>{}: {} verified, {} failed, {} declined</summary>\n",
+                      all.failed > 0 || scope.value("id", "") != "cpu" ? " open" : "", id, all.verified, all.failed,
+                      all.declined);
   if (scope.value("tried", "") == "canary")
     *out +=
         "<p class=\"soft\">Tried on this machine: a canary, one call of each operator and dtype; the rest when rlk was "
@@ -170,7 +174,7 @@ void add_scope(std::string* out, const ordered_json& scope) {
   for (const std::string& dtype : columns) *out += "<th scope=\"col\">" + dtype + "</th>";
   *out += "</tr></thead><tbody>\n";
   for (const auto& [key, cells] : rows) {
-    *out += "<tr><th scope=\"row\">" + key.first + " <span class=\"soft\">" + key.second + "</span></th>";
+    *out += fmt::format("<tr><th scope=\"row\">{} <span class=\"soft\">{}</span></th>", key.first, key.second);
     for (const std::string& dtype : columns) {
       const auto found = cells.find(dtype);
       *out += found == cells.end() ? "<td class=\"off\">not tried</td>" : cell(found->second);
@@ -189,8 +193,8 @@ void add_checks(std::string* out, const ordered_json& checks) {
   for (const ordered_json& check : checks) {
     const std::string status = check.value("status", "");
     const char* tone = status == "problem" ? "bad" : status == "warning" ? "wait" : status == "ok" ? "good" : "off";
-    *out += "<tr><td>" + word(tone, text_of(check, "status")) + "</td><th scope=\"row\">" + text_of(check, "subject") +
-            "</th><td>" + text_of(check, "text");
+    *out += fmt::format("<tr><td>{}</td><th scope=\"row\">{}</th><td>{}", word(tone, text_of(check, "status")),
+                        text_of(check, "subject"), text_of(check, "text"));
     for (const char* more : {"reason", "hint"})
       if (const std::string text = text_of(check, more); !text.empty()) *out += "<small>" + text + "</small>";
     *out += "</td></tr>\n";
@@ -207,10 +211,10 @@ void add_quarantine(std::string* out, const ordered_json& entries) {
       "<table class=\"findings\"><thead><tr><th scope=\"col\">switched off</th><th scope=\"col\">why</th>"
       "<th scope=\"col\">since, until</th></tr></thead><tbody>\n";
   for (const ordered_json& entry : entries) {
-    *out += "<tr><th scope=\"row\">" + text_of(entry, "plugin") + " " + text_of(entry, "op") + " " +
-            text_of(entry, "implementation") + " " + text_of(entry, "dtype") + "</th><td>" + reason_of(entry) +
-            "</td><td>" + time_text(entry.value("since_unix", int64_t{0})) + "<small>" +
-            time_text(entry.value("until_unix", int64_t{0})) + "</small></td></tr>\n";
+    *out += fmt::format("<tr><th scope=\"row\">{} {} {} {}</th><td>{}</td><td>{}<small>{}</small></td></tr>\n",
+                        text_of(entry, "plugin"), text_of(entry, "op"), text_of(entry, "implementation"),
+                        text_of(entry, "dtype"), reason_of(entry), time_text(entry.value("since_unix", int64_t{0})),
+                        time_text(entry.value("until_unix", int64_t{0})));
   }
   *out += "</tbody></table>\n";
 }
@@ -219,7 +223,7 @@ void add_operators(std::string* out, const ordered_json& ops) {
   std::map<std::string, std::vector<const ordered_json*>> families;
   for (const ordered_json& op : ops) families[text_of(op, "family")].push_back(&op);
   for (const auto& [family, members] : families) {
-    *out += "<details><summary>" + family + " (" + std::to_string(members.size()) + ")</summary>\n<dl>";
+    *out += fmt::format("<details><summary>{} ({})</summary>\n<dl>", family, members.size());
     for (const ordered_json* op : members) {
       std::string dtypes;
       for (const ordered_json& variable : op->value("dtypes", ordered_json::array())) {
@@ -229,9 +233,9 @@ void add_operators(std::string* out, const ordered_json& ops) {
         dtypes += (dtypes.empty() ? "" : "; ") + text_of(variable, "name") + ": " + choices;
       }
       const std::string backward = text_of(*op, "backward");
-      *out += "<dt><code>" + text_of(*op, "name") + "</code></dt><dd>" + text_of(*op, "summary") +
-              "<br><span class=\"soft\">" + dtypes + (backward.empty() ? "" : "; gradient: " + backward) +
-              "</span></dd>\n";
+      *out +=
+          fmt::format("<dt><code>{}</code></dt><dd>{}<br><span class=\"soft\">{}{}</span></dd>\n", text_of(*op, "name"),
+                      text_of(*op, "summary"), dtypes, backward.empty() ? "" : "; gradient: " + backward);
     }
     *out += "</dl></details>\n";
   }
@@ -277,21 +281,23 @@ std::string html_page(const ordered_json& document) {
     problems += check.value("status", "") == "problem";
   const std::string machine = text_of(document, "machine");
 
-  std::string out =
+  std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-      "<title>rlk on " +
-      machine + "</title>\n<style>" + kPageStyle + "</style></head><body>\n";
-  out += "<header><h1>rlk on " + machine + "</h1>\n<p class=\"soft\">rlk " + text_of(list.at("host"), "version") +
-         ", plugin ABI " + text_of(list.at("host"), "abi") + ", " + time_text(document.value("made_unix", int64_t{0})) +
-         "</p>\n<p>" + word("good", std::to_string(in_use) + " in use") + " " +
-         word(broken > 0 ? "bad" : "off", std::to_string(broken) + " broken") + " " +
-         word(problems > 0 ? "bad" : "good", std::to_string(problems) + (problems == 1 ? " problem" : " problems")) +
-         "</p>\n<nav aria-label=\"Sections\"><ul><li><a href=\"#plugins\">Plugins</a></li><li><a "
-         "href=\"#verdicts\">Verdicts</a>"
-         "</li><li><a href=\"#quarantine\">Quarantine</a></li><li><a href=\"#checks\">Checks and environment</a></li>"
-         "<li><a href=\"#operators\">Operators</a></li></ul></nav></header>\n<main>\n";
+      "<title>rlk on {}</title>\n<style>{}</style></head><body>\n",
+      machine, kPageStyle);
+  out += fmt::format(
+      "<header><h1>rlk on {}</h1>\n<p class=\"soft\">rlk {}, plugin ABI {}, {}</p>\n<p>{} {} {}</p>\n", machine,
+      text_of(list.at("host"), "version"), text_of(list.at("host"), "abi"),
+      time_text(document.value("made_unix", int64_t{0})), word("good", fmt::format("{} in use", in_use)),
+      word(broken > 0 ? "bad" : "off", fmt::format("{} broken", broken)),
+      word(problems > 0 ? "bad" : "good", fmt::format("{} {}", problems, problems == 1 ? "problem" : "problems")));
+  out +=
+      "<nav aria-label=\"Sections\"><ul><li><a href=\"#plugins\">Plugins</a></li>"
+      "<li><a href=\"#verdicts\">Verdicts</a></li><li><a href=\"#quarantine\">Quarantine</a></li>"
+      "<li><a href=\"#checks\">Checks and environment</a></li><li><a href=\"#operators\">Operators</a></li></ul></nav>"
+      "</header>\n<main>\n";
   out += "<section id=\"plugins\"><h2>Plugins</h2>\n<ul class=\"cards\">\n";
   for (const ordered_json& plugin : list.at("plugins")) add_plugin(&out, plugin);
   out +=

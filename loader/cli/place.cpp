@@ -2,6 +2,7 @@
 #include "loader/cli/place.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,7 +74,7 @@ Place find_place(const std::string& path) {
 }
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
-  throw Failure(path + ": " + what + ": " + loader::errno_text(errno));
+  throw Failure(fmt::format("{}: {}: {}", path, what, loader::errno_text(errno)));
 }
 
 void write_all(int fd, const std::string& path, const std::vector<std::string_view>& parts) {
@@ -99,7 +100,7 @@ class Temporary {
 public:
   explicit Temporary(const Place& place) : place_(place) {
     for (int i = 0; i < kMaxNames; ++i) {
-      name_ = place.path + ".tmp" + std::to_string(getpid()) + "." + std::to_string(i);
+      name_ = fmt::format("{}.tmp{}.{}", place.path, getpid(), i);
       // Never through a link that somebody laid there.
       fd_ = loader::UniqueFd(open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
       if (fd_ || errno != EEXIST) break;

@@ -1,6 +1,7 @@
 // A thread that writes the line anew a few times a second.
 #include "loader/cli/progress.hpp"
 
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -52,7 +53,7 @@ void Progress::show() {
   for (std::chrono::milliseconds pause = kMoment; !ends_.wait_for(lock, pause, [this] { return ended_; });
        pause = kAgain) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin_);
-    const std::string time = " (" + std::to_string(seconds.count()) + " s)";
+    const std::string time = fmt::format(" ({} s)", seconds.count());
     const std::string text = printable(what_);
     const size_t room = columns() - 1 - std::min<size_t>(time.size(), 20);
     std::fprintf(stderr, "\r\033[K%s%s", text.substr(0, room).c_str(), time.c_str());

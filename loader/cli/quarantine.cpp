@@ -1,4 +1,6 @@
 // `rlk-plugins quarantine`: what failed at run time and is switched off, with its evidence; and using it again.
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -50,7 +52,7 @@ int list(const loader::Store& store, const std::vector<QuarantineEntry>& entries
   Table table({"plugin", "switched off", "since", "until", "times", "seen by"});
   for (const QuarantineEntry& entry : entries) {
     table.row({entry.id, entry.who(), time_text(entry.since_unix), time_text(entry.until_unix),
-               std::to_string(entry.times), entry.program + " " + std::to_string(entry.pid)});
+               std::to_string(entry.times), fmt::format("{} {}", entry.program, entry.pid)});
     table.note(entry.reason_code + ": " + entry.reason, Tone::bad);
     table.note(entry.path, Tone::faint);
   }

@@ -1,6 +1,8 @@
 // Printing of records.
 #include "loader/cli/report.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -39,8 +41,9 @@ std::string tried_text(const PluginRecord& record) {
 }
 
 std::string unit_name(const UnitResult& unit) {
-  return unit.op + " " + unit.implementation + " " + unit.dtype + (unit.feature.empty() ? "" : " " + unit.feature) +
-         (unit.variant.empty() ? "" : ", variant " + unit.variant);
+  return fmt::format("{} {} {}{}{}", unit.op, unit.implementation, unit.dtype,
+                     unit.feature.empty() ? "" : " " + unit.feature,
+                     unit.variant.empty() ? "" : ", variant " + unit.variant);
 }
 
 std::string number_text(double value) {
@@ -59,7 +62,7 @@ void print_legend(const std::vector<PluginRecord>& records) {
   }
   if (!states.empty()) std::fprintf(output(), "\n");
   for (const State state : states) {
-    const std::string line = std::string(to_string(state)) + ": " + std::string(meaning_of(state));
+    const std::string line = fmt::format("{}: {}", to_string(state), meaning_of(state));
     std::fprintf(output(), "%s\n", coloured(line, Tone::faint).c_str());
   }
 }
@@ -87,15 +90,15 @@ void print_list(const std::vector<PluginRecord>& records) {
     }
     const loader::OperatorCounts counts = count_operators(record);
     const loader::Support support = support_of(record);
-    std::string operators = std::to_string(counts.verified) + " verified";
-    if (counts.partial > 0) operators += ", " + std::to_string(counts.partial) + " partial";
-    if (counts.unsupported > 0) operators += ", " + std::to_string(counts.unsupported) + " unsupported";
-    if (counts.quarantined > 0) operators += ", " + std::to_string(counts.quarantined) + " quarantined";
+    std::string operators = fmt::format("{} verified", counts.verified);
+    if (counts.partial > 0) operators += fmt::format(", {} partial", counts.partial);
+    if (counts.unsupported > 0) operators += fmt::format(", {} unsupported", counts.unsupported);
+    if (counts.quarantined > 0) operators += fmt::format(", {} quarantined", counts.quarantined);
     if (record.units.empty()) operators.clear();
     std::string devices;
     if (!record.devices.empty()) {
       devices = record.devices.front().name;
-      if (record.devices.size() > 1) devices = std::to_string(record.devices.size()) + " x " + devices;
+      if (record.devices.size() > 1) devices = fmt::format("{} x {}", record.devices.size(), devices);
     }
     const Cell state = {std::string(to_string(record.state)), tone_of(record)};
     if (narrow) {

@@ -1,4 +1,5 @@
 // `rlk-plugins report`: everything that the other verbs know of this machine, as a page to read and to send.
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -47,7 +48,8 @@ void write(const std::string& path, const std::string& page) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   file << page;
   file.close();
-  if (!file) throw Failure("--html " + path + ": " + std::strerror(errno) + "; name a file in a folder that is there");
+  if (!file)
+    throw Failure(fmt::format("--html {}: {}; name a file in a folder that is there", path, std::strerror(errno)));
 }
 
 int run_verb(const Arguments& arguments) {

@@ -1,4 +1,6 @@
 // `rlk-plugins run`: one operator on .npy files.
+#include <fmt/core.h>
+
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -30,8 +32,8 @@ FileWord parse_file_word(const core::OpDecl& decl, const std::string& word, bool
   const Assignment assignment = split_assignment(word, option);
   const int index = input ? find_input(decl, assignment.name) : find_output(decl, assignment.name);
   if (index < 0) {
-    throw UsageError(std::string(decl.name) + " has no " + (input ? "input" : "output") + " '" + assignment.name + "'" +
-                     suggestion(assignment.name, argument_names(decl, input, !input)));
+    throw UsageError(fmt::format("{} has no {} '{}'{}", decl.name, input ? "input" : "output", assignment.name,
+                                 suggestion(assignment.name, argument_names(decl, input, !input))));
   }
   FileWord out{static_cast<size_t>(index), assignment.value, std::nullopt};
   const size_t colon = out.file.rfind(':');
@@ -41,10 +43,10 @@ FileWord parse_file_word(const core::OpDecl& decl, const std::string& word, bool
     out.file.resize(colon);
   } else if (const size_t end = out.file.rfind(".npy:"); end != std::string::npos) {
     const std::string name = out.file.substr(end + 5);
-    throw UsageError(std::string(option) + " " + word + ": no dtype is called '" + name + "'" +
-                     suggestion(name, {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"}));
+    throw UsageError(fmt::format("{} {}: no dtype is called '{}'{}", option, word, name,
+                                 suggestion(name, {"f32", "bf16", "f16", "f64", "i32", "i64", "u8"})));
   }
-  if (out.file.empty()) throw UsageError(std::string(option) + " " + word + ": expected NAME=FILE.npy");
+  if (out.file.empty()) throw UsageError(fmt::format("{} {}: expected NAME=FILE.npy", option, word));
   return out;
 }
 
@@ -54,7 +56,7 @@ std::vector<std::optional<FileWord>> parse_file_words(const core::OpDecl& decl, 
   for (const std::string& word : words) {
     FileWord file = parse_file_word(decl, word, input);
     std::optional<FileWord>& slot = files[file.index];
-    if (slot) throw UsageError("--" + std::string(input ? "input " : "output ") + word + ": given twice");
+    if (slot) throw UsageError(fmt::format("--{} {}: given twice", input ? "input" : "output", word));
     slot = std::move(file);
   }
   return files;
@@ -67,8 +69,8 @@ void require_places(const core::OpDecl& decl, const std::vector<std::optional<Fi
     if (!outputs[i]) continue;
     const auto [owner, fresh] = owners.emplace(outputs[i]->file, decl.outputs[i].name);
     if (!fresh) {
-      throw UsageError(outputs[i]->file + ": asked for by the outputs " + owner->second + " and " +
-                       decl.outputs[i].name + "; expected a file for each");
+      throw UsageError(fmt::format("{}: asked for by the outputs {} and {}; expected a file for each", outputs[i]->file,
+                                   owner->second, decl.outputs[i].name));
     }
     require_place(outputs[i]->file);
   }
@@ -105,7 +107,7 @@ void require_inputs(const OpCall& call) {
     if (!call.inputs[i] && !input.optional && (input.form < 0 || input.form == form))
       missing += std::string(" --input ") + input.name + "=FILE.npy";
   }
-  if (!missing.empty()) throw UsageError(std::string(call.decl->name) + " also needs" + missing);
+  if (!missing.empty()) throw UsageError(fmt::format("{} also needs{}", call.decl->name, missing));
 }
 
 int run_verb(const Arguments& arguments) {
@@ -187,7 +189,7 @@ int run_verb(const Arguments& arguments) {
     std::string list;
     for (size_t k = 0; k < elements.size(); ++k) {
       std::snprintf(value, sizeof(value), "%.9g", array.number(static_cast<int64_t>(k)));
-      list += (k > 0 ? ", " : "") + std::string(elements[k]) + " " + value;
+      list += (k > 0 ? ", " : "") + fmt::format("{} {}", elements[k], value);
       json["outputs"].back()["elements"][elements[k]] = array.number(static_cast<int64_t>(k));
     }
     if (!list.empty()) table.note(list);

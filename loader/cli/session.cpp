@@ -1,6 +1,8 @@
 // The public C API with C++ lifetimes.
 #include "loader/cli/session.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -114,8 +116,8 @@ void Session::open_for(const OpCall& call, const std::string& pin) {
     const std::string backend = backend_of(runtime_, wish);
     // What a variable asks for in vain, dispatch says.
     if (backend.empty() && !pin.empty()) {
-      throw UsageError("--backend " + pin + ": no plugin is called '" + pin.substr(0, pin.find('/')) +
-                       "'; see rlk-plugins list");
+      throw UsageError(fmt::format("--backend {}: no plugin is called '{}'; see rlk-plugins list", pin,
+                                   pin.substr(0, pin.find('/'))));
     }
     const bool here = rlk_device_count(runtime_, backend.c_str(), &devices, nullptr) == RLK_OK && devices > 0;
     return open(here ? backend : "cpu");

@@ -1,6 +1,7 @@
 // Printing of tables and paragraphs.
 #include "loader/cli/table.hpp"
 
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -51,7 +52,7 @@ std::string coloured(std::string_view text, Tone tone) {
   static const bool colours = standard_output_is_terminal() && std::getenv("NO_COLOR") == nullptr;
   static constexpr const char* kCodes[] = {"", "\033[32m", "\033[33m", "\033[31m", "\033[2m"};
   if (!colours || tone == Tone::plain) return std::string(text);
-  return kCodes[static_cast<size_t>(tone)] + std::string(text) + "\033[0m";
+  return fmt::format("{}{}\033[0m", kCodes[static_cast<size_t>(tone)], text);
 }
 
 std::string printable(std::string_view text) {

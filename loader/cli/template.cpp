@@ -1,6 +1,8 @@
 // The sections of the checklist and where each answer comes from.
 #include "loader/cli/template.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -55,7 +57,7 @@ std::string joined(const std::set<std::string>& words, const char* separator = "
 }
 
 std::string line(const char* name, const std::string& value) {
-  return std::string("- ") + name + ": " + printable(value) + "\n";
+  return fmt::format("- {}: {}\n", name, printable(value));
 }
 
 }  // namespace
@@ -65,12 +67,12 @@ std::string filled_template(const PluginRecord& record) {
   const bool has_device = !record.devices.empty();
   const std::string command = "rlk-plugins conformance " + (record.path.empty() ? record.id : record.path);
   std::string out = "## Platform\n";
-  out += line("Vendor", record.backend + " (plugin " + record.id + " " + record.version + ")");
+  out += line("Vendor", fmt::format("{} (plugin {} {})", record.backend, record.id, record.version));
   out += line("Device model", has_device ? record.devices[0].name : "none here: " + reason_text(record));
   out += line("Number of cards", std::to_string(record.devices.size()));
-  out += line("Driver/runtime version", evidence_of(record, "driver_version", "not told") + " / " +
-                                            evidence_of(record, "runtime_version", "not told") + " (" +
-                                            evidence_of(record, "runtime_library", "no library") + ")");
+  out += line("Driver/runtime version", fmt::format("{} / {} ({})", evidence_of(record, "driver_version", "not told"),
+                                                    evidence_of(record, "runtime_version", "not told"),
+                                                    evidence_of(record, "runtime_library", "no library")));
   for (const char* torch : {"PyTorch version", "`torch.version.cuda`", "`torch.version.hip`",
                             "Device name from `torch.cuda.get_device_name(0)`"})
     out += line(torch, std::string(kPerson) + " (rlk does not look at PyTorch)");
@@ -95,11 +97,11 @@ std::string filled_template(const PluginRecord& record) {
   out += line("Reference implementation", "rlk's golden reference in fp64, fed the rounded inputs");
   for (const auto& [name, op] : operators_of(record)) {
     if (op.verified.empty()) continue;
-    out += line("Tolerance", name + ": " + core::text_of_numerics(op.numerics) + ", worst error " +
-                                 number_text(op.worst) + " of what is allowed");
+    out += line("Tolerance", fmt::format("{}: {}, worst error {} of what is allowed", name,
+                                         core::text_of_numerics(op.numerics), number_text(op.worst)));
   }
-  out += line("Test command", "`" + command + " --full --report " + record.id + ".json`");
-  out += line("Result", std::string(support.tier()) + ": " + support.reason);
+  out += line("Test command", fmt::format("`{} --full --report {}.json`", command, record.id));
+  out += line("Result", fmt::format("{}: {}", support.tier(), support.reason));
 
   out += "\n## Build / Runtime Notes\n";
   out += line("Extension compiler", kPerson);
@@ -118,8 +120,8 @@ std::string filled_template(const PluginRecord& record) {
 
   out += "\n## Validation Hardware\n";
   for (const char* person : {"Who can run validation", "Hardware access constraints"}) out += line(person, kPerson);
-  out +=
-      line("Reproducible command log", "`rlk-plugins inspect " + record.id + "`, `" + command + " --full`; " + kPerson);
+  out += line("Reproducible command log",
+              fmt::format("`rlk-plugins inspect {}`, `{} --full`; {}", record.id, command, kPerson));
   return out;
 }
 

@@ -1,6 +1,8 @@
 // The list of variables, and what each may be.
 #include "loader/cli/variables.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -58,7 +60,7 @@ std::string problem_of_value(const std::string& name, const std::string& value) 
   const auto one_of = [&](std::vector<std::string> words) {
     return std::find(words.begin(), words.end(), value) != words.end()
                ? std::string()
-               : "is '" + value + "'" + suggestion(value, words);
+               : fmt::format("is '{}'{}", value, suggestion(value, words));
   };
   if (value.empty()) return "";  // as good as unset
   if (name == "RLK_PROBE") return one_of({"isolated", "inprocess", "off"});

@@ -2,6 +2,7 @@
 #include "loader/discover/discover.hpp"
 
 #include <dirent.h>
+#include <fmt/core.h>
 #include <fnmatch.h>
 #include <sys/stat.h>
 
@@ -67,7 +68,7 @@ std::string list_of(const std::set<std::string>& names) {
     if (named == kMaxNamed) break;
     text += (named++ == 0 ? "" : ", ") + name;
   }
-  return text + (names.size() > kMaxNamed ? " and " + std::to_string(names.size() - kMaxNamed) + " more" : "");
+  return text + (names.size() > kMaxNamed ? fmt::format(" and {} more", names.size() - kMaxNamed) : "");
 }
 
 // The names of plugins in a folder, sorted, because readdir gives no order. False: it cannot be
@@ -110,13 +111,13 @@ public:
     if (entry.path.empty() || entry.path.front() != '/') {
       // Also a bare name: the dynamic linker would look for it in places that nobody named.
       return drop(entry, reason::kPathNotAbsolute,
-                  entry.source + " names \"" + entry.path + "\", which does not start with /");
+                  fmt::format("{} names \"{}\", which does not start with /", entry.source, entry.path));
     }
     struct stat status = {};
     if (stat(entry.path.c_str(), &status) != 0) {
       if (entry.optional && errno == ENOENT) return;
       const Reason& why = errno == EACCES ? reason::kFolderUnreadable : reason::kFolderMissing;
-      return drop(entry, why, entry.source + " names " + entry.path + ": " + errno_text(errno));
+      return drop(entry, why, fmt::format("{} names {}: {}", entry.source, entry.path, errno_text(errno)));
     }
     if (S_ISDIR(status.st_mode)) return add_folder(entry);
     records_.push_back(new_record(entry.path, entry.source));
@@ -126,9 +127,10 @@ public:
   void leave_out(const SearchEntry& entry, const std::string& replaced) {
     std::set<std::string> plugins, ignored;
     if (!read_folder(entry.path, &plugins, &ignored) && entry.optional) return;
-    records_.push_back(place_record(entry, reason::kSearchReplaced,
-                                    entry.source + " " + entry.path + " is not searched: RLK_PLUGIN_PATH=" + replaced +
-                                        " replaces it" + (plugins.empty() ? "" : ". In it: " + list_of(plugins))));
+    records_.push_back(
+        place_record(entry, reason::kSearchReplaced,
+                     fmt::format("{} {} is not searched: RLK_PLUGIN_PATH={} replaces it{}", entry.source, entry.path,
+                                 replaced, plugins.empty() ? "" : ". In it: " + list_of(plugins))));
   }
 
 private:
@@ -136,13 +138,13 @@ private:
     std::set<std::string> plugins, ignored;
     if (!read_folder(entry.path, &plugins, &ignored))
       return drop(entry, reason::kFolderUnreadable,
-                  entry.source + " names the folder " + entry.path + ": " + errno_text(errno));
+                  fmt::format("{} names the folder {}: {}", entry.source, entry.path, errno_text(errno)));
     const std::string base = entry.path.back() == '/' ? entry.path : entry.path + "/";
     for (const std::string& name : plugins) records_.push_back(new_record(base + name, entry.source));
     if (ignored.empty()) return;
     drop(entry, reason::kNameIgnored,
-         "in " + entry.path + " (" + entry.source + ") these files are not looked at: " + list_of(ignored) +
-             "; expected names like librlk_plugin_acme.so");
+         fmt::format("in {} ({}) these files are not looked at: {}; expected names like librlk_plugin_acme.so",
+                     entry.path, entry.source, list_of(ignored)));
   }
 
   void drop(const SearchEntry& entry, const Reason& why, std::string text) {
@@ -177,10 +179,10 @@ void apply_filters(const Environment& environment, std::vector<PluginRecord>* re
     if (record.state != State::discovered) continue;
     if (select && !matches_any(split(*select, ','), record.id)) {
       record.stop(State::rejected, Place::static_screen, reason::kNotSelected,
-                  "RLK_PLUGINS_SELECT=" + *select + " does not match the id " + record.id);
+                  fmt::format("RLK_PLUGINS_SELECT={} does not match the id {}", *select, record.id));
     } else if (disable && matches_any(split(*disable, ','), record.id)) {
       record.stop(State::rejected, Place::static_screen, reason::kDisabled,
-                  "RLK_PLUGINS_DISABLE=" + *disable + " matches the id " + record.id);
+                  fmt::format("RLK_PLUGINS_DISABLE={} matches the id {}", *disable, record.id));
     }
   }
 }
@@ -198,12 +200,12 @@ void shadow_duplicates(std::vector<PluginRecord>* records) {
         std::find_if(kept.begin(), kept.end(), [&](const PluginRecord* other) { return other->id == record.id; });
     if (same_file != files.end()) {
       record.stop(State::shadowed, Place::static_screen, reason::kSameFile,
-                  record.path + " is the same file as " + same_file->second->path + ", which " +
-                      same_file->second->source + " found first");
+                  fmt::format("{} is the same file as {}, which {} found first", record.path, same_file->second->path,
+                              same_file->second->source));
     } else if (same_id != kept.end()) {
       record.stop(State::shadowed, Place::static_screen, reason::kSameId,
-                  record.path + " (" + record.source + ") has the id " + record.id + " of " + (*same_id)->path + " (" +
-                      (*same_id)->source + "), which was found first and is used");
+                  fmt::format("{} ({}) has the id {} of {} ({}), which was found first and is used", record.path,
+                              record.source, record.id, (*same_id)->path, (*same_id)->source));
     } else {
       files.emplace_back(file, &record);
       kept.push_back(&record);
@@ -244,7 +246,7 @@ std::vector<PluginRecord> discover(const Environment& environment, const SearchO
     if (!ignored) continue;
     records.push_back(
         place_record({*ignored, variable}, reason::kPrivilegedProcess,
-                     std::string(variable) + "=" + *ignored + " is ignored: this process runs with raised privileges"));
+                     fmt::format("{}={} is ignored: this process runs with raised privileges", variable, *ignored)));
   }
   if (const auto added = environment.path("RLK_ADD_PLUGIN_PATH")) add_all(entries_of(*added, "RLK_ADD_PLUGIN_PATH"));
   if (const auto replaced = environment.path("RLK_PLUGIN_PATH")) {

@@ -1,6 +1,8 @@
 // The wait, and what is said when it was for nothing.
 #include "loader/probe/attempt.hpp"
 
+#include <fmt/core.h>
+
 #include <cstdio>
 #include <exception>
 #include <system_error>
@@ -82,7 +84,7 @@ std::optional<Failure> Attempt::wait(const Patience& patience) {
     changed_.wait_for(lock, kLook);
   }
   if (why_.empty()) return std::nullopt;
-  return Failure{&reason::kExited, why_ + ", in phase " + phase_, {}, {}};
+  return Failure{&reason::kExited, fmt::format("{}, in phase {}", why_, phase_), {}, {}};
 }
 
 std::optional<Failure> attempt(const std::shared_ptr<Attempt>& shared, std::function<void(Attempt&)> work,

@@ -1,6 +1,7 @@
 // The phases in their order, then the verdicts of the plugin's devices as one.
 #include "loader/probe/examine.hpp"
 
+#include <fmt/core.h>
 #include <link.h>
 
 #include <algorithm>
@@ -93,13 +94,13 @@ private:
     // A built-in has no note to compare with.
     if (!record_.path.empty() && (id != record_.id || backend != record_.backend))
       return Failure{&reason::kIdentityMismatch,
-                     "the file's note says id " + record_.id + ", backend " + record_.backend +
-                         "; the plugin says id " + id + ", backend " + backend,
+                     fmt::format("the file's note says id {}, backend {}; the plugin says id {}, backend {}",
+                                 record_.id, record_.backend, id, backend),
                      {},
                      {}};
     record_.backend = backend;
     record_.version = text_of(api.version);
-    record_.abi = std::to_string(api.abi_major) + "." + std::to_string(api.abi_minor);
+    record_.abi = fmt::format("{}.{}", api.abi_major, api.abi_minor);
     return std::nullopt;
   }
 
@@ -162,8 +163,8 @@ private:
       return open_one_of_each_kind();
     }
     return Failure{&reason::kNoDevice,
-                   "no plugin offers devices of the backend " + record_.backend + " to attach to" +
-                       (tried.empty() ? "" : " (" + tried + ")"),
+                   fmt::format("no plugin offers devices of the backend {} to attach to{}", record_.backend,
+                               tried.empty() ? "" : " (" + tried + ")"),
                    "install the plugin that owns the backend's devices",
                    {}};
   }
@@ -195,8 +196,8 @@ private:
 
   // Used after a failed canary. Its findings stay even if the full test does not reproduce them.
   void try_everything(const std::vector<UnitResult>& failed) {
-    record_.notes.push_back("the canary failed (" + failed.front().reason_code + ", " + failed.front().reason +
-                            "): everything was tried");
+    record_.notes.push_back(fmt::format("the canary failed ({}, {}): everything was tried", failed.front().reason_code,
+                                        failed.front().reason));
     core::ConformanceOptions everything = options_.suite;
     everything.canary = false;
     record_.units = merge_units({failed, tried(everything)});
@@ -287,26 +288,26 @@ void conclude(PluginRecord* record, Place place) {
     if (unit.verdict == UnitResult::Verdict::declined && unit.reason_code == kUnitNotReached)
       unreached.push_back(&unit);
   }
-  const std::string of_all = " of " + std::to_string(record->units.size()) + " units";
+  const std::string of_all = fmt::format(" of {} units", record->units.size());
   const auto first = [](const UnitResult& unit) {
-    return unit.op + " " + unit.implementation + " " + unit.dtype + (unit.feature.empty() ? "" : " " + unit.feature) +
-           ": " + unit.reason_code + ", " + unit.reason;
+    return fmt::format("{} {} {}{}: {}, {}", unit.op, unit.implementation, unit.dtype,
+                       unit.feature.empty() ? "" : " " + unit.feature, unit.reason_code, unit.reason);
   };
   record->advance(State::smoke_tested, place);
   if (!unreached.empty() && failed.empty()) {
     record->stop(verified.empty() ? State::deferred : State::partial, place, reason::kTimedOut,
-                 "the smoke test's time was up before " + std::to_string(unreached.size()) + of_all + " (" +
-                     operators_of(unreached) + ")");
+                 fmt::format("the smoke test's time was up before {}{} ({})", unreached.size(), of_all,
+                             operators_of(unreached)));
     if (!verified.empty()) record->broken = false;  // what was tested is right: a slow machine, nobody's fault
   } else if (!failed.empty() && !verified.empty()) {
-    record->stop(State::partial, place, reason::kSomeFailed,
-                 std::to_string(failed.size()) + of_all + " failed (" + operators_of(failed) + "), first " +
-                     first(*failed.front()));
+    record->stop(
+        State::partial, place, reason::kSomeFailed,
+        fmt::format("{}{} failed ({}), first {}", failed.size(), of_all, operators_of(failed), first(*failed.front())));
   } else if (verified.empty() && !record->units.empty()) {
     const UnitResult& example = failed.empty() ? record->units.front() : *failed.front();
     record->stop(State::rejected, place, reason::kNothingVerified,
-                 "none" + of_all + " was verified: " + std::to_string(failed.size()) +
-                     " failed, the others were declined; " + first(example),
+                 fmt::format("none{} was verified: {} failed, the others were declined; {}", of_all, failed.size(),
+                             first(example)),
                  failed.empty() ? "nothing failed: the plugin declined every call that was tried; what it misses is in "
                                   "the reasons, all of them with `rlk-plugins inspect`"
                                 : "");

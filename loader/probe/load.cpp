@@ -2,6 +2,7 @@
 #include "loader/probe/load.hpp"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -63,12 +64,12 @@ std::string text_of(const char* text) {
 
 std::string status_name(rlk_status status) {
   const std::string name = core::name_of_status(status);
-  return name == "UNKNOWN" ? "status " + std::to_string(status) : name;
+  return name == "UNKNOWN" ? fmt::format("status {}", status) : name;
 }
 
 std::string describe(rlk_status status, const rlk_error& error) {
   std::string out = status_name(status);
-  if (error.native_code != 0) out += " (" + text_of_array(error.domain) + " " + std::to_string(error.native_code) + ")";
+  if (error.native_code != 0) out += fmt::format(" ({} {})", text_of_array(error.domain), error.native_code);
   const std::string text = text_of_array(error.text);
   return out + (text.empty() ? ", without a text" : ": " + text);
 }
@@ -120,25 +121,22 @@ std::optional<Failure> negotiate(rlk_plugin_entry_v1_fn entry, const rlk_host& h
   }
   // Only these fields may be read before the versions are known to fit.
   if (found->struct_size < offsetof(rlk_plugin, flags))
-    return Failure{&reason::kAbiMismatch,
-                   "the plugin's table states a size of " + std::to_string(found->struct_size) + " bytes",
-                   {},
-                   {}};
+    return Failure{
+        &reason::kAbiMismatch, fmt::format("the plugin's table states a size of {} bytes", found->struct_size), {}, {}};
   const auto version = [](uint32_t major, uint32_t minor, uint32_t draft) {
-    return std::to_string(major) + "." + std::to_string(minor) + (draft == 0 ? "" : " draft " + std::to_string(draft));
+    return fmt::format("{}.{}{}", major, minor, draft == 0 ? "" : fmt::format(" draft {}", draft));
   };
   const std::string theirs = version(found->abi_major, found->abi_minor, found->abi_draft);
   const std::string ours = version(host.abi_major, host.abi_minor, host.abi_draft);
   std::string mismatch;
   if (found->abi_major != host.abi_major || found->abi_draft != host.abi_draft)
-    mismatch = "the plugin is built for ABI " + theirs + ", this host speaks " + ours;
+    mismatch = fmt::format("the plugin is built for ABI {}, this host speaks {}", theirs, ours);
   else if (found->abi_minor < host.min_plugin_minor)
-    mismatch = "the plugin is built for ABI " + theirs + ", this host accepts plugins from " +
-               version(host.abi_major, host.min_plugin_minor, host.abi_draft);
+    mismatch = fmt::format("the plugin is built for ABI {}, this host accepts plugins from {}", theirs,
+                           version(host.abi_major, host.min_plugin_minor, host.abi_draft));
   else if (found->min_host_minor > host.abi_minor)
-    mismatch = "the plugin asks for a host of ABI " +
-               version(found->abi_major, found->min_host_minor, found->abi_draft) + " or newer, this one speaks " +
-               ours;
+    mismatch = fmt::format("the plugin asks for a host of ABI {} or newer, this one speaks {}",
+                           version(found->abi_major, found->min_host_minor, found->abi_draft), ours);
   if (!mismatch.empty()) return Failure{&reason::kAbiMismatch, std::move(mismatch), {}, {}};
   std::string problems = check_slots(*found);
   if (!problems.empty()) return Failure{&reason::kSlotMissing, std::move(problems), {}, {}};
@@ -187,7 +185,7 @@ std::optional<Failure> ask_probe(const rlk_plugin& api, rlk_plugin_instance* ins
       return negative(reason::kNoDevice);
     default:
       return Failure{&reason::kCreateFailed,
-                     "probe: OK, but the verdict " + std::to_string(result.verdict) + " is none of the known ones",
+                     fmt::format("probe: OK, but the verdict {} is none of the known ones", result.verdict),
                      {},
                      {}};
   }
@@ -200,7 +198,7 @@ std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instan
   if (status != RLK_OK) return Failure{&reason::kEnumerateFailed, "device_count: " + describe(status, error), {}, {}};
   if (count == 0) return Failure{&reason::kNoDevice, "the plugin counts no devices", {}, {}};
   if (count > kMaxDevices)
-    return Failure{&reason::kEnumerateFailed, "the plugin counts " + std::to_string(count) + " devices", {}, {}};
+    return Failure{&reason::kEnumerateFailed, fmt::format("the plugin counts {} devices", count), {}, {}};
   for (uint32_t ordinal = 0; ordinal < count; ++ordinal) {
     rlk_device_properties properties = {};
     properties.struct_size = sizeof(properties);
@@ -209,7 +207,7 @@ std::optional<Failure> describe_devices(const rlk_plugin& api, rlk_plugin_instan
     const rlk_status described = core::call_plugin(api.device_describe, instance, ordinal, &properties, &error);
     if (described != RLK_OK)
       return Failure{&reason::kEnumerateFailed,
-                     "device_describe of device " + std::to_string(ordinal) + ": " + describe(described, error),
+                     fmt::format("device_describe of device {}: {}", ordinal, describe(described, error)),
                      {},
                      {}};
     devices->push_back(std::make_shared<core::PluginDevice>(&api, instance, ordinal, properties));

@@ -1,6 +1,8 @@
 // The plugins of a backend one after another, backends side by side; remembered verdicts first.
 #include "loader/probe/probe.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <exception>
 #include <map>
@@ -120,8 +122,8 @@ private:
   void prepare() {
     prober_ = options_.prober.empty() ? find_prober(options_.environment) : options_.prober;
     fingerprint_ = device_fingerprint();
-    host_ = std::string(options_.host->version) + " " + std::to_string(options_.host->abi_major) + "." +
-            std::to_string(options_.host->abi_minor) + " draft " + std::to_string(options_.host->abi_draft);
+    host_ = fmt::format("{} {}.{} draft {}", options_.host->version, options_.host->abi_major, options_.host->abi_minor,
+                        options_.host->abi_draft);
     // The verdict is the prober's, by its checks and its reference: another build of it may judge differently.
     if (!prober_.empty()) host_ += " " + content_hash(options_.store, prober_).value_or("");
   }
@@ -264,9 +266,9 @@ private:
 
   void log_verdict(const PluginRecord& record, const char* how, const ResultKey& key) const {
     core::log_line(RLK_LOG_DEBUG, "plugin " + record.id,
-                   std::string(how) + ": " + std::string(to_string(record.state)) +
-                       (record.reason_code.empty() ? "" : ", " + record.reason_code) + "; key " + key.name() +
-                       (options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
+                   fmt::format("{}: {}{}; key {}{}", how, to_string(record.state),
+                               record.reason_code.empty() ? "" : ", " + record.reason_code, key.name(),
+                               options_.store->folder().empty() ? " in memory" : " in " + options_.store->folder()));
   }
 
   // In this process a crash ends us, a hang does not: the hanging thread keeps its record for ever.

@@ -2,6 +2,7 @@
 #include "loader/probe/process.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -250,7 +251,7 @@ private:
   }
 
   std::string where() const {
-    return "in phase " + outcome_.phase + (outcome_.activity.empty() ? "" : ", at " + outcome_.activity);
+    return fmt::format("in phase {}{}", outcome_.phase, outcome_.activity.empty() ? "" : ", at " + outcome_.activity);
   }
 
   void end(ChildEnd how, std::string text) {
@@ -264,7 +265,7 @@ private:
     char seconds[32];
     std::snprintf(seconds, sizeof(seconds), "%.1f s", silent ? command_.silence_seconds : phase_seconds_);
     end(ChildEnd::timed_out,
-        (silent ? "no sign of life for " : "not done after ") + std::string(seconds) + " " + where());
+        fmt::format("{} {} {}", silent ? "no sign of life for" : "not done after", seconds, where()));
   }
 
   // The child's end without reaping it: its process id, and so its group's, stays reserved until we are done with both.
@@ -288,8 +289,8 @@ private:
     if (info.si_code == CLD_EXITED && info.si_status == kExitWithoutReturn)
       return end(ChildEnd::exited, "ended its thread instead of returning " + where());
     if (info.si_code == CLD_EXITED)
-      return end(ChildEnd::exited, "ended with exit code " + std::to_string(info.si_status) + " " + where());
-    std::string text = "killed by " + signal_name(info.si_status) + " " + where();
+      return end(ChildEnd::exited, fmt::format("ended with exit code {} {}", info.si_status, where()));
+    std::string text = fmt::format("killed by {} {}", signal_name(info.si_status), where());
     if (info.si_status == SIGKILL) text += " (not by rlk: by the kernel when memory ran out, or by somebody else)";
     end(ChildEnd::crashed, std::move(text));
   }
@@ -310,8 +311,7 @@ private:
     read_names();
     if (reaped_elsewhere_) return;
     if (!gone) {
-      outcome_.text +=
-          "; process " + std::to_string(pid_) + " does not end although it was killed (it waits in the kernel)";
+      outcome_.text += fmt::format("; process {} does not end although it was killed (it waits in the kernel)", pid_);
       return;
     }
     while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
@@ -403,7 +403,7 @@ std::string signal_name(int signal) {
     case SIGXFSZ:
       return "SIGXFSZ";
     default:
-      return "signal " + std::to_string(signal);
+      return fmt::format("signal {}", signal);
   }
 }
 

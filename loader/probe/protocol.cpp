@@ -2,6 +2,7 @@
 #include "loader/probe/protocol.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -45,7 +46,7 @@ std::optional<Frame> FrameDecoder::next() {
   uint32_t head[2] = {};
   std::memcpy(head, pending_.data() + kMagic.size(), sizeof(head));
   if (head[0] < 1 || head[0] > 5 || head[1] > kMaxPayload) {
-    error_ = "the child sent a frame of kind " + std::to_string(head[0]) + " and " + std::to_string(head[1]) + " bytes";
+    error_ = fmt::format("the child sent a frame of kind {} and {} bytes", head[0], head[1]);
     return std::nullopt;
   }
   if (pending_.size() - kHeaderBytes < head[1]) return std::nullopt;

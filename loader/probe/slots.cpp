@@ -1,6 +1,8 @@
 // The tables of a plugin slot by slot, then the rows of its implementations.
 #include "loader/probe/slots.hpp"
 
+#include <fmt/core.h>
+
 #include <set>
 #include <utility>
 
@@ -25,8 +27,7 @@ public:
     if (pointer == nullptr) {
       problem(name + " is NULL");
     } else if (pointer->struct_size < sizeof(Table)) {
-      problem(name + " has " + std::to_string(pointer->struct_size) + " bytes, at least " +
-              std::to_string(sizeof(Table)) + " are required");
+      problem(fmt::format("{} has {} bytes, at least {} are required", name, pointer->struct_size, sizeof(Table)));
     } else {
       return true;
     }
@@ -39,7 +40,7 @@ public:
   }
 
   std::string text() && {
-    if (count_ > kMaxProblems) text_ += "; and " + std::to_string(count_ - kMaxProblems) + " more";
+    if (count_ > kMaxProblems) text_ += fmt::format("; and {} more", count_ - kMaxProblems);
     return std::move(text_);
   }
 
@@ -82,25 +83,26 @@ void check_event(const rlk_event_api& api, Check* check) {
 void check_implementations(const rlk_plugin& plugin, Check* check) {
   if (plugin.n_implementations == 0) return;
   if (plugin.n_implementations > kMaxImplementations || plugin.implementations == nullptr)
-    return check->problem("rlk_plugin.implementations: " + std::to_string(plugin.n_implementations) + " at " +
-                          (plugin.implementations == nullptr ? "NULL" : "an address"));
+    return check->problem(fmt::format("rlk_plugin.implementations: {} at {}", plugin.n_implementations,
+                                      plugin.implementations == nullptr ? "NULL" : "an address"));
   std::set<std::pair<std::string, std::string>> names;
   for (uint32_t i = 0; i < plugin.n_implementations; ++i) {
-    const std::string row = "rlk_plugin.implementations[" + std::to_string(i) + "]";
+    const std::string row = fmt::format("rlk_plugin.implementations[{}]", i);
     const rlk_implementation* implementation = plugin.implementations[i];
     if (!check->table(implementation, row)) continue;
     const std::string op = text_of(implementation->op);
     const std::string name = text_of(implementation->name);
     if (op.empty() || name.empty()) check->problem(row + " has no operator or no name");
-    if (!names.insert({op, name}).second) check->problem(row + ": " + op + " already has an implementation " + name);
+    if (!names.insert({op, name}).second)
+      check->problem(fmt::format("{}: {} already has an implementation {}", row, op, name));
     if (implementation->params_size < sizeof(uint32_t))
-      check->problem(row + ".params_size is " + std::to_string(implementation->params_size));
+      check->problem(fmt::format("{}.params_size is {}", row, implementation->params_size));
     check->required(implementation->query, row + ".query");
     check->required(implementation->plan_create, row + ".plan_create");
     check->required(implementation->plan_enqueue, row + ".plan_enqueue");
     check->required(implementation->plan_destroy, row + ".plan_destroy");
     if (implementation->n_switches > 0 && implementation->switches == nullptr)
-      check->problem(row + ".switches is NULL, but n_switches is " + std::to_string(implementation->n_switches));
+      check->problem(fmt::format("{}.switches is NULL, but n_switches is {}", row, implementation->n_switches));
   }
 }
 

@@ -2,6 +2,7 @@
 #include "loader/probe/tree.hpp"
 
 #include <dirent.h>
+#include <fmt/core.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -77,7 +78,7 @@ std::vector<std::string> end_descendants(pid_t root) {
       for (const ProcessSeen& process : found) kill(process.pid, signal);
     for (const ProcessSeen& process : found) {
       if (process.session != session && named.insert(process.pid).second)
-        elsewhere.push_back(std::to_string(process.pid) + " (" + process.name + ")");
+        elsewhere.push_back(fmt::format("{} ({})", process.pid, process.name));
     }
     if (std::chrono::steady_clock::now() >= until) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -86,7 +87,7 @@ std::vector<std::string> end_descendants(pid_t root) {
 }
 
 pid_t tracer_of(pid_t pid) {
-  const auto text = read_file("/proc/" + std::to_string(pid) + "/status", 16384);
+  const auto text = read_file(fmt::format("/proc/{}/status", pid), 16384);
   const size_t at = text ? text->find("\nTracerPid:") : std::string::npos;
   return at == std::string::npos ? 0 : std::atoi(text->c_str() + at + sizeof("\nTracerPid:") - 1);
 }

@@ -1,6 +1,8 @@
 // The file itself, what it needs, what it exports.
 #include "loader/register/beside.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <fstream>
 #include <set>
@@ -57,10 +59,11 @@ std::optional<Failure> refuse_beside(const ProbedPlugin& plugin, const std::vect
   for (const auto* needed : {&plugin.screened.dependencies, &plugin.record.loaded_files}) {
     for (const std::string& library : *needed) {
       if (is_plugin(library) || replaced.count(library) == 0) continue;
-      return Failure{&reason::kNeedsRestart,
-                     path + " was verified with " + library + ", which was replaced too: this process has the old one",
-                     {},
-                     {}};
+      return Failure{
+          &reason::kNeedsRestart,
+          fmt::format("{} was verified with {}, which was replaced too: this process has the old one", path, library),
+          {},
+          {}};
     }
   }
   return std::nullopt;

@@ -2,6 +2,8 @@
 // is opened.
 #include "loader/register/register.hpp"
 
+#include <fmt/core.h>
+
 #include <memory>
 #include <utility>
 
@@ -128,9 +130,9 @@ std::optional<Failure> Registrar::refuse_worse(const PluginRecord& record) const
           old.feature != unit.feature)
         continue;
       return Failure{&reason::kWorseThanLoaded,
-                     unit.op + " " + unit.implementation + " " + unit.dtype +
-                         (unit.feature.empty() ? "" : " " + unit.feature) + " failed its test (" + unit.reason_code +
-                         ", " + unit.reason + "), which the file that is loaded passes",
+                     fmt::format("{} {} {}{} failed its test ({}, {}), which the file that is loaded passes", unit.op,
+                                 unit.implementation, unit.dtype, unit.feature.empty() ? "" : " " + unit.feature,
+                                 unit.reason_code, unit.reason),
                      {},
                      {}};
     }
@@ -184,8 +186,8 @@ void Registrar::note_changes(const Next& next, std::vector<ProbedPlugin>* plugin
     PluginRecord& record = old.emplace_back(ProbedPlugin{generation->record, {}, {}}).record;
     if (now != next.by_id.end()) {
       record.stop(State::retired, Place::host, reason::kReplaced,
-                  "replaced by " + now->second->file.path + " of version " + now->second->binding.api->version +
-                      "; streams that live on its devices stay with it");
+                  fmt::format("replaced by {} of version {}; streams that live on its devices stay with it",
+                              now->second->file.path, now->second->binding.api->version));
     } else {
       record.stop(State::retired, Place::host, reason::kGone,
                   record.path + " is not there any more, or not wanted; streams that live on its devices stay with it");
@@ -283,11 +285,12 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
       if (auto refused = refuse_beside(plugin, files)) return refused;
     }
     if (stuck_in_linker_ != nullptr && !stuck_in_linker_->attempt.has_ended()) {
-      return Failure{&reason::kTimedOut,
-                     "not loaded: plugin " + stuck_in_linker_->binding.id + " (" + stuck_in_linker_->path +
-                         ") hangs while it is loaded, and holds the dynamic linker's lock",
-                     "remove plugin " + stuck_in_linker_->binding.id,
-                     {}};
+      return Failure{
+          &reason::kTimedOut,
+          fmt::format("not loaded: plugin {} ({}) hangs while it is loaded, and holds the dynamic linker's lock",
+                      stuck_in_linker_->binding.id, stuck_in_linker_->path),
+          "remove plugin " + stuck_in_linker_->binding.id,
+          {}};
     }
     const std::shared_ptr<Attempt> shared(opening, &opening->attempt);
     const auto given_up = attempt(
@@ -318,8 +321,8 @@ std::optional<Failure> Registrar::refuse_second_owner(const Generation& generati
     const core::PluginBinding* holder = core::find_holder(next->owners, binding, i);
     if (holder == nullptr) continue;
     ++count;
-    taken += (taken.empty() ? "" : ", ") + std::string("device ") + std::to_string(i) + " (" +
-             binding.devices[i]->properties().name + ") is owned by plugin " + holder->id;
+    taken += (taken.empty() ? "" : ", ") +
+             fmt::format("device {} ({}) is owned by plugin {}", i, binding.devices[i]->properties().name, holder->id);
   }
   if (count > 0 && count == binding.devices.size()) return Failure{&reason::kDeviceTaken, taken, {}, {}};
   if (count > 0) record->notes.push_back(taken);

@@ -3,6 +3,7 @@
 #include "loader/store/cache.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,13 +86,13 @@ std::vector<uint64_t> numbers_of(const json& list) {
 
 std::string ResultKey::name() const {
   std::string all;
-  const auto add = [&all](const std::string& text) { all += std::to_string(text.size()) + ":" + text; };
+  const auto add = [&all](const std::string& text) { all += fmt::format("{}:{}", text.size(), text); };
   for (const std::string* text : {&id, &content, &host, &device_fingerprint, &tried}) add(*text);
   for (const auto* list : {&dependencies, &environment}) {
     add(std::to_string(list->size()));
     for (const std::string& text : *list) add(text);
   }
-  return std::string(kPrefix) + hash_bytes(id).substr(0, 8) + "-" + hash_bytes(all);
+  return fmt::format("{}{}-{}", kPrefix, hash_bytes(id).substr(0, 8), hash_bytes(all));
 }
 
 std::vector<std::string> relevant_environment(const Environment& environment,
@@ -119,8 +120,7 @@ std::vector<std::string> identities_of(const std::vector<std::string>& paths) {
       const auto library = read_library(fd.get(), status);
       const std::string& build_id = library->info.build_id;
       // A file can be patched, or built again, under one build-id: size and time tell.
-      const std::string built = std::to_string(status.st_size) + ":" + std::to_string(status.st_mtim.tv_sec) + "." +
-                                std::to_string(status.st_mtim.tv_nsec);
+      const std::string built = fmt::format("{}:{}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
       text = build_id.empty() ? to_string(identity_of(status)) : build_id + ":" + built;
     }
     out.push_back(shown(path) + " " + text);
@@ -153,9 +153,10 @@ std::optional<PluginRecord> ResultCache::find(const ResultKey& key, std::optiona
   if (is_time_out(record)) {
     const json scale = entry.value("time_scale", json());
     if (!scale.is_number() || scale.get<double>() < key.time_scale) return std::nullopt;
-    record.hint += "; measured " + std::to_string(now_() - measured) + " s ago, tried again in " +
-                   std::to_string(std::max<int64_t>(expires - now_(), 0)) +
-                   " s (RLK_PROBE_RETRY), or now with `rlk-plugins probe --fresh " + record.id + "`";
+    record.hint += fmt::format(
+        "; measured {} s ago, tried again in {} s (RLK_PROBE_RETRY), "
+        "or now with `rlk-plugins probe --fresh {}`",
+        now_() - measured, std::max<int64_t>(expires - now_(), 0), record.id);
   }
   record.from_cache = true;
   return record;
@@ -229,7 +230,7 @@ std::string lock_path(const Store& store, const std::string& plugin_id) {
   if (store.folder().empty()) return {};
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
-  return store.folder() + "/.lock-" + hash_bytes(plugin_id + '\n' + host).substr(0, 16);
+  return fmt::format("{}/.lock-{}", store.folder(), hash_bytes(plugin_id + '\n' + host).substr(0, 16));
 }
 
 }  // namespace rlk::loader

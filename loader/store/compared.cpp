@@ -2,6 +2,8 @@
 // one another: that class is then compared once more.
 #include "loader/store/compared.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -19,8 +21,8 @@ std::string entry_of(const PluginRecord& record, Store* store) {
 }
 
 std::string line_of(const core::ComparedClass& compared) {
-  return compared.op + '\t' + compared.implementation + '\t' + compared.dtype + '\t' + compared.variant + '\t' +
-         std::to_string(compared.size_class) + '\n';
+  return fmt::format("{}\t{}\t{}\t{}\t{}\n", compared.op, compared.implementation, compared.dtype, compared.variant,
+                     compared.size_class);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -90,7 +91,7 @@ bool Crumbs::open_file() {
   if (folder_.empty()) return false;
   fd_.reset();
   std::fill(std::begin(in_use_), std::end(in_use_), false);
-  std::string path = folder_ + "/" + std::string(kPrefix) + "XXXXXX";
+  std::string path = fmt::format("{}/{}XXXXXX", folder_, kPrefix);
   UniqueFd fd = make_temporary(&path);
   if (!fd) return false;
   // Another process that collects crumbs may have locked the new, empty file for a moment, and removed it.

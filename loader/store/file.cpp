@@ -2,6 +2,7 @@
 #include "loader/store/file.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -67,8 +68,8 @@ bool is_settled(const FileIdentity& identity) {
 }
 
 std::string to_string(const FileIdentity& identity) {
-  return std::to_string(identity.device) + ":" + std::to_string(identity.inode) + ":" + std::to_string(identity.size) +
-         ":" + std::to_string(identity.modified_ns) + ":" + std::to_string(identity.changed_ns);
+  return fmt::format("{}:{}:{}:{}:{}", identity.device, identity.inode, identity.size, identity.modified_ns,
+                     identity.changed_ns);
 }
 
 UniqueFd open_regular(const std::string& path, struct stat* status) {
@@ -162,7 +163,7 @@ std::optional<std::string> hash_file(const std::string& path) {
 }
 
 std::string errno_text(int code) {
-  return std::generic_category().message(code) + " (" + std::to_string(code) + ")";
+  return fmt::format("{} ({})", std::generic_category().message(code), code);
 }
 
 }  // namespace rlk::loader

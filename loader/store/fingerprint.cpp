@@ -2,6 +2,7 @@
 #include "loader/store/fingerprint.hpp"
 
 #include <dirent.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -61,8 +62,8 @@ void add_pci_devices(const std::string& root, std::string* out) {
     *out += "\n";
   }
   for (const std::string& module : modules) {
-    const std::string folder = root + "/sys/module/" + module + "/";
-    *out += "module " + module + " " + line_of(folder + "version") + " " + line_of(folder + "srcversion") + "\n";
+    const std::string folder = fmt::format("{}/sys/module/{}/", root, module);
+    *out += fmt::format("module {} {} {}\n", module, line_of(folder + "version"), line_of(folder + "srcversion"));
   }
 }
 
@@ -76,7 +77,7 @@ void add_device_nodes(const std::string& root, std::string* out) {
       for (const std::string_view prefix : kNoise) noise = noise || name.starts_with(prefix);
       struct stat status = {};
       if (noise || stat((root + folder + name).c_str(), &status) != 0 || S_ISDIR(status.st_mode)) continue;
-      *out += "node " + std::string(folder) + name + "\n";
+      *out += fmt::format("node {}{}\n", folder, name);
     }
   }
 }
@@ -86,7 +87,7 @@ void add_device_nodes(const std::string& root, std::string* out) {
 std::string device_fingerprint(const std::string& root) {
   std::string out;
   utsname system = {};
-  if (uname(&system) == 0) out += std::string(system.sysname) + " " + system.release + " " + system.machine + "\n";
+  if (uname(&system) == 0) out += fmt::format("{} {} {}\n", system.sysname, system.release, system.machine);
   add_processor(root, &out);
   add_pci_devices(root, &out);
   add_device_nodes(root, &out);

@@ -2,6 +2,7 @@
 #include "loader/store/kernel_cache.hpp"
 
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@ namespace rlk::loader {
 namespace {
 
 std::string entry_name(std::string_view plugin, std::string_view key) {
-  return "kernel-" + hash_bytes(std::string(plugin) + '\n' + std::string(key));
+  return "kernel-" + hash_bytes(fmt::format("{}\n{}", plugin, key));
 }
 
 // The locks of this process. The kernel releases them when it dies, however it dies.
@@ -60,7 +61,7 @@ public:
 
 private:
   // Begins with a dot: the store lists no such files.
-  std::string path_of(const std::string& name) const { return folder_ + "/." + name + ".lock"; }
+  std::string path_of(const std::string& name) const { return fmt::format("{}/.{}.lock", folder_, name); }
 
   const std::string folder_;
   std::mutex mutex_;

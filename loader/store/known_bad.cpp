@@ -1,6 +1,7 @@
 // By globs over the record's evidence.
 #include "loader/store/known_bad.hpp"
 
+#include <fmt/core.h>
 #include <fnmatch.h>
 
 #include <algorithm>
@@ -42,14 +43,14 @@ void apply(const std::vector<KnownBad>& table, const std::vector<std::string>& u
     if (seen == record->evidence.end()) continue;
     std::string what;
     for (const std::string& which : bad.operators) what += (what.empty() ? "" : ", ") + which;
-    const std::string why = (what.empty() ? "all operators" : what) + " with " + seen->kind + " " + seen->value + ": " +
-                            bad.reason + " (" + bad.source + ")";
+    const std::string why = fmt::format("{} with {} {}: {} ({})", what.empty() ? "all operators" : what, seen->kind,
+                                        seen->value, bad.reason, bad.source);
     size_t out = 0;
     for (core::UnitResult& unit : record->units) {
       if (is_used || !is_verified(unit) || !concerns(bad, unit)) continue;
       unit.verdict = core::UnitResult::Verdict::failed;
       unit.reason_code = reason::kKnownBad.code;
-      unit.reason = seen->kind + " " + seen->value + ": " + bad.reason + " (" + bad.source + ")";
+      unit.reason = fmt::format("{} {}: {} ({})", seen->kind, seen->value, bad.reason, bad.source);
       ++out;
     }
     if (is_used) record->notes.push_back("known to be bad, and used because the policy says so: " + why);

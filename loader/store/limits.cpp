@@ -1,6 +1,7 @@
 // The list of limits that count.
 #include "loader/store/limits.hpp"
 
+#include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <cstddef>
@@ -48,8 +49,8 @@ std::string describe_tight_limits(const std::vector<uint64_t>& limits) {
   std::string text;
   for (size_t i = 0; i < limits.size() && i < std::size(kLimits); ++i) {
     if (limits[i] >= kLimits[i].usual) continue;
-    text += (text.empty() ? "" : ", ") + std::string(kLimits[i].name) + " " + std::to_string(limits[i]) + " (ulimit " +
-            kLimits[i].option + ")";
+    text +=
+        (text.empty() ? "" : ", ") + fmt::format("{} {} (ulimit {})", kLimits[i].name, limits[i], kLimits[i].option);
   }
   return text;
 }

@@ -1,6 +1,7 @@
 // An entry of the store per unit that failed.
 #include "loader/store/quarantine.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,8 @@ constexpr int kSchema = 1;
 std::string name_of(const QuarantineEntry& entry) {
   std::string all;
   for (const std::string* text : {&entry.key, &entry.op, &entry.implementation, &entry.dtype})
-    all += std::to_string(text->size()) + ":" + *text;
-  return std::string(kQuarantinePrefix) + hash_bytes(entry.id).substr(0, 8) + "-" + hash_bytes(all);
+    all += fmt::format("{}:{}", text->size(), *text);
+  return fmt::format("{}{}-{}", kQuarantinePrefix, hash_bytes(entry.id).substr(0, 8), hash_bytes(all));
 }
 
 // Whether the unit certainly caused it; else it may have been the machine, or a user who ended the process.
@@ -76,18 +77,18 @@ std::string text_of(const QuarantineEntry& entry) {
 
 std::string duration_text(int64_t seconds) {
   constexpr int64_t kMinute = 60, kHour = 3600;
-  if (seconds < 2 * kMinute) return std::to_string(std::max<int64_t>(seconds, 0)) + " s";
-  if (seconds < 2 * kHour) return std::to_string(seconds / kMinute) + " min";
-  return std::to_string(seconds / kHour) + " h";
+  if (seconds < 2 * kMinute) return fmt::format("{} s", std::max<int64_t>(seconds, 0));
+  if (seconds < 2 * kHour) return fmt::format("{} min", seconds / kMinute);
+  return fmt::format("{} h", seconds / kHour);
 }
 
 }  // namespace
 
 std::string state_of_plugin(const PluginRecord& record, Store* store) {
-  std::string all = record.id + '\n' + record.version + '\n' + core::host_version() + '\n';
+  std::string all = fmt::format("{}\n{}\n{}\n", record.id, record.version, core::host_version());
   if (!record.path.empty()) all += content_hash(store, record.path).value_or("unreadable") + '\n';
   for (const std::string& identity : identities_of(record.loaded_files)) all += identity + '\n';
-  for (const DeviceInfo& device : record.devices) all += device.name + ' ' + device.arch + '\n';
+  for (const DeviceInfo& device : record.devices) all += fmt::format("{} {}\n", device.name, device.arch);
   return hash_bytes(all);
 }
 
@@ -134,13 +135,14 @@ void QuarantineList::add_crumbs() {
     entry.program = crumb.program, entry.machine = crumb.machine, entry.pid = crumb.pid;
     entry.reason_code = kEndedInside;
     entry.since_unix = crumb.unix;  // what was told meanwhile, of a hang say, is the same failure
-    entry.reason = "process " + std::to_string(crumb.pid) + " (" + crumb.program + ") on " + crumb.machine +
-                   " ended, by a crash or otherwise, while it was inside " + crumb.phase + " of this plugin";
+    entry.reason =
+        fmt::format("process {} ({}) on {} ended, by a crash or otherwise, while it was inside {} of this plugin",
+                    crumb.pid, crumb.program, crumb.machine, crumb.phase);
     const auto others = std::count_if(crumbs.begin(), crumbs.end(), [&](const Crumb& other) {
       return other.pid == crumb.pid && other.machine == crumb.machine;
     });
-    if (others > 1) entry.reason += "; " + std::to_string(others - 1) + " more calls of plugins were under way";
-    core::log_line(RLK_LOG_WARN, "quarantine", "plugin " + crumb.id + ", " + entry.who() + ": " + entry.reason);
+    if (others > 1) entry.reason += fmt::format("; {} more calls of plugins were under way", others - 1);
+    core::log_line(RLK_LOG_WARN, "quarantine", fmt::format("plugin {}, {}: {}", crumb.id, entry.who(), entry.reason));
     add(std::move(entry));
   }
 }
@@ -186,17 +188,16 @@ void apply(const std::vector<QuarantineEntry>& in_force, Store* store, PluginRec
     if (entry.id != record->id) continue;
     if (key.empty()) key = state_of_plugin(*record, store);
     if (entry.key != key) continue;
-    const std::string why = entry.who() + " is switched off for " +
-                            duration_text(entry.until_unix - std::time(nullptr)) + " more (" + entry.reason_code +
-                            (entry.times > 1 ? ", " + std::to_string(entry.times) + " times" : "") +
-                            "): " + entry.reason;
+    const std::string why = fmt::format("{} is switched off for {} more ({}{}): {}", entry.who(),
+                                        duration_text(entry.until_unix - std::time(nullptr)), entry.reason_code,
+                                        entry.times > 1 ? fmt::format(", {} times", entry.times) : "", entry.reason);
     if (entry.op.empty()) return record->stop(State::quarantined, Place::host, reason::kQuarantined, why);
     const core::Quarantined off{entry.id, entry.op, entry.implementation, entry.dtype, {}, {}};
     for (core::UnitResult& unit : record->units) {
       if (!off.concerns(unit.op, unit.implementation) || (!off.dtype.empty() && unit.dtype != off.dtype)) continue;
       unit.verdict = core::UnitResult::Verdict::failed;
       unit.reason_code = reason::kQuarantined.code;
-      unit.reason = entry.reason_code + " at run time: " + entry.reason;
+      unit.reason = fmt::format("{} at run time: {}", entry.reason_code, entry.reason);
     }
     record->notes.push_back(why);
     if (said.empty()) said = why;

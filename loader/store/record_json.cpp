@@ -1,5 +1,7 @@
 // A record as JSON and back, with its units as JSON for people, as text of their own (unit_text.hpp) for the prober's
 // protocol and the cache; and a shorter form for `list --json`.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -139,7 +141,7 @@ bool read_enum(const json& from, const char* name, Enum* out, std::string* error
   std::string text;
   read(from, name, &text);
   if (parse(text, out)) return true;
-  *error = std::string("member \"") + name + "\" has the unknown value \"" + text + "\"";
+  *error = fmt::format("member \"{}\" has the unknown value \"{}\"", name, text);
   return false;
 }
 template <class Function>
@@ -188,7 +190,7 @@ bool read_unit(const json& from, UnitResult* unit, std::string* error) {
   read(from, "verdict", &verdict);
   const auto known = std::find(std::begin(kVerdicts), std::end(kVerdicts), verdict);
   if (unit->op.empty() || known == std::end(kVerdicts)) {
-    *error = "a unit has the operator \"" + unit->op + "\" and the verdict \"" + verdict + "\"";
+    *error = fmt::format("a unit has the operator \"{}\" and the verdict \"{}\"", unit->op, verdict);
     return false;
   }
   unit->verdict = static_cast<UnitResult::Verdict>(known - std::begin(kVerdicts));

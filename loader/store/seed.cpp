@@ -1,6 +1,7 @@
 // "rlk-seed-1 HASH", then for each entry "NAME SIZE" on a line and its bytes; the hash is of all that follows it.
 #include "loader/store/seed.hpp"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -60,7 +61,7 @@ bool may_travel(const std::string& name, const std::string& bytes) {
 std::shared_ptr<const Seed> Seed::open(const std::string& path, const Identity& identity,
                                        std::vector<std::string>* notes) {
   const auto refuse = [&](const std::string& why) {
-    notes->push_back("cache seed " + path + " is not used: " + why);
+    notes->push_back(fmt::format("cache seed {} is not used: {}", path, why));
     return nullptr;
   };
   if (path.empty() || path.front() != '/') return refuse("the path does not start with /");
@@ -80,8 +81,8 @@ std::shared_ptr<const Seed> Seed::open(const std::string& path, const Identity& 
 
 std::string Seed::write(const Entries& entries) {
   std::string body;
-  for (const auto& [name, bytes] : entries) body += name + " " + std::to_string(bytes.size()) + "\n" + bytes;
-  return std::string(kMagic) + hash_bytes(body) + "\n" + body;
+  for (const auto& [name, bytes] : entries) body += fmt::format("{} {}\n{}", name, bytes.size(), bytes);
+  return fmt::format("{}{}\n{}", kMagic, hash_bytes(body), body);
 }
 
 const std::string* Seed::get(std::string_view name) const {

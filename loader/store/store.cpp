@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -74,18 +75,17 @@ Use use_of(std::string& path, const Identity& identity, std::string* why) {
   // folders, which images carry, are believed, and not written.
   const bool is_own = status.st_uid == identity.user;
   if (!is_own && status.st_uid != 0)
-    return refuse(path + " belongs to user " + std::to_string(status.st_uid) + ", not to " +
-                  std::to_string(identity.user));
+    return refuse(fmt::format("{} belongs to user {}, not to {}", path, status.st_uid, identity.user));
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return refuse(path + " can be written by other users");
   char real[PATH_MAX];
   if (realpath(path.c_str(), real) == nullptr) return refuse(path + ": " + errno_text(errno));
   const TrustResult trust = check_trust(real, identity);
-  if (trust.problem != nullptr) return refuse(path + " could be replaced by another user: " + trust.text);
+  if (trust.problem != nullptr)
+    return refuse(fmt::format("{} could be replaced by another user: {}", path, trust.text));
   path = real;
   if (!is_own)
-    return refuse(path + " belongs to user 0, not to " + std::to_string(identity.user) + ": it is only read",
-                  Use::of_root);
-  const std::string probe = path + "/.write-test-" + std::to_string(getpid());
+    return refuse(fmt::format("{} belongs to user 0, not to {}: it is only read", path, identity.user), Use::of_root);
+  const std::string probe = fmt::format("{}/.write-test-{}", path, getpid());
   const UniqueFd fd = open_private(probe, O_WRONLY | O_TRUNC);
   if (!fd) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
@@ -94,7 +94,7 @@ Use use_of(std::string& path, const Identity& identity, std::string* why) {
   }
   unlink(probe.c_str());
   if (!is_full(fd.get())) return Use::whole;
-  return refuse(path + ": no room for " + std::to_string(kRoomBytes) + " bytes; free some space", Use::full);
+  return refuse(fmt::format("{}: no room for {} bytes; free some space", path, kRoomBytes), Use::full);
 }
 
 std::optional<std::string> read_entry(const std::string& folder, const std::string& name) {
@@ -140,7 +140,7 @@ CacheFolders choose_cache_folders(const Environment& environment, const Identity
     // Services have homes that do not exist, and should not get one.
     if (access(folder->c_str(), X_OK) == 0) candidates.push_back(*folder + "/.cache/rlk");
   }
-  candidates.push_back("/tmp/rlk-" + std::to_string(identity.user));
+  candidates.push_back(fmt::format("/tmp/rlk-{}", identity.user));
   CacheFolders chosen;
   std::string own;  // the first of ours: it takes nothing, and new verdicts live in memory
   for (std::string& folder : candidates) {

@@ -2,6 +2,7 @@
 #include "loader/store/support.hpp"
 
 #include <dirent.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
@@ -31,7 +32,7 @@ bool saw_hardware(const PluginRecord& record) {
 
 std::string on_what(const PluginRecord& record) {
   if (record.devices.empty()) return "no device";
-  return (record.devices.size() > 1 ? std::to_string(record.devices.size()) + " x " : "") + record.devices[0].name;
+  return (record.devices.size() > 1 ? fmt::format("{} x ", record.devices.size()) : "") + record.devices[0].name;
 }
 
 struct Report {
@@ -71,7 +72,7 @@ std::string objection_to(const PluginRecord& record) {
   size_t verified = 0;
   for (const core::UnitResult& unit : record.units) {
     if (unit.verdict == core::UnitResult::Verdict::failed)
-      return unit.op + " " + unit.implementation + " " + unit.dtype + " failed";
+      return fmt::format("{} {} {} failed", unit.op, unit.implementation, unit.dtype);
     verified += unit.verdict == core::UnitResult::Verdict::verified && unit.cases > 0;
   }
   if (verified == 0) return "nothing was verified";
@@ -94,12 +95,12 @@ Support support_of(const PluginRecord& record) {
       continue;
     }
     const std::string text =
-        "conformance of " + report.record.version + " on " + on_what(report.record) + ", " + report.date;
+        fmt::format("conformance of {} on {}, {}", report.record.version, on_what(report.record), report.date);
     const std::string objection = objection_to(report.record);
     if (!objection.empty()) {
-      if (!support.active) support.reason = text + ", does not count: " + objection;
+      if (!support.active) support.reason = fmt::format("{}, does not count: {}", text, objection);
     } else if (report.record.version != record.version) {
-      if (!support.active) support.reason = text + ", is of another version than " + record.version;
+      if (!support.active) support.reason = fmt::format("{}, is of another version than {}", text, record.version);
     } else if (!support.active || report.date > newest) {
       support = {true, text};
       newest = report.date;

@@ -1,6 +1,8 @@
 // Words once, then numbers: std::from_chars and one pass.
 #include "loader/store/unit_text.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -38,14 +40,12 @@ public:
     ++units_;
   }
 
-  std::string text() const {
-    return std::to_string(places_.size()) + " " + std::to_string(units_) + "\n" + words_ + lines_;
-  }
+  std::string text() const { return fmt::format("{} {}\n{}{}", places_.size(), units_, words_, lines_); }
 
 private:
   void word(const std::string& text) {
     const auto [place, is_new] = places_.try_emplace(text, places_.size());
-    if (is_new) words_ += std::to_string(text.size()) + ":" + text + "\n";
+    if (is_new) words_ += fmt::format("{}:{}\n", text.size(), text);
     number(place->second);
   }
   template <class Number>
