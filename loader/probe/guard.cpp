@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <ctime>
 #include <string_view>
+#include <vector>
 
 #include "loader/probe/tree.hpp"
 
@@ -49,10 +50,12 @@ bool reap(pid_t worker, End* end) {
 }
 
 bool is_traced_from_below(pid_t parent) {
-  const pid_t tracer = tracer_of(parent);
-  if (tracer == 0) return false;
+  const std::vector<pid_t> tracers = tracers_of(parent);
+  if (tracers.empty()) return false;
   const auto below = descendants_of(getpid());
-  return std::any_of(below.begin(), below.end(), [&](const ProcessSeen& one) { return one.pid == tracer; });
+  return std::any_of(below.begin(), below.end(), [&](const ProcessSeen& one) {
+    return std::find(tracers.begin(), tracers.end(), one.pid) != tracers.end();
+  });
 }
 
 End watch(pid_t worker, pid_t parent, const sigset_t& awaited) {

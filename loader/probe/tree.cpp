@@ -40,13 +40,29 @@ std::optional<ProcessSeen> read_process(const char* number) {
   return seen;
 }
 
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> open(opendir(folder.c_str()), &closedir);
+  while (const dirent* item = open == nullptr ? nullptr : readdir(open.get())) {
+    if (item->d_name[0] != '.') names.emplace_back(item->d_name);
+  }
+  return names;
+}
+
 std::vector<ProcessSeen> all_processes() {
   std::vector<ProcessSeen> all;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc"), &closedir);
-  while (const dirent* item = folder == nullptr ? nullptr : readdir(folder.get())) {
-    if (auto process = read_process(item->d_name)) all.push_back(std::move(*process));
+  for (const std::string& name : names_in("/proc")) {
+    if (auto process = read_process(name.c_str())) all.push_back(std::move(*process));
   }
   return all;
+}
+
+// Of a line "Tgid:\t123" of a status file; 0 without one.
+pid_t number_of(const std::string& file, const std::string& key) {
+  const auto text = read_file(file, 16384);
+  const std::string begin = "\n" + key + ":";
+  const size_t at = text ? text->find(begin) : std::string::npos;
+  return at == std::string::npos ? 0 : std::atoi(text->c_str() + at + begin.size());
 }
 
 }  // namespace
@@ -86,10 +102,13 @@ std::vector<std::string> end_descendants(pid_t root) {
   return elsewhere;
 }
 
-pid_t tracer_of(pid_t pid) {
-  const auto text = read_file(fmt::format("/proc/{}/status", pid), 16384);
-  const size_t at = text ? text->find("\nTracerPid:") : std::string::npos;
-  return at == std::string::npos ? 0 : std::atoi(text->c_str() + at + sizeof("\nTracerPid:") - 1);
+std::vector<pid_t> tracers_of(pid_t pid) {
+  std::vector<pid_t> tracers;
+  for (const std::string& task : names_in(fmt::format("/proc/{}/task", pid))) {
+    const pid_t thread = number_of(fmt::format("/proc/{}/task/{}/status", pid, task), "TracerPid");
+    if (thread != 0) tracers.push_back(number_of(fmt::format("/proc/{}/status", thread), "Tgid"));
+  }
+  return tracers;
 }
 
 }  // namespace rlk::loader

@@ -24,7 +24,7 @@ std::vector<ProcessSeen> descendants_of(pid_t root);
 // session: "123 (name)".
 std::vector<std::string> end_descendants(pid_t root);
 
-// Who traces the process, 0 for nobody.
-pid_t tracer_of(pid_t pid);
+// The processes that trace a thread of the process. A tracer is a thread, of any of a process.
+std::vector<pid_t> tracers_of(pid_t pid);
 
 }  // namespace rlk::loader

@@ -4,10 +4,14 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include "framework/process.hpp"
 #include "loader/probe/tree.hpp"
@@ -114,6 +118,30 @@ TEST_F(Guarded, ADaemonOfAPluginThatHangsIsNamedToo) {
   EXPECT_TRUE(is_gone(daemon)) << "process " << daemon << " runs on";
   ASSERT_FALSE(record.notes.empty());
   EXPECT_NE(record.notes.back().find(std::to_string(daemon) + " (acme-daemon)"), std::string::npos);
+}
+
+TEST(ProcessTree, FindsTheProcessWhoseThreadTracesAThread) {
+  const pid_t child = rlk::testing::in_fork([] {
+    std::thread([] {
+      while (true) pause();
+    }).join();
+    return 0;
+  });
+  pid_t second = 0;
+  for (int i = 0; i < 200 && second == 0; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(child) + "/task"))
+      if (const pid_t id = std::stoi(task.path().filename()); id != child) second = id;
+  }
+  ASSERT_NE(second, 0);
+  EXPECT_TRUE(tracers_of(child).empty());
+  std::thread([&] {
+    ASSERT_EQ(ptrace(PTRACE_ATTACH, second, nullptr, nullptr), 0);
+    waitpid(second, nullptr, __WALL);
+    EXPECT_EQ(tracers_of(child), std::vector<pid_t>{getpid()});
+    ptrace(PTRACE_DETACH, second, nullptr, nullptr);
+  }).join();
+  kill(child, SIGKILL);
+  EXPECT_EQ(rlk::testing::join(child), -SIGKILL);
 }
 
 TEST(ProcessTree, FindsAndEndsADaemonBelowItsRoot) {
