@@ -38,6 +38,7 @@ OLDER(dlerror, "GLIBC_2.2.5");
 OLDER(dlopen, "GLIBC_2.2.5");
 OLDER(dlsym, "GLIBC_2.2.5");
 OLDER(pthread_attr_getstack, "GLIBC_2.2.5");
+OLDER(pthread_cancel, "GLIBC_2.2.5");
 OLDER(pthread_create, "GLIBC_2.2.5");
 OLDER(pthread_detach, "GLIBC_2.2.5");
 OLDER(pthread_getattr_np, "GLIBC_2.2.5");
