@@ -37,7 +37,9 @@ def run(words, deadline=None, **options):
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, **options)
         if deadline:
-            resource.prlimit(process.pid, resource.RLIMIT_CPU, (int(deadline + 1),) * 2)
+            seconds = int(deadline + 1)
+            # The second limit kills without a word: it must be the later one.
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 5))
         try:
             code = process.wait(deadline and 4 * deadline + 20)
         except subprocess.TimeoutExpired:
