@@ -13,7 +13,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kBytes = 64 * 1024;
+constexpr uint64_t kBytes = uint64_t{64} << 10, kLongBytes = uint64_t{8} << 20;
 constexpr std::chrono::milliseconds kLater(2);  // long enough for work that was left running to show
 
 // One call of a host function; kept while anybody may still call.
@@ -46,29 +46,27 @@ void expect_same(std::span<const std::byte> got, std::byte expected, const char*
   }
 }
 
-}  // namespace
-
-void host_function_conduct(Session& session) {
-  constexpr int kCalls = 12;
-  const Block device = session.device_block(kBytes);
-  const Block seen = session.pinned_block(kBytes), unseen = session.pinned_block(kBytes);
+// False where the backend has no host functions.
+bool try_host_functions(Session& session, int count, uint64_t bytes) {
+  const Block device = session.device_block(bytes);
+  const Block seen = session.pinned_block(bytes);
   std::atomic<int> order{0};
   std::vector<std::unique_ptr<Called>> calls;
   StreamHandle stream = StreamHandle::create(session);
-  stream.fill(device.data(), 0xff, kBytes);
-  stream.copy(seen.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
+  stream.fill(device.data(), 0xff, bytes);
+  stream.copy(seen.data(), device.data(), bytes, RLK_COPY_DEVICE_TO_HOST);
   stream.settle();
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < count; ++i) {
     Called& called = *calls.emplace_back(std::make_unique<Called>());
     called.order = &order;
-    called.watched = seen.data() + kBytes - 1;  // the last byte that the copy before it brings
-    stream.fill(device.data(), static_cast<uint8_t>(i), kBytes);
-    stream.copy(seen.data(), device.data(), kBytes, RLK_COPY_DEVICE_TO_HOST);
-    if (!stream.call(&note, &called)) return;
+    called.watched = seen.data() + bytes - 1;  // the last byte that the copy before it brings
+    stream.fill(device.data(), static_cast<uint8_t>(i), bytes);
+    stream.copy(seen.data(), device.data(), bytes, RLK_COPY_DEVICE_TO_HOST);
+    if (!stream.call(&note, &called)) return false;
   }
   stream.settle();
   expect_once(calls, "until the stream was done");
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < count; ++i) {
     const Called& called = *calls[static_cast<size_t>(i)];
     if (called.place != i) {
       broken("HOST_FUNCTION",
@@ -82,12 +80,22 @@ void host_function_conduct(Session& session) {
   }
   std::this_thread::sleep_for(kLater);
   expect_once(calls, "some time after the stream was done");
+  return true;
+}
+
+}  // namespace
+
+void host_function_conduct(Session& session) {
+  if (!try_host_functions(session, 12, kBytes)) return;
+  // A function that is called too early is right by luck where the work before it takes less time than its enqueueing
+  // does on a busy machine.
+  try_host_functions(session, 4, kLongBytes);
 }
 
 // A stream that claims to be inline has done its work when the call returns: nobody asks or waits before looking.
 void inline_conduct(Session& session) {
   if (!session.is_inline()) return;
-  constexpr uint64_t kLong = 512 * 1024;
+  constexpr uint64_t kLong = uint64_t{512} << 10;
   const Block a = session.device_block(kLong), b = session.device_block(kLong), host = session.pinned_block(kLong);
   StreamHandle stream = StreamHandle::create(session);
   const auto all_are = [&](uint8_t value, const std::string& what) {
