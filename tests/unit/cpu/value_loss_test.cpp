@@ -185,5 +185,20 @@ TEST(CpuValueLoss, NoneLeavesTheLossAtZeroAndTheTokensToTheCaller) {
   EXPECT_EQ(gradient_of(c, kNan, ClampGradient::zero, of_tokens).bytes(), want.bytes());
 }
 
+TEST(CpuValueLoss, AllMaskedIsZeroInEveryAggregation) {
+  ValueLoss c = make_case(true);
+  c.mask = flags(std::vector<int>(20, 0), {4, 5});
+  for (const auto kind : {Aggregation::token_mean, Aggregation::token_sum, Aggregation::seq_mean_token_mean,
+                          Aggregation::seq_mean_token_sum, Aggregation::none}) {
+    for (const auto exclude : {ExcludeEmptySequences::off, kOn}) {
+      c.params.aggregation = kind;
+      c.params.exclude_empty_sequences = exclude;
+      EXPECT_EQ(run(c).loss.get(0), 0.0);
+      EXPECT_EQ(run(c).clip_fraction.get(0), 0.0);
+      EXPECT_EQ(list_of(gradient_of(c, 1)), List(20, 0.0));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test
