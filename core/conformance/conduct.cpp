@@ -144,7 +144,7 @@ private:
   }
 
   std::optional<Failure> places() {
-    constexpr uint64_t kShifts[] = {256 * 13, 0, 256 * 64, 0};
+    constexpr uint64_t kShifts[] = {uint64_t{256} * 13, 0, uint64_t{256} * 64, 0};
     int which = 0;
     for (const uint64_t shift : kShifts) {
       RunSettings settings;

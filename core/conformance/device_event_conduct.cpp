@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kBytes = 64 * 1024;
+constexpr uint64_t kBytes = uint64_t{64} << 10;
 constexpr double kHeldMs = 3;
 
 void expect_all(const Block& block, uint8_t value, const char* code, const std::string& what) {

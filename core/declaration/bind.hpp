@@ -32,8 +32,8 @@ public:
   // "input 'ids'", for texts.
   static std::string name_of_argument(const ArgDecl& arg, bool output);
   rlk_status refuse(const std::string& text) const;
-  // "N = 3, causal = on, bias absent": what the names in an expression stand for in this call.
-  std::string seen_in(std::string_view expression) const;
+  // "N = 3, causal = on, bias absent": what the names in the text of an expression stand for in this call.
+  std::string seen_in(std::string_view text) const;
 
 private:
   const rlk_tensor* tensor(bool output, size_t i) const {

@@ -89,7 +89,8 @@ std::string filled_template(const PluginRecord& record) {
     out += "  - Required shapes: any that the declaration allows (`rlk-plugins ops " + name + "`)\n";
     out += "  - Expected unsupported shapes: declined: " + printable(joined(op.declined));
     if (!op.failed.empty()) out += "; FAILED: " + printable(joined(op.failed));
-    out += op.reasons.empty() || *op.reasons.begin() == "" ? "\n" : " (" + printable(joined(op.reasons, "; ")) + ")\n";
+    out +=
+        op.reasons.empty() || op.reasons.begin()->empty() ? "\n" : " (" + printable(joined(op.reasons, "; ")) + ")\n";
   }
   if (record.units.empty()) out += line("Operator", "none was tried: " + reason_text(record));
 

@@ -293,7 +293,7 @@ std::optional<Failure> Registrar::load(const ProbedPlugin& plugin, const Patienc
           {}};
     }
     const std::shared_ptr<Attempt> shared(opening, &opening->attempt);
-    const auto given_up = attempt(
+    auto given_up = attempt(
         shared, [opening](Attempt&) { opening->go(); }, patience);
     if (given_up) {
       if (opening->attempt.phase() == "load") {
