@@ -4,6 +4,7 @@
 
 #include "core/conformance/cases.hpp"
 #include "core/conformance/data_errors.hpp"
+#include "core/conformance/elements.hpp"
 #include "core/declaration/extremes.hpp"
 
 namespace rlk::core::conformance {
@@ -269,6 +270,16 @@ std::vector<Case> variation_bases(const OpDecl& decl, int dtype_choice, int form
   return list;
 }
 
+namespace {
+
+// Whether an input of the case can leave out every row.
+bool hides_rows(const Case& base) {
+  ConcreteCall call;
+  return resolve(base, call) && (find_row_mask(call) != nullptr || find_ignorable_ids(call) != nullptr);
+}
+
+}  // namespace
+
 std::vector<Case> content_cases(const Case& base) {
   std::vector<Case> list;
   bool minus_inf = false, nan = false, extreme = false;
@@ -285,6 +296,7 @@ std::vector<Case> content_cases(const Case& base) {
   if (minus_inf) add(Content::minus_inf);
   if (minus_inf) add(Content::all_minus_inf);
   if (nan) add(Content::nan);
+  if (hides_rows(base)) add(Content::none_counts);
   add(Content::wide);
   if (extreme) add(Content::extreme);
   add(Content::tiny);

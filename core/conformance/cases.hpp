@@ -37,6 +37,7 @@ enum class Content : uint8_t {
   tiny,           // magnitudes about the smallest numbers of the dtype: results are subnormal
   fault,          // one element breaks its domain: data_errors.hpp
   positive,       // no negative number: sums only grow, and errors that lean to one side add up
+  none_counts,    // every row is masked, or every id is the ignored one: no mean may divide by 0
   sparse,         // a row has one number and zeros: every term of a sum over rows is seen in a column of its own
 };
 const char* name_of(Content content);

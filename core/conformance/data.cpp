@@ -250,6 +250,15 @@ void fill_keep_mask(Content content, const Random& random, Argument& argument) {
   }
 }
 
+void leave_out_every_row(ConcreteCall& call) {
+  Argument* const mask = find_row_mask(call);
+  Argument* const ids = find_ignorable_ids(call);
+  for (int64_t n = 0; mask != nullptr && n < mask->count(); ++n) set_int(*mask, n, 0);
+  if (mask != nullptr || ids == nullptr) return;
+  const int64_t ignored = call.i64(find_domain_declaration(call, Domain::id)->ignore_param);
+  for (int64_t n = 0; n < ids->count(); ++n) set_int(*ids, n, ignored);
+}
+
 void fill_row_indices(const ConcreteCall& call, const DomainDecl& domain, const Random& random, Argument& argument) {
   const int64_t high = domain.high.eval(call.values());
   const int64_t count = argument.count();
@@ -377,6 +386,7 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
     repeat_first_slice(argument);
   }
   if (c.content == Content::wide || c.content == Content::extreme) choose_certain(c.content, call);
+  if (c.content == Content::none_counts) leave_out_every_row(call);
   spoil_ignored(call);
   spoil_block_tables(call);
   for (const auto& [input, values] : forward_inputs(call)) {

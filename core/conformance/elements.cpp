@@ -49,6 +49,16 @@ const DomainDecl* find_domain_declaration(const ConcreteCall& call, Domain domai
   return i < 0 ? nullptr : &call.decl->inputs[static_cast<size_t>(i)].domain;
 }
 
+Argument* find_row_mask(ConcreteCall& call) {
+  const int i = find(call, Domain::mask);
+  return i < 0 || is_keep_mask(call, static_cast<size_t>(i)) ? nullptr : &call.inputs[static_cast<size_t>(i)];
+}
+
+Argument* find_ignorable_ids(ConcreteCall& call) {
+  const DomainDecl* domain = find_domain_declaration(call, Domain::id);
+  return domain == nullptr || domain->ignore_param < 0 ? nullptr : find_domain(call, Domain::id);
+}
+
 bool is_masked(const ConcreteCall& call, int64_t n) {
   const Argument* mask = find_domain(call, Domain::mask);
   const Argument* ids = find_domain(call, Domain::id);

@@ -37,6 +37,9 @@ const Argument* find_domain(const ConcreteCall& call, Domain domain);
 // The declaration of find_domain's input.
 const DomainDecl* find_domain_declaration(const ConcreteCall& call, Domain domain);
 
+// A mask of rows or of tokens, and ids of which one value is ignored. nullptr: the call has none.
+Argument* find_row_mask(ConcreteCall& call);
+Argument* find_ignorable_ids(ConcreteCall& call);
 // Whether the mask of rows, if there is one, leaves row n out.
 bool is_masked(const ConcreteCall& call, int64_t n);
 

@@ -247,6 +247,26 @@ TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
   EXPECT_GT(faults, 100);
 }
 
+// A batch in which nothing counts is what a mean divides by 0 for.
+TEST(Data, OfSomeCaseLeavesOutEveryRowWhereTheOperatorCan) {
+  std::set<std::string> can, does;
+  for_each_case(true, [&](const Case& c, const ConcreteCall& resolved) {
+    ConcreteCall call = resolved;
+    if (find_row_mask(call) == nullptr && find_ignorable_ids(call) == nullptr) return;
+    can.insert(c.decl->name);
+    if (c.content != Content::none_counts) return;
+    call = filled(c);
+    const Argument* const mask = find_row_mask(call);
+    const Argument& rows = mask != nullptr ? *mask : *find_ignorable_ids(call);
+    bool all = rows.count() > 0;
+    for (int64_t n = 0; n < rows.count(); ++n)
+      all = all && (mask != nullptr ? get_int(rows, n) == 0 : is_ignored(call, n));
+    if (all) does.insert(c.decl->name);
+  });
+  EXPECT_EQ(can, does);
+  EXPECT_GT(can.size(), 30u);
+}
+
 TEST(Data, OfPlainRowsHasIgnoredAndActiveOnes) {
   const OpDecl& decl = *find_declaration("logp");
   const ConcreteCall call = filled(plain_cases(decl, 0, 0, true, {})[0]);
