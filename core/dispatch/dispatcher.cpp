@@ -3,7 +3,6 @@
 #include "core/dispatch/dispatcher.hpp"
 
 #include <fmt/core.h>
-
 #include <rlk/sdk/thread_own.hpp>
 
 #include <array>

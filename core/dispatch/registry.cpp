@@ -2,7 +2,6 @@
 #include "core/dispatch/registry.hpp"
 
 #include <fmt/core.h>
-
 #include <rlk/sdk/thread_own.hpp>
 
 #include <algorithm>

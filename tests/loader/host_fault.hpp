@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,16 @@ protected:
     registrar = std::make_unique<Registrar>(&registry, core::host_services());
     registrar->publish(&plugins);
     const core::Policy policy;
+    dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  }
+  // Another dispatcher, with the policy of these variables alone.
+  void dispatch_with(const std::map<std::string, const char*>& variables) {
+    core::Policy policy;
+    const auto value_of = [&](const char* name) {
+      const auto found = variables.find(name);
+      return found != variables.end() ? found->second : nullptr;
+    };
+    ASSERT_EQ(core::Policy::make(value_of, {}, {}, &policy, &error), RLK_OK) << error.text;
     dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
   }
   const PluginRecord& record() const { return plugins.at(1).record; }

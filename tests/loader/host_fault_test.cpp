@@ -145,9 +145,7 @@ TEST_F(Host, APluginThatThrowsInCreateTakesNoOtherWithIt) {
 // Right in the child and wrong here: found before the first call is served.
 TEST_F(Host, AnImplementationThatIsWrongInThisProcessAloneServesNoCall) {
   publish();
-  core::Policy policy;
-  ASSERT_EQ(core::Policy::make([](const char*) { return nullptr; }, {}, {}, &policy, &error), RLK_OK);
-  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_NO_FATAL_FAILURE(dispatch_with({}));
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
   const ScopedEnv fault("RLK_FAULT_UNDECLARED", "enqueue:wrong_f32");
   const auto& counted = dispatcher->counters().of(*core::find_declaration("add"));

@@ -172,15 +172,7 @@ TEST_P(HangsInsideACall, IsNamedAtOnceAndOtherThreadsGoOn) {
     const std::lock_guard lock(mutex);
     return told;
   };
-  core::Policy policy;
-  ASSERT_EQ(
-      core::Policy::make(
-          [](const char* name) {
-            return name == std::string("RLK_CALL_TIMEOUT") ? "0.4" : name == std::string("RLK_WATCH") ? "off" : nullptr;
-          },
-          {}, {}, &policy, &error),
-      RLK_OK);
-  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_NO_FATAL_FAILURE(dispatch_with({{"RLK_CALL_TIMEOUT", "0.4"}, {"RLK_WATCH", "off"}}));
   std::unique_ptr<core::Stream> other;
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
   ASSERT_EQ(make_stream("acme", &other), RLK_OK) << error.text;
@@ -219,12 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, HangsInsideACall,
 
 TEST_F(Host, ACanaryThatHangsIsGivenUpAndTheCpuServes) {
   publish();
-  core::Policy policy;
-  ASSERT_EQ(
-      core::Policy::make([](const char* name) { return name == std::string("RLK_CALL_TIMEOUT") ? "0.5" : nullptr; }, {},
-                         {}, &policy, &error),
-      RLK_OK);
-  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_NO_FATAL_FAILURE(dispatch_with({{"RLK_CALL_TIMEOUT", "0.5"}}));
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
   {
     const ScopedEnv fault("RLK_FAULT_UNDECLARED", "raw_enqueue:stall");
@@ -238,15 +225,7 @@ TEST_F(Host, ACanaryThatHangsIsGivenUpAndTheCpuServes) {
 // The time to wait that the caller gives is no hang, nor is what is within the limit.
 TEST_F(Host, WhatReturnsInTimeIsNotTakenForAHang) {
   publish();
-  core::Policy policy;
-  ASSERT_EQ(
-      core::Policy::make(
-          [](const char* name) {
-            return name == std::string("RLK_CALL_TIMEOUT") ? "0.4" : name == std::string("RLK_WATCH") ? "off" : nullptr;
-          },
-          {}, {}, &policy, &error),
-      RLK_OK);
-  dispatcher = std::make_unique<core::Dispatcher>(registry, policy);
+  ASSERT_NO_FATAL_FAILURE(dispatch_with({{"RLK_CALL_TIMEOUT", "0.4"}, {"RLK_WATCH", "off"}}));
   ASSERT_EQ(make_stream("acme", &stream), RLK_OK) << error.text;
   const std::string release = folder / "release";
   ASSERT_EQ(add(*stream), RLK_OK) << error.text;
