@@ -114,16 +114,25 @@ void RandomCase::draw_symbol(size_t i) {
   }
 }
 
-// Until the product of the sizes is one that golden answers in a moment.
+// The product of the drawn sizes, or the numbers of the largest tensor where sizes that follow from others make more.
+double RandomCase::extent() const {
+  double extent = 1;
+  for (const auto& size : case_.size_given) extent *= size ? static_cast<double>(std::max<int64_t>(*size, 1)) : 1.0;
+  ConcreteCall call;
+  static_cast<void>(resolve(result(), call));
+  for (const auto* arguments : {&call.inputs, &call.outputs}) {
+    for (const Argument& argument : *arguments) extent = std::max(extent, static_cast<double>(argument.count()));
+  }
+  return extent;
+}
+
+// Until golden answers in a moment.
 void RandomCase::shrink() {
-  const auto product = [&] {
-    double all = 1;
-    for (const auto& size : case_.size_given) all *= size ? static_cast<double>(std::max<int64_t>(*size, 1)) : 1.0;
-    return all;
-  };
-  while (product() > static_cast<double>(largest_product_)) {
+  const auto large = [](const std::optional<int64_t>& size) { return size && *size > 1; };
+  while (extent() > static_cast<double>(largest_product_) &&
+         std::any_of(case_.size_given.begin(), case_.size_given.end(), large)) {
     auto& size = case_.size_given[static_cast<size_t>(random_.below(std::ssize(decl_->symbols)))];
-    if (size && *size > 1) size = random_.chance(0.3) ? *size - *size / 3 : std::min(*size, random_.of(kSmall));
+    if (large(size)) size = random_.chance(0.3) ? *size - *size / 3 : std::min(*size, random_.of(kSmall));
   }
 }
 

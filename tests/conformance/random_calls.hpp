@@ -44,6 +44,7 @@ private:
   void draw_feature();
   void draw_shapes();
   void draw_layouts();
+  double extent() const;
   void shrink();
 
   const core::OpDecl* decl_;

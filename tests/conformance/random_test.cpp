@@ -36,6 +36,16 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text != nullptr ? std::atoll(text) : otherwise;
 }
 
+// Of a call's tensors.
+constexpr int64_t kMostBytes = int64_t{64} << 20;
+int64_t bytes_of(const ConcreteCall& call) {
+  int64_t bytes = 0;
+  for (const auto* arguments : {&call.inputs, &call.outputs}) {
+    for (const Argument& argument : *arguments) bytes += argument.byte_count();
+  }
+  return bytes;
+}
+
 // ---- what is running, for a crash
 
 char current[400];
@@ -180,6 +190,7 @@ void RandomCalls::try_call(int64_t number, uint64_t seed) {
   std::string refusal;
   ASSERT_EQ(validated(example.call, bound, refusal), RLK_OK) << refusal;
   EXPECT_EQ(bound.symbols, example.call.symbols);
+  ASSERT_LE(bytes_of(example.call), kMostBytes);  // many such tests share a machine
   expect_inferred(example.call);
   if (random.chance(0.3)) try_bad_parameter(random, example.call);
 
