@@ -58,9 +58,11 @@ struct ConformanceOptions {
   // vectors. The units are those of the subset, with the classes that the implementation claims for its cases. Only for
   // an implementation whose whole subset the build's tests have tried, on a device that threads use at the same time.
   bool canary = false;
-  std::string op;             // only this operator; empty: all
-  std::string dtype;          // only this dtype of the first variable; empty: all
-  std::string only;           // only cases with these words in their title (as progress has it); empty: all
+  std::string op;     // only this operator; empty: all
+  std::string dtype;  // only this dtype of the first variable; empty: all
+  std::string only;   // only cases with these words in their title (as progress has it); empty: all
+  // Only cases for which this is true, with their title. May be empty.
+  std::function<bool(const rlk_implementation&, const std::string&)> picks;
   bool graph_replay = false;  // also run every capturable case captured and replayed
   double budget_s = 0;        // 0: none. When it passes, what was not run stays unverified ("BUDGET")
   bool one_failure = false;   // an implementation that has failed once is not tried further

@@ -179,6 +179,9 @@ private:
     Units& units = units_[job.implementation];
     if (options_.one_failure && has_failed_[job.implementation]) return;
     if (!options_.only.empty() && !has_words(title(job.implementation, work), options_.only)) return;
+    if (options_.picks && !options_.picks(*implementations_[job.implementation], title(job.implementation, work))) {
+      return;
+    }
     if (units.is_known_to_fail(job.claim.variant, work.features)) return;
     Event event;
     event.variant = job.claim.variant;

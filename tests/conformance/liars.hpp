@@ -37,20 +37,19 @@ inline bool has_dtype(const OpDecl& decl, Dtype dtype) {
   return std::any_of(dtypes.begin(), dtypes.end(), [dtype](const auto& choice) { return choice.dtype == dtype; });
 }
 
-// Implementations of which a unit failed, with its reason code. In this dtype, or in every one of an operator without
-// it.
-inline std::map<std::string, std::string> refused_by_the_smoke_test(const OpDecl& decl,
-                                                                    const std::vector<const rlk_implementation*>& rows,
-                                                                    Dtype dtype = Dtype::f32) {
+using Refused = std::map<std::string, std::string>;  // implementations of which a unit failed, with its reason code
+
+// In this dtype, or in every one of an operator without it.
+inline Refused refused_by_the_smoke_test(const OpDecl& decl, const std::vector<const rlk_implementation*>& rows,
+                                         Dtype dtype = Dtype::f32, ConformanceOptions options = {}) {
   rlk_plugin plugin = cpu_plugin();
   plugin.implementations = rows.data();
   plugin.n_implementations = static_cast<uint32_t>(rows.size());
   const simple::OpenTarget target(&plugin, host_services());
-  ConformanceOptions options;
   options.op = decl.name;
   if (has_dtype(decl, dtype)) options.dtype = name_of(dtype);
   options.one_failure = true;
-  std::map<std::string, std::string> refused;
+  Refused refused;
   for (const UnitResult& unit : run_conformance(target.target(), options)) {
     if (unit.verdict == UnitResult::Verdict::failed) refused.emplace(unit.implementation, unit.reason_code);
   }

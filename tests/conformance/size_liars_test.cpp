@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,8 +54,8 @@ private:
   }
 
   void add_about(const std::string& what, int64_t largest, const std::function<int64_t(const rlk_run&)>& size) {
-    const auto when = [&](std::string kind, const std::string& name, auto&& condition) {
-      add(std::move(kind), what + name, [size, condition](const rlk_run& run) { return condition(run, size(run)); });
+    const auto when = [&](const std::string& kind, const std::string& name, auto&& condition) {
+      add(kind, what + name, [size, condition](const rlk_run& run) { return condition(run, size(run)); });
     };
     for (const int64_t from :
          {int64_t{40}, int64_t{600}, int64_t{2048}, int64_t{12000}, int64_t{32768}, int64_t{100000}, largest}) {
@@ -137,14 +140,65 @@ private:
   std::deque<liars::Spoiler> list_;
 };
 
+// The first cases in which each liar would lie: a run of the honest implementation, with all of them asked beside it.
+// In every other case a liar is honest, and need not be run to know what becomes of it.
+class Occasions {
+public:
+  Occasions(const OpDecl& decl, const rlk_implementation& honest, const std::deque<liars::Spoiler>& list)
+      : prefix_(std::string(decl.name) + " "), list_(list), cases_(list.size()) {
+    liars::Spoiler watcher(honest, "", "honest");
+    watcher.lies = [this](liars::PlanMemory& memory, const liars::Execution& execution) {
+      const std::lock_guard lock(mutex_);
+      for (size_t i = 0; i < list_.size() && elements(*execution.run.outputs[0]) > 0; ++i) {
+        if (cases_[i].size() < kEnough && list_[i].lies(memory, execution)) cases_[i].insert(current_);
+      }
+      return false;
+    };
+    ConformanceOptions options;
+    options.progress = [&](const std::string& title) {
+      const std::lock_guard lock(mutex_);
+      current_ = words(title, watcher.row());
+    };
+    EXPECT_EQ(liars::refused_by_the_smoke_test(decl, {&watcher.row()}, Dtype::f32, options), liars::Refused());
+  }
+
+  bool has(const rlk_implementation& liar, const std::string& title) const {
+    const auto is_it = [&](const liars::Spoiler& one) { return one.name == liar.name; };
+    const auto at = std::find_if(list_.begin(), list_.end(), is_it);
+    return cases_[static_cast<size_t>(at - list_.begin())].contains(words(title, liar));
+  }
+
+private:
+  static constexpr size_t kEnough = 8;
+
+  // "add honest f32 N=5" -> "f32 N=5"
+  std::string words(const std::string& title, const rlk_implementation& implementation) const {
+    const size_t names = prefix_.size() + std::strlen(implementation.name) + 1;
+    return title.size() > names ? title.substr(names) : "";
+  }
+
+  const std::string prefix_;
+  const std::deque<liars::Spoiler>& list_;
+  std::vector<std::set<std::string>> cases_;  // of each liar
+  std::mutex mutex_;
+  std::string current_;
+};
+
 using SizeLiars = liars::OfOperator;
 
 TEST_P(SizeLiars, AreAllCaughtByTheSmokeTest) {
   const OpDecl& decl = *GetParam();
-  const Liars list(decl, liars::honest_implementation(decl));
+  const rlk_implementation& honest = liars::honest_implementation(decl);
+  const Liars list(decl, honest);
+  const Occasions occasions(decl, honest, list.list());
   std::vector<const rlk_implementation*> rows;
   for (const liars::Spoiler& liar : list.list()) rows.push_back(&liar.row());
-  const std::map<std::string, std::string> refused = liars::refused_by_the_smoke_test(decl, rows);
+  ConformanceOptions options;
+  options.picks = [&](const rlk_implementation& liar, const std::string& title) { return occasions.has(liar, title); };
+  liars::Refused refused = liars::refused_by_the_smoke_test(decl, rows, Dtype::f32, options);
+  // Whoever was believed there has the whole smoke test before him.
+  std::erase_if(rows, [&](const rlk_implementation* row) { return refused.contains(row->name); });
+  if (!rows.empty()) refused.merge(liars::refused_by_the_smoke_test(decl, rows));
   std::map<std::string, std::pair<int, int>> table;  // tried, caught
   for (const liars::Spoiler& liar : list.list()) {
     auto& [tried, caught] = table[liar.kind];
