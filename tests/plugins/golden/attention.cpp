@@ -1,6 +1,8 @@
 // attention: one query and head at a time, its scores in the workspace.
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "elements.hpp"
 #include "operators.hpp"
@@ -25,6 +27,16 @@ struct Tokens {
   }
 };
 
+// The numbers of one head's keys or values, [length, head_size]: each is read once, and serves many queries.
+std::vector<double> read_head(const Elements& tensor, const Tokens& tokens, int64_t head, int64_t head_size) {
+  std::vector<double> rows(static_cast<size_t>(tokens.length * head_size));
+  for (int64_t j = 0; j < tokens.length; ++j) {
+    double* const row = rows.data() + j * head_size;
+    for (int64_t d = 0; d < head_size; ++d) row[d] = tokens.real(tensor, j, head, d);
+  }
+  return rows;
+}
+
 struct Attention {
   const rlk_attention_params& params;
   Elements q, k, v, key_mask, out, lse;
@@ -32,8 +44,18 @@ struct Attention {
   int64_t q_heads, kv_heads, head_size;
   double scale;
 
-  void query(const Tokens& queries, const Tokens& keys, int64_t i, int64_t h) const {
-    const int64_t g = h / (q_heads / kv_heads);
+  void sequence(const Tokens& queries, const Tokens& keys) const {
+    const int64_t group = q_heads / kv_heads;
+    for (int64_t g = 0; g < kv_heads; ++g) {
+      const std::vector<double> key_rows = read_head(k, keys, g, head_size), values = read_head(v, keys, g, head_size);
+      for (int64_t h = g * group; h < (g + 1) * group; ++h) {
+        for (int64_t i = 0; i < queries.length; ++i) query(queries, keys, key_rows, values, i, h);
+      }
+    }
+  }
+
+  void query(const Tokens& queries, const Tokens& keys, const std::vector<double>& key_rows,
+             const std::vector<double>& values, int64_t i, int64_t h) const {
     const bool from_start = params.causal_alignment == RLK_ATTENTION_CAUSAL_ALIGNMENT_TOP_LEFT;
     const int64_t position = from_start ? i : i + keys.length - queries.length;
     int64_t begin = 0, end = keys.length;
@@ -43,14 +65,14 @@ struct Attention {
     if (params.causal == RLK_ATTENTION_CAUSAL_ON && position + 1 < end) end = position + 1;
 
     const auto is_masked = [&](int64_t j) { return key_mask && key_mask.integer(keys.b, j) == 0; };
+    std::vector<double> row(static_cast<size_t>(head_size)), weighted(row.size());
+    for (int64_t d = 0; d < head_size; ++d) row[static_cast<size_t>(d)] = queries.real(q, i, h, d);
     double max = -kInfinity;
     bool sees_none = true;
     for (int64_t j = begin; j < end; ++j) {
       if (is_masked(j)) continue;
       sees_none = false;
-      Sum dot;
-      for (int64_t d = 0; d < head_size; ++d) dot.add(queries.real(q, i, h, d) * keys.real(k, j, g, d));
-      scores[j] = scale * dot.value();
+      scores[j] = scale * std::inner_product(row.begin(), row.end(), key_rows.begin() + j * head_size, 0.0);
       if (params.softcap > 0) scores[j] = params.softcap * std::tanh(scores[j] / params.softcap);
       max = scores[j] > max ? scores[j] : max;
     }
@@ -61,12 +83,13 @@ struct Attention {
       sum.add(scores[j]);
     }
     if (lse) queries.set(lse, sees_none ? -kInfinity : max + std::log(sum.value()), i, h);
+    for (int64_t j = begin; j < end; ++j) {
+      if (is_masked(j)) continue;
+      const double* const value = values.data() + j * head_size;
+      for (size_t d = 0; d < weighted.size(); ++d) weighted[d] += scores[j] * value[d];
+    }
     for (int64_t d = 0; d < head_size; ++d) {
-      Sum weighted;
-      for (int64_t j = begin; j < end; ++j) {
-        if (!is_masked(j)) weighted.add(scores[j] * keys.real(v, j, g, d));
-      }
-      queries.set(out, sees_none ? 0.0 : weighted.value() / sum.value(), i, h, d);
+      queries.set(out, sees_none ? 0.0 : weighted[static_cast<size_t>(d)] / sum.value(), i, h, d);
     }
   }
 };
@@ -116,16 +139,11 @@ void compute(const rlk_attention_params& params, const Run& run) {
                             run.symbol(RLK_ATTENTION_SYM_HKV),
                             head_size,
                             params.scale > 0 ? params.scale : 1 / std::sqrt(static_cast<double>(head_size))};
-  const auto sequence = [&](const Tokens& queries, const Tokens& keys) {
-    for (int64_t i = 0; i < queries.length; ++i) {
-      for (int64_t h = 0; h < attention.q_heads; ++h) attention.query(queries, keys, i, h);
-    }
-  };
 
   if (dense) {
     const int64_t n_queries = run.symbol(RLK_ATTENTION_SYM_SQ), n_keys = run.symbol(RLK_ATTENTION_SYM_SK);
     for (int64_t b = 0; b < run.symbol(RLK_ATTENTION_SYM_B); ++b) {
-      sequence({true, b, 0, n_queries}, {true, b, 0, n_keys});
+      attention.sequence({true, b, 0, n_queries}, {true, b, 0, n_keys});
     }
     return;
   }
@@ -144,7 +162,7 @@ void compute(const rlk_attention_params& params, const Run& run) {
     return;
   }
   for (int64_t b = 0; b < cu_q.sequences(); ++b) {
-    sequence({false, 0, cu_q[b], cu_q[b + 1] - cu_q[b]}, {false, 0, cu_k[b], cu_k[b + 1] - cu_k[b]});
+    attention.sequence({false, 0, cu_q[b], cu_q[b + 1] - cu_q[b]}, {false, 0, cu_k[b], cu_k[b + 1] - cu_k[b]});
   }
 }
 
