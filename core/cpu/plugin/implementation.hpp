@@ -20,9 +20,9 @@ CallOf<Op> bind(const Source& source, const typename Op::Params& params) {
   using Call = CallOf<Op>;
   Call call;
   uint32_t i = 0;
-  Call::each_input(call, [&](Array& array) { array = array_of(source.input(i++)); });
+  Call::each_input(call, [&](Array& array) { read_array(source.input(i++), array); });
   i = 0;
-  Call::each_output(call, [&](Array& array) { array = array_of(source.output(i++)); });
+  Call::each_output(call, [&](Array& array) { read_array(source.output(i++), array); });
   i = 0;
   Call::each_symbol(call, [&](int64_t& symbol) { symbol = source.symbol(i++); });
   static_assert(sizeof(call.params) == sizeof(params));
@@ -62,7 +62,7 @@ struct CpuImplementation {
   static sdk::Support query(CpuDevice& device, const sdk::Call<Op>& call) {
     const CallOf<Op> bound = bind<Op>(call, call.params());
     const int64_t workspace = workspace_bytes<Op>(bound, device.parallel().threads);
-    return support(call, static_cast<uint64_t>(workspace), bytes_of(call), kernel<Op>().operations(bound),
+    return support(call, static_cast<uint64_t>(workspace), bytes_of(call.desc()), kernel<Op>().operations(bound),
                    combines_rows<Op>(bound));
   }
   static std::unique_ptr<sdk::Plan> plan(CpuDevice& device, const sdk::Call<Op>& call) {

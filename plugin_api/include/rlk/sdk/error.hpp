@@ -62,11 +62,10 @@ inline rlk_status fail(rlk_error* error, rlk_status status, const char* text, in
   return status;
 }
 
-// Runs body, which returns a status or throws; nothing is thrown on.
-template <class Body>
-rlk_status guard(rlk_error* error, Body&& body) noexcept {
+// What the exception that is being handled comes to.
+inline rlk_status fail_with_current_exception(rlk_error* error) noexcept {
   try {
-    return body();
+    throw;
   } catch (const Error& e) {
     return fail(error, e.status(), e.what(), e.native_code(), e.domain());
   } catch (const std::bad_alloc&) {
@@ -75,6 +74,16 @@ rlk_status guard(rlk_error* error, Body&& body) noexcept {
     return fail(error, RLK_PLUGIN_EXCEPTION, e.what());
   } catch (...) {
     return fail(error, RLK_PLUGIN_EXCEPTION, "an exception of unknown type");
+  }
+}
+
+// Runs body, which returns a status or throws; nothing is thrown on.
+template <class Body>
+rlk_status guard(rlk_error* error, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return fail_with_current_exception(error);
   }
 }
 

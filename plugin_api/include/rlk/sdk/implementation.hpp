@@ -75,6 +75,46 @@ struct Switches<T, typename Void<decltype(T::switches())>::type> {
   static const rlk_switch* const* table() { return T::switches().data(); }
 };
 
+// What knows no operator is no template: a plugin has it once.
+inline void put(const Support& support, rlk_support& out) {
+  rlk_support mine = rlk_support();
+  mine.level = support.level;
+  mine.numerics = support.numerics;
+  mine.flags = support.flags;
+  mine.workspace_bound = support.workspace_bound;
+  mine.host_inputs = support.host_inputs;
+  mine.cost_us = support.cost_us;
+  copy_text(mine.variant, support.variant.c_str());
+  copy_text(mine.reason_code, support.reason_code.c_str());
+  copy_text(mine.reason, support.reason.c_str());
+  answer(mine, &out);
+}
+
+inline void put(const Plan& plan, rlk_plan_info& info) {
+  rlk_plan_info mine = rlk_plan_info();
+  mine.flags = plan.flags;
+  mine.dynamic_symbols = plan.dynamic_symbols;
+  mine.symbol_min = plan.symbol_min.empty() ? nullptr : plan.symbol_min.data();
+  mine.symbol_max = plan.symbol_max.empty() ? nullptr : plan.symbol_max.data();
+  mine.workspace_bound = plan.workspace_bound;
+  mine.host_inputs = plan.host_inputs;
+  mine.numerics = plan.numerics | RLK_NUMERICS_TOLERANCE;
+  copy_text(mine.variant, plan.variant.c_str());
+  mine.persistent_bytes = plan.persistent_bytes;
+  answer(mine, &info);
+}
+
+inline rlk_status plan_prepare(rlk_plugin_plan* plan, const rlk_run* run, uint64_t* bytes, rlk_error* error) noexcept {
+  return guard(error, [&] { return *bytes = plan_of(plan)->prepare(Run(*run)), RLK_OK; });
+}
+inline rlk_status plan_enqueue(rlk_plugin_plan* plan, rlk_plugin_stream* stream, const rlk_run* run,
+                               rlk_error* error) noexcept {
+  return guard(error, [&] { return plan_of(plan)->enqueue(*stream_of(stream), Run(*run)), RLK_OK; });
+}
+inline rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
+  return guard(error, [&] { return delete plan_of(plan), RLK_OK; });
+}
+
 template <class T, class D>
 struct ImplementationThunks {
   using Op = typename T::Op;
@@ -82,18 +122,7 @@ struct ImplementationThunks {
                           rlk_support* out, rlk_error* error) noexcept {
     return guard(error, [&] {
       const Support answer = T::query(static_cast<D&>(*device_of(device)), Call<Op>(*desc));
-      rlk_support mine = rlk_support();
-      mine.struct_size = out->struct_size;
-      mine.level = answer.level;
-      mine.numerics = answer.numerics;
-      mine.flags = answer.flags;
-      mine.workspace_bound = answer.workspace_bound;
-      mine.host_inputs = answer.host_inputs;
-      mine.cost_us = answer.cost_us;
-      copy_text(mine.variant, answer.variant.c_str());
-      copy_text(mine.reason_code, answer.reason_code.c_str());
-      copy_text(mine.reason, answer.reason.c_str());
-      std::memcpy(out, &mine, out->struct_size < sizeof(mine) ? out->struct_size : sizeof(mine));
+      put(answer, *out);
       return RLK_OK;
     });
   }
@@ -106,32 +135,10 @@ struct ImplementationThunks {
       if (support.level == RLK_SUPPORT_NO) throw Error(RLK_UNSUPPORTED, support.reason_code + ": " + support.reason);
       std::unique_ptr<Plan> plan = T::plan(own, call);
       if (plan == nullptr) return RLK_NOT_READY;
-      rlk_plan_info mine = rlk_plan_info();
-      mine.struct_size = info->struct_size;
-      mine.flags = plan->flags;
-      mine.dynamic_symbols = plan->dynamic_symbols;
-      mine.symbol_min = plan->symbol_min.empty() ? nullptr : plan->symbol_min.data();
-      mine.symbol_max = plan->symbol_max.empty() ? nullptr : plan->symbol_max.data();
-      mine.workspace_bound = plan->workspace_bound;
-      mine.host_inputs = plan->host_inputs;
-      mine.numerics = plan->numerics | RLK_NUMERICS_TOLERANCE;
-      copy_text(mine.variant, plan->variant.c_str());
-      mine.persistent_bytes = plan->persistent_bytes;
-      std::memcpy(info, &mine, info->struct_size < sizeof(mine) ? info->struct_size : sizeof(mine));
+      put(*plan, *info);
       *out = reinterpret_cast<rlk_plugin_plan*>(plan.release());
       return RLK_OK;
     });
-  }
-  static rlk_status plan_prepare(rlk_plugin_plan* plan, const rlk_run* run, uint64_t* bytes,
-                                 rlk_error* error) noexcept {
-    return guard(error, [&] { return *bytes = plan_of(plan)->prepare(Run(*run)), RLK_OK; });
-  }
-  static rlk_status plan_enqueue(rlk_plugin_plan* plan, rlk_plugin_stream* stream, const rlk_run* run,
-                                 rlk_error* error) noexcept {
-    return guard(error, [&] { return plan_of(plan)->enqueue(*stream_of(stream), Run(*run)), RLK_OK; });
-  }
-  static rlk_status plan_destroy(rlk_plugin_plan* plan, rlk_error* error) noexcept {
-    return guard(error, [&] { return delete plan_of(plan), RLK_OK; });
   }
   inline static const rlk_implementation kRow = {
       sizeof(rlk_implementation),
