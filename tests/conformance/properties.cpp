@@ -63,12 +63,13 @@ public:
     }
   }
 
-  std::vector<std::string> run() {
+  std::vector<std::string> run(Dtypes dtypes) {
     for (uint32_t i = 0; i < plugin_->n_implementations; ++i) {
       if (std::strcmp(plugin_->implementations[i]->op, decl_.name) != 0) continue;
       implementation_ = plugin_->implementations[i];
       for (size_t form = 0; form < decl_.forms.size(); ++form) {
-        for (size_t dtype = 0; dtype < decl_.dtypes[0].choices.size(); ++dtype) {
+        const size_t count = dtypes == Dtypes::first ? 1 : decl_.dtypes[0].choices.size();
+        for (size_t dtype = 0; dtype < count; ++dtype) {
           seen_.clear();
           empties(static_cast<int>(dtype), static_cast<int>(form));
           schedule(decl_, static_cast<int>(dtype), static_cast<int>(form), Extent::smoke,
@@ -206,8 +207,8 @@ private:
 
 }  // namespace
 
-std::vector<std::string> broken_properties(const OpDecl& decl, size_t most, Tried& tried) {
-  return Properties(decl, most, tried).run();
+std::vector<std::string> broken_properties(const OpDecl& decl, size_t most, Tried& tried, Dtypes dtypes) {
+  return Properties(decl, most, tried).run(dtypes);
 }
 
 }  // namespace rlk::test

@@ -19,7 +19,10 @@ struct Tried {
   int threads = 0, strides = 0, empties = 0;  // calls
 };
 
+enum class Dtypes { every, first };  // of the declaration's first dtype variable
+
 // What does not hold of the operator in the current instruction set, one text each, at most `most`.
-std::vector<std::string> broken_properties(const core::OpDecl& decl, size_t most, Tried& tried);
+std::vector<std::string> broken_properties(const core::OpDecl& decl, size_t most, Tried& tried,
+                                           Dtypes dtypes = Dtypes::every);
 
 }  // namespace rlk::test
