@@ -93,8 +93,9 @@ public:
 
 private:
   struct Plan {
+    explicit Plan(const Spoiler& owner) : liar(&owner) {}
     const Spoiler* liar;
-    rlk_plugin_plan* plan;
+    rlk_plugin_plan* plan = nullptr;
     PlanMemory memory{};
   };
   static Plan& plan_of(rlk_plugin_plan* handle) { return *reinterpret_cast<Plan*>(handle); }
@@ -115,7 +116,7 @@ private:
                                 rlk_plugin_plan** out, rlk_plan_info* info, rlk_error* error) {
     const Spoiler& liar = liar_of(self);
     if (liar.prepares) liar.prepares();
-    auto plan = std::make_unique<Plan>(&liar, nullptr);
+    auto plan = std::make_unique<Plan>(liar);
     const rlk_status status = liar.honest_->plan_create(liar.honest_, device, call, &plan->plan, info, error);
     if (status != RLK_OK) return status;
     info->workspace_bound = liar.with_own(info->workspace_bound);
