@@ -74,8 +74,8 @@ bool try_host_functions(Session& session, int count, uint64_t bytes) {
     }
     if (called.saw != i) {
       broken("HOST_FUNCTION",
-             fmt::format("a host function saw 0x{} in the memory that the copy before it brings, expected {}",
-                         called.saw, i));
+             fmt::format("a host function saw {} in the memory that the copy before it brings, expected {}", called.saw,
+                         i));
     }
   }
   std::this_thread::sleep_for(kLater);

@@ -1,6 +1,7 @@
 // rlk-plugins: which plugins are here, what of them can be trusted, and why did this call go there?
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -66,15 +67,8 @@ int run(const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
   }
 }
 
-}  // namespace
-}  // namespace rlk::cli
-
-int main(int argc, char** argv) {
-  using namespace rlk::cli;
-  if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child(argc, argv);
-  keep_output();
+int answer(std::vector<std::string> words) {
   const std::vector<Verb> verbs = all_verbs();
-  std::vector<std::string> words(argv + 1, argv + argc);
   if (words.empty()) {
     print_help(verbs, stderr);
     return kUsage;
@@ -93,8 +87,26 @@ int main(int argc, char** argv) {
     std::fprintf(output(), "rlk %s, plugin ABI %s\n", host.version.c_str(), host.abi.c_str());
     return kFine;
   }
-  const int code = run(verbs, words);
-  // A pipe that nobody reads any more, or a full disk: what was asked for did not arrive.
-  if (std::fflush(output()) != 0 || std::ferror(output()) != 0) return code == kFine ? kBroken : code;
-  return code;
+  return run(verbs, words);
+}
+
+// False for a full disk, or a pipe that nobody reads any more: what was asked for did not arrive.
+bool has_arrived() {
+  errno = 0;
+  if (std::fflush(output()) == 0 && std::ferror(output()) == 0) return true;
+  // A write that failed before the last one left no reason behind.
+  std::fprintf(stderr, "rlk-plugins: standard output was not written whole%s%s\n", errno != 0 ? ": " : "",
+               errno != 0 ? std::strerror(errno) : "");
+  return false;
+}
+
+}  // namespace
+}  // namespace rlk::cli
+
+int main(int argc, char** argv) {
+  using namespace rlk::cli;
+  if (argc > 1 && std::strcmp(argv[1], kChildWord) == 0) serve_as_child(argc, argv);
+  keep_output();
+  const int code = answer({argv + 1, argv + argc});
+  return has_arrived() || code != kFine ? code : kBroken;
 }

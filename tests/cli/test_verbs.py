@@ -464,9 +464,11 @@ class Usage(command.Case):
 
     def test_output_that_cannot_be_written_is_an_error(self):
         environment = dict(os.environ, RLK_CACHE_DIR=self.cache, RLK_PLUGIN_PATH=self.plugins)
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([command.COMMAND, "ops"], env=environment, stdout=full, stderr=subprocess.DEVNULL)
-        self.assertEqual(done.returncode, 1)
+        for words in (["ops"], ["ops", "--help"], ["--help"], ["--version"], ["help", "--json"]):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                done = subprocess.run([command.COMMAND, *words], env=environment, stdout=full, stderr=subprocess.PIPE)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("standard output was not written whole", done.stderr.decode())
 
 
 if __name__ == "__main__":
