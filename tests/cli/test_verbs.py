@@ -101,7 +101,8 @@ class FirstStart(command.Case):
         said = self.output("probe", "--fresh", "cpu")
         self.assertNotIn("remembered", said)
         self.assertNotIn("canary", said)
-        self.assertEqual(tried(), "everything")
+        [cpu] = self.json("list")["plugins"]
+        self.assertEqual((cpu["tried"], cpu["state"]), ("everything", "registered"))
         self.assertNotIn("canary", words("list"))
         how, everything = scope()
         self.assertEqual(how, "everything")
