@@ -2,6 +2,8 @@
 #include "core/conformance/data_errors.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <limits>
 
 #include "core/conformance/blocks.hpp"
@@ -27,6 +29,13 @@ int count_of(const DomainDecl& domain, const Argument& argument) {
   return 0;
 }
 
+// Where a bad number stands: loops that forget their first or last row are as common as those that forget to look.
+enum class Spot { middle, first, last };
+constexpr Spot kSpots[] = {Spot::middle, Spot::first, Spot::last};
+Spot spot_of(int fault) {
+  return kSpots[static_cast<size_t>(fault) % std::size(kSpots)];
+}
+
 // Active rows from the middle on, then from the start.
 std::vector<int64_t> active_rows(const ConcreteCall& call, int64_t count) {
   std::vector<int64_t> rows;
@@ -37,8 +46,16 @@ std::vector<int64_t> active_rows(const ConcreteCall& call, int64_t count) {
   return rows;
 }
 
+// The row of the spot comes first.
+std::vector<int64_t> active_rows(const ConcreteCall& call, int64_t count, Spot spot) {
+  std::vector<int64_t> rows = active_rows(call, count);
+  if (spot == Spot::first) std::sort(rows.begin(), rows.end());
+  if (spot == Spot::last) std::sort(rows.begin(), rows.end(), std::greater<>());
+  return rows;
+}
+
 void plant_id(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& ids) {
-  const std::vector<int64_t> rows = active_rows(call, ids.count());
+  const std::vector<int64_t> rows = active_rows(call, ids.count(), spot_of(fault));
   if (rows.empty()) return;
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
   const int64_t bad[] = {high, low - 3, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), high};
@@ -85,14 +102,13 @@ void plant_order(int fault, ConcreteCall& call, Argument& indices) {
 
 void plant_row(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& indices) {
   if (fault >= kRowFaults) return plant_order(fault, call, indices);
-  const std::vector<int64_t> rows = active_rows(call, indices.count());
-  if (rows.empty()) return;
-  const int64_t bad[] = {domain.high.eval(call.values()), -1, std::numeric_limits<int64_t>::max()};
   // Among increasing indices a large one makes every later one look out of order: it goes to the last active row.
   const bool at_end = domain.increasing && fault != kRowNegative;
-  const int64_t n = at_end ? *std::max_element(rows.begin(), rows.end()) : rows[0];
-  set_int(indices, n, bad[fault]);
-  call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, n, bad[fault]});
+  const std::vector<int64_t> rows = active_rows(call, indices.count(), at_end ? Spot::last : spot_of(fault));
+  if (rows.empty()) return;
+  const int64_t bad[] = {domain.high.eval(call.values()), -1, std::numeric_limits<int64_t>::max()};
+  set_int(indices, rows[0], bad[fault]);
+  call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, rows[0], bad[fault]});
 }
 
 void plant_seqlens(int fault, Argument& cu_seqlens) {
@@ -107,19 +123,22 @@ void plant_seqlens(int fault, Argument& cu_seqlens) {
 
 void plant_length(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& lengths) {
   const int64_t bad[] = {domain.high.eval(call.values()) + 1, -1, std::numeric_limits<int64_t>::max()};
-  const int64_t n = lengths.count() / 2;
+  const Spot spot = spot_of(fault);
+  const int64_t n = spot == Spot::first ? 0 : spot == Spot::last ? lengths.count() - 1 : lengths.count() / 2;
   set_int(lengths, n, bad[fault]);
   call.faults.push_back({RLK_DATA_BAD_SEQLENS, n, get_int(lengths, n)});
 }
 
-// The last entry that is read of a row near the middle.
+// The last entry that is read of a row.
 void plant_block(int fault, size_t input, ConcreteCall& call) {
   Argument& table = call.inputs[input];
   const BlockTable blocks(call, input);
   const int64_t bad[] = {-1, call.decl->inputs[input].domain.high.eval(call.values()),
                          std::numeric_limits<int64_t>::max()};
+  const Spot spot = spot_of(fault);
+  const int64_t begin = spot == Spot::middle ? blocks.rows() / 2 : 0;
   for (int64_t k = 0; k < blocks.rows(); ++k) {
-    const int64_t row = (blocks.rows() / 2 + k) % blocks.rows();
+    const int64_t row = spot == Spot::last ? blocks.rows() - 1 - k : (begin + k) % blocks.rows();
     if (blocks.used(row) == 0) continue;
     const int64_t at = row * blocks.columns() + blocks.used(row) - 1;
     set_int(table, at, bad[fault]);

@@ -247,6 +247,28 @@ TEST(Data, OfEveryCaseHasTheDataErrorThatItSays) {
   EXPECT_GT(faults, 100);
 }
 
+// Loops that forget their first or last row are as common as those that forget to look.
+TEST(Data, HasBadNumbersInTheFirstTheLastAndAMiddleRow) {
+  std::map<std::string, std::set<std::string>> seen;
+  for_each_case(true, [&](const Case& c, const ConcreteCall&) {
+    if (c.content != Content::fault || !c.variations.empty()) return;
+    const ConcreteCall call = filled(c);
+    if (call.faults.size() != 1) return;
+    const auto [kind_of_error, row, value] = call.faults[0];
+    for (size_t i = 0; i < call.inputs.size(); ++i) {
+      const Argument& input = call.inputs[i];
+      const Domain kind = c.decl->inputs[i].domain.kind;
+      if (kind != Domain::id && kind != Domain::row_index && kind != Domain::length) continue;
+      if (!input.present || row >= input.count() || get_int(input, row) != value) continue;
+      seen[std::string(c.decl->name) + " " + c.decl->inputs[i].name].insert(row == 0                   ? "first"
+                                                                            : row == input.count() - 1 ? "last"
+                                                                                                       : "middle");
+    }
+  });
+  EXPECT_GT(seen.size(), 20u);
+  for (const auto& [input, spots] : seen) EXPECT_EQ(spots.size(), 3u) << input;
+}
+
 // A batch in which nothing counts is what a mean divides by 0 for.
 TEST(Data, OfSomeCaseLeavesOutEveryRowWhereTheOperatorCan) {
   std::set<std::string> can, does;
