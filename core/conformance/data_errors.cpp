@@ -36,12 +36,15 @@ Spot spot_of(int fault) {
   return kSpots[static_cast<size_t>(fault) % std::size(kSpots)];
 }
 
-// Active rows from the middle on, then from the start.
+// Numbers of active rows from the middle on, then from the start. A row has one of them or, as top-k ids, several.
 std::vector<int64_t> active_rows(const ConcreteCall& call, int64_t count) {
+  const Argument* const mask = find_domain(call, Domain::mask);
+  const int64_t per_row = mask != nullptr && mask->count() > 0 ? count / mask->count() : 1;
   std::vector<int64_t> rows;
   for (int64_t k = 0; k < count; ++k) {
     const int64_t n = (count / 2 + k) % count;
-    if (!is_ignored(call, n)) rows.push_back(n);
+    const bool is_masked_row = per_row > 1 && get_int(*mask, n / per_row) == 0;
+    if (!is_masked_row && !is_ignored(call, n)) rows.push_back(n);
   }
   return rows;
 }
