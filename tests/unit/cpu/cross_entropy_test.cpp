@@ -136,6 +136,7 @@ TEST(CpuCrossEntropy, AnImpossibleTargetCostsInfinitelyMuchAndAnIdOutOfRangeIsAD
   CrossEntropy c = make_case(false);
   c.logits.set(3, -kInfinity);
   EXPECT_EQ(run(c).token_loss.get(0), kInfinity);
+  EXPECT_EQ(run(c).loss.get(0), kInfinity);
   c.ids = integers({1, 0, -100, 7, 3});
   const auto got = run(c);
   EXPECT_EQ(got.error.kind, cpu::kIdOutOfRange);

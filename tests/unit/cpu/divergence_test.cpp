@@ -95,6 +95,61 @@ TEST(CpuKlDiv, ATargetOfZeroCostsNothingAndAnImpossibleTokenInfinitelyMuch) {
   EXPECT_EQ(got.grad_target.get(0), 0);
 }
 
+// A target of exp(-inf), and negative ones, are a probability of 0.
+TEST(CpuKlDiv, ATargetOfNoProbabilityCostsNothing) {
+  using ops::kl_div::LogTarget;
+  for (const LogTarget log_target : {LogTarget::off, LogTarget::on}) {
+    KlDiv c;
+    c.params.log_target = log_target;
+    c.input = numbers({-1, -kInfinity}, {1, 2});
+    const double none = log_target == LogTarget::on ? -kInfinity : -0.5;
+    c.target = numbers({none, none}, {1, 2});
+    c.element_loss = wanted();
+    EXPECT_EQ(list_of(run(c).element_loss), (List{0, 0}));
+    EXPECT_EQ(run(c).loss.get(0), 0);
+    auto backward = sdk::backward_of<CallOf<ops::KlDivBackward>>(c);
+    backward.grad_loss = numbers({1});
+    backward.grad_target = wanted();
+    const auto got = run(backward);
+    EXPECT_EQ(list_of(got.grad_input), (List{0, 0}));
+    EXPECT_EQ(list_of(got.grad_target), (List{0, 0}));
+  }
+}
+
+// Also one below 1.
+template <class Call>
+void expect_denominators(Call c) {
+  c.params.reduction = decltype(c.params.reduction)::sum;
+  const double sum = run(c).loss.get(0);
+  for (const double denominator : {0.25, 1.0, 4.0}) {
+    for (const auto reduction : {decltype(c.params.reduction)::batchmean, decltype(c.params.reduction)::sum}) {
+      c.params.reduction = reduction;
+      c.params.denominator = denominator;
+      EXPECT_DOUBLE_EQ(run(c).loss.get(0), sum / denominator);
+    }
+  }
+}
+
+TEST(CpuKlDiv, ADenominatorReplacesTheNaturalOne) {
+  expect_denominators(make_case<KlDiv>());
+}
+
+TEST(CpuTvd, ADenominatorReplacesTheNaturalOne) {
+  expect_denominators(make_case<Tvd>());
+}
+
+TEST(CpuTvd, OppositeInfinitiesHaveAGradient) {
+  Tvd c;
+  c.input = numbers({kInfinity, -kInfinity}, {1, 2});
+  c.target = numbers({-kInfinity, kInfinity}, {1, 2});
+  auto backward = sdk::backward_of<CallOf<ops::TvdBackward>>(c);
+  backward.grad_loss = numbers({1});
+  backward.grad_target = wanted();
+  const auto got = run(backward);
+  EXPECT_EQ(list_of(got.grad_input), (List{0.5, -0.5}));
+  EXPECT_EQ(list_of(got.grad_target), (List{-0.5, 0.5}));
+}
+
 TEST(CpuTvd, EqualProbabilitiesHaveNoGradient) {
   Tvd c;
   c.input = numbers({0.5, 0.25}, {1, 2});

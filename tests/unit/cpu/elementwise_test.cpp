@@ -5,6 +5,7 @@
 #include <rlk/sdk/ops/fill.hpp>
 #include <rlk/sdk/ops/sub.hpp>
 
+#include <cmath>
 #include <limits>
 
 #include "unit/cpu/token_case.hpp"
@@ -42,6 +43,27 @@ TEST(CpuElementwise, NumbersOutOfAnIntegersRangeBecomeTheNearest) {
   EXPECT_EQ(integers_of(cast_to(Dtype::boolean, x)), (Integers{1, 1, 1, 1, 1, 1, 1, 1, 1}));
 }
 
+// 2^n itself, the first number that is too large, is a number of fp64.
+TEST(CpuElementwise, TheFirstNumberBeyondAnIntegersRangeBecomesTheLargest) {
+  struct End {
+    Dtype dtype;
+    double first;
+    int64_t largest;
+  };
+  for (const End& end : {End{Dtype::i8, 0x1p7, 127},
+                         {Dtype::u8, 0x1p8, 255},
+                         {Dtype::i16, 0x1p15, 0x7fff},
+                         {Dtype::u16, 0x1p16, 0xffff},
+                         {Dtype::i32, 0x1p31, 0x7fffffff},
+                         {Dtype::u32, 0x1p32, 0xffffffff},
+                         {Dtype::i64, 0x1p63, std::numeric_limits<int64_t>::max()},
+                         {Dtype::u64, 0x1p64, -1}}) {
+    SCOPED_TRACE(name(end.dtype));
+    for (const Dtype from : {Dtype::f32, Dtype::f64})
+      EXPECT_EQ(integers_of(cast_to(end.dtype, numbers({end.first}, {}, from))), (Integers{end.largest}));
+  }
+}
+
 // What says that a number is beyond the middle of two is in a digit that fp64 has no room for.
 TEST(CpuElementwise, IntegersBeyondFp64AreRoundedOnce) {
   constexpr int64_t kHalfway = (int64_t{1} << 62) + (int64_t{1} << 38);  // between two numbers of fp32
@@ -50,6 +72,22 @@ TEST(CpuElementwise, IntegersBeyondFp64AreRoundedOnce) {
   constexpr int64_t kBetween = (int64_t{1} << 62) + (int64_t{1} << 54);  // of bf16
   EXPECT_EQ(list_of(cast_to(Dtype::bf16, integers({kBetween, kBetween + 1}))), (List{0x1p62, 0x1p62 + 0x1p55}));
   EXPECT_EQ(list_of(cast_to(Dtype::f64, integers({-1}, Dtype::i32))), (List{-1}));
+  // The first numbers that fp64 has not all of: the middle is in the digit that it lacks, or in one that it still has.
+  constexpr int64_t kDigits = int64_t{1} << 53, kMiddle = kDigits + (int64_t{1} << 29);
+  EXPECT_EQ(list_of(cast_to(Dtype::f32, integers({kMiddle, kMiddle + 1}))), (List{0x1p53, 0x1p53 + 0x1p30}));
+  EXPECT_EQ(list_of(cast_to(Dtype::f64, integers({kDigits + 1, kDigits + 2, kDigits + 3}))),
+            (List{0x1p53, 0x1p53 + 2, 0x1p53 + 4}));
+}
+
+// EXPECT_EQ takes -0 for 0, whose reciprocals are not the same.
+TEST(CpuElementwise, TheIntegerZeroHasNoSign) {
+  for (const Dtype from : {Dtype::i64, Dtype::u64, Dtype::i32, Dtype::u8}) {
+    for (const Dtype to : kFloatDtypes) {
+      const double zero = cast_to(to, cast_to(from, integers({0}))).get(0);
+      EXPECT_EQ(zero, 0);
+      EXPECT_FALSE(std::signbit(zero)) << name(from) << " to " << name(to);
+    }
+  }
 }
 
 // Just below and above the middle of two subnormal numbers of bf16: fp32, which has fewer digits there, must not see
@@ -82,6 +120,9 @@ TEST(CpuElementwise, AValueIsFilledAsItIsCast) {
   fill.x = integers({1, 2}, Dtype::u8);
   fill.params.value = 1000;
   EXPECT_EQ(integers_of(run(fill).y), (Integers{255, 255}));
+  fill.x = integers({1, 2, 3});
+  fill.params.value = -0x1p40;
+  EXPECT_EQ(integers_of(run(fill).y), Integers(3, -(int64_t{1} << 40)));
   fill.x = numbers({1, 2}, {}, Dtype::bf16);
   fill.params.value = kInfinity;
   EXPECT_EQ(list_of(run(fill).y), (List{kInfinity, kInfinity}));

@@ -50,11 +50,13 @@ void run_guarded(const cpu::CallOf<Op>& call) {
   EXPECT_EQ(cpu::kernel<Op>().run(call, {serial, guarded.data()}).kind, cpu::kNoDataError);
 }
 
+// 101 entries are whole vectors of every size and a tail, which has fewer entries than the rows that are read at once.
 TEST(CpuLinearLogp, ReadsAndWritesNothingBehindItsTensors) {
   for_each_target([] {
     for (Dtype dtype : kFloatDtypes) {
-      for (auto [rows, vocab, depth] : std::vector<std::array<int64_t, 3>>{{3, 65, 33}, {49, 130, 129}, {1, 1, 1}}) {
-        SCOPED_TRACE(name(dtype) + " " + std::to_string(rows));
+      for (auto [rows, vocab, depth] :
+           std::vector<std::array<int64_t, 3>>{{3, 65, 33}, {3, 101, 33}, {49, 130, 129}, {1, 1, 1}}) {
+        SCOPED_TRACE(name(dtype) + " " + std::to_string(rows) + " " + std::to_string(vocab));
         LinearCase c = make_linear_case(dtype, rows, vocab, depth, 11);
         c.bias = random_tensor(dtype, {vocab}, 1.0, 6);
         add_gradients(c, false, false, 12);

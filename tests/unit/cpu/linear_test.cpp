@@ -92,6 +92,18 @@ TEST_F(CpuLinear, EverySizeIsGoldens) {
   }
 }
 
+// One column of many rows packs more for the gradient of the bias than for that of x.
+TEST_F(CpuLinear, TheGradientOfTheBiasAloneHasRoomOfItsOwn) {
+  for (const Dtype dtype : kFloatDtypes) {
+    LinearBackward b = random_backward(dtype, 4096, 1, 1);
+    b.grad_weight = Tensor();
+    const auto got = run(b);
+    const auto right = golden_answer(b);
+    expect_near(got.grad_x, right.grad_x);
+    expect_near(got.grad_bias, right.grad_bias);
+  }
+}
+
 TEST_F(CpuLinear, BitsDoNotDependOnThreadsStridesOrCompany) {
   for (const Dtype dtype : kFloatDtypes) {
     const Linear c = random_call(dtype, 300, 150, 70);

@@ -94,16 +94,36 @@ TEST(CpuLogpBackward, MinusInfinityLogitsGetExactlyZero) {
 TEST(CpuLogpBackward, ARowWithoutFiniteLogitIsADataError) {
   for (bool bias : {false, true}) {
     for (int64_t vocab : {40, 9000}) {
-      LogpCase c = make_logp_case(Dtype::f32, 4, vocab, 3);
-      for (int64_t v = 0; v < vocab; ++v) c.logits.set(2 * vocab + v, -kInfinity);
+      for (const int64_t row : {0, 2, 3}) {
+        LogpCase c = make_logp_case(Dtype::f32, 4, vocab, 3);
+        for (int64_t v = 0; v < vocab; ++v) c.logits.set(row * vocab + v, -kInfinity);
+        add_gradients(c, false, false, 4);
+        c.want_grad_bias = bias;
+        expect_golden(c);
+        const LogpBackwardOutputs got = run_logp_backward(c, cpu::serial_parallel());
+        EXPECT_EQ(got.error.kind, cpu::kNoFiniteLogit);
+        EXPECT_EQ(got.error.row, row);
+        EXPECT_TRUE(std::isnan(got.grad_logits.get(row * vocab + vocab - 1)));
+        c.params.global_vocab = vocab + 5;  // of a shard it is legal
+        c.lse.set(row, 1.0);
+        expect_golden(c);
+        EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
+      }
+    }
+  }
+}
+
+// Ignored rows are filled block by block: 4096 columns, with grad_bias 2048. One column less than whole blocks must not
+// make a block that ends before it begins.
+TEST(CpuLogpBackward, IgnoredRowsAroundWholeBlocksOfColumns) {
+  for (bool bias : {false, true}) {
+    for (int64_t vocab : {2047, 2048, 2049, 4095, 4096, 4097}) {
+      SCOPED_TRACE(vocab);
+      LogpCase c = make_logp_case(Dtype::f32, 3, vocab, 7);
+      c.ids.set_int(1, c.params.ignore_index);
       add_gradients(c, false, false, 4);
       c.want_grad_bias = bias;
       expect_golden(c);
-      EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.row, 2);
-      c.params.global_vocab = vocab + 5;  // of a shard it is legal
-      c.lse.set(2, 1.0);
-      expect_golden(c);
-      EXPECT_EQ(run_logp_backward(c, cpu::serial_parallel()).error.kind, cpu::kNoDataError);
     }
   }
 }

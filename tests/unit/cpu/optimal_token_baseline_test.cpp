@@ -187,6 +187,31 @@ TEST(CpuOptimalTokenBaseline, MatchesVerlsEstimatorsForOneAndForManyTurns) {
   }
 }
 
+// Also where it has no active tokens (which under active has no group at all). The others are as without it.
+TEST(CpuOptimalTokenBaseline, ASequenceOfAnIdOutOfRangeIsNan) {
+  for (const Position position : {Position::token, Position::active}) {
+    for (const bool empty : position == Position::token ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
+      TokenCase c = make_case(4, 5);
+      set_lengths(c, {5, 5, empty ? 0 : 5, 5}, false);
+      c.group_ids = integers({0, 0, 9, 1});
+      c.params.position = position;
+      const auto out = run(c);
+      EXPECT_EQ(out.error.kind, cpu::kIdOutOfRange);
+      EXPECT_EQ(std::pair(out.error.row, out.error.value), std::pair(int64_t{2}, int64_t{9}));
+      c.group_ids = integers({0, 0, 2, 1});
+      const auto valid = run(c);
+      for (int64_t i = 0; i < 20; ++i) {
+        const bool bad = i / 5 == 2;
+        EXPECT_EQ(std::isnan(out.advantages.get(i)), bad) << i;
+        EXPECT_EQ(std::isnan(out.returns.get(i)), bad) << i;
+        if (bad) continue;
+        EXPECT_EQ(out.advantages.get(i), valid.advantages.get(i)) << i;
+        EXPECT_EQ(out.returns.get(i), valid.returns.get(i)) << i;
+      }
+    }
+  }
+}
+
 TEST(CpuOptimalTokenBaseline, GroupsOfOneSizeNeedNoIds) {
   TokenCase c = make_case(6, 11);
   c.mask = Tensor();

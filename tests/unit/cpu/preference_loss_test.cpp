@@ -185,6 +185,41 @@ TEST(CpuPreferenceLoss, KtoIsTheMeanOverUnpairedSequences) {
   EXPECT_NEAR(got.loss.get(0), sum / 8, 1e-15);
 }
 
+// z is 0.5, 1 and 1.5: the margin ends at 1, and has no slope there.
+TEST(CpuPreferenceLoss, HingeIsZeroAndFlatFromOneOn) {
+  PreferenceLoss c;
+  c.chosen_logp = numbers({-1, -1, -0.5});
+  c.rejected_logp = numbers({-1.25, -1.5, -1.25});
+  c.params = {.kind = Kind::hinge, .beta = 2};
+  c.pair_loss = wanted();
+  EXPECT_EQ(list_of(run(c).pair_loss), (List{0.5, 0, 0}));
+  auto backward = sdk::backward_of<CallOf<ops::PreferenceLossBackward>>(c);
+  backward.grad_loss = numbers({3});
+  const auto gradients = run(backward);
+  EXPECT_EQ(list_of(gradients.grad_chosen_logp), (List{-2, 0, 0}));
+  EXPECT_EQ(list_of(gradients.grad_rejected_logp), (List{2, 0, 0}));
+}
+
+TEST(CpuPreferenceLoss, ADenominatorOfOneOrLessTakesThePlaceOfTheNaturalOne) {
+  for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
+    for (const double denominator : {0.5, 1.0}) {
+      PreferenceLoss c = make_case(false, {.kind = Kind::ipo});
+      c.params.reduction = Reduction::sum;
+      const double sum = run(c).loss.get(0);
+      const auto gradient_of = [](const PreferenceLoss& of) {
+        auto backward = sdk::backward_of<CallOf<ops::PreferenceLossBackward>>(of);
+        backward.grad_loss = numbers({1});
+        return run(backward).grad_chosen_logp.get(0);
+      };
+      const double of_sum = gradient_of(c);
+      c.params.reduction = reduction;
+      c.params.denominator = denominator;
+      EXPECT_EQ(run(c).loss.get(0), sum / denominator);
+      EXPECT_EQ(gradient_of(c), of_sum / denominator);
+    }
+  }
+}
+
 // exp(-z) and 1 / (1 + exp(-z)) leave their ranges here; the losses do not.
 TEST(CpuPreferenceLoss, LargeDifferencesAreLinearAndNeverInfinite) {
   PreferenceLoss c = make_case(false, {.beta = 1});

@@ -8,6 +8,8 @@
 #include <rlk/sdk/ops/sum.hpp>
 #include <rlk/sdk/ops/top_k.hpp>
 
+#include <cmath>
+
 #include "unit/cpu/token_case.hpp"
 
 namespace rlk::test {
@@ -26,7 +28,8 @@ TEST(CpuReduction, TheFirstNanIsTheLargestNumberWhereverItIs) {
 
 TEST(CpuReduction, SortingIsStableAndNanIsLast) {
   CallOf<ops::Sort> sort;
-  sort.x = numbers({0.0, kNan, -0.0, 1, 0.0, kNan}, {1, 6}, Dtype::f32);
+  sort.x = numbers({0.0, -kNan, -0.0, 1, 0.0, kNan}, {1, 6}, Dtype::f32);
+  EXPECT_TRUE(std::signbit(sort.x.get(1))) << "as 0 / 0 gives it on x86";
   EXPECT_EQ(list_of(run(sort).index), (List{0, 2, 4, 3, 1, 5}));
   sort.params.descending = ops::sort::Descending::on;
   EXPECT_EQ(list_of(run(sort).index), (List{1, 5, 3, 0, 2, 4}));
@@ -50,6 +53,23 @@ TEST(CpuReduction, RunningSumsOfFp32LoseNothing) {
   CallOf<ops::Cumsum> call;
   call.x = numbers({0x1p24, 1, 1, 1, 1}, {1, 5}, Dtype::f32);
   EXPECT_EQ(list_of(run(call).y), (List{0x1p24, 0x1p24, 0x1p24 + 2, 0x1p24 + 4, 0x1p24 + 4}));
+}
+
+// What a compensated sum says of its lost digits is NaN beside an infinity.
+TEST(CpuReduction, ASumWithAnInfinityIsInfinite) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+    const Tensor x = numbers({1, kInfinity, 2, 1, -kInfinity, 2, kInfinity, 1, -kInfinity}, {3, 3}, dtype);
+    CallOf<ops::Sum> sum;
+    CallOf<ops::Mean> mean;
+    CallOf<ops::Cumsum> cumsum;
+    sum.x = mean.x = cumsum.x = x;
+    const List sums = list_of(run(sum).y), means = list_of(run(mean).y), begins = list_of(run(cumsum).y);
+    EXPECT_EQ(List(sums.begin(), sums.begin() + 2), (List{kInfinity, -kInfinity}));
+    EXPECT_EQ(List(means.begin(), means.begin() + 2), (List{kInfinity, -kInfinity}));
+    EXPECT_EQ(List(begins.begin(), begins.begin() + 8),
+              (List{1, kInfinity, kInfinity, 1, -kInfinity, -kInfinity, kInfinity, kInfinity}));
+    for (const double both : {sums[2], means[2], begins[8]}) EXPECT_TRUE(std::isnan(both));
+  }
 }
 
 TEST(CpuIndexing, APlaceThatThereIsNotIsADataErrorOfItsRow) {

@@ -73,6 +73,31 @@ TEST(CpuReverseScan, PackedSequencesOfEveryLengthHaveTheNumbersOfTheSerialRecurs
   expect_golden(c);
 }
 
+// Only a sequence of more than a chunk is cut into chunks: the workspace has no room for those of the others.
+TEST(CpuReverseScan, ALongSequenceAmongManyShortOnesStaysInItsWorkspace) {
+  Gae c = make_case(1, 2057);
+  c.rewards = numbers(list_of(c.rewards));
+  c.values = numbers(list_of(c.values));
+  c.params.layout = Layout::packed;
+  c.cu_seqlens = integers({0, 2049, 2050, 2051, 2052, 2053, 2054, 2055, 2056, 2057});
+  c.bootstrap = random_tensor(Dtype::f64, {9}, 1, 3);
+  expect_golden(c);
+}
+
+// The gap before the row's first token is no token of its, whatever the mask of the row before says.
+TEST(CpuReverseScan, AMaskedSequenceWritesNothingBeforeItsFirstToken) {
+  Gae c = gae_of(numbers({1, 2, 3, 4, 5, 6, 7, 8}, {2, 4}), numbers({1, 1, 1, 1, 1, 1, 1, 1}, {2, 4}));
+  c.mask = flags({1, 1, 1, 0, 0, 0, 0, 0}, {2, 4});
+  c.advantages = Tensor(Dtype::f64, {2, 4}, Strides::gaps);
+  c.returns = Tensor(Dtype::f64, {2, 4}, Strides::gaps);
+  const Gae got = run(c);
+  // Without the elements only the gaps are left to differ.
+  const auto gaps_of = [](Tensor tensor) { return tensor.fill([](int64_t) { return 0.0; }).bytes(); };
+  EXPECT_EQ(gaps_of(got.advantages), gaps_of(c.advantages));
+  EXPECT_EQ(gaps_of(got.returns), gaps_of(c.returns));
+  expect_golden(c);
+}
+
 TEST(CpuReverseScan, BitsKnowNothingOfThreadsNeighboursAndPadding) {
   const int64_t length = 7001, padding = 1234;
   Gae alone = make_case(1, length);
@@ -176,6 +201,37 @@ TEST(CpuReverseScan, ChunksOfEveryDecayHaveTheNumbersOfTheRecursion) {
           }
         }
       }
+    }
+  }
+}
+
+// decay^steps is composed of powers of up to 512 steps: one active token alone, and one more than a power has.
+TEST(CpuReverseScan, TheDecayOfAChunkCountsEveryActiveToken) {
+  for (const int64_t active : {1, 511, 512, 513, 1025}) {
+    for (const double gamma : {1.0, 0.75}) {
+      Returns c;
+      c.rewards = Tensor(Dtype::f64, {1, 4096}).fill([](int64_t) { return 0.0; });
+      c.mask = Tensor(Dtype::u8, {1, 4096});
+      for (int64_t t = 0; t < 4096; ++t) c.mask.set_int(t, t < 2048 || t >= 4096 - active ? 1 : 0);
+      c.bootstrap = numbers({3});
+      c.params.gamma = gamma;
+      c.params.mask_rule = ReturnsRule::carry;
+      EXPECT_TRUE(matches(run(c).returns, golden_answer(c).returns, Dtype::f64)) << active << " " << gamma;
+    }
+  }
+}
+
+// Where the sum of a chunk is no finite number the chunk is walked again, to its very first token.
+TEST(CpuReverseScan, ARewardAtTheFirstTokenOfAChunkReachesTheChunkBefore) {
+  for (const double reward : {kInfinity, -kInfinity, kNan}) {
+    Returns c;
+    c.rewards = Tensor(Dtype::f64, {1, 4096}).fill([&](int64_t t) { return t == 2048 ? reward : 0; });
+    c.bootstrap = numbers({1});
+    c.params.gamma = 1;
+    const Tensor returns = run(c).returns;
+    EXPECT_EQ(returns.get(2049), 1);
+    for (const int64_t t : {0, 2047, 2048}) {
+      EXPECT_TRUE(std::isnan(reward) ? std::isnan(returns.get(t)) : returns.get(t) == reward) << t << " " << reward;
     }
   }
 }

@@ -101,6 +101,18 @@ TEST(CpuSampleRules, TopKKeepsTheLargestAndTiesByRule) {
   for (const int64_t off : {0, -1, 5, 6}) EXPECT_EQ(keep(off, TopKTies::lowest_id), (List{0, 1, 2, 3, 4}));
 }
 
+// A draw passes whole blocks of tokens by the sums of what is kept in them. The tie at id 1 is dropped: if it counted,
+// some draws of the last token would end at the one before.
+TEST(CpuSampleRules, ADroppedTieDoesNotMoveTheDrawsBehindIt) {
+  std::vector<double> logits(2048, -50);
+  logits[0] = logits[1] = 0;
+  logits[1500] = logits[1501] = 0.1;
+  SampleCase c = rows_of(logits, 200);
+  c.params.top_k = 3;
+  c.params.top_k_ties = TopKTies::lowest_id;
+  EXPECT_EQ(kept_of(c), (List{0, 1500, 1501}));
+}
+
 TEST(CpuSampleRules, TopKOfZerosOfBothSignsIsATie) {
   SampleCase c = rows_of({-0.0, 0.0, -1});
   c.params.top_k = 1;
@@ -212,6 +224,18 @@ TEST(CpuSampleRules, OfTwoBoundariesAmongEqualScoresTheFirstCounts) {
   }
 }
 
+// In rows shorter than a vector, and where the largest is among the tokens that fill no vector.
+TEST(CpuSampleRules, MinPOfOneKeepsTheLargest) {
+  for (const int64_t vocab : {2, 38}) {
+    std::vector<double> logits(static_cast<size_t>(vocab), 0);
+    logits.back() = 1;
+    SampleCase c = rows_of(logits);
+    c.params.min_p = 1;
+    EXPECT_EQ(kept_of(c), (List{vocab - 1}));
+    EXPECT_EQ(integers_of(run_sample(c).ids), (List{vocab - 1}));
+  }
+}
+
 // min_p leaves 0.4 and 0.3, of which 0.4 is 0.571: in both orders top_p is a share of what min_p leaves.
 TEST(CpuSampleRules, MinPComesFirst) {
   SampleCase c = rows_of({0, kLn3, kLn4, kLn2});
@@ -300,6 +324,14 @@ TEST(CpuSampleRules, RepetitionDividesPositiveAndMultipliesNegativeScoresOnce) {
   EXPECT_EQ(greedy(negative), 0);
   negative.params.repetition_penalty = 2;
   EXPECT_EQ(greedy(negative), 1);
+}
+
+// 1e-60 is 0 in fp32: dividing the zero by it would give NaN.
+TEST(CpuSampleRules, RepetitionMultipliesAScoreOfZero) {
+  SampleCase c = rows_of({0, -1});
+  c.per_token(c.prompt_mask, Dtype::u8, {1, 0});
+  c.params.repetition_penalty = 1e-60;
+  EXPECT_EQ(greedy(c), 0);
 }
 
 TEST(CpuSampleRules, FrequencyCountsAndPresenceDoesNot) {

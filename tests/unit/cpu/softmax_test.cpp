@@ -55,6 +55,9 @@ TEST(CpuSoftmax, AScaleThatFp32CannotHoldIsAScale) {
   EXPECT_NEAR(run(c).y.get(1), 0.5, 1e-6);
   c.params.scale = std::log(3.0) / 3e38;
   EXPECT_NEAR(run(c).y.get(1), 0.75, 1e-6);
+  c.x = numbers({4, 8}, {1, 2}, Dtype::f32);  // both products leave fp32
+  c.params.scale = 1e38;
+  EXPECT_EQ(list_of(run(c).y), (List{0, 1}));
 }
 
 }  // namespace
