@@ -10,7 +10,7 @@ namespace rlk::core::conformance {
 namespace {
 
 constexpr uint64_t kAlignment = 256;  // what the ABI promises for allocated memory and the workspace
-constexpr uint64_t kRedZone = 512;    // bytes before and behind everything
+constexpr uint64_t kRedZone = 512;    // bytes before, and as many behind everything
 
 // Calls visit(element in the block, element in row-major order) for every element.
 template <class Visit>
@@ -64,17 +64,18 @@ void take_element(Dtype dtype, const std::byte* block, int64_t at, std::byte* ow
 }  // namespace
 
 uint64_t Image::append(uint64_t bytes, const std::string& name, uint8_t fill) {
+  bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
   const uint64_t begin = (bytes_.size() + kRedZone + kAlignment - 1) / kAlignment * kAlignment;
-  bytes_.resize(begin, std::byte{poison_});
   bytes_.resize(begin + bytes, std::byte{fill});
+  behind_ = fill;
   regions_.push_back({begin, begin + bytes, name, false});
   return begin;
 }
 
-Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison) {
+Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison), behind_(poison) {
   uint64_t bytes = kRedZone;
   for (const std::vector<Argument>* arguments : {&call.inputs, &call.outputs}) {
-    for (const Argument& argument : *arguments) bytes += argument.present ? block_bytes(argument) + 2 * kRedZone : 0;
+    for (const Argument& argument : *arguments) bytes += argument.present ? block_bytes(argument) + 3 * kRedZone : 0;
   }
   bytes_.reserve(bytes);
   for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -93,7 +94,7 @@ Image::Image(const ConcreteCall& call, uint8_t poison) : poison_(poison) {
                              : append(block_bytes(output), std::string("output ") + call.decl->outputs[i].name,
                                       output_poison(poison_));
   }
-  bytes_.resize(bytes_.size() + kRedZone, std::byte{poison_});
+  bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     if (inputs_[i] == kNone) continue;
     const Argument& input = call.inputs[i];
@@ -112,7 +113,7 @@ void Image::add_workspace(uint64_t bytes) {
   if (bytes == 0) return;
   workspace_ = append(bytes, "workspace", poison_);
   workspace_bytes_ = bytes;
-  bytes_.resize(bytes_.size() + kRedZone, std::byte{poison_});
+  bytes_.resize(bytes_.size() + kRedZone, std::byte{behind_});
 }
 
 std::optional<Failure> Image::collect(const ConcreteCall& call, const std::byte* fetched,

@@ -1,6 +1,7 @@
 // Where does a call's memory lie, and who wrote where they should not? All tensors and the workspace of a call lie in
 // one image of device memory, with red zones between them. The image is filled on the host with a poison byte, sent,
-// and fetched after the run: outputs are read from it, and every other byte must be as it was sent.
+// and fetched after the run: outputs are read from it, and every other byte must be as it was sent. About outputs the
+// zones have another byte: a copy of one element too many would move what is there already.
 #pragma once
 
 #include <optional>
@@ -63,6 +64,7 @@ private:
   uint64_t workspace_bytes_ = 0;
   std::vector<Region> regions_;
   uint8_t poison_;
+  uint8_t behind_;  // what the zone at the end begins with
 };
 
 }  // namespace rlk::core::conformance

@@ -88,14 +88,20 @@ double extreme_single(Dtype dtype, int64_t row, int64_t columns, int64_t column)
   const bool is_16_bit = dtype == Dtype::f16 || dtype == Dtype::bf16;
   return column != row % columns ? 0.0 : is_16_bit ? std::min(0x1p14, kMagnitudes[row % 4]) : kMagnitudes[row % 4];
 }
-// The column of a row of scores that stands out, in wide and extreme contents.
+// The column of a row of scores that stands out, in wide and extreme contents: from the front, then from the back.
 int64_t certain_column(int64_t row, int64_t columns) {
-  return (row * 7 + 3) % columns;
+  const int64_t place = (row * 7 + 3) % columns;
+  return row % 2 == 0 ? place : columns - 1 - place;
 }
 
 // Times numbers of the declared scales: many are subnormal and none is 0 for want of digits alone.
 double tiny(Dtype dtype) {
   return dtype == Dtype::f16 ? 0x1p-18 : dtype == Dtype::bf16 ? 0x1p-129 : dtype == Dtype::f32 ? 0x1p-140 : 0x1p-1060;
+}
+
+// A row without a finite score: one in the middle and, where others are left, the first and the last.
+bool is_hopeless(int64_t row, int64_t rows) {
+  return row == rows / 2 || (rows > 4 && (row == 0 || row == rows - 1));
 }
 
 void fill_real(const DomainDecl& domain, Extreme extreme, Content content, const Random& random, Argument& argument) {
@@ -128,11 +134,20 @@ void fill_real(const DomainDecl& domain, Extreme extreme, Content content, const
       const bool hit = random.uniform(static_cast<uint64_t>(i) + (uint64_t{1} << 40)) < kMinusInfShare;
       if (!kept && (hit || row == 0)) value = -kInfinity;
     }
-    if (content == Content::all_minus_inf && domain.minus_inf && row == rows / 2) value = -kInfinity;
+    if (content == Content::all_minus_inf && domain.minus_inf && is_hopeless(row, rows)) value = -kInfinity;
     if (content == Content::nan && domain.nan_rows) {
-      if (row == rows / 2 || (row == 0 && column == columns - 1)) value = kNan;
+      // A NaN's sign says nothing; that of an invalid operation is negative on x86.
+      if (row == rows / 2 || (row == 0 && column == columns - 1)) value = column % 2 == 0 ? kNan : -kNan;
     }
     set(argument, i, value);
+  }
+}
+
+// A gradient is exactly 1 where a sum is differentiated, and 0 where nothing is asked.
+void set_plain_gradients(Argument& argument) {
+  for (int64_t i = 0, count = argument.count(); i < count; ++i) {
+    if (i % 7 == 2) set(argument, i, 1);
+    if (i % 7 == 5) set(argument, i, 0);
   }
 }
 
@@ -245,8 +260,8 @@ void fill_keep_mask(Content content, const Random& random, Argument& argument) {
     const auto at = static_cast<uint64_t>(i);
     const bool is_kept = column == certain_column(row, columns) || column == certain_column(0, columns) ||
                          random.uniform(at) >= kMaskedShare;
-    const bool is_hopeless = content == Content::all_minus_inf && row == rows / 2;
-    set_int(argument, i, !is_kept || is_hopeless ? 0 : (random.bits(at) & 1) != 0 ? 1 : 255);
+    const bool keeps_none = content == Content::all_minus_inf && is_hopeless(row, rows);
+    set_int(argument, i, !is_kept || keeps_none ? 0 : (random.bits(at) & 1) != 0 ? 1 : 255);
   }
 }
 
@@ -349,14 +364,14 @@ void repeat_first_slice(Argument& argument) {
   }
 }
 
-// Several output rows may read the logits row that has no finite number; any of them may be the one that is told.
+// Several output rows may read a logits row that has no finite number; any of them may be the one that is told.
 void note_hopeless_rows(ConcreteCall& call) {
   const Argument* rows = find_domain(call, Domain::row_index);
   const DomainDecl* domain = find_domain_declaration(call, Domain::row_index);
   if (rows == nullptr) return;
-  const int64_t hopeless = domain->high.eval(call.values()) / 2;
+  const int64_t high = domain->high.eval(call.values());
   for (int64_t n = 0; n < rows->count(); ++n) {
-    if (get_int(*rows, n) == hopeless) call.faults.push_back({RLK_DATA_NO_FINITE_LOGIT, n, 0});
+    if (is_hopeless(get_int(*rows, n), high)) call.faults.push_back({RLK_DATA_NO_FINITE_LOGIT, n, 0});
   }
 }
 
@@ -373,6 +388,8 @@ void fill_inputs(const Case& c, uint64_t seed, ConcreteCall& call) {
     const Extreme extreme = extreme_of(call.decl->name, call.decl->inputs[i].name);
     const bool scores = c.content == Content::extreme && extreme == Extreme::scores;
     if (domain.kind == Domain::real || scores) fill_real(domain, extreme, c.content, random, argument);
+    const bool is_gradient = std::string_view(call.decl->inputs[i].name).substr(0, 5) == "grad_";
+    if (domain.kind == Domain::real && is_gradient && c.content == Content::ordinary) set_plain_gradients(argument);
     if (domain.kind == Domain::uniform && !scores) fill_uniform(domain, random, argument);
     if (domain.kind == Domain::integer) fill_integers(call, domain, random, argument);
     if (domain.kind == Domain::id) fill_ids(call, domain, random, argument);

@@ -13,11 +13,23 @@ namespace {
 
 constexpr int kFaultsPerInput = 8;  // a fault's number is input * kFaultsPerInput + its place below
 
-enum IdFault { kIdHigh, kIdLow, kIdLargest, kIdSmallest, kTwoIds, kIdFaults };
-enum RowFault { kRowHigh, kRowNegative, kRowLargest, kRowFaults, kRowTwice = kRowFaults, kRowBack, kIncreasingFaults };
+enum IdFault { kIdHigh, kIdLow, kIdLargest, kIdSmallest, kTwoIds, kIdFar, kIdFaults };
+enum RowFault {
+  kRowHigh,
+  kRowNegative,
+  kRowLargest,
+  kRowFar,
+  kRowFaults,
+  kRowTwice = kRowFaults,
+  kRowBack,
+  kIncreasingFaults
+};
 enum SeqlensFault { kFirstNotZero, kDecrease, kLastNotTotal, kSeqlensFaults };
-enum LengthFault { kTooLong, kNegative, kLongest, kLengthFaults };
-enum BlockFault { kBlockMissing, kBlockHigh, kBlockLargest, kBlockFaults };
+enum LengthFault { kTooLong, kNegative, kLongest, kLengthFar, kLengthFaults };
+enum BlockFault { kBlockMissing, kBlockHigh, kBlockLargest, kBlockFar, kBlockFaults };
+
+// Far from every tensor, also times the size of a row; the largest number, times that, comes back to where it began.
+constexpr int64_t kFar = int64_t{1} << 40;
 
 int count_of(const DomainDecl& domain, const Argument& argument) {
   if (argument.count() < 3) return 0;  // no room for good rows beside the bad one
@@ -61,7 +73,8 @@ void plant_id(int fault, const DomainDecl& domain, ConcreteCall& call, Argument&
   const std::vector<int64_t> rows = active_rows(call, ids.count(), spot_of(fault));
   if (rows.empty()) return;
   const int64_t low = domain.low.eval(call.values()), high = domain.high.eval(call.values());
-  const int64_t bad[] = {high, low - 3, std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::min(), high};
+  constexpr auto kLargest = std::numeric_limits<int64_t>::max(), kSmallest = std::numeric_limits<int64_t>::min();
+  const int64_t bad[] = {high, low - 3, kLargest, kSmallest, high, kFar};
   const auto plant = [&](int64_t row, int64_t id) {
     set_int(ids, row, id);
     call.faults.push_back({RLK_DATA_ID_OUT_OF_RANGE, row, get_int(ids, row)});
@@ -109,7 +122,7 @@ void plant_row(int fault, const DomainDecl& domain, ConcreteCall& call, Argument
   const bool at_end = domain.increasing && fault != kRowNegative;
   const std::vector<int64_t> rows = active_rows(call, indices.count(), at_end ? Spot::last : spot_of(fault));
   if (rows.empty()) return;
-  const int64_t bad[] = {domain.high.eval(call.values()), -1, std::numeric_limits<int64_t>::max()};
+  const int64_t bad[] = {domain.high.eval(call.values()), -1, std::numeric_limits<int64_t>::max(), kFar};
   set_int(indices, rows[0], bad[fault]);
   call.faults.push_back({RLK_DATA_ROW_OUT_OF_RANGE, rows[0], bad[fault]});
 }
@@ -125,7 +138,7 @@ void plant_seqlens(int fault, Argument& cu_seqlens) {
 }
 
 void plant_length(int fault, const DomainDecl& domain, ConcreteCall& call, Argument& lengths) {
-  const int64_t bad[] = {domain.high.eval(call.values()) + 1, -1, std::numeric_limits<int64_t>::max()};
+  const int64_t bad[] = {domain.high.eval(call.values()) + 1, -1, std::numeric_limits<int64_t>::max(), kFar};
   const Spot spot = spot_of(fault);
   const int64_t n = spot == Spot::first ? 0 : spot == Spot::last ? lengths.count() - 1 : lengths.count() / 2;
   set_int(lengths, n, bad[fault]);
@@ -137,7 +150,7 @@ void plant_block(int fault, size_t input, ConcreteCall& call) {
   Argument& table = call.inputs[input];
   const BlockTable blocks(call, input);
   const int64_t bad[] = {-1, call.decl->inputs[input].domain.high.eval(call.values()),
-                         std::numeric_limits<int64_t>::max()};
+                         std::numeric_limits<int64_t>::max(), kFar};
   const Spot spot = spot_of(fault);
   const int64_t begin = spot == Spot::middle ? blocks.rows() / 2 : 0;
   for (int64_t k = 0; k < blocks.rows(); ++k) {

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/conformance/blocks.hpp"
+#include "core/conformance/quality.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -124,8 +125,10 @@ void spoil_hidden(ConcreteCall& call) {
     if (!is_real(argument) || argument.layout == Layout::expanded || argument.count() == 0) continue;
     const Hidden hidden(call, i);
     if (hidden.none()) continue;
+    // A weight that is small and not 0 shows where the number is finite.
+    const double kHidden[] = {kInfinity, kNan, largest_of(argument.dtype) / 2, -kNan};
     for (int64_t k = 0, count = argument.count(); k < count; ++k) {
-      if (hidden(k)) set(argument, k, k % 3 == 0 ? kInfinity : kNan);
+      if (hidden(k)) set(argument, k, kHidden[k % 4]);
     }
   }
 }
@@ -140,7 +143,7 @@ bool plant_nan(size_t input, ConcreteCall& call) {
   for (int64_t k = 0; k < count; ++k) {
     const int64_t element = (count / 2 + k) % count;
     if (hidden(element)) continue;
-    set(argument, element, kNan);
+    set(argument, element, element % 2 == 0 ? kNan : -kNan);
     planted = true;
     if (!may_pass) return true;
     ++k;

@@ -180,6 +180,28 @@ bool has_scores(const OpDecl& decl) {
                      [](const ArgDecl& input) { return input.domain.wide > 0; });
 }
 
+// A loop of one element too many moves what lies behind the inputs to behind the output: other bytes must lie there.
+TEST(MemoryLiars, ThatMoveOneElementTooManyAreAllCaught) {
+  const auto is_row = [](const rlk_tensor& tensor) { return tensor.ndim == 1 && tensor.strides[0] == 1; };
+  for (const auto& [name, from] : {std::pair("copy", 0), std::pair("where", 1), std::pair("where", 2)}) {
+    const OpDecl& decl = *find_declaration(name);
+    int moved = 0;
+    Spoiler liar(liars::honest_implementation(decl), "memory", "moves an element too many");
+    liar.lies = [&, input = from](PlanMemory&, const Execution& e) {
+      const rlk_tensor &in = *e.run.inputs[input], &out = *e.run.outputs[0];
+      const std::vector<int64_t> behind = {liars::elements(out)};
+      if (behind[0] == 0 || !is_row(in) || !is_row(out) || liars::elements(in) != behind[0]) return false;
+      std::memcpy(liars::element_at(out, behind), liars::element_at(in, behind), sizeof(float));
+      ++moved;
+      return false;
+    };
+    const liars::Refused refused = liars::refused_by_the_smoke_test(decl, {&liar.row()});
+    EXPECT_GT(moved, 0) << name;
+    ASSERT_EQ(refused.size(), 1u) << name;
+    EXPECT_EQ(refused.begin()->second, "RED_ZONE") << name;
+  }
+}
+
 TEST(NumberLiars, ThatAreWrongWhereScoresAreLargeAreAllCaught) {
   int operators = 0;
   for (const OpDecl* decl : liars::all_operators()) {

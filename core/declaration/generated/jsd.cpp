@@ -32,16 +32,18 @@ constexpr Dim jsd_20[] = {{0, 0}};
 constexpr ShapeDecl jsd_21[] = {{ShapeDecl::Kind::dims, jsd_20, "[N]"}};
 constexpr double jsd_22[] = {0.0, 1.0, 0.1};
 constexpr double jsd_23[] = {0.7};
-constexpr FeatureSetting jsd_24[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting jsd_24[] = {{0, {}, 0.0}};
+constexpr FeatureSetting jsd_25[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
 constexpr rlk_jsd_params jsd_defaults = RLK_JSD_PARAMS_INIT;
-constexpr const char* jsd_25[] = {"generalised JSD: R. Agarwal et al., On-Policy Distillation of Language Models, 2024", "TRL's DistillationTrainer, Liger-Kernel's JSD, verl's distillation losses"};
-constexpr const char* jsd_26[] = {""};
-constexpr DtypeVariable jsd_27[] = {{"T", jsd_1}};
-constexpr SymbolDecl jsd_28[] = {{"N", "tokens", true, 0, -1, jsd_2, jsd_3}, {"V", "vocabulary entries", false, 1, -1, jsd_4, jsd_5}};
-constexpr ArgDecl jsd_29[] = {{"logits", "scores of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_7, {.kind = Domain::real, .scale = 2.0, .nan_rows = true, .hidden_by = 0x4}, {}, 0.0, {}, jsd_8, ""}, {"teacher_logits", "scores of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_10, {.kind = Domain::real, .scale = 2.0, .hidden_by = 0x4}, {}, 0.0, {}, jsd_11, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, jsd_13, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl jsd_30[] = {{"loss", "divergence of each row, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_15, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the student", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_17, {}, {}, 0.0, {}, {}, ""}, {"teacher_lse", "log-sum-exp of the teacher", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_19, {}, {}, 0.0, {}, {}, ""}, {"student_kl", "KL of the student to the mixture", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_21, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl jsd_31[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_jsd_params, beta), 0.5, 0, true, false, true, 0.0, {}, jsd_22}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_jsd_params, temperature), 1.0, 0, true, true, true, 0.0, {}, jsd_23}};
-constexpr RuleDecl jsd_32[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_jsd_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, jsd_24, 0x0}};
+constexpr const char* jsd_26[] = {"generalised JSD: R. Agarwal et al., On-Policy Distillation of Language Models, 2024", "TRL's DistillationTrainer, Liger-Kernel's JSD, verl's distillation losses"};
+constexpr const char* jsd_27[] = {""};
+constexpr DtypeVariable jsd_28[] = {{"T", jsd_1}};
+constexpr SymbolDecl jsd_29[] = {{"N", "tokens", true, 0, -1, jsd_2, jsd_3}, {"V", "vocabulary entries", false, 1, -1, jsd_4, jsd_5}};
+constexpr ArgDecl jsd_30[] = {{"logits", "scores of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_7, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true, .hidden_by = 0x4}, {}, 0.0, {}, jsd_8, ""}, {"teacher_logits", "scores of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_10, {.kind = Domain::real, .scale = 2.0, .hidden_by = 0x4}, {}, 0.0, {}, jsd_11, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, jsd_13, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl jsd_31[] = {{"loss", "divergence of each row, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_15, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the student", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_17, {}, {}, 0.0, {}, {}, ""}, {"teacher_lse", "log-sum-exp of the teacher", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_19, {}, {}, 0.0, {}, {}, ""}, {"student_kl", "KL of the student to the mixture", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, jsd_21, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl jsd_32[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_jsd_params, beta), 0.5, 0, true, false, true, 0.0, {}, jsd_22}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_jsd_params, temperature), 1.0, 0, true, true, true, 0.0, {}, jsd_23}};
+constexpr FeatureDecl jsd_33[] = {{"student_kl_of_forward_kl", jsd_24, 0x800000000, false}};
+constexpr RuleDecl jsd_34[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_jsd_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, jsd_25, 0x0}};
 
 }  // namespace
 
@@ -53,7 +55,7 @@ constexpr OpDecl kJsdDeclaration
      "Divergence between a teacher's and a student's distribution over the vocabulary: both KLs, generalised JSD.",
      "lse[n]         = log sum_v exp(logits[n, v] / temperature), teacher_lse[n] likewise from teacher_logits\nq[v]           = exp(logits[n, v] / temperature - lse[n]), p[v] likewise of the teacher, m = beta p + (1 - beta) q\nloss[n]        = sum_v p log(p / q) for beta 0 (forward KL), sum_v q log(q / p) for beta 1 (reverse KL), else\n                 beta sum_v p log(p / m) + (1 - beta) sum_v q log(q / m)\nstudent_kl[n]  = sum_v q log(q / m) (m is q for beta 0, and student_kl 0)",
      "A term whose first probability is 0 is 0: logits of -inf are legal, and a divergence from an impossible token is +inf. A\nmasked row has loss and every other output 0 and is never read. An active row whose every logit of either model is -inf is\na data error, and all its outputs are NaN. What jsd_backward reads is lse, teacher_lse and student_kl.\nNaN and +inf: a NaN or a +inf among the logits of either model makes loss and student_kl of the row NaN.\nPresets: TRL's DistillationTrainer and GKD, Liger-Kernel's LigerFusedLinearJSD: beta and temperature as there; their batch\nmeans are sums of loss over active rows, divided by the caller. verl's full-vocabulary KL: beta 0 or 1.",
-     jsd_25,
+     jsd_26,
      "jsd_backward",
      8.0,
      "exp and log good to 4 ulp (8 units), and sums over the vocabulary in blocks or lanes",
@@ -63,14 +65,14 @@ constexpr OpDecl kJsdDeclaration
      sizeof(rlk_jsd_params),
      &jsd_defaults,
      -1,
-     jsd_26,
      jsd_27,
      jsd_28,
      jsd_29,
      jsd_30,
      jsd_31,
-     {},
      jsd_32,
+     jsd_33,
+     jsd_34,
      {}};
 
 }  // namespace rlk::core

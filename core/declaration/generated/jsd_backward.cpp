@@ -39,16 +39,18 @@ constexpr ShapeDecl jsd_backward_27[] = {{ShapeDecl::Kind::dims, jsd_backward_26
 constexpr int jsd_backward_28[] = {0};
 constexpr double jsd_backward_29[] = {0.0, 1.0, 0.1};
 constexpr double jsd_backward_30[] = {0.7};
-constexpr FeatureSetting jsd_backward_31[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting jsd_backward_31[] = {{0, {}, 0.0}};
+constexpr FeatureSetting jsd_backward_32[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
 constexpr rlk_jsd_backward_params jsd_backward_defaults = RLK_JSD_BACKWARD_PARAMS_INIT;
-constexpr const char* jsd_backward_32[] = {"derivative of the formula of jsd"};
-constexpr const char* jsd_backward_33[] = {""};
-constexpr DtypeVariable jsd_backward_34[] = {{"T", jsd_backward_1}};
-constexpr SymbolDecl jsd_backward_35[] = {{"N", "tokens", true, 0, -1, jsd_backward_2, jsd_backward_3}, {"V", "vocabulary entries", false, 1, -1, jsd_backward_4, jsd_backward_5}};
-constexpr ArgDecl jsd_backward_36[] = {{"logits", "scores of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_7, {.kind = Domain::real, .scale = 2.0, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_8, ""}, {"teacher_logits", "scores of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_10, {.kind = Domain::real, .scale = 2.0, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_11, ""}, {"lse", "lse of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_13, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "lse", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_14, ""}, {"teacher_lse", "teacher_lse of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_16, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "teacher_lse", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_17, ""}, {"student_kl", "student_kl of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_19, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "student_kl", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_20, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_22, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_23, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, jsd_backward_25, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl jsd_backward_37[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_27, {}, jsd_backward_28, 0.0, {}, {}, ""}};
-constexpr ParamDecl jsd_backward_38[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_jsd_backward_params, beta), 0.5, 0, true, false, true, 0.0, {}, jsd_backward_29}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_jsd_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, jsd_backward_30}};
-constexpr RuleDecl jsd_backward_39[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_jsd_backward_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, jsd_backward_31, 0x0}};
+constexpr const char* jsd_backward_33[] = {"derivative of the formula of jsd"};
+constexpr const char* jsd_backward_34[] = {""};
+constexpr DtypeVariable jsd_backward_35[] = {{"T", jsd_backward_1}};
+constexpr SymbolDecl jsd_backward_36[] = {{"N", "tokens", true, 0, -1, jsd_backward_2, jsd_backward_3}, {"V", "vocabulary entries", false, 1, -1, jsd_backward_4, jsd_backward_5}};
+constexpr ArgDecl jsd_backward_37[] = {{"logits", "scores of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_7, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_8, ""}, {"teacher_logits", "scores of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_10, {.kind = Domain::real, .scale = 2.0, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_11, ""}, {"lse", "lse of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_13, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "lse", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_14, ""}, {"teacher_lse", "teacher_lse of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_16, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "teacher_lse", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_17, ""}, {"student_kl", "student_kl of jsd", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_19, {.kind = Domain::forward, .forward_op = "jsd", .forward_output = "student_kl", .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_20, ""}, {"grad_loss", "gradient of loss", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, jsd_backward_22, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x40}, {}, 0.0, {}, jsd_backward_23, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, jsd_backward_25, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl jsd_backward_38[] = {{"grad_logits", "gradient of logits", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, jsd_backward_27, {}, jsd_backward_28, 0.0, {}, {}, ""}};
+constexpr ParamDecl jsd_backward_39[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_jsd_backward_params, beta), 0.5, 0, true, false, true, 0.0, {}, jsd_backward_29}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_jsd_backward_params, temperature), 1.0, 0, true, true, true, 0.0, {}, jsd_backward_30}};
+constexpr FeatureDecl jsd_backward_40[] = {{"student_kl_of_forward_kl", jsd_backward_31, 0x10, false}};
+constexpr RuleDecl jsd_backward_41[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_jsd_backward_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, jsd_backward_32, 0x0}};
 
 }  // namespace
 
@@ -60,7 +62,7 @@ constexpr OpDecl kJsdBackwardDeclaration
      "Gradient of the student's logits from the gradient of the loss of jsd, both distributions recomputed from lse.",
      "With p, q and m as in jsd:\nh[v]              = q - p for beta 0, q (log(q / p) - student_kl[n]) for beta 1, else\n                    (1 - beta) q (log(q / m) - student_kl[n])\ngrad_logits[n, v] = grad_loss[n] h[v] / temperature",
      "The teacher has no gradient. A q of 0 has h = -p for beta 0, else 0. A masked row has gradient 0, whatever its other\nnumbers. Rows in error are those of jsd: NaN. Where the divergence is infinite (student_kl is not finite) so is its slope,\nand the gradient of the row's tokens is NaN or infinite. grad_logits may be the same memory as logits.\nNaN: a NaN in lse, teacher_lse, student_kl or grad_loss makes the row NaN, in a logit its own element.",
-     jsd_backward_32,
+     jsd_backward_33,
      "",
      8.0,
      "exp and log good to 4 ulp (8 units each), products with the gradients",
@@ -70,14 +72,14 @@ constexpr OpDecl kJsdBackwardDeclaration
      sizeof(rlk_jsd_backward_params),
      &jsd_backward_defaults,
      -1,
-     jsd_backward_33,
      jsd_backward_34,
      jsd_backward_35,
      jsd_backward_36,
      jsd_backward_37,
      jsd_backward_38,
-     {},
      jsd_backward_39,
+     jsd_backward_40,
+     jsd_backward_41,
      {}};
 
 }  // namespace rlk::core

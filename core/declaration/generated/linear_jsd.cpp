@@ -48,16 +48,18 @@ constexpr Dim linear_jsd_36[] = {{0, 0}};
 constexpr ShapeDecl linear_jsd_37[] = {{ShapeDecl::Kind::dims, linear_jsd_36, "[N]"}};
 constexpr double linear_jsd_38[] = {0.0, 1.0, 0.1};
 constexpr double linear_jsd_39[] = {0.7};
-constexpr FeatureSetting linear_jsd_40[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
+constexpr FeatureSetting linear_jsd_40[] = {{0, {}, 0.0}};
+constexpr FeatureSetting linear_jsd_41[] = {{0, {"2", []([[maybe_unused]] const Values& v) -> int64_t { return 2; }}}};
 constexpr rlk_linear_jsd_params linear_jsd_defaults = RLK_LINEAR_JSD_PARAMS_INIT;
-constexpr const char* linear_jsd_41[] = {"Liger-Kernel's LigerFusedLinearJSD", "generalised JSD: R. Agarwal et al., On-Policy Distillation of Language Models, 2024"};
-constexpr const char* linear_jsd_42[] = {""};
-constexpr DtypeVariable linear_jsd_43[] = {{"T", linear_jsd_1}};
-constexpr SymbolDecl linear_jsd_44[] = {{"N", "tokens", true, 0, -1, linear_jsd_2, linear_jsd_3}, {"V", "vocabulary entries", false, 1, -1, linear_jsd_4, linear_jsd_5}, {"D", "size of a hidden state of the student", false, 1, -1, linear_jsd_6, linear_jsd_7}, {"E", "size of a hidden state of the teacher", false, 1, -1, linear_jsd_8, linear_jsd_9}};
-constexpr ArgDecl linear_jsd_45[] = {{"hidden", "hidden states of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x40}, {}, 0.0, {}, linear_jsd_12, ""}, {"weight", "rows of the student's vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_14, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_jsd_15, ""}, {"teacher_hidden", "hidden states of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_17, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x40}, {}, 0.0, {}, linear_jsd_18, ""}, {"teacher_weight", "rows of the teacher's vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_20, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_jsd_21, ""}, {"bias", "added to the student's products", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_jsd_23, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, linear_jsd_24, ""}, {"teacher_bias", "added to the teacher's products", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_jsd_26, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, linear_jsd_27, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_jsd_29, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
-constexpr ArgDecl linear_jsd_46[] = {{"loss", "divergence of each row, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_jsd_31, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the student", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_33, {}, {}, 0.0, {}, {}, ""}, {"teacher_lse", "log-sum-exp of the teacher", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_35, {}, {}, 0.0, {}, {}, ""}, {"student_kl", "KL of the student to the mixture", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_37, {}, {}, 0.0, {}, {}, ""}};
-constexpr ParamDecl linear_jsd_47[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_linear_jsd_params, beta), 0.5, 0, true, false, true, 0.0, {}, linear_jsd_38}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_linear_jsd_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_jsd_39}};
-constexpr RuleDecl linear_jsd_48[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_linear_jsd_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, linear_jsd_40, 0x0}};
+constexpr const char* linear_jsd_42[] = {"Liger-Kernel's LigerFusedLinearJSD", "generalised JSD: R. Agarwal et al., On-Policy Distillation of Language Models, 2024"};
+constexpr const char* linear_jsd_43[] = {""};
+constexpr DtypeVariable linear_jsd_44[] = {{"T", linear_jsd_1}};
+constexpr SymbolDecl linear_jsd_45[] = {{"N", "tokens", true, 0, -1, linear_jsd_2, linear_jsd_3}, {"V", "vocabulary entries", false, 1, -1, linear_jsd_4, linear_jsd_5}, {"D", "size of a hidden state of the student", false, 1, -1, linear_jsd_6, linear_jsd_7}, {"E", "size of a hidden state of the teacher", false, 1, -1, linear_jsd_8, linear_jsd_9}};
+constexpr ArgDecl linear_jsd_46[] = {{"hidden", "hidden states of the student", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_11, {.kind = Domain::real, .scale = 1.0, .nan_rows = true, .hidden_by = 0x40}, {}, 0.0, {}, linear_jsd_12, ""}, {"weight", "rows of the student's vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_14, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_jsd_15, ""}, {"teacher_hidden", "hidden states of the teacher", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_17, {.kind = Domain::real, .scale = 1.0, .hidden_by = 0x40}, {}, 0.0, {}, linear_jsd_18, ""}, {"teacher_weight", "rows of the teacher's vocabulary projection", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, linear_jsd_20, {.kind = Domain::real, .scale = 0.5}, {}, 0.0, {}, linear_jsd_21, ""}, {"bias", "added to the student's products", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_jsd_23, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, linear_jsd_24, ""}, {"teacher_bias", "added to the teacher's products", {DtypeExpr::Kind::variable, Dtype::f32, 0}, true, false, -1, linear_jsd_26, {.kind = Domain::real, .scale = 1.0}, {}, 0.0, {}, linear_jsd_27, ""}, {"mask", "0 masks the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, linear_jsd_29, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl linear_jsd_47[] = {{"loss", "divergence of each row, nats", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, linear_jsd_31, {}, {}, 0.0, {}, {}, ""}, {"lse", "log-sum-exp of the student", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_33, {}, {}, 0.0, {}, {}, ""}, {"teacher_lse", "log-sum-exp of the teacher", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_35, {}, {}, 0.0, {}, {}, ""}, {"student_kl", "KL of the student to the mixture", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, linear_jsd_37, {}, {}, 0.0, {}, {}, ""}};
+constexpr ParamDecl linear_jsd_48[] = {{"beta", "weight of the teacher in the mixture: 0 is the forward KL, 1 the reverse KL", ParamType::f64, offsetof(rlk_linear_jsd_params, beta), 0.5, 0, true, false, true, 0.0, {}, linear_jsd_38}, {"temperature", "divides the logits of both models", ParamType::f64, offsetof(rlk_linear_jsd_params, temperature), 1.0, 0, true, true, true, 0.0, {}, linear_jsd_39}};
+constexpr FeatureDecl linear_jsd_49[] = {{"student_kl_of_forward_kl", linear_jsd_40, 0x800000000, false}};
+constexpr RuleDecl linear_jsd_50[] = {{"share", {"beta <= 1", []([[maybe_unused]] const Values& v) -> int64_t { return v.f64(offsetof(rlk_linear_jsd_params, beta)) <= 1; }}, "beta is the weight of the teacher, from 0 to 1", {}, linear_jsd_41, 0x0}};
 
 }  // namespace
 
@@ -69,7 +71,7 @@ constexpr OpDecl kLinearJsdDeclaration
      "Divergence between a teacher's and a student's distribution straight from hidden states, without storing logits.",
      "x[n, v]        = sum_d hidden[n, d] weight[v, d] + bias[v]\ny[n, v]        = sum_e teacher_hidden[n, e] teacher_weight[v, e] + teacher_bias[v]\nlse[n]         = log sum_v exp(x[n, v] / temperature), teacher_lse[n] likewise from y\nq[v]           = exp(x[n, v] / temperature - lse[n]), p[v] likewise of the teacher, m = beta p + (1 - beta) q\nloss[n]        = sum_v p log(p / q) for beta 0 (forward KL), sum_v q log(q / p) for beta 1 (reverse KL), else\n                 beta sum_v p log(p / m) + (1 - beta) sum_v q log(q / m)\nstudent_kl[n]  = sum_v q log(q / m) (m is q for beta 0, and student_kl 0)",
      "As jsd in everything but where the logits come from; the models may differ in the size of their hidden states. A masked row\nhas loss and every other output 0 and is never read. An active row whose every x or every y is -inf (a bias of -inf is\nlegal) is a data error, and all its outputs are NaN. Products and sums are fp32 or better for 16-bit and fp32 tensors, fp64\nfor fp64; no implementation may hold the [N, V] logits of either model. What linear_jsd_backward reads is lse, teacher_lse\nand student_kl.\nNaN and +inf: a NaN or a +inf among the logits of either model makes loss and student_kl of the row NaN.\nPresets: Liger-Kernel's LigerFusedLinearJSD: jsd_beta and temperature as there; its ignore_index is a mask, shift_labels !=\nignore_index, and its mean is the sum of loss over the rows that are not ignored, divided by the caller. TRL's GKD with\nuse_liger_kernel: the same.",
-     linear_jsd_41,
+     linear_jsd_42,
      "linear_jsd_backward",
      8.0,
      "dot products in short chains whose condition is the sum of |hidden| |weight|, exp and log good to 4 ulp, sums in blocks",
@@ -79,14 +81,14 @@ constexpr OpDecl kLinearJsdDeclaration
      sizeof(rlk_linear_jsd_params),
      &linear_jsd_defaults,
      -1,
-     linear_jsd_42,
      linear_jsd_43,
      linear_jsd_44,
      linear_jsd_45,
      linear_jsd_46,
      linear_jsd_47,
-     {},
      linear_jsd_48,
+     linear_jsd_49,
+     linear_jsd_50,
      {}};
 
 }  // namespace rlk::core

@@ -26,7 +26,7 @@ constexpr const char* moe_sum_13[] = {"vLLM's moe_sum"};
 constexpr const char* moe_sum_14[] = {""};
 constexpr DtypeVariable moe_sum_15[] = {{"T", moe_sum_1}};
 constexpr SymbolDecl moe_sum_16[] = {{"N", "tokens", true, 0, -1, moe_sum_2, moe_sum_3}, {"K", "experts of each token", false, 0, -1, moe_sum_4, moe_sum_5}, {"H", "features", false, 1, -1, moe_sum_6, moe_sum_7}};
-constexpr ArgDecl moe_sum_17[] = {{"x", "outputs of the experts", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, moe_sum_9, {.kind = Domain::real, .scale = 2.0, .nan_rows = true}, {}, 0.0, {}, moe_sum_10, ""}};
+constexpr ArgDecl moe_sum_17[] = {{"x", "outputs of the experts", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, moe_sum_9, {.kind = Domain::real, .scale = 2.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, moe_sum_10, ""}};
 constexpr ArgDecl moe_sum_18[] = {{"y", "their sum", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, moe_sum_12, {}, {}, 0.0, {}, {}, ""}};
 
 }  // namespace

@@ -31,19 +31,25 @@ constexpr int64_t where_19[] = {4, 1};
 constexpr int64_t where_20[] = {2, 1, 1, 3};
 constexpr int64_t where_21[] = {1, 5, 1, 1};
 constexpr std::span<const int64_t> where_22[] = {where_19, where_20, where_21};
-constexpr int64_t where_23[] = {3};
-constexpr std::span<const int64_t> where_24[] = {std::span<const int64_t>{}, std::span<const int64_t>{}, where_23};
-constexpr int64_t where_25[] = {2, 0, 3};
-constexpr int64_t where_26[] = {3};
-constexpr int64_t where_27[] = {3};
-constexpr std::span<const int64_t> where_28[] = {where_25, where_26, where_27};
+constexpr int64_t where_23[] = {7};
+constexpr int64_t where_24[] = {7};
+constexpr std::span<const int64_t> where_25[] = {where_23, std::span<const int64_t>{}, where_24};
+constexpr int64_t where_26[] = {7};
+constexpr int64_t where_27[] = {7};
+constexpr std::span<const int64_t> where_28[] = {where_26, where_27, std::span<const int64_t>{}};
+constexpr int64_t where_29[] = {3};
+constexpr std::span<const int64_t> where_30[] = {std::span<const int64_t>{}, std::span<const int64_t>{}, where_29};
+constexpr int64_t where_31[] = {2, 0, 3};
+constexpr int64_t where_32[] = {3};
+constexpr int64_t where_33[] = {3};
+constexpr std::span<const int64_t> where_34[] = {where_31, where_32, where_33};
 constexpr rlk_where_params where_defaults = RLK_WHERE_PARAMS_INIT;
-constexpr const char* where_29[] = {"torch.where"};
-constexpr const char* where_30[] = {""};
-constexpr DtypeVariable where_31[] = {{"T", where_1}, {"C", where_2}};
-constexpr ArgDecl where_32[] = {{"condition", "0 chooses b, anything else a", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, where_3, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"a", "what is chosen where condition holds", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_4, {.kind = Domain::real, .scale = 20.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, where_5, ""}, {"b", "what is chosen elsewhere", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_6, {.kind = Domain::real, .scale = 20.0}, {}, 0.0, {}, where_7, ""}};
-constexpr ArgDecl where_33[] = {{"out", "what is chosen", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_8, {}, where_9, 0.0, {}, {}, ""}};
-constexpr ShapeCase where_34[] = {{where_13, where_14}, {where_17, where_18}, {where_22, {}}, {where_24, {}}, {where_28, {}}};
+constexpr const char* where_35[] = {"torch.where"};
+constexpr const char* where_36[] = {""};
+constexpr DtypeVariable where_37[] = {{"T", where_1}, {"C", where_2}};
+constexpr ArgDecl where_38[] = {{"condition", "0 chooses b, anything else a", {DtypeExpr::Kind::variable, Dtype::f32, 1}, false, false, -1, where_3, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}, {"a", "what is chosen where condition holds", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_4, {.kind = Domain::real, .scale = 20.0, .minus_inf = true, .nan_rows = true}, {}, 0.0, {}, where_5, ""}, {"b", "what is chosen elsewhere", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_6, {.kind = Domain::real, .scale = 20.0}, {}, 0.0, {}, where_7, ""}};
+constexpr ArgDecl where_39[] = {{"out", "what is chosen", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, where_8, {}, where_9, 0.0, {}, {}, ""}};
+constexpr ShapeCase where_40[] = {{where_13, where_14}, {where_17, where_18}, {where_22, {}}, {where_25, {}}, {where_28, {}}, {where_30, {}}, {where_34, {}}};
 
 }  // namespace
 
@@ -55,7 +61,7 @@ constexpr OpDecl kWhereDeclaration
      "out = a where condition is not 0, else b, with broadcasting.",
      "out[i] = condition[i] != 0 ? a[i] : b[i], shapes aligned at their last dimension, a size of 1 (or a missing dimension) repeated",
      "Bits are moved: a NaN that is not chosen is nowhere, and one that is chosen keeps its payload. out may be exactly a or\nexactly b, never overlap them otherwise.\nThe gradient of a is where(condition, grad_out, 0), that of b where(condition, 0, grad_out), each summed over what repeats.",
-     where_29,
+     where_35,
      "",
      1.0,
      "nothing is rounded",
@@ -65,14 +71,14 @@ constexpr OpDecl kWhereDeclaration
      sizeof(rlk_where_params),
      &where_defaults,
      -1,
-     where_30,
-     where_31,
+     where_36,
+     where_37,
      {},
-     where_32,
-     where_33,
+     where_38,
+     where_39,
      {},
      {},
      {},
-     where_34};
+     where_40};
 
 }  // namespace rlk::core
