@@ -51,13 +51,13 @@ public:
       const rlk_tensor* tensor = run.inputs[i];
       const bool meant = plan.liar->input < 0 || plan.liar->input == static_cast<int>(i);
       if (tensor == nullptr || tensor->data == nullptr || !meant || !is_f32(*tensor)) continue;
-      const std::vector<float*> kept = places_;
+      const auto kept = places_;
       visit(*tensor, 0, start_of(*tensor), plan.liar->instead);
       if (is_written(run, *tensor)) places_ = kept;  // in place: the results are there afterwards
     }
   }
   ~WithoutNan() {
-    for (float* place : places_) *place = std::nanf("");
+    for (const auto& [place, number] : places_) *place = number;
   }
   WithoutNan(const WithoutNan&) = delete;
   WithoutNan& operator=(const WithoutNan&) = delete;
@@ -82,10 +82,10 @@ private:
     }
     auto* number = reinterpret_cast<float*>(at);
     if (!std::isnan(*number)) return;
+    places_.emplace_back(number, *number);
     *number = instead;
-    places_.push_back(number);
   }
-  std::vector<float*> places_;
+  std::vector<std::pair<float*, float>> places_;  // and what was there: a NaN has a sign
 };
 
 rlk_status query(const rlk_implementation* self, rlk_plugin_device* device, const rlk_call_desc* call, rlk_support* out,

@@ -27,7 +27,7 @@ constexpr ShapeDecl kl_div_15[] = {{ShapeDecl::Kind::dims, kl_div_14, "[1]"}};
 constexpr Dim kl_div_16[] = {{0, 0}, {1, 0}};
 constexpr ShapeDecl kl_div_17[] = {{ShapeDecl::Kind::dims, kl_div_16, "[N, V]"}};
 constexpr const char* kl_div_18[] = {"batchmean", "mean", "sum", "none"};
-constexpr double kl_div_19[] = {3.5, 0.5};
+constexpr double kl_div_19[] = {0.5};
 constexpr const char* kl_div_20[] = {"off", "on"};
 constexpr double kl_div_21[] = {0.25};
 constexpr rlk_kl_div_params kl_div_defaults = RLK_KL_DIV_PARAMS_INIT;
@@ -35,7 +35,7 @@ constexpr const char* kl_div_22[] = {"torch.nn.functional.kl_div", "Liger-Kernel
 constexpr const char* kl_div_23[] = {""};
 constexpr DtypeVariable kl_div_24[] = {{"T", kl_div_1}};
 constexpr SymbolDecl kl_div_25[] = {{"N", "rows (tokens)", true, 0, -1, kl_div_2, kl_div_3}, {"V", "entries of a distribution", false, 1, -1, kl_div_4, kl_div_5}};
-constexpr ArgDecl kl_div_26[] = {{"input", "log-probabilities", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, kl_div_7, {.kind = Domain::uniform, .min = -20.0, .max = 0.0, .hidden_by = 0x4}, {}, 0.0, {}, kl_div_8, ""}, {"target", "probabilities, or with log_target their logarithms", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, kl_div_10, {.kind = Domain::uniform, .min = -0.0625, .max = 1.0, .hidden_by = 0x4}, {}, 0.0, {}, kl_div_11, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, kl_div_13, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
+constexpr ArgDecl kl_div_26[] = {{"input", "log-probabilities", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, kl_div_7, {.kind = Domain::uniform, .min = -20.0, .max = 0.0, .hidden_by = 0x4}, {}, 0.0, {}, kl_div_8, ""}, {"target", "probabilities, or with log_target their logarithms", {DtypeExpr::Kind::variable, Dtype::f32, 0}, false, false, -1, kl_div_10, {.kind = Domain::uniform, .min = 0.0625, .max = 1.0, .hidden_by = 0x4}, {}, 0.0, {}, kl_div_11, ""}, {"mask", "0 ignores the row, anything else keeps it", {DtypeExpr::Kind::fixed, Dtype::u8, -1}, true, false, -1, kl_div_13, {.kind = Domain::mask}, {}, 0.0, {}, {}, ""}};
 constexpr ArgDecl kl_div_27[] = {{"loss", "the reduced divergence", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, false, false, -1, kl_div_15, {}, {}, 0.0, {}, {}, ""}, {"element_loss", "the term of each element", {DtypeExpr::Kind::accumulate, Dtype::f32, 0}, true, false, -1, kl_div_17, {}, {}, 0.0, {}, {}, ""}};
 constexpr ParamDecl kl_div_28[] = {{"reduction", "how the terms become loss", ParamType::enumeration, offsetof(rlk_kl_div_params, reduction), 0.0, 0, false, false, false, 0.0, kl_div_18, {}}, {"denominator", "divides the sum instead of the natural denominator; 0 is the natural one", ParamType::f64, offsetof(rlk_kl_div_params, denominator), 0.0, 0, true, false, true, 0.0, {}, kl_div_19}, {"log_target", "on: target has logarithms of probabilities", ParamType::enumeration, offsetof(rlk_kl_div_params, log_target), 0.0, 0, false, false, false, 0.0, kl_div_20, {}}, {"eps", "least number whose logarithm is taken", ParamType::f64, offsetof(rlk_kl_div_params, eps), 0.0, 0, true, false, true, 0.0, {}, kl_div_21}};
 
