@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "core/conformance/blocks.hpp"
-#include "core/conformance/quality.hpp"
 
 namespace rlk::core::conformance {
 namespace {
@@ -125,10 +124,9 @@ void spoil_hidden(ConcreteCall& call) {
     if (!is_real(argument) || argument.layout == Layout::expanded || argument.count() == 0) continue;
     const Hidden hidden(call, i);
     if (hidden.none()) continue;
-    // A weight that is small and not 0 shows where the number is finite.
-    const double kHidden[] = {kInfinity, kNan, largest_of(argument.dtype) / 2, -kNan};
+    const double kHidden[] = {kInfinity, kNan, -kNan};
     for (int64_t k = 0, count = argument.count(); k < count; ++k) {
-      if (hidden(k)) set(argument, k, kHidden[k % 4]);
+      if (hidden(k)) set(argument, k, kHidden[k % 3]);
     }
   }
 }
