@@ -4,6 +4,8 @@
 
 #include <rlk/sdk/ops/cross_entropy.hpp>
 
+#include <cmath>
+
 #include "core/golden/logp_rows.hpp"
 
 namespace rlk::golden {
@@ -76,8 +78,13 @@ DataError answer_cross_entropy(Call& call, Scores&& scores) {
   }
   const Denominators by = denominators(call);
   const bool reduced = call.params.reduction != decltype(call.params.reduction)::none;
-  const Tracked z_loss = reduced ? share(z_losses.total(), by.z_loss) : Tracked(0.0);
-  put(call.loss, reduced ? share(losses.total(), by.loss) + z_loss : Tracked(0.0));
+  // A row whose id is out of range has no weight and is no number: weights of 0 do not hide it.
+  const auto mean = [&](const Tracked& sum, const Tracked& denominator) {
+    if (!reduced) return Tracked(0.0);
+    return std::isnan(sum.value) ? sum : share(sum, denominator);
+  };
+  const Tracked z_loss = mean(z_losses.total(), by.z_loss);
+  put(call.loss, mean(losses.total(), by.loss) + z_loss);
   put(call.z_loss, z_loss);
   return first;
 }

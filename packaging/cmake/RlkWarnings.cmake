@@ -18,6 +18,11 @@ function(rlk_warnings target)
   if(RLK_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${RLK_SANITIZE} -fno-omit-frame-pointer
                                              -fno-sanitize-recover=undefined)
+    # A vendor's functions are called by types of our own for what its headers declare.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:Clang>:-fno-sanitize=function>)
+    if(RLK_SANITIZE MATCHES "address|thread")  # memory cannot be limited, and stacks are larger
+      target_compile_definitions(${target} PRIVATE RLK_SANITIZED)
+    endif()
     target_link_options(${target} PUBLIC -fsanitize=${RLK_SANITIZE})
   endif()
 endfunction()

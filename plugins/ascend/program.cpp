@@ -18,9 +18,9 @@ struct Storage {
   int64_t offset;
 };
 
-Storage storage_at(std::byte* first_element, int64_t width) {
-  const auto misalignment = static_cast<int64_t>(reinterpret_cast<uintptr_t>(first_element) % kTensorAlignment);
-  return {first_element - misalignment, misalignment / width};
+Storage storage_at(uintptr_t first_element, int64_t width) {
+  const uintptr_t misalignment = first_element % kTensorAlignment;
+  return {reinterpret_cast<void*>(first_element - misalignment), static_cast<int64_t>(misalignment) / width};
 }
 
 AclTensor* describe(const Operand& operand, const Storage& storage) {
@@ -38,8 +38,8 @@ void describe_all(const std::vector<Operand>& operands, std::vector<AclTensor*>&
   for (const Operand& operand : operands) {
     to.push_back(nullptr);
     if (!operand.present) continue;
-    AclTensor* tensor = describe(
-        operand, storage_at(addresses.base(operand) + iteration * operand.step_bytes, element_bytes(operand.dtype)));
+    AclTensor* tensor =
+        describe(operand, storage_at(addresses.first_element(operand, iteration), element_bytes(operand.dtype)));
     to.back() = tensor;
     if (!operand.in_list) continue;
     AclTensorList* list = runtime().aclCreateTensorList(&tensor, 1);
@@ -57,10 +57,10 @@ Descriptors describe_step(const Step& step, int64_t iteration, const Addresses& 
 }
 
 // The addresses that a step's descriptors would have.
-std::vector<void*> addresses_of(const Step& step, const Addresses& addresses) {
-  std::vector<void*> result;
+std::vector<uintptr_t> addresses_of(const Step& step, const Addresses& addresses) {
+  std::vector<uintptr_t> result;
   for (const auto* side : {&step.inputs, &step.outputs}) {
-    for (const Operand& operand : *side) result.push_back(operand.present ? addresses.base(operand) : nullptr);
+    for (const Operand& operand : *side) result.push_back(operand.present ? addresses.first_element(operand, 0) : 0);
   }
   return result;
 }
@@ -159,7 +159,7 @@ Operand shifted(Operand operand, int64_t first, int64_t count) {
   return operand;
 }
 
-std::byte* Addresses::base(const Operand& operand) const {
+uintptr_t Addresses::first_element(const Operand& operand, int64_t iteration) const {
   void* start = nullptr;
   switch (operand.place) {
     case Place::workspace:
@@ -178,7 +178,8 @@ std::byte* Addresses::base(const Operand& operand) const {
       start = record;
       break;
   }
-  return static_cast<std::byte*>(start) + operand.byte_offset;
+  return reinterpret_cast<uintptr_t>(start) +
+         static_cast<uintptr_t>(operand.byte_offset + iteration * operand.step_bytes);
 }
 
 // A step and what phase 1 left of it.
@@ -187,7 +188,7 @@ struct Program::Prepared {
   Descriptors tensors;              // of the executor
   AclExecutor* executor = nullptr;  // repeatable, or made for one run at final_addresses
   bool repeatable = false;
-  std::vector<void*> final_addresses;
+  std::vector<uintptr_t> final_addresses;
   uint64_t workspace_bytes = 0;
 
   Prepared() = default;
@@ -317,7 +318,7 @@ void Program::run_repeatable(Prepared& prepared, int64_t iteration, const Addres
     for (size_t i = 0; i < operands.size(); ++i) {
       if (tensors[i] == nullptr) continue;
       const Operand& operand = operands[i];
-      std::byte* const first = addresses.base(operand) + iteration * operand.step_bytes;
+      const uintptr_t first = addresses.first_element(operand, iteration);
       check(set(prepared.executor, i, tensors[i], storage_at(first, element_bytes(operand.dtype)).address), call);
     }
   };
@@ -334,7 +335,7 @@ void Program::run_once(Prepared& prepared, int64_t iteration, const Addresses& a
   if (!step.begin) {
     const Operand& target = step.outputs[0];
     const auto bytes = static_cast<size_t>(element_count(target.dims) * element_bytes(target.dtype));
-    std::byte* const first = addresses.base(target) + iteration * target.step_bytes;
+    void* const first = reinterpret_cast<void*>(addresses.first_element(target, iteration));
     check(runtime().aclrtMemsetAsync(first, bytes, step.byte, bytes, stream), "aclrtMemsetAsync");
     return;
   }

@@ -84,7 +84,8 @@ struct Addresses {
   const sdk::Run* run = nullptr;
   void* record = nullptr;
 
-  std::byte* base(const Operand& operand) const;
+  // A number and no pointer: while the shape's workspace is not known, its start is null.
+  uintptr_t first_element(const Operand& operand, int64_t iteration) const;
 };
 
 class Program {

@@ -20,6 +20,7 @@
 #include "conformance/simple/combines_rows.hpp"
 #include "conformance/simple/target.hpp"
 #include "conformance/spoiler.hpp"
+#include "core/cpu/simd/scratch.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/validate.hpp"
 #include "core/dispatch/host.hpp"
@@ -29,6 +30,11 @@ extern "C" const rlk_plugin* rlk_cpu_entry_v1(const rlk_host*, rlk_error*);
 
 namespace rlk::core {
 namespace {
+
+[[maybe_unused]] const bool watched = [] {
+  cpu::check_scratch_use();
+  return true;
+}();
 
 const rlk_plugin& cpu_plugin() {
   static const rlk_plugin* const cpu = rlk_cpu_entry_v1(host_services(), nullptr);

@@ -278,7 +278,7 @@ TEST_P(Fuzz, SurvivesWhatNobodyMeant) {
     return;
   }
   const int code = testing::join(testing::in_fork([&] {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef RLK_SANITIZED
     const rlimit memory = {rlim_t{2} << 30, rlim_t{2} << 30};
     setrlimit(RLIMIT_AS, &memory);
 #endif

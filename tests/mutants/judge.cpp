@@ -9,6 +9,7 @@
 #include "conformance/properties.hpp"
 #include "conformance/simple/combines_rows.hpp"
 #include "conformance/simple/target.hpp"
+#include "core/cpu/simd/scratch.hpp"
 #include "core/declaration/declaration.hpp"
 #include "core/declaration/validate.hpp"
 #include "core/dispatch/host.hpp"
@@ -67,6 +68,7 @@ int judge_properties(const OpDecl& decl) {
 
 int main(int count, char** words) {
   using namespace rlk::core;
+  rlk::cpu::check_scratch_use();
   const std::string_view stage = count == 3 ? words[2] : "";
   const bool full = stage == "--full", properties = stage == "--properties";
   const OpDecl* decl = count == 2 || full || properties ? find_declaration(words[1]) : nullptr;

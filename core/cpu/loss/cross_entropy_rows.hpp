@@ -73,7 +73,11 @@ void put_cross_entropies(const Call& call, Scores&& scores) {
     if (call.lse.present()) call.lse.put(n, lse);
   }
   const Reduction by = reduction_of(call);
-  const auto reduced = [](const LongSum& sum, double factor) { return factor == 0 ? 0 : sum.value() * factor; };
+  // Without a weight a mean is 0, but not where a row is no number (its id is out of range and weighs nothing).
+  const bool none = !is_reduced(call);
+  const auto reduced = [none](const LongSum& sum, double factor) {
+    return none || (factor == 0 && !std::isnan(sum.value())) ? 0 : sum.value() * factor;
+  };
   const double z_loss = reduced(z_losses, by.z_loss);
   call.loss.put(0, reduced(losses, by.loss) + z_loss);
   if (call.z_loss.present()) call.z_loss.put(0, z_loss);

@@ -27,7 +27,7 @@ void on_a_stack_of(size_t bytes, std::function<void()> work) {
 }
 
 TEST(SmallStack, Of64KiBIsEnoughForEverythingThatACallerDoes) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef RLK_SANITIZED
   GTEST_SKIP() << "a sanitizer's frames are larger";
 #endif
   on_a_stack_of(64 << 10, [] {

@@ -84,6 +84,31 @@ TEST(CpuAttention, HiddenKeysAreNotTouchedByFewQueriesEither) {
   });
 }
 
+// Whichever number of V it is: all of them are looked at, and the row's earlier keys are scaled as without it.
+TEST(CpuAttention, ASpecialValueOfAHiddenKeyIsNotMetWhereverItStands) {
+  constexpr int64_t kLength = 70, kSize = 24;  // tokens, of which six are in a second block
+  for_each_target([] {
+    for (const int64_t queries : {kLength, int64_t{3}}) {
+      Attention clean = dense_attention(Dtype::f32, 1, queries, kLength, {1, 1, kSize});
+      clean.params.causal = Causal::on;
+      for (int64_t i = 64 * kSize; i < kLength * kSize; ++i) clean.k.set(i, 8 * clean.k.get(i));
+      const auto want = run(clean);
+      for (const int64_t bad : {int64_t{1}, int64_t{63}, int64_t{65}, kLength - 1}) {
+        const int64_t blind = bad - (kLength - queries);  // so many queries do not see it
+        if (blind <= 0) continue;
+        for (int64_t i = 0; i < kSize; ++i) {
+          for (const double special : {kNan, -kInfinity}) {
+            Attention poisoned = clean;
+            poisoned.v.set(bad * kSize + i, special);
+            ASSERT_EQ(run(poisoned).out.bits(0, blind * kSize), want.out.bits(0, blind * kSize))
+                << queries << " queries, key " << bad << " number " << i << " " << special;
+          }
+        }
+      }
+    }
+  });
+}
+
 // A query's bits are the same alone, in a batch, in a packed buffer at another place, and as the end of a longer chunk.
 TEST(CpuAttention, BitsDoNotDependOnBatchPackingOrChunking) {
   for_each_target([] {
@@ -132,7 +157,7 @@ TEST(CpuAttention, LargeScoresAndScalesStayFinite) {
   });
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef RLK_SANITIZED
 // In a child process that has no memory left, on a thread that has no scratch yet.
 [[noreturn]] void attend_without_memory() {
   constexpr int64_t kSize = 256;

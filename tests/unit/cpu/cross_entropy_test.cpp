@@ -146,5 +146,14 @@ TEST(CpuCrossEntropy, AnImpossibleTargetCostsInfinitelyMuchAndAnIdOutOfRangeIsAD
   EXPECT_TRUE(std::isfinite(got.token_loss.get(4)));
 }
 
+TEST(CpuCrossEntropy, WithEveryIdOutOfRangeTheMeanIsNotZeroButNaNWithAndWithoutWeights) {
+  for (const bool weights : {false, true}) {
+    CrossEntropy c = make_case(weights);
+    c.ids = integers({-1, kVocab, -100, int64_t{1} << 40, -1});
+    EXPECT_TRUE(std::isnan(run(c).loss.get(0))) << weights;
+    EXPECT_TRUE(std::isnan(golden_answer(c).loss.value[0])) << weights;
+  }
+}
+
 }  // namespace
 }  // namespace rlk::test

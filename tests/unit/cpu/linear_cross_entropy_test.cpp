@@ -188,5 +188,12 @@ TEST(CpuLinearCrossEntropy, RowsInErrorAreNanAndTellTheLowestAndIgnoredRowsAreNo
   EXPECT_EQ(all_masked.row, 0);
 }
 
+TEST(CpuLinearCrossEntropy, WithEveryIdOutOfRangeTheMeanIsNotZeroButNaN) {
+  Loss c = make_case(5, 11, 3);
+  c.ids = integers({-1, 11, -100, int64_t{1} << 40, -1});
+  EXPECT_TRUE(std::isnan(run(c).loss.get(0)));
+  EXPECT_TRUE(std::isnan(golden_answer(c).loss.value[0]));
+}
+
 }  // namespace
 }  // namespace rlk::test

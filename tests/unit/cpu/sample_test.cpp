@@ -39,7 +39,7 @@ TEST(CpuSample, WeightsAreTheExponentialAndNeverRise) {
   std::vector<uint64_t> first_target;
   for_each_target([&] {
     std::vector<uint64_t> all;
-    for (const float step : {0x1p-24f, 0x1p-12f, 0.0075f}) {  // at the maximum, near it, and to 2^-44 of it
+    for (const float step : {0x1p-24f, 0x1p-12f, 0x1.fp-8f}) {  // at the maximum, near it, and to 2^-44 of it
       std::vector<float> x(kCount);
       for (int64_t i = 0; i < kCount; ++i) x[static_cast<size_t>(i)] = 3.0f - step * static_cast<float>(i);
       std::vector<uint64_t> w(kCount);

@@ -200,5 +200,16 @@ TEST(CpuValueLoss, AllMaskedIsZeroInEveryAggregation) {
   }
 }
 
+TEST(CpuValueLoss, TheOnlyTokenThatCountsMayBeClipped) {
+  ValueLoss c = call_of(numbers({9, 3}, {1, 2}), numbers({9, 5}, {1, 2}), numbers({9, 0}, {1, 2}), 0.5);
+  c.mask = flags({0, 1}, {1, 2});
+  const auto got = run(c);
+  const auto golden = golden_answer(c);
+  EXPECT_EQ(got.clip_fraction.get(0), 1);  // (0.5 - 5)^2 is more than (3 - 5)^2
+  EXPECT_EQ(golden.clip_fraction.value[0], 1);
+  EXPECT_EQ(got.loss.get(0), golden.loss.value[0]);
+  EXPECT_GT(got.loss.get(0), 0);
+}
+
 }  // namespace
 }  // namespace rlk::test

@@ -54,6 +54,17 @@ TEST(CpuWhiten, GivenMomentsAreThoseOfAllProcesses) {
   }
 }
 
+TEST(CpuWhiten, TwoNumbersThatCountHaveAnUnbiasedVariance) {
+  Whiten c;
+  c.x = numbers({3, 1e9, 7}, {1, 3});
+  c.mask = flags({1, 0, 1}, {1, 3});
+  const Matrix y = matrix_of(run(c).y);
+  const double expected = 2 / std::sqrt(8 + c.params.eps);  // (3 - 5)^2 + (7 - 5)^2 over 2 - 1
+  EXPECT_NEAR(y[0][0], -expected, 1e-14);
+  EXPECT_EQ(y[0][1], 0);
+  EXPECT_NEAR(y[0][2], expected, 1e-14);
+}
+
 TEST(CpuWhiten, EqualNumbersGiveExactlyZero) {
   for (const Dtype dtype : kFloatDtypes) {
     for (const size_t count : {1, 3, 41}) {  // of so many the rounded sum, divided again, is not 0.1
