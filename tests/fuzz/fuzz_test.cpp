@@ -114,7 +114,7 @@ std::string protocol(const std::string& bytes, const testing::TempFolder&) {
     decoder.feed(std::string_view(bytes).substr(at, 7));
     while (const auto frame = decoder.next()) {
       if (++frames > bytes.size()) return "more frames than bytes";
-      if (const std::string wrong = try_record_text(frame->payload); !wrong.empty()) return wrong;
+      if (std::string wrong = try_record_text(frame->payload); !wrong.empty()) return wrong;
       loader::PluginRecord record;
       loader::ExamineOptions options;
       std::string error;
@@ -137,7 +137,7 @@ Seeds protocol_seeds() {
 // A verdict and a quarantine as the store keeps them, then the store's own file around them.
 std::string cache(const std::string& bytes, const testing::TempFolder& folder) {
   for (const auto& attempt : {try_record, try_record_text})
-    if (const std::string wrong = attempt(bytes); !wrong.empty()) return wrong;
+    if (std::string wrong = attempt(bytes); !wrong.empty()) return wrong;
   loader::ResultKey key;
   key.id = "acme";
   loader::Store memory("");
@@ -206,7 +206,7 @@ std::string refuses_in_words(const Work& work) {
 }
 
 std::string npy(const std::string& bytes, const testing::TempFolder& folder) {
-  const std::string wrong = refuses_in_words([&] { cli::parse_npy_header(bytes); });
+  std::string wrong = refuses_in_words([&] { cli::parse_npy_header(bytes); });
   if (!wrong.empty()) return wrong;
   static uint64_t turn = 0;
   if (turn++ % 16 != 0) return "";
@@ -287,7 +287,8 @@ TEST_P(Fuzz, SurvivesWhatNobodyMeant) {
     return work();
   }));
   EXPECT_EQ(code, 0) << target.name << ", input " << *now << " of the same seeds";
-  std::printf("| %-8s | %8llu inputs |\n", target.name, static_cast<unsigned long long>(*now - first + 1));
+  const uint64_t tried = *now - first + 1;
+  std::printf("| %-8s | %8llu inputs |\n", target.name, static_cast<unsigned long long>(tried));
   munmap(static_cast<void*>(now), 4096);
 }
 INSTANTIATE_TEST_SUITE_P(Everything, Fuzz, ::testing::Range(size_t{0}, targets().size()),

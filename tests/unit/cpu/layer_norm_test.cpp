@@ -1,5 +1,6 @@
 // layer_norm: torch's formula, rows far from 0, rows near the ends of a dtype's range.
 #include <rlk/sdk/ops/layer_norm.hpp>
+#include <rlk/sdk/ops/layer_norm_backward.hpp>
 
 #include <cmath>
 
@@ -35,6 +36,18 @@ TEST(CpuLayerNorm, RowsFarFromZeroOrNearTheEndsOfTheRangeKeepTheirDigits) {
     EXPECT_NEAR(y.get(0), -1, 1e-6);
     EXPECT_NEAR(y.get(1), 1, 1e-6);
   }
+}
+
+TEST(CpuLayerNormBackward, GradientsOfWeightAndBiasLoseNothingOfLongSums) {
+  CallOf<ops::LayerNormBackward> c;
+  c.grad_y = numbers({1, 2, 0x1p60, 0x1p60, 1, 2, -0x1p60, -0x1p60, 1, 2}, {5, 2});
+  c.x = numbers({3, 5, 3, 5, 3, 5, 3, 5, 3, 5}, {5, 2});  // normalised, -1 and 1
+  c.params.eps = 0;
+  c.grad_weight = wanted();
+  c.grad_bias = wanted();
+  const auto got = run(c);
+  EXPECT_EQ(list_of(got.grad_weight), (List{-3, 6}));
+  EXPECT_EQ(list_of(got.grad_bias), (List{3, 6}));
 }
 
 }  // namespace

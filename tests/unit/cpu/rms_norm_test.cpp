@@ -39,6 +39,30 @@ TEST(CpuRmsNorm, RowsNearTheEndsOfTheRangeHaveFiniteResults) {
   }
 }
 
+// Beside squares that leave the range, too.
+TEST(CpuRmsNorm, EpsCountsBesideSmallNumbers) {
+  for (const double size : {1e-15, 1e-30, 0x1p-149}) {
+    RmsNorm c;
+    c.x = numbers({size, 0, 0, -size}, {1, 4}, Dtype::f32);
+    c.params.eps = 1.5 * size * size;  // three times their mean square
+    const Tensor y = run(c).y;
+    EXPECT_NEAR(y.get(0), std::sqrt(0.5), 1e-6) << size;
+    EXPECT_NEAR(y.get(3), -std::sqrt(0.5), 1e-6) << size;
+  }
+}
+
+TEST(CpuRmsNormBackward, AWeightsGradientLosesNothingOfLongSums) {
+  CallOf<ops::RmsNormBackward> c;
+  c.grad_y = numbers({1, 0x1p60, 1, -0x1p60, 1}, {5, 1});
+  c.x = numbers({4, 4, 4, 4, 4}, {5, 1});  // normalised, 1
+  c.weight = numbers({1}, {1});
+  c.params.eps = 0;
+  c.grad_weight = wanted();
+  EXPECT_EQ(run(c).grad_weight.get(0), 3);
+  c.grad_y = numbers({1, kInfinity, 1, -1e30, 1}, {5, 1});
+  EXPECT_EQ(run(c).grad_weight.get(0), kInfinity);
+}
+
 TEST(CpuRmsNorm, BitsDoNotDependOnThreadsOrStrides) {
   for (const Dtype dtype : kFloatDtypes) {
     RmsNorm c;
