@@ -27,6 +27,7 @@ HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
 // 1 / sqrt(mean of squares + eps) of x scaled by a power of two, which keeps squares and root within the range of TC.
+// The power is within that range as well: a row of the smallest numbers is scaled as far as it goes.
 struct RowRoot {
   double scale, of_scaled;
 
@@ -49,7 +50,8 @@ HWY_INLINE RowRoot root_of_row(const std::array<Line, kIn>& in, int64_t columns,
   const auto largest = static_cast<double>(
       largest_of_lines<TC>(in, columns, [&number](auto d, auto... v) HWY_ATTR { return hn::Abs(number(d, v...)); }));
   if (!(largest > 0) || std::isinf(largest)) return {1.0, 1 / std::sqrt(plain)};
-  const double scale = std::ldexp(1.0, -std::clamp(std::ilogb(largest), -1000, 1000));
+  constexpr int kFarthest = sizeof(TC) == 8 ? 1000 : 126;
+  const double scale = std::ldexp(1.0, -std::clamp(std::ilogb(largest), -kFarthest, kFarthest));
   return {scale, 1 / std::sqrt(mean_square(scale) + eps * scale * scale)};
 }
 template <class TC>

@@ -26,7 +26,7 @@ TEST(CpuLayerNorm, IsTorchsFormulaAndGivesItsMoments) {
 }
 
 TEST(CpuLayerNorm, RowsFarFromZeroOrNearTheEndsOfTheRangeKeepTheirDigits) {
-  const auto normalised = [](std::vector<double> row) {
+  const auto normalised = [](const std::vector<double>& row) {
     CallOf<ops::LayerNorm> c;
     c.x = numbers(row, {1, 2}, Dtype::f32);
     c.params.eps = 0;

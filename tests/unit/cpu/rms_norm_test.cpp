@@ -41,7 +41,7 @@ TEST(CpuRmsNorm, RowsNearTheEndsOfTheRangeHaveFiniteResults) {
 
 // Beside squares that leave the range, too.
 TEST(CpuRmsNorm, EpsCountsBesideSmallNumbers) {
-  for (const double size : {1e-15, 1e-30, 0x1p-149}) {
+  for (const double size : {1e-15, 1e-30, 0x1p-130, 0x1p-149}) {
     RmsNorm c;
     c.x = numbers({size, 0, 0, -size}, {1, 4}, Dtype::f32);
     c.params.eps = 1.5 * size * size;  // three times their mean square
