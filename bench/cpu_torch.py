@@ -1,196 +1,189 @@
 #!/usr/bin/env python3
-"""rlk and PyTorch on the CPU, in one process and on the same tensors, with all threads of both.
+"""rlk and PyTorch on the CPU in one process, on the same tensors and with all threads, beside what the machine can do.
 
-    PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [NAME...]
+    cmake --preset release && cmake --build --preset release
+    PYTHONPATH=build/release/python python3 bench/cpu_torch.py [--threads N] [--json FILE] [NAME...]
 
-Prints a table: median time of a call of each, and torch's over rlk's (above 1: rlk is faster). They take turns of ten
-calls after a pause, so that both see the same machine, and neither the threads of the other, which wait for more work
-without sleeping (OpenMP's for milliseconds); inputs are random, and those of memory-bound cases larger than the caches.
-PyTorch is called as its users call it: a fused function where it has one; rlk as torch's users call it, by rlk.torch. Its
-kernels are those of librlk_torch; with RLK_TORCH_LIBRARY=0 they are Python's, some 40 us a call slower, and the first line
-says so. Exit code 1 when a case failed.
+Prints a table: the median time of a call of each, torch's over rlk's (above 1: rlk is faster), and what part of each
+time the machine would need at its limits ("of limit"; 1 is the limit).
+
+The two take turns of at most ten calls after a pause, so that both see the same machine, and neither the threads of the
+other, which wait for more work without sleeping (OpenMP's for milliseconds). Before, their results are compared, and a
+case in which they differ fails: no two formulas are timed. PyTorch is called as its users call it: a fused function where
+it has one, the trainers' formulas otherwise; rlk as torch's users call it, by rlk.torch. Its kernels are those of
+librlk_torch; with RLK_TORCH_LIBRARY=0 they are Python's, some 40 us a call slower, and the first line says so.
+
+Every call takes the next of several sets of the same inputs, which are twice the last-level caches together (the first
+lines say how much that is): inputs come from memory, as a trainer's do. Outputs are where torch's allocator puts them,
+and small ones in memory that was freed a moment ago: those may be in cache.
+
+The limits are measured by all threads in this process, before the cases and again after them (machine_limits.cpp): bytes
+a second of reading memory and of copying it (what is read and what is written, together, past the caches), operations a
+second of fp32 multiply-adds and of bf16 products in registers. A case's time at the limits is the longer of
+  memory's: each input read once and each output written once. read / READ + written * (2 / COPY - 1 / READ): what only
+  reads goes at READ, what writes as much as it reads at COPY. Forward and backward count as one pass;
+  its operations': of matrix products in bf16 at the rate of bf16 products (at that of fp32 where the processor has none),
+  of everything else at that of fp32, where a function such as exp counts as one.
+A call's time has the way through torch's dispatcher in it, some microseconds: rows of below a hundred tell of that.
+
+--json writes the rows in the benchmark schema, rlk's and torch's each; extra_bytes is null: nothing measures it here.
+Exit code 1 when a case failed.
 """
 import argparse
+import ctypes
+import gc
+import json
 import os
+import pathlib
+import platform
 import statistics
 import sys
 import time
 
 import torch
-import torch.nn.functional as F
 
-BF16, F32 = torch.bfloat16, torch.float32
-CASES = {}
-
-
-def case(name):
-    def register(make):
-        CASES[name] = make
-        return make
-    return register
+import cpu_torch_losses
+import cpu_torch_operators
+from cpu_torch_case import BF16, SHORT
 
 
-def random(*shape, dtype=F32, scale=1.0):
-    return (torch.randn(*shape) * scale).to(dtype)
+class Limits:
+    """Rates per second: read, copy, fma_f32, products_bf16 (0: the processor has none)."""
+
+    def __init__(self, library, threads, size):
+        functions = ctypes.CDLL(str(library))
+
+        def measure(name, *arguments):
+            function = getattr(functions, f"rlk_limit_{name}")
+            function.argtypes, function.restype = [ctypes.c_int64] * (1 + len(arguments)), ctypes.c_double
+            return function(threads, *arguments)
+        self.read, self.copy = measure("read", size), measure("copy", size)
+        self.fma_f32, self.products_bf16 = measure("fma_f32"), measure("products_bf16")
+
+    def seconds(self, case, written):
+        memory = case.bytes_read() / self.read + written * max(0.0, 2 / self.copy - 1 / self.read)
+        by_unit = case.products and case.dtype == BF16 and self.products_bf16 > 0
+        return max(memory, case.flops / (self.products_bf16 if by_unit else self.fma_f32))
+
+    def json(self):
+        return {"read_gb_s": self.read / 1e9, "copy_gb_s": self.copy / 1e9, "fma_f32_gflop_s": self.fma_f32 / 1e9,
+                "products_bf16_gflop_s": self.products_bf16 / 1e9}
+
+    def __str__(self):
+        unit = f"products of bf16 {self.products_bf16 / 1e12:.2f} TFLOP/s" if self.products_bf16 else "no unit for bf16"
+        return (f"read {self.read / 1e9:.1f} GB/s, copy {self.copy / 1e9:.1f} GB/s read and written, "
+                f"multiply-add of fp32 {self.fma_f32 / 1e12:.2f} TFLOP/s, {unit}")
 
 
-def ids(n, v):
-    return torch.randint(0, v, (n,))
+def last_level_caches():
+    """Bytes of all last-level caches together, as Linux tells."""
+    caches = {}
+    for cpu in os.sched_getaffinity(0):
+        levels = sorted(pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"))
+        if levels:
+            size = (levels[-1] / "size").read_text().strip()
+            sharing = (levels[-1] / "shared_cpu_list").read_text()
+            caches[sharing] = int(size.rstrip("KM")) << (20 if size[-1] == "M" else 10)
+    return sum(caches.values()) or 32 << 20
 
 
-def logp_case(n, v, dtype):
-    def make(ops):
-        x, y = random(n, v, dtype=dtype, scale=4.0), ids(n, v)
-        return (lambda: ops.logp(x, y)), (lambda: torch.log_softmax(x.float(), -1).gather(-1, y[:, None])[:, 0])
-    return make
+def processor():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
-def linear_case(n, v, d, dtype):
-    def make(ops):
-        h, w, y = random(n, d, dtype=dtype), random(v, d, dtype=dtype, scale=0.02), ids(n, v)
-        return ((lambda: ops.linear_logp(h, w, y)),
-                (lambda: torch.log_softmax(F.linear(h, w).float(), -1).gather(-1, y[:, None])[:, 0]))
-    return make
+def times(functions, sets, seconds):
+    """The times of the calls of each, in turns; each call with the next set of inputs."""
+    lists = [[] for _ in functions]
+    at = 0
 
-
-def product_case(n, k, m, dtype):
-    def make(ops):
-        x, w = random(n, k, dtype=dtype), random(m, k, dtype=dtype, scale=0.02)
-        return (lambda: ops.linear(x, w)), (lambda: F.linear(x, w))
-    return make
-
-
-def product_gradient_case(n, k, m, dtype):
-    """Both gradients: two products of the forward's size."""
-    def make(ops):
-        x, w, g = random(n, k, dtype=dtype), random(m, k, dtype=dtype, scale=0.02), random(n, m, dtype=dtype)
-        return (lambda: ops.linear_backward(g, x, w, grad_weight=True)), (lambda: (g @ w, g.t() @ x))
-    return make
-
-
-def attention_case(queries, keys, dtype):
-    """16 heads of 128, causal; of one query a step of decoding."""
-    def make(ops):
-        q, k, v = random(1, queries, 16, 128, dtype=dtype), *(random(1, keys, 16, 128, dtype=dtype) for _ in range(2))
-        theirs = [t.transpose(1, 2) for t in (q, k, v)]
-        return ((lambda: ops.attention(q, k, v, causal="on")),
-                (lambda: F.scaled_dot_product_attention(*theirs, is_causal=queries > 1)))
-    return make
-
-
-def linear_loss_case(n, v, d, dtype):
-    def make(ops):
-        h, w, y = random(n, d, dtype=dtype), random(v, d, dtype=dtype, scale=0.02), ids(n, v)
-        return ((lambda: ops.linear_cross_entropy(hidden=h, weight=w, ids=y)),
-                (lambda: F.cross_entropy(F.linear(h, w).float(), y)))
-    return make
-
-
-for dtype in (F32, BF16):
-    short = str(dtype).split(".")[1].replace("bfloat16", "bf16").replace("float32", "f32")
-    CASES[f"logp 16 x 32000 {short}"] = logp_case(16, 32000, dtype)
-    CASES[f"logp 512 x 151936 {short}"] = logp_case(512, 151936, dtype)
-    CASES[f"linear_logp 256 x 32000 x 2048 {short}"] = linear_case(256, 32000, 2048, dtype)
-    CASES[f"linear 1024 x 2048 x 2048 {short}"] = product_case(1024, 2048, 2048, dtype)
-    CASES[f"linear_backward 1024 x 2048 x 2048 {short}"] = product_gradient_case(1024, 2048, 2048, dtype)
-    CASES[f"linear_cross_entropy 256 x 32000 x 2048 {short}"] = linear_loss_case(256, 32000, 2048, dtype)
-    CASES[f"linear_logp 1 x 32000 x 2048 {short}"] = linear_case(1, 32000, 2048, dtype)
-
-    CASES[f"attention 1024 x 1024 {short}"] = attention_case(1024, 1024, dtype)
-    CASES[f"attention 1 x 4096 {short}"] = attention_case(1, 4096, dtype)
-
-    def unary(name, function, dtype=dtype):
-        def make(ops):
-            x = random(8192, 4096, dtype=dtype)
-            return (lambda: getattr(ops, name)(x)), (lambda: function(x))
-        return make
-
-    for name, function in (("silu", F.silu), ("gelu", F.gelu), ("relu", F.relu), ("sigmoid", torch.sigmoid),
-                           ("softmax", lambda x: torch.softmax(x, -1)),
-                           ("log_softmax", lambda x: torch.log_softmax(x, -1))):
-        CASES[f"{name} 8192 x 4096 {short}"] = unary(name, function)
-
-    def norm(dtype=dtype):
-        def make(ops):
-            x, w = random(8192, 4096, dtype=dtype), random(4096, dtype=dtype)
-            return (lambda: ops.rms_norm(x, w)), (lambda: F.rms_norm(x, (4096,), w, 1e-6))
-        return make
-
-    CASES[f"rms_norm 8192 x 4096 {short}"] = norm()
-
-
-@case("add 8192 x 4096 f32")
-def add(ops):
-    a, b = random(8192, 4096), random(8192, 4096)
-    return (lambda: ops.add(a, b)), (lambda: torch.add(a, b))
-
-
-@case("whiten 256 x 2048 f32")
-def whiten(ops):
-    x = random(256, 2048)
-    mask = (torch.rand(256, 2048) < 0.8).to(torch.uint8)
-
-    def theirs():
-        m = mask.float()
-        count = m.sum()
-        mean = (x * m).sum() / count
-        variance = ((x - mean) ** 2 * m).sum() / (count - 1)
-        return (x - mean) * torch.rsqrt(variance + 1e-8) * m
-    return (lambda: ops.whiten(x, mask)), theirs
-
-
-@case("policy_loss (PPO clip) 256 x 2048 f32")
-def policy_loss(ops):
-    new, old, advantages = random(256, 2048) - 3, random(256, 2048) - 3, random(256, 2048)
-    old = new + 0.1 * old
-    mask = (torch.rand(256, 2048) < 0.8).to(torch.uint8)
-
-    def theirs():
-        ratio = torch.exp(new - old)
-        m = mask.float()
-        loss = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.2))
-        return (loss * m).sum() / m.sum()
-    return (lambda: ops.policy_loss(logp=new, old_logp=old, advantages=advantages, mask=mask)), theirs
-
-
-def median_times(functions, seconds=1.0, turn=10):
-    """Milliseconds of each, in turns."""
-    times = [[] for _ in functions]
+    def call(function):
+        nonlocal at
+        at = (at + 1) % len(sets)
+        start = time.perf_counter()
+        function(sets[at])
+        return time.perf_counter() - start
+    turn = max(1, min(10, int(0.2 / max(call(function) for function in functions))))
+    gc.collect()
+    gc.disable()
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds * len(functions) or len(times[0]) < 2 * turn:
-        for list_, function in zip(times, functions):
-            time.sleep(0.02)  # the other's threads are asleep, and the own ones: the first call wakes them
-            function()
-            for _ in range(turn):
-                start = time.perf_counter()
-                function()
-                list_.append(time.perf_counter() - start)
-    return [1e3 * statistics.median(list_) for list_ in times]
+    while time.perf_counter() - begin < seconds * len(functions) or len(lists[0]) < 5:
+        for list_, function in zip(lists, functions):
+            time.sleep(0.02)  # the other's threads are asleep, and the own ones
+            if turn > 1:
+                call(function)  # wakes them, which is nothing to a call of a tenth of a second
+            list_ += [call(function) for _ in range(turn)]
+    gc.enable()
+    return lists
+
+
+def measure(name, make, ops, limits, wanted, rows):
+    """Prints a case's line and adds its rows."""
+    case = make()
+    written = case.check(ops)
+    at_limit = limits.seconds(case, written)
+    results = times(case.functions(ops), case.sets(wanted.rotation), wanted.seconds)
+    medians = [statistics.median(list_) for list_ in results]
+    for impl, list_, median in zip(("rlk", "torch"), results, medians):
+        rows.append({"case": name, "op": case.op, "shape": case.shape, "dtype": SHORT[case.dtype], "impl": impl,
+                     "median_us": 1e6 * median, "min_us": 1e6 * min(list_), "bytes": case.bytes_read() + written,
+                     "flops": int(case.flops), "extra_bytes": None, "ratio_to_limit": at_limit / median})
+    ours, theirs = medians
+    print(f"{name:48} {1e3 * ours:9.3f} {1e3 * theirs:9.3f} {theirs / ours:9.2f} {at_limit / ours:9.2f} "
+          f"{at_limit / theirs:9.2f}", flush=True)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--seconds", type=float, default=1.0, help="at least so long a case and library")
+    parser.add_argument("--small", action="store_true", help="a sixteenth of the rows: only to see that it runs")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the rows there")
+    parser.add_argument("--limits", type=pathlib.Path, help="libbench_machine_limits.so; else the one of rlk's build")
+    parser.add_argument("names", nargs="*", help="only cases whose name has one of these")
+    return parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("names", nargs="*", help="only cases whose name has one of these")
-    wanted = parser.parse_args()
+    wanted = arguments()
     os.environ["RLK_NUM_THREADS"] = str(wanted.threads)
     torch.set_num_threads(wanted.threads)
     import rlk.torch  # reads the environment
-    print(f"torch {torch.__version__}, {wanted.threads} threads, {torch.backends.cpu.get_cpu_capability()}; "
-          f"rlk.torch: {rlk.torch.served_by}")
-    print(f"{'case':44} {'rlk ms':>9} {'torch ms':>9} {'torch/rlk':>9}")
+    library = wanted.limits or pathlib.Path(rlk.__file__).parents[2] / "bench" / "libbench_machine_limits.so"
+    if not library.exists():
+        sys.exit(f"{library}, which measures the limits, is missing: build with RLK_BUILD_BENCH, or say --limits FILE")
+    caches = last_level_caches()
+    wanted.rotation = min(2 * caches, 2 << 30)
+    size = max(512 << 20, min(4 * caches, 2 << 30))
+    limits = Limits(library, wanted.threads, size)
+    machine = {"processor": processor(), "threads": wanted.threads, "torch": torch.__version__,
+               "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(), "rlk_torch": rlk.torch.served_by,
+               "last_level_cache_bytes": caches, "inputs_rotate_over_bytes": wanted.rotation}
+    print(f"{machine['processor']}, {wanted.threads} threads; torch {torch.__version__}, "
+          f"{machine['torch_cpu_capability']}; rlk.torch: {rlk.torch.served_by}")
+    print(f"last-level caches of {caches >> 20} MiB; inputs rotate over {wanted.rotation >> 20} MiB"
+          + ("" if wanted.rotation > caches else ", WHICH IS LESS: they may be in cache"))
+    print(f"limits: {limits}")
+    print(f"{'':48} {'':9} {'':9} {'':9} {'rlk':>9} {'torch':>9}")
+    print(f"{'case':48} {'rlk ms':>9} {'torch ms':>9} {'torch/rlk':>9} {'of limit':>9} {'of limit':>9}")
     torch.manual_seed(1)
-    failed = False
-    for name, make in CASES.items():
-        if wanted.names and not any(part in name for part in wanted.names):
-            continue
-        try:
-            ours, theirs = median_times(make(rlk.torch))
-        except Exception as error:  # one case that fails hides no other
-            print(f"{name:44} {type(error).__name__}: {error}")
-            failed = True
-            continue
-        print(f"{name:44} {ours:9.3f} {theirs:9.3f} {theirs / ours:9.2f}")
+    rows, failed = [], False
+    for cases in (cpu_torch_operators.cases, cpu_torch_losses.cases):
+        for name, make in cases(16 if wanted.small else 1):
+            if wanted.names and not any(part in name for part in wanted.names):
+                continue
+            try:
+                measure(name, make, rlk.torch, limits, wanted, rows)
+            except Exception as error:  # one case that fails hides no other
+                print(f"{name:48} {type(error).__name__}: {error}")
+                failed = True
+    afterwards = Limits(library, wanted.threads, size)
+    print(f"limits afterwards: {afterwards}")
+    if wanted.json:
+        wanted.json.write_text(json.dumps({"schema": 1, "machine": machine, "limits": {
+            **limits.json(), "afterwards": afterwards.json()}, "rows": rows}, indent=1) + "\n")
     return int(failed)
 
 
