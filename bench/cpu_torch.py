@@ -151,7 +151,7 @@ def main():
     os.environ["RLK_NUM_THREADS"] = str(wanted.threads)
     torch.set_num_threads(wanted.threads)
     import rlk.torch  # reads the environment
-    library = wanted.limits or pathlib.Path(rlk.__file__).parents[2] / "bench" / "libbench_machine_limits.so"
+    library = wanted.limits or pathlib.Path(rlk.__file__).parent / "prefix" / "lib" / "libbench_machine_limits.so"
     if not library.exists():
         sys.exit(f"{library}, which measures the limits, is missing: build with RLK_BUILD_BENCH, or say --limits FILE")
     caches = last_level_caches()
