@@ -89,6 +89,12 @@ struct PolicyBatch {
     using sdk::ops::policy_loss::RolloutIs;
     return params.rollout_is == RolloutIs::sequence_truncate || params.rollout_is == RolloutIs::sequence_mask;
   }
+  // PPO's loss of tokens by themselves, as it is without options: what passes leave out then is most of what they do.
+  bool is_plain() const {
+    using namespace sdk::ops::policy_loss;  // NOLINT(google-build-using-namespace): its enumerations
+    return params.kind == Kind::ppo && params.importance_ratio == ImportanceRatio::token && params.opsm == Opsm::off &&
+           params.entropy_coefficient == 0 && !has_rollout && !terms.selects;
+  }
   // Whether corrections, or losses, need something of the whole sequence first.
   bool has_sequence_corrections() const;
   bool has_sequence_terms() const;

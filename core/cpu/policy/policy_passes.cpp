@@ -10,6 +10,10 @@
 
 #include "core/cpu/policy/policy_tokens-inl.hpp"
 
+// Of a lambda that is called for every vector: its arguments and sums are to stay in registers.
+#undef RLK_CPU_INLINE
+#define RLK_CPU_INLINE HWY_ATTR __attribute__((always_inline))
+
 HWY_BEFORE_NAMESPACE();
 namespace rlk::cpu::HWY_NAMESPACE {
 
@@ -131,24 +135,25 @@ void corrections(const PolicyBatch& batch, PolicyChunkSums* sums, const Parallel
   }
 }
 
+constexpr double kLeastLog = -18.420680743952367;  // log(1e-8), of vespo: of log w and of their sum
+
 enum SequenceSum { kActive, kSelected, kX, kOff, kL, kMeant, kAdvantage, kLogWeight, kU, kSequenceSums };
 
-void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
+template <bool kOnlyCounts>
+HWY_INLINE void sum_sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
-  const bool only_counts = !batch.has_sequence_terms();
-  const double least = std::log(1e-8);  // vespo: of log w and of their sum
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
     const PolicySequence& own = batch.own_of(b);
     const double sequence_advantage = batch.sequence_advantage(b);
     VectorSums<kSequenceSums> of;
     const auto of_block = [&](int64_t, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       for_each_policy_vector(
-          inputs, n, sequence_advantage, [&](const PolicyTokens& token, PolicyMask given, int64_t) HWY_ATTR {
+          inputs, n, sequence_advantage, [&](const PolicyTokens& token, PolicyMask given, int64_t) RLK_CPU_INLINE {
             const PolicyDoubles d;
             const PolicyCounts counts = count_tokens(batch, own, token, given);
             of.count(kActive, counts.active);
             of.count(kSelected, counts.selected);
-            if (only_counts) return;
+            if constexpr (kOnlyCounts) return;
             const PolicyVector x = hn::Sub(token.logp, token.old_logp);
             of.add(kX, counts.active, x);
             if (params.opsm == Opsm::old) of.add(kOff, counts.active, hn::Sub(token.old_logp, token.logp));
@@ -171,14 +176,19 @@ void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const Paral
             }
             if (params.kind == Kind::vespo) {
               of.add(kU, counts.active, clamped(d, x, -20, 20));
-              if (batch.has_rollout) of.add(kU, counts.active, clamped(d, log_of(d, counts.weight), least, 20));
+              if (batch.has_rollout) of.add(kU, counts.active, clamped(d, log_of(d, counts.weight), kLeastLog, 20));
             }
           });
     };
-    for_each_policy_block(policy_lines(batch, b, begin, only_counts), begin, count, of_block);
+    for_each_policy_block(policy_lines(batch, b, begin, kOnlyCounts), begin, count, of_block);
     of.put(sums[chunk]);
   });
+}
 
+void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
+  const PolicyParams& params = batch.params;
+  const bool only_counts = !batch.has_sequence_terms();
+  only_counts ? sum_sequence_terms<true>(batch, sums, hook) : sum_sequence_terms<false>(batch, sums, hook);
   for (int64_t b = 0; b < batch.sequences.count; ++b) {
     PolicySequence& own = batch.own[b];
     own.active = sum_of(batch, sums, b, kActive);
@@ -193,7 +203,7 @@ void sequence_terms(const PolicyBatch& batch, PolicyChunkSums* sums, const Paral
     own.meant = std::max(sum(kMeant), 1.0);
     own.geometric = -(sum(kAdvantage) / n) * std::exp(sum(kL) / own.meant);
     own.geometric_weight = std::exp(sum(kLogWeight) / n);
-    const double u = std::min(std::max(sum(kU), least), 20.0);
+    const double u = std::min(std::max(sum(kU), kLeastLog), 20.0);
     const auto phi_of = [u](double k, double given) {
       const double lambda = std::max(given, 1e-4), phi = std::exp(lambda + k * u - lambda * std::exp(u));
       return std::isfinite(phi) ? phi : 0.0;
@@ -304,7 +314,15 @@ private:
   HWY_ALIGN double taken_[kLineBlock];
 };
 
-template <bool kMetrics>
+// Tells the compiler, at every vector, what a plain batch has not got: it makes a pass of its own without all that.
+template <bool kPlain>
+HWY_INLINE void assume_plain(const PolicyBatch& batch, const PolicySequence& own) {
+  if constexpr (kPlain) {
+    if (!batch.is_plain() || own.rejected) __builtin_unreachable();
+  }
+}
+
+template <bool kMetrics, bool kPlain>
 HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums, const ParallelFor& hook) {
   batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
     const PolicySequence& own = batch.own_of(b);
@@ -314,11 +332,12 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
     TakenTokens taken;
     const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       HWY_ALIGN double values[kLineBlock];
-      taken.read(batch, b, at, n, inputs);
-      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
+      if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
+      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) RLK_CPU_INLINE {
+        assume_plain<kPlain>(batch, own);
         const PolicyDoubles d;
         const PolicyCounts counts = count_tokens(batch, own, token, given);
-        const PolicyLosses loss = losses_of(batch, own, token, counts, taken.at(i));
+        const PolicyLosses loss = losses_of(batch, own, token, counts, kPlain ? given : taken.at(i));
         const auto active = counts.active;
         hn::StoreU(hn::IfThenElseZero(active, loss.value), d, values + i);
         of.add(kSumLoss, active, loss.value);
@@ -349,17 +368,23 @@ HWY_INLINE void losses_of_chunks(const PolicyBatch& batch, PolicyChunkSums* sums
   });
 }
 void losses(const PolicyBatch& batch, bool metrics, PolicyChunkSums* sums, const ParallelFor& hook) {
-  if (metrics) return losses_of_chunks<true>(batch, sums, hook);
-  losses_of_chunks<false>(batch, sums, hook);
+  if (batch.is_plain()) {
+    if (metrics) return losses_of_chunks<true, true>(batch, sums, hook);
+    return losses_of_chunks<false, true>(batch, sums, hook);
+  }
+  if (metrics) return losses_of_chunks<true, false>(batch, sums, hook);
+  losses_of_chunks<false, false>(batch, sums, hook);
 }
 
-void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums, const ParallelFor& hook) {
+template <bool kPlain>
+HWY_INLINE void gradients_of_chunks(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums,
+                                    const ParallelFor& hook) {
   const PolicyParams& params = batch.params;
   const auto gradient_of = [&](int64_t b) {
     return out.weights.weighted(out.grad_loss, out.weights.needs_counts() ? batch.own_of(b).active : 1);
   };
   // What flows through the quantity of the sequence is collected from all tokens before it is shared out.
-  const bool shares = has_shared_ratio(params) || params.kind == Kind::gmpo;
+  const bool shares = !kPlain && (has_shared_ratio(params) || params.kind == Kind::gmpo);
   if (shares) {
     batch.for_each_chunk(hook, [&](int64_t chunk, int64_t b, int64_t begin, int64_t count) HWY_ATTR {
       const PolicySequence& own = batch.own_of(b);
@@ -388,12 +413,13 @@ void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunk
     TakenTokens taken;
     const auto of_block = [&](int64_t at, int64_t n, const PolicyInputs& inputs) HWY_ATTR {
       HWY_ALIGN double logp[kLineBlock], entropy[kLineBlock];
-      taken.read(batch, b, at, n, inputs);
-      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) HWY_ATTR {
+      if constexpr (!kPlain) taken.read(batch, b, at, n, inputs);
+      const auto of_vector = [&](const PolicyTokens& token, PolicyMask given, int64_t i) RLK_CPU_INLINE {
+        assume_plain<kPlain>(batch, own);
         const PolicyDoubles d;
         const PolicyCounts counts = count_tokens(batch, own, token, given);
         const PolicyVector g = hn::Add(hn::Set(d, of_loss), token.grad_per_token);
-        PolicyVector grad = hn::Mul(g, losses_of(batch, own, token, counts, taken.at(i)).d_own);
+        PolicyVector grad = hn::Mul(g, losses_of(batch, own, token, counts, kPlain ? given : taken.at(i)).d_own);
         if (shares) grad = hn::MulAdd(hn::Set(d, through), share_of(batch, own, token, counts), grad);
         const PolicyVector of_bonus =
             hn::Mul(hn::Set(d, -params.entropy_coefficient), out.own_bonus ? hn::Set(d, out.of_bonus) : g);
@@ -406,6 +432,11 @@ void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunk
     };
     for_each_policy_block(policy_lines(batch, b, begin), begin, count, of_block);
   });
+}
+
+void gradients(const PolicyBatch& batch, const PolicyGradients& out, PolicyChunkSums* sums, const ParallelFor& hook) {
+  if (batch.is_plain()) return gradients_of_chunks<true>(batch, out, sums, hook);
+  gradients_of_chunks<false>(batch, out, sums, hook);
 }
 
 }  // namespace rlk::cpu::HWY_NAMESPACE

@@ -77,6 +77,7 @@ HWY_INLINE hn::VFromD<D> exp_minus_one(D d, hn::VFromD<D> x) {
   exp_parts(d, hn::IfThenElseZero(is_near, x), bits, small);
   const auto scale = hn::BitCast(d, hn::Add(hn::BitCast(du, one), hn::BitCast(du, bits)));
   const auto near = hn::MulAdd(scale, small, hn::Sub(scale, one));
+  if (hn::AllTrue(d, is_near)) return near;
   return hn::IfThenElse(is_near, near, hn::Sub(exp(d, x), one));
 }
 
