@@ -111,6 +111,8 @@ def by_rule(kernels, build, jobs, path):
         edits = {file: [syntax.Edit(*row[:4], row[4] and tuple(row[4])) for row in rows]
                  for file, rows in json.loads(path.read_text()).items()}
     missing = [file for file in files if file not in edits]
+    if missing and build is None:
+        raise Broken(f"--build is missing: clang wants the compiler's options for {missing[0]}, whose edits are unknown")
     with concurrent.futures.ThreadPoolExecutor(min(jobs, 4)) as pool:  # a syntax tree takes a gigabyte
         edits |= zip(missing, pool.map(edits_of, missing))
     if path and missing:
@@ -222,7 +224,7 @@ class TrialByRule:
         self.reached, self.others = set(), []
         if "others" in stages:
             self.others = sorted(path.stem for path in OPERATORS.glob("*.toml"))
-            program.prepare(self.others)
+            program.prepare(("smoke", op) for op in self.others)
             self.others.sort(key=lambda op: program.cost([op]))
 
     def __call__(self, mutant, last=False):
@@ -315,7 +317,13 @@ def arguments():
     parser.add_argument("--rules", action="store_true", help="mutants by rule, not those of the tables")
     parser.add_argument("--edits", type=pathlib.Path, metavar="FILE", help="of the rules: read from there, or written")
     parser.add_argument("--results", type=pathlib.Path, metavar="FILE", help="verdicts; what it has is not tried again")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER",
+                        help="of the rules: only make the programs with all choices, and leave them there")
+    parser.add_argument("--programs", type=pathlib.Path, metavar="FOLDER",
+                        help="of the rules: those that --keep left, maybe on another machine; needs no --build")
     parser.add_argument("--stages", default=",".join(STAGES_BY_RULE), help="of --rules, by default %(default)s")
+    parser.add_argument("--patience", type=float, default=schemata.PATIENCE, metavar="N",
+                        help="of the rules: what takes N times as long as without a fault hangs, by default %(default)s")
     parser.add_argument("--tables", type=pathlib.Path, default=HERE, help="the folder with the tables")
     parser.add_argument("--width", type=int, default=160, help="of what was noticed, in the printed table")
     parser.add_argument("--list", action="store_true", help="print the mutants and check that each fits its file once")
@@ -328,8 +336,6 @@ def main():
     kernels, mutants = read_tables(options.tables)
     build = Build(options.build) if options.build else None
     if options.rules:
-        if options.build is None:
-            raise Broken("--rules needs --build, for the compiler's options")
         tables = [glob.split(":")[0] for glob in options.only or ["*"]]
         kernels = [k for k in kernels if any(fnmatch.fnmatchcase(k.table, glob) for glob in tables)]
         mutants = by_rule(kernels, build, options.jobs, options.edits)
@@ -353,7 +359,9 @@ def main():
             raise Broken("\n".join(wrong))
         print(f"{len(mutants)} mutants of {len({m.table for m in mutants})} kernels fit")
         return 0
-    if options.build is None:
+    stages = options.stages.split(",")
+    kept = options.rules and options.programs
+    if build is None and not (kept and "alone" not in stages):
         raise Broken("--build is missing: the folder of a build, for example build/release")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, options.jobs)
@@ -362,13 +370,28 @@ def main():
     with tempfile.TemporaryDirectory(prefix="rlk-mutants-") as scratch:
         trial = Trial(build, pathlib.Path(scratch))
         if options.rules:
-            program = schemata.Program(build, pathlib.Path(scratch) / "choices", mutants, options.jobs)
-            if options.edits:
-                note_refused(options.edits, mutants, program)
-            print(f"{len(mutants) - len(program.refused)} choices in one program, {len(program.refused)} on their own, "
+            choices = pathlib.Path(scratch) / "choices"
+            if kept:
+                choices.mkdir()
+                program = schemata.kept(options.programs, mutants, choices, options.jobs)
+            else:
+                program = schemata.Compiled(build, choices, mutants, options.jobs)
+                if options.edits:
+                    note_refused(options.edits, mutants, program)
+                if options.keep:
+                    program.keep(options.keep)
+            alone = sum(program.numbers[mutant.name()] in program.refused for mutant in mutants)
+            print(f"{len(mutants) - alone} choices in one program, {alone} on their own, "
                   f"after {time.monotonic() - start:.0f} s", flush=True)
-            trial = TrialByRule(program, trial, options.stages.split(","))
+            if options.keep:
+                return 0
+            program.patience = options.patience
+            trial = TrialByRule(program, trial, stages)
+            program.prepare(dict.fromkeys(("smoke", op) for mutant in mutants for op in mutant.ops))
             mutants.sort(key=lambda mutant: program.cost(mutant.ops))  # most verdicts soon
+            # All judges at once, the slowest first: else one mutant asks while those after it wait.
+            program.prepare(dict.fromkeys(judge for mutant in reversed(mutants) for judge in trial.judges(mutant, False)
+                                          if judge[0] != "others"))
         counts = print_table(in_order(mutants, trial, max(1, options.jobs), options.results), options.width)
     print(f"\n{len(mutants)} tried, " + ", ".join(f"{count} {what}" for what, count in counts.items()) +
           f", {time.monotonic() - start:.0f} s")

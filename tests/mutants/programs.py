@@ -17,8 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CPU = ROOT / "core" / "cpu"
 # Kernels for one instruction set instead of four: a fifth of the time. Plain code must not become another arithmetic.
 SINGLE_TARGET = ["-DHWY_COMPILE_ONLY_STATIC", "-march=x86-64-v3", "-maes", "-mpclmul", "-ffp-contract=off"]
-
-
+TARGETS = ("mutants_judge", "unit_cpu")  # the programs that judge
 
 class Broken(Exception):
     """The tables or the build are at fault, not a kernel."""
@@ -77,7 +76,7 @@ class Build:
         self.flags = []
         if platform.machine() == "x86_64" and "avx2" in pathlib.Path("/proc/cpuinfo").read_text().split():
             self.flags = SINGLE_TARGET
-        self.links = {name: self.link_command(name) for name in ("mutants_judge", "unit_cpu")}
+        self.links = {name: self.link_command(name) for name in TARGETS}
 
     def ninja(self, *words):
         done = subprocess.run(["ninja", "-C", self.folder, *words], capture_output=True, text=True)

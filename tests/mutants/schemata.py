@@ -10,15 +10,19 @@ those are dropped, and tried on their own, as are constants, which are no choice
 
 RLK_MUTANT=-1 is the program without a fault; it notes in the file RLK_REACHED which choices were met. A mutant at a
 place that a judge does not reach cannot be noticed by it, and is not run.
+
+The programs can be kept, to be run again on any machine: that takes neither compiler nor build folder.
 """
 import concurrent.futures
+import json
 import mmap
 import os
 import pathlib
 import re
+import shutil
 import sys
 
-from programs import CPU, Broken, judge, once, run
+from programs import CPU, TARGETS, Broken, judge, once, run
 
 # A constant that is initialised elsewhere may be kept in a register and read but once.
 CHOICE = """#pragma once
@@ -51,6 +55,7 @@ __attribute__((constructor(101))) static void choose() {
 }
 """
 MOST_ROUNDS = 12
+NUMBERS = "choices.json"  # beside programs that were kept
 # A mutant may take this many times what the program without a fault takes, and then it hangs.
 PATIENCE, LEAST_DEADLINE = 10, 3.0
 
@@ -134,19 +139,75 @@ def refused_by(output, owners, folder):
 
 
 class Program:
-    """The judging programs of all mutants, which are numbered from 1 in their order."""
+    """The judging programs of all mutants, each with its number, and the numbers that are no choice in them."""
 
-    def __init__(self, build, folder, mutants, jobs):
-        self.build, self.folder, self.jobs = build, folder, jobs
-        self.numbers = {mutant.name(): number for number, mutant in enumerate(mutants, 1)}
-        if len(self.numbers) != len(mutants):
+    def __init__(self, folder, numbers, refused, jobs, scratch):
+        self.folder, self.numbers, self.refused, self.jobs, self.scratch = folder, numbers, refused, jobs, scratch
+        self.patience = PATIENCE
+        self.program = once(self.linked)
+        self.honest = once(self.run_honest)
+
+    def linked(self, target):
+        return self.folder / target
+
+    def keep(self, folder):
+        """For `kept`."""
+        folder.mkdir(parents=True)
+        for target in TARGETS:
+            shutil.copy(self.program(target), folder / target)
+        (folder / NUMBERS).write_text(json.dumps({"numbers": self.numbers, "refused": sorted(self.refused)}))
+
+    def run_honest(self, stage, subject):
+        """(deadline, a byte for each number: whether the judge reaches it); without a fault it must pass."""
+        path = self.scratch / f"reached-{stage}-{abs(hash(subject))}"
+        path.write_bytes(bytes(max(self.numbers.values()) + 1))
+        noticed, text, seconds = judge(self.program, stage, subject, 1800.0, RLK_MUTANT="-1", RLK_REACHED=str(path))
+        if noticed:
+            raise Broken(f"without a fault {subject} fails ({stage}): {text}")
+        return max(LEAST_DEADLINE, self.patience * seconds), path.read_bytes()
+
+    def cost(self, ops):
+        """Deadlines of the operators' smoke tests, all together."""
+        return sum(self.honest("smoke", op)[0] for op in ops)
+
+    def prepare(self, judges):
+        """So that several threads need not wait for one at a time."""
+        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
+            list(pool.map(lambda judge: self.honest(*judge), judges))
+
+    def reaches(self, mutant, stage, subject):
+        return bool(self.honest(stage, subject)[1][self.numbers[mutant.name()]])
+
+    def judge(self, mutant, stage, subject):
+        """(whether it was noticed, what)"""
+        return judge(self.program, stage, subject, self.honest(stage, subject)[0],
+                     RLK_MUTANT=str(self.numbers[mutant.name()]))[:2]
+
+
+def kept(folder, mutants, scratch, jobs):
+    """The programs of these mutants, and maybe others, that were kept in `folder`."""
+    known = json.loads((folder / NUMBERS).read_text())
+    for mutant in mutants:
+        if mutant.name() not in known["numbers"]:
+            raise Broken(f"{mutant.name()}: the programs in {folder} were made without it")
+    return Program(folder.resolve(), known["numbers"], set(known["refused"]), jobs, scratch)
+
+
+class Compiled(Program):
+    """Made of the kernels' files in `scratch`: the mutants are numbered from 1 in their order."""
+
+    def __init__(self, build, scratch, mutants, jobs):
+        self.build = build
+        numbers = {mutant.name(): number for number, mutant in enumerate(mutants, 1)}
+        if len(numbers) != len(mutants):
             raise Broken("two mutants have one name")
-        self.refused = {number for number, mutant in enumerate(mutants, 1) if mutant.edit.scope is None}
+        refused = {number for number, mutant in enumerate(mutants, 1) if mutant.edit.scope is None}
+        super().__init__(scratch, numbers, refused, jobs, scratch)
         self.files = {}
         for number, mutant in enumerate(mutants, 1):
             self.files.setdefault(mutant.file, []).append((number, mutant.edit))
         self.owners, self.objects = {}, {}
-        self.overlay = folder / "source"
+        self.overlay = scratch / "source"
         self.overlay.mkdir(parents=True)
         (self.overlay / "rlk_choice.h").write_text(CHOICE)
         for file in self.files:
@@ -159,8 +220,6 @@ class Program:
             self.sources = sorted(source for source in build.commands if source != str(CPU / "simd" / "target.cpp"))
             self.all_targets = False
         self.build_all()
-        self.program = once(self.linked)
-        self.honest = once(self.run_honest)
 
     def write(self, file):
         path = self.overlay / "core" / "cpu" / file
@@ -225,29 +284,3 @@ class Program:
         if code != 0:
             raise Broken(f"the choices do not link: {output[:2000]}")
         return program
-
-    def run_honest(self, stage, subject):
-        """(deadline, a byte for each number: whether the judge reaches it); without a fault it must pass."""
-        path = self.folder / f"reached-{stage}-{abs(hash(subject))}"
-        path.write_bytes(bytes(len(self.numbers) + 1))
-        noticed, text, seconds = judge(self.program, stage, subject, 1800.0, RLK_MUTANT="-1", RLK_REACHED=str(path))
-        if noticed:
-            raise Broken(f"without a fault {subject} fails ({stage}): {text}")
-        return max(LEAST_DEADLINE, PATIENCE * seconds), path.read_bytes()
-
-    def cost(self, ops):
-        """Deadlines of the operators' smoke tests, all together."""
-        return sum(self.honest("smoke", op)[0] for op in ops)
-
-    def prepare(self, ops):
-        """So that several threads need not wait for one at a time."""
-        with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
-            list(pool.map(lambda op: self.honest("smoke", op), ops))
-
-    def reaches(self, mutant, stage, subject):
-        return bool(self.honest(stage, subject)[1][self.numbers[mutant.name()]])
-
-    def judge(self, mutant, stage, subject):
-        """(whether it was noticed, what)"""
-        return judge(self.program, stage, subject, self.honest(stage, subject)[0],
-                     RLK_MUTANT=str(self.numbers[mutant.name()]))[:2]

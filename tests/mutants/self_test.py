@@ -140,6 +140,13 @@ class SelfTest(unittest.TestCase):
             results.write_text(results.read_text().replace("smoke", "known"))
             self.assertIn("1 known", ask(*put, *cost, "--stages", "smoke", "--results", results))
 
+            kept, elsewhere = pathlib.Path(name) / "kept", ["--rules", "--edits", edits, "--stages", "smoke"]
+            ask(*put, *cost, "--keep", kept)
+            done = mutants(*elsewhere, "--programs", kept, *put)
+            self.assertIn("1 tried, 1 caught", done.stdout, done.stderr)
+            self.assertIn("were made without it", mutants(*elsewhere, "--programs", kept, *file).stderr)
+            self.assertIn("--build is missing", mutants(*elsewhere, *put).stderr)
+
             said = ask("--tables", name, "--only", "other: *deleted: call.weights*", "--stages", "smoke")
             self.assertIn("no judge reaches it", said)
             self.assertIn("0 caught, 1 survived", said)
